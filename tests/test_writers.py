@@ -1,0 +1,858 @@
+"""The features files: five formats, one contract."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_features.errors import OutputError
+from bert_features.records import Feature, FeatureBatch, FeatureRecord
+from bert_features.writers import FORMATS, SUFFIXES, FeatureWriter, open_writer, read_features
+from bert_features.writers.jsonl import convert_to_text
+
+SUFFIX = {"parquet": ".parquet", "jsonl": ".jsonl", "npz": ".npz", "hdf5": ".h5"} | {
+    "tfrecord": ".tfrecord"
+}
+SIDECARS = {"jsonl", "tfrecord"}
+METADATA = {"checkpoint": "sha256:ab", "layers": [-1, "embeddings"], "note": "naïve 東京"}
+WORDS = ["the", "##ing", "東", "é", "🙂", 'quo"te', "back\\slash"]
+
+all_formats = pytest.mark.parametrize("format", FORMATS)
+
+ONE = (Feature("layer_output_0", (-1,), "none", 3, "float32"),)
+
+
+def several(dtype: str) -> tuple[Feature, ...]:
+    """A plain block, the embeddings, and a combination; widths differ."""
+    return (
+        Feature("layer_output_0", (-1,), "none", 4, dtype),
+        Feature("layer_output_1", ("embeddings",), "none", 4, dtype),
+        Feature("last four", (-4, -3, -2, -1), "concat", 16, dtype),
+    )
+
+
+def make_batch(
+    features: tuple[Feature, ...], lengths: list[int], first_id: int = 0, seed: int = 0
+) -> FeatureBatch:
+    """Examples of [CLS] words.. [SEP]; a length counts the words."""
+    rng = np.random.default_rng(seed)
+    rows = [["[CLS]", *(WORDS[i % len(WORDS)] for i in range(n)), "[SEP]"] for n in lengths]
+    tokens = [token for row in rows for token in row]
+    return FeatureBatch(
+        unique_ids=np.arange(first_id, first_id + len(rows), dtype=np.int64),
+        row_splits=np.cumsum([0, *map(len, rows)], dtype=np.int64),
+        token_ids=rng.integers(0, 30522, len(tokens), dtype=np.int32),
+        tokens=tokens,
+        features={
+            f.name: rng.normal(0, 2, (len(tokens), f.width)).astype(f.dtype) for f in features
+        },
+    )
+
+
+def write(
+    path: Path, format: str, features: tuple[Feature, ...], *batches: FeatureBatch
+) -> FeatureWriter:
+    with open_writer(path, format=format, features=features, metadata=METADATA) as writer:
+        for batch in batches:
+            writer.write(batch)
+    return writer
+
+
+def expected_records(format: str, *batches: FeatureBatch) -> Iterator[FeatureRecord]:
+    """What a format promises to give back: JSON has 6 decimals and no token ids."""
+    for record in (record for batch in batches for record in batch.records()):
+        if format != "jsonl":
+            yield record
+            continue
+        rounded = {
+            name: np.array([[round(float(x), 6) for x in row] for row in values], values.dtype)
+            for name, values in record.features.items()
+        }
+        yield dataclasses.replace(record, token_ids=None, features=rounded)
+
+
+def assert_same(received: FeatureRecord, expected: FeatureRecord) -> None:
+    assert received.unique_id == expected.unique_id
+    assert type(received.unique_id) is int
+    assert received.tokens == expected.tokens
+    if expected.token_ids is None:
+        assert received.token_ids is None
+    else:
+        assert received.token_ids is not None
+        assert received.token_ids.dtype == np.int32
+        np.testing.assert_array_equal(received.token_ids, expected.token_ids)
+    assert list(received.features) == list(expected.features)
+    for name, values in expected.features.items():
+        assert received.features[name].dtype == values.dtype
+        np.testing.assert_array_equal(received.features[name], values)
+
+
+# Round trips.
+
+
+@all_formats
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_written_is_read(tmp_path: Path, format: str, dtype: str, count: int) -> None:
+    features = several(dtype)[:count]
+    batches = [
+        make_batch(features, [3, 0, 7], seed=1),  # 0: an empty text, [CLS] [SEP]
+        make_batch(features, [1], first_id=3, seed=2),
+        make_batch(features, [], first_id=4),
+        make_batch(features, [2, 12], first_id=4, seed=3),
+    ]
+    path = tmp_path / f"f{SUFFIX[format]}"
+    writer = write(path, format, features, *batches)
+
+    file = read_features(path)
+    assert (file.path, file.format, file.features) == (path, format, features)
+    assert {k: file.metadata[k] for k in METADATA} == METADATA
+    assert file.metadata.keys() == METADATA.keys() | {"features", "format_version"}
+    assert len(file) == writer.records == 6
+    for _ in range(2):  # again and again
+        received = list(file)
+        expected = list(expected_records(format, *batches))
+        assert len(received) == len(expected) == 6
+        for pair in zip(received, expected, strict=True):
+            assert_same(*pair)
+
+
+@all_formats
+def test_a_file_without_records(tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, ONE)
+    file = read_features(path)
+    assert list(file) == []
+    assert len(file) == 0
+    assert file  # a file, though it is empty
+    assert file.features == ONE
+    assert file.metadata["checkpoint"] == "sha256:ab"
+
+
+@all_formats
+def test_reading_can_stop_and_begin_again(tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, ONE, make_batch(ONE, [1, 2, 3]))
+    file = read_features(path)
+    assert next(iter(file)).unique_id == 0
+    assert [record.unique_id for record in file] == [0, 1, 2]
+
+
+@all_formats
+def test_views_and_foreign_layouts_are_written_right(tmp_path: Path, format: str) -> None:
+    batch = make_batch(ONE, [4, 1])
+    values = np.asfortranarray(batch.features["layer_output_0"])
+    values.flags.writeable = False
+    odd = dataclasses.replace(batch, features={"layer_output_0": values})
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, ONE, odd)
+    for pair in zip(read_features(path), expected_records(format, batch), strict=True):
+        assert_same(*pair)
+
+
+@pytest.mark.parametrize("format", ["npz", "hdf5"])
+def test_columns_are_read_in_chunks(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks of 5 tokens: less than the third example, which is read on its own."""
+    monkeypatch.setattr("bert_features.writers.reader.CHUNK_BYTES", 5 * 3 * 4)
+    monkeypatch.setattr("bert_features.writers.reader.CHUNK_RECORDS", 2)
+    batch = make_batch(ONE, [0, 1, 9, 0, 0, 0, 2])
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, ONE, batch)
+    for pair in zip(read_features(path), batch.records(), strict=True):
+        assert_same(*pair)
+
+
+def test_bytes_written_is_what_lies_on_disk(tmp_path: Path) -> None:
+    for format in FORMATS:
+        folder = tmp_path / format
+        folder.mkdir()
+        writer = write(folder / f"f{SUFFIX[format]}", format, ONE, make_batch(ONE, [5, 2]))
+        sizes = [path.stat().st_size for path in folder.iterdir()]
+        assert len(sizes) == (2 if format in SIDECARS else 1)
+        assert writer.bytes_written == sum(sizes) > 0
+
+
+# Each format as others read it.
+
+
+def test_jsonl_is_the_official_line(tmp_path: Path) -> None:
+    features = (
+        Feature("layer_output_0", (-1,), "none", 2, "float32"),
+        Feature("layer_output_1", ("embeddings",), "none", 1, "float32"),
+        Feature("sum", (-2, -1), "sum", 1, "float32"),
+    )
+    batch = FeatureBatch(
+        unique_ids=np.array([7]),
+        row_splits=np.array([0, 2]),
+        token_ids=np.array([101, 102], np.int32),
+        tokens=["[CLS]", "é"],
+        features={
+            "layer_output_0": np.array([[0.5, -1.25], [1 / 3, -0.0]], np.float32),
+            "layer_output_1": np.array([[1e-7], [2e-6]], np.float32),
+            "sum": np.array([[123456.789], [10.0]], np.float32),
+        },
+    )
+    path = tmp_path / "f.jsonl"
+    write(path, "jsonl", features, batch)
+    assert path.read_text(encoding="ascii") == (
+        '{"linex_index": 7, "features": [{"token": "[CLS]", "layers": [{"index": -1, "values": '
+        '[0.5, -1.25]}, {"index": "embeddings", "values": [0.0]}, {"index": "sum", "values": '
+        '[123456.789062]}]}, {"token": "\\u00e9", "layers": [{"index": -1, "values": [0.333333, '
+        '-0.0]}, {"index": "embeddings", "values": [2e-06]}, {"index": "sum", "values": [10.0]}]}'
+        "]}\n"
+    )
+
+
+def official_row(row: np.ndarray) -> str:
+    """As `extract_features.py` writes it."""
+    return json.dumps([round(float(x), 6) for x in row.flat])
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-7, 3e-5, 1e-3, 0.5, 3.0, 99.0, 1e4, 1e30])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_numbers_are_rounded_as_python_does(scale: float, dtype: Any) -> None:
+    values = np.random.default_rng(5).normal(0, 1, (500, 17)).astype(np.float64)
+    values = np.clip(values * scale, -np.finfo(dtype).max, np.finfo(dtype).max).astype(dtype)
+    assert convert_to_text(values) == [official_row(row) for row in values]
+
+
+def test_numbers_of_every_bit_pattern_of_float16() -> None:
+    patterns = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    values: np.ndarray = patterns[np.isfinite(patterns)].reshape(-1, 1)
+    assert convert_to_text(values) == [official_row(row) for row in values]
+
+
+def test_numbers_at_the_edges() -> None:
+    """Ties, whose seventh decimal is an exact 5, the ends of the tables, and float32's own."""
+    ties = (np.arange(-700, 700) + 0.5) / 64 * np.float32(2**-1)
+    edges = [
+        0.0,
+        -0.0,
+        1e-7,
+        -1e-7,
+        5e-7,
+        1e-6,
+        9.9e-5,
+        1e-4,
+        0.00099999,
+        0.999,
+        0.9999999,
+        99.9999,
+    ]
+    edges += [99.9999999, 100.0, 8388607.5, 3.4028235e38, -3.4028235e38, 1e-45, 1.1754944e-38]
+    near = np.nextafter(np.array(edges, np.float32), np.float32(1))
+    values = np.concatenate([ties, edges, near]).astype(np.float32).reshape(-1, 1)
+    assert convert_to_text(values) == [official_row(row) for row in values]
+    assert convert_to_text(values.reshape(1, -1)) == [official_row(values)]  # all kinds in one row
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_jsonl_refuses_what_json_has_not(tmp_path: Path, bad: float) -> None:
+    batch = make_batch(ONE, [1, 1])
+    batch.features["layer_output_0"][4, 1] = bad
+    message = "layer_output_0 of example 1 has a value that is not finite"
+    with pytest.raises(OutputError, match=message):
+        write(tmp_path / "f.jsonl", "jsonl", ONE, batch)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_jsonl_of_the_official_script_is_read(tmp_path: Path) -> None:
+    """There is no sidecar then: the first line tells the features."""
+    layers = [{"index": -1, "values": [0.5, 1.5]}, {"index": "embeddings", "values": [2.0, 3.0]}]
+    layers.append({"index": "sum", "values": [4.0]})
+    line = {"linex_index": 3, "features": [{"token": "[CLS]", "layers": layers}]}
+    path = tmp_path / "official.json"
+    path.write_text(json.dumps(line) + "\n" + json.dumps(line | {"linex_index": 4}) + "\n")
+    file = read_features(path, format="jsonl")
+    assert file.metadata == {}
+    assert [(f.name, f.layers, f.width, f.dtype) for f in file.features] == [
+        ("layer_output_0", (-1,), 2, "float32"),
+        ("layer_output_1", ("embeddings",), 2, "float32"),
+        ("sum", (), 1, "float32"),
+    ]
+    first, second = file
+    assert (first.unique_id, second.unique_id) == (3, 4)
+    np.testing.assert_array_equal(first.features["layer_output_1"], [[2.0, 3.0]])
+    with pytest.raises(TypeError, match="does not say how many"):
+        len(file)
+
+
+def test_parquet_as_pyarrow_sees_it(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    features = several("float16")
+    batch = make_batch(features, [2, 0])
+    path = tmp_path / "f.parquet"
+    write(path, "parquet", features, batch)
+    table = pq.read_table(path)
+    assert table.schema.names == ["unique_id", "tokens", "token_ids", *batch.features]
+    assert table.schema.field("tokens").type == pa.list_(pa.string())
+    assert table.schema.field("token_ids").type == pa.list_(pa.int32())
+    assert table.schema.field("last four").type == pa.list_(pa.list_(pa.float16(), 16))
+    assert json.loads(table.schema.metadata[b"bert_features"])["checkpoint"] == "sha256:ab"
+    assert table["unique_id"].to_pylist() == [0, 1]
+    assert table["tokens"].to_pylist() == [batch.tokens[:4], batch.tokens[4:]]
+    values = table["last four"].to_pylist()
+    np.testing.assert_array_equal(np.array(values[1]), batch.features["last four"][4:])
+
+
+def test_parquet_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An example is 4 tokens of 12 bytes. Small batches are joined, large ones cut."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr("bert_features.writers.parquet.ENOUGH_BYTES", 480)  # 10 examples
+    monkeypatch.setattr("bert_features.writers.parquet.MOST_BYTES", 960)  # 20 examples
+    monkeypatch.setattr("bert_features.writers.parquet.ENOUGH_ROWS", 15)
+    sizes = [4, 4, 4, 50, 9, 12, 1]
+    batches = [
+        make_batch(ONE, [2] * n, first_id=sum(sizes[:i]), seed=i) for i, n in enumerate(sizes)
+    ]
+    path = tmp_path / "f.parquet"
+    write(path, "parquet", ONE, *batches)
+    with pq.ParquetFile(path) as file:
+        groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+    # 4+4+4; 20+20+10 of the 50; 9 would be 21 with the 12, so it goes alone; 12; 1 at the end
+    assert groups == [12, 20, 20, 10, 9, 12, 1]
+    for pair in zip(read_features(path), expected_records("parquet", *batches), strict=True):
+        assert_same(*pair)
+
+
+def test_npz_as_numpy_sees_it(tmp_path: Path) -> None:
+    features = several("float32")
+    first, second = make_batch(features, [2, 0]), make_batch(features, [7], first_id=2)
+    path = tmp_path / "f.npz"
+    write(path, "npz", features, first, second)
+    with np.load(path, allow_pickle=False) as arrays:
+        assert set(arrays) == {
+            *("unique_ids", "row_splits", "token_ids", "tokens", "metadata"),
+            *first.features,
+        }
+        assert arrays["unique_ids"].dtype == np.int64
+        assert arrays["unique_ids"].tolist() == [0, 1, 2]
+        assert arrays["row_splits"].dtype == np.int64
+        assert arrays["row_splits"].tolist() == [0, 4, 6, 15]
+        assert arrays["token_ids"].dtype == np.int32
+        assert arrays["tokens"].tolist() == first.tokens + second.tokens
+        assert arrays["tokens"].dtype == "<U10"  # back\slash
+        assert arrays["metadata"].shape == ()
+        assert json.loads(str(arrays["metadata"]))["note"] == "naïve 東京"
+        for name in first.features:
+            both = np.concatenate([first.features[name], second.features[name]])
+            np.testing.assert_array_equal(arrays[name], both)
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None  # the checksums hold
+
+
+def test_hdf5_as_h5py_sees_it(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    features = several("float16")
+    batch = make_batch(features, [2, 0])
+    path = tmp_path / "f.h5"
+    write(path, "hdf5", features, batch)
+    with h5py.File(path, "r") as file:
+        assert file["unique_ids"][:].tolist() == [0, 1]
+        assert file["row_splits"][:].tolist() == [0, 4, 6]
+        assert file["token_ids"].dtype == np.int32
+        assert [token.decode() for token in file["tokens"][:]] == batch.tokens
+        assert h5py.check_string_dtype(file["tokens"].dtype).encoding == "utf-8"
+        assert json.loads(file["metadata"][()])["checkpoint"] == "sha256:ab"
+        assert file["last four"].dtype == np.float16
+        np.testing.assert_array_equal(file["last four"][:], batch.features["last four"])
+
+
+def test_hdf5_metadata_may_be_long(tmp_path: Path) -> None:
+    path = tmp_path / "f.h5"
+    long = {"note": "x" * 100_000}  # an attribute holds 64 KB
+    with open_writer(path, format="hdf5", features=ONE, metadata=long):
+        pass
+    assert read_features(path).metadata["note"] == long["note"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_tfrecord_as_tensorflow_sees_it(tmp_path: Path, dtype: str) -> None:
+    tf = pytest.importorskip("tensorflow")
+    features = several(dtype)
+    batch = make_batch(features, [2, 0])
+    path = tmp_path / "f.tfrecord"
+    write(path, "tfrecord", features, batch)
+    spec = {
+        "unique_id": tf.io.FixedLenFeature([], tf.int64),
+        "tokens": tf.io.RaggedFeature(tf.string),
+        "token_ids": tf.io.RaggedFeature(tf.int64),
+        **{f.name: tf.io.FixedLenFeature([], tf.string) for f in features},
+    }
+    examples = [tf.io.parse_single_example(e, spec) for e in tf.data.TFRecordDataset(str(path))]
+    for example, record in zip(examples, batch.records(), strict=True):
+        assert int(example["unique_id"]) == record.unique_id
+        assert [t.decode() for t in example["tokens"].numpy().tolist()] == list(record.tokens)
+        np.testing.assert_array_equal(example["token_ids"].numpy(), record.token_ids)
+        values = tf.io.parse_tensor(example["last four"], dtype).numpy()
+        np.testing.assert_array_equal(values, record.features["last four"])
+    assert json.loads((tmp_path / "f.tfrecord.metadata.json").read_text())["records"] == 2
+
+
+# Refusals at the door.
+
+
+@all_formats
+def test_an_existing_file_is_kept(tmp_path: Path, format: str) -> None:
+    path = tmp_path / "f"
+    path.write_text("older")
+    with pytest.raises(OutputError, match=r"f exists; pass --overwrite to replace it$"):
+        open_writer(path, format=format, features=ONE, metadata={})
+    assert path.read_text() == "older"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@all_formats
+def test_overwrite_replaces_the_file_and_its_sidecar(tmp_path: Path, format: str) -> None:
+    path = tmp_path / "f"
+    write(path, format, ONE, make_batch(ONE, [1]))
+    names = {p.name for p in tmp_path.iterdir()}
+    with open_writer(path, format=format, features=ONE, metadata={"run": 2}, overwrite=True) as w:
+        w.write(make_batch(ONE, [1, 1]))
+    file = read_features(path, format=format)
+    assert len(list(file)) == 2
+    assert file.metadata["run"] == 2
+    assert {p.name for p in tmp_path.iterdir()} == names
+
+
+def test_a_sidecar_of_another_file_is_kept(tmp_path: Path) -> None:
+    sidecar = tmp_path / "f.jsonl.metadata.json"
+    sidecar.write_text("{}")
+    with pytest.raises(OutputError, match=r"metadata\.json exists; pass --overwrite"):
+        open_writer(tmp_path / "f.jsonl", format="jsonl", features=ONE, metadata={})
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="is a directory; name a file in it"):
+        open_writer(tmp_path, format="npz", features=ONE, metadata={}, overwrite=True)
+
+
+def test_a_device_is_refused() -> None:
+    with pytest.raises(OutputError, match="/dev/null is not a regular file"):
+        open_writer("/dev/null", format="npz", features=ONE, metadata={}, overwrite=True)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"there is no folder .*absent; create it"):
+        open_writer(tmp_path / "absent" / "f", format="npz", features=ONE, metadata={})
+
+
+def test_a_folder_without_permission_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Not by chmod: root, as which containers run tests, may write everywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(OutputError, match="is not writable; choose another"):
+        open_writer(tmp_path / "f", format="npz", features=ONE, metadata={})
+
+
+@all_formats
+def test_a_name_that_is_too_long(tmp_path: Path, format: str) -> None:
+    with pytest.raises(OutputError, match="File name too long; nothing was left behind"):
+        open_writer(tmp_path / ("x" * 250), format=format, features=ONE, metadata={})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["tokens", "metadata", "a/b", "", ".."])
+def test_names_that_are_columns_already(tmp_path: Path, name: str) -> None:
+    feature = dataclasses.replace(ONE[0], name=name)
+    with pytest.raises(OutputError, match="a feature cannot be named"):
+        open_writer(tmp_path / "f", format="npz", features=[feature], metadata={})
+
+
+def test_names_occur_once(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="the same name: layer_output_0, layer_output_0"):
+        open_writer(tmp_path / "f", format="npz", features=[*ONE, *ONE], metadata={})
+
+
+def test_metadata_that_is_not_json(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"metadata is not JSON: .*PosixPath"):
+        open_writer(tmp_path / "f", format="npz", features=ONE, metadata={"path": tmp_path})
+
+
+def test_unknown_formats_and_suffixes(tmp_path: Path) -> None:
+    allowed = "allowed: parquet, jsonl, npz, hdf5, tfrecord"
+    with pytest.raises(OutputError, match=f"format 'csv' is not known; {allowed}"):
+        open_writer(tmp_path / "f.csv", format="csv", features=ONE, metadata={})
+    with pytest.raises(OutputError, match=f"format 'csv' is not known; {allowed}"):
+        read_features(tmp_path / "f.npz", format="csv")
+    with pytest.raises(OutputError, match=r"suffix '\.csv' tells no format; allowed: \.parquet, "):
+        read_features(tmp_path / "f.csv")
+    assert set(SUFFIXES.values()) == set(FORMATS)
+
+
+def wrong_batches() -> Iterator[FeatureBatch]:
+    batch = make_batch(ONE, [1])
+    values = batch.features["layer_output_0"]
+    for features in (
+        {"other": values},
+        {},
+        {"layer_output_0": values[:, :2]},
+        {"layer_output_0": values[:2]},
+        {"layer_output_0": values.astype(np.float16)},
+    ):
+        yield dataclasses.replace(batch, features=features)
+    yield dataclasses.replace(batch, tokens=batch.tokens[:2])
+    yield dataclasses.replace(batch, token_ids=batch.token_ids[:2])
+    yield dataclasses.replace(batch, row_splits=batch.row_splits + 1)
+
+
+@pytest.mark.parametrize("batch", list(wrong_batches()))
+def test_a_batch_of_something_else_is_refused(tmp_path: Path, batch: FeatureBatch) -> None:
+    with pytest.raises(OutputError, match="a batch "):
+        write(tmp_path / "f", "npz", ONE, batch)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Whole or not at all.
+
+
+@all_formats
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("older", [True, False])
+def test_an_exception_leaves_things_as_they_were(
+    tmp_path: Path, format: str, error: type[BaseException], older: bool
+) -> None:
+    path = tmp_path / "f"
+    if older:
+        write(path, format, ONE, make_batch(ONE, [5]))
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+
+    def fail_halfway() -> None:
+        with open_writer(path, format=format, features=ONE, metadata={}, overwrite=True) as writer:
+            writer.write(make_batch(ONE, [3] * 100))
+            during = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+            assert before.items() <= during.items()
+            assert len(during) > len(before)  # it does lie somewhere
+            raise error("enough")
+
+    with pytest.raises(error, match="enough"):
+        fail_halfway()
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+@all_formats
+def test_an_interrupt_inside_write(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = open_writer(tmp_path / "f", format=format, features=ONE, metadata={})
+
+    def interrupt(batch: FeatureBatch) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writer, "_write", interrupt)
+    with pytest.raises(KeyboardInterrupt):  # no `with`: the writer clears up by itself
+        writer.write(make_batch(ONE, [1]))
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OutputError, match="it was closed already"):
+        writer.write(make_batch(ONE, [1]))
+
+
+@all_formats
+def test_a_failure_of_close_leaves_things_as_they_were(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+    write(path, format, ONE, make_batch(ONE, [5]))
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    rename = Path.replace
+
+    def fail_at_the_end(self: Path, target: Path) -> Path:
+        if Path(target) == path:
+            raise OSError(5, os.strerror(5))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", fail_at_the_end)
+    writer = open_writer(path, format=format, features=ONE, metadata={"run": 2}, overwrite=True)
+    writer.write(make_batch(ONE, [1]))
+    with pytest.raises(OutputError, match="Input/output error; nothing was left behind"):
+        writer.close()
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    writer = open_writer(path, format="npz", features=ONE, metadata={})
+    path.write_text("of someone else")
+    with pytest.raises(OutputError, match="exists; pass --overwrite"):
+        writer.close()
+    assert path.read_text() == "of someone else"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_closing_twice_is_closing_once(tmp_path: Path) -> None:
+    writer = write(tmp_path / "f", "npz", ONE)
+    size = writer.bytes_written
+    writer.close()
+    writer.discard()
+    assert (tmp_path / "f").stat().st_size == writer.bytes_written == size
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from bert_features.errors import OutputError
+from bert_features.writers import open_writer
+from tests.test_writers import ONE, make_batch
+
+path, format, limit, batches = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+if format == "tfrecord":
+    import tensorflow  # before the limit, which its own files would meet
+batch = make_batch(ONE, [30] * 100)
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    with open_writer(path, format=format, features=ONE, metadata={}, overwrite=True) as writer:
+        for _ in range(batches):
+            writer.write(batch)
+except OutputError as error:
+    print(error)
+"""
+
+
+@all_formats
+@pytest.mark.parametrize(
+    ("limit", "batches"),
+    [
+        pytest.param(300_000, 200, id="while writing"),
+        pytest.param(1000, 1, id="while closing"),
+        pytest.param(0, 0, id="nothing fits"),
+    ],
+)
+def test_a_full_disk_is_one_clear_error(
+    tmp_path: Path, format: str, limit: int, batches: int
+) -> None:
+    path = tmp_path / "f"
+    write(path, format, ONE, make_batch(ONE, [5]))
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(path), format, str(limit), str(batches)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).resolve().parents[1],
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert done.stdout == f"cannot write {path}: File too large; nothing was left behind\n"
+    assert done.stderr == ""
+    assert done.returncode == 0
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+# Files that are not what they seem.
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    for format in FORMATS:
+        with pytest.raises(OutputError, match=r"cannot read .*absent: No such file or directory"):
+            read_features(tmp_path / "absent", format=format)
+    with pytest.raises(OutputError, match="Is a directory"):
+        read_features(tmp_path, format="npz")
+
+
+def read_all(path: Path, format: str) -> None:
+    for _ in read_features(path, format=format):
+        pass
+
+
+def assert_refused(path: Path, format: str) -> None:
+    with pytest.raises(OutputError, match="cannot read") as caught:
+        read_all(path, format)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@all_formats
+@pytest.mark.parametrize("left", [0.02, 0.3, 0.6, 0.95, -1])
+def test_a_file_that_was_cut_short(tmp_path: Path, format: str, left: float) -> None:
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, ONE, make_batch(ONE, [5] * 50))
+    content = path.read_bytes()
+    path.write_bytes(content[: -1 if left == -1 else int(len(content) * left)])
+    if format == "jsonl" and left == -1:
+        read_all(path, format)  # only the last line's end is gone: nothing is lost
+    else:
+        assert_refused(path, format)
+
+
+@pytest.mark.parametrize("format", sorted(SIDECARS))
+def test_a_file_cut_between_two_records(tmp_path: Path, format: str) -> None:
+    whole, half = tmp_path / "whole", tmp_path / "half"
+    batch = make_batch(ONE, [2, 2])
+    write(whole, format, ONE, batch, batch)
+    write(half, format, ONE, batch)
+    whole.write_bytes(half.read_bytes())
+    with pytest.raises(OutputError, match="holds 2 records where 4 were written"):
+        read_all(whole, format)
+
+
+@all_formats
+@pytest.mark.parametrize("content", [b"", b"\n", b"hello\nworld\n" * 50, b"[1]\n", b'{"a": 1}\n'])
+def test_a_file_of_something_else(tmp_path: Path, format: str, content: bytes) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(content)
+    if format == "jsonl" and content == b"":
+        assert list(read_features(path, format=format)) == []  # no lines, no sidecar: no records
+    else:
+        assert_refused(path, format)
+
+
+def foreign_npz(path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, x=np.zeros(3))
+
+
+def compressed_npz(path: Path) -> None:
+    write(path, "npz", ONE, make_batch(ONE, [1]))
+    with np.load(path) as arrays:
+        columns = dict(arrays)
+    with path.open("wb") as file:
+        np.savez_compressed(file, **columns)
+
+
+def pickled_npz(path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, metadata=np.array([print], dtype=object))
+
+
+def foreign_parquet(path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"x": [1, 2]}), path)
+
+
+def foreign_hdf5(path: Path) -> None:
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        file["x"] = [1, 2]
+
+
+def other_formats_sidecar(path: Path) -> None:
+    write(path, "jsonl", ONE, make_batch(ONE, [1]))
+
+
+@pytest.mark.parametrize(
+    ("format", "make"),
+    [
+        ("npz", foreign_npz),
+        ("npz", compressed_npz),
+        ("npz", pickled_npz),
+        ("parquet", foreign_parquet),
+        ("hdf5", foreign_hdf5),
+        ("tfrecord", other_formats_sidecar),
+    ],
+)
+def test_a_file_of_the_format_but_not_ours(
+    tmp_path: Path, format: str, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "f")
+    assert_refused(tmp_path / "f", format)
+
+
+def test_a_tfrecord_whose_bytes_changed(tmp_path: Path) -> None:
+    path = tmp_path / "f.tfrecord"
+    write(path, "tfrecord", ONE, make_batch(ONE, [5, 5]))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+    assert_refused(path, "tfrecord")
+
+
+def test_a_tfrecord_without_its_sidecar(tmp_path: Path) -> None:
+    path = tmp_path / "f.tfrecord"
+    write(path, "tfrecord", ONE, make_batch(ONE, [1]))
+    (tmp_path / "f.tfrecord.metadata.json").unlink()
+    with pytest.raises(OutputError, match=r"there is no .*\.metadata\.json, .* copy it beside"):
+        read_features(path)
+
+
+def test_a_file_of_a_later_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_features.writers.base.FORMAT_VERSION", 2)
+    write(tmp_path / "f.npz", "npz", ONE)
+    with pytest.raises(OutputError, match="format_version is 2; this release reads 1"):
+        read_features(tmp_path / "f.npz")
+
+
+def test_an_error_of_the_reader_of_records_is_left_alone(tmp_path: Path) -> None:
+    """What goes wrong in the user's loop is not the file's fault."""
+    write(tmp_path / "f.npz", "npz", ONE, make_batch(ONE, [1]))
+
+    def divide() -> None:
+        for record in read_features(tmp_path / "f.npz"):
+            record.unique_id / 0
+
+    with pytest.raises(ZeroDivisionError):
+        divide()
+
+
+# Cost.
+
+GROWTH = """
+import resource, sys
+from pathlib import Path
+from bert_features.records import Feature
+from bert_features.writers import open_writer, read_features
+from tests.test_writers import make_batch
+
+path, format = Path(sys.argv[1]), sys.argv[2]
+features = (Feature("layer_output_0", (-1,), "none", 384, "float32"),)
+batch = make_batch(features, [30] * 16)  # 512 tokens, 0.8 MB
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+def now():  # without the pages of a mapped file, which the system may drop at any time
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0]) // 1024
+
+with open_writer(path, format=format, features=features, metadata={}) as writer:
+    for i in range(300):
+        if i == 100:
+            before = peak()
+        writer.write(batch)
+print(peak() - before)
+sizes = [now() for i, record in enumerate(read_features(path, format=format)) if i % 100 == 99]
+print(max(sizes[16:]) - max(sizes[:16]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by Linux's /proc")
+@pytest.mark.parametrize("format", ["parquet", "npz", "hdf5"])
+def test_memory_does_not_grow_with_the_records(tmp_path: Path, format: str) -> None:
+    """The last 200 of 300 batches are 157 MB, which neither writing nor reading may hold."""
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH, str(tmp_path / "f"), format],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).resolve().parents[1],
+    )
+    written, read = (int(megabytes) for megabytes in done.stdout.split())
+    assert written < 50
+    assert read < 50
+
+
+def test_importing_the_package_is_cheap() -> None:
+    code = """
+        import sys, bert_features.writers
+        heavy = {"tensorflow", "h5py", "pyarrow", "keras"} & sys.modules.keys()
+        assert not heavy, heavy
+        from bert_features.writers import parquet, jsonl, npz, hdf5, tfrecord
+        heavy = {"tensorflow", "h5py", "pyarrow", "keras"} & sys.modules.keys()
+        assert not heavy, heavy
+    """
+    root = Path(__file__).resolve().parents[1]
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd=root)
