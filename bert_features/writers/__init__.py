@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_features.errors import OutputError
 from bert_features.records import Feature
-from bert_features.writers.base import FeatureWriter
+from bert_features.writers.base import FeatureWriter, check_target
 from bert_features.writers.reader import FeatureFile
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "SUFFIXES",
     "FeatureFile",
     "FeatureWriter",
+    "check_output",
     "open_writer",
     "read_features",
 ]
@@ -65,6 +66,17 @@ def open_writer(
     """
     writer: type[FeatureWriter] = _module(format).Writer
     return writer(Path(path), features=features, metadata=metadata, overwrite=overwrite)
+
+
+def check_output(path: str | Path, *, format: str, overwrite: bool = False) -> None:
+    """Refuses what `open_writer` with these arguments would, and writes nothing.
+
+    Raises:
+      OutputError: no such format, the file exists, or it cannot be made there.
+    """
+    writer: type[FeatureWriter] = _module(format).Writer
+    for target in writer.targets(Path(path)):
+        check_target(target, overwrite=overwrite)
 
 
 def read_features(path: str | Path, *, format: str | None = None) -> FeatureFile:

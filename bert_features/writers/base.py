@@ -80,9 +80,7 @@ class FeatureWriter(ABC):
         self.bytes_written = 0
         self._features = tuple(features)
         self._overwrite = overwrite
-        # The sidecar comes first: a features file that is in its place has its metadata.
-        self._targets = [sidecar_path(self.path)] if self.has_sidecar else []
-        self._targets.append(self.path)
+        self._targets = self.targets(self.path)
         self._temporaries: list[Path] = []
         self._files: list[_SteadyFile] = []
         self._closed = False
@@ -91,6 +89,12 @@ class FeatureWriter(ABC):
             self._metadata = _complete(metadata, self._features)
             self._check_targets()
             self._open()
+
+    @classmethod
+    def targets(cls, path: Path) -> list[Path]:
+        """The files that a writer of `path` puts in place, in that order."""
+        # The sidecar comes first: a features file that is in its place has its metadata.
+        return [sidecar_path(path), path] if cls.has_sidecar else [path]
 
     # What a format implements.
 
@@ -221,7 +225,7 @@ class FeatureWriter(ABC):
 
     def _check_targets(self) -> None:
         for target in self._targets:
-            _check_target(target, overwrite=self._overwrite)
+            check_target(target, overwrite=self._overwrite)
 
     def _write_sidecar(self) -> None:
         if not self.has_sidecar:
@@ -311,7 +315,8 @@ def _storage_reason(error: BaseException) -> str | None:
     return next((reason for reason in STORAGE_REASONS if reason in text), None)
 
 
-def _check_target(target: Path, *, overwrite: bool) -> None:
+def check_target(target: Path, *, overwrite: bool) -> None:
+    """Refuses a path that cannot be written, or may not be replaced."""
     if target.is_dir():
         raise OutputError(f"{target} is a directory; name a file in it")
     if target.exists() and not target.is_file():

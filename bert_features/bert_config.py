@@ -1,0 +1,158 @@
+"""The architecture of a BERT checkpoint, as its `bert_config.json` or `config.json` tells it."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from bert_features.errors import CheckpointError
+
+HiddenAct = Literal["gelu_erf", "gelu_tanh", "relu", "tanh", "linear"]
+Family = Literal["google", "huggingface"]
+
+# What each family means by the word in its config. google-research/bert's modeling.py computes
+# "gelu" by the tanh approximation; Hugging Face's ACT2FN["gelu"] is the exact, erf form.
+ACTIVATIONS: dict[Family, dict[str, HiddenAct]] = {
+    "google": {
+        "gelu": "gelu_tanh",
+        "relu": "relu",
+        "tanh": "tanh",
+        "linear": "linear",
+        "gelu_erf": "gelu_erf",
+        "gelu_tanh": "gelu_tanh",
+    },
+    "huggingface": {
+        "gelu": "gelu_erf",
+        "gelu_python": "gelu_erf",
+        "gelu_new": "gelu_tanh",
+        "gelu_pytorch_tanh": "gelu_tanh",
+        "gelu_fast": "gelu_tanh",
+        "relu": "relu",
+        "tanh": "tanh",
+        "linear": "linear",
+        "gelu_erf": "gelu_erf",
+        "gelu_tanh": "gelu_tanh",
+    },
+}
+
+
+class BertConfig(BaseModel):
+    """The shape of a BERT encoder; the keys are those of google-research/bert's `bert_config.json`.
+
+    Unknown keys are ignored, as real config files carry many (`pooler_type`, `_name_or_path`, …).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    vocab_size: PositiveInt
+    hidden_size: PositiveInt = 768
+    num_hidden_layers: PositiveInt = 12
+    num_attention_heads: PositiveInt = 12
+    intermediate_size: PositiveInt = 3072
+    hidden_act: HiddenAct = "gelu_tanh"
+    hidden_dropout_prob: float = Field(default=0.1, ge=0.0, lt=1.0)
+    attention_probs_dropout_prob: float = Field(default=0.1, ge=0.0, lt=1.0)
+    max_position_embeddings: PositiveInt = 512
+    type_vocab_size: PositiveInt = 2
+    initializer_range: float = Field(default=0.02, gt=0.0)
+    # google-research/bert fixes 1e-12 in its code; Hugging Face configs state it.
+    layer_norm_eps: float = Field(default=1e-12, gt=0.0)
+
+    @field_validator("hidden_dropout_prob", "attention_probs_dropout_prob", mode="before")
+    @classmethod
+    def _null_dropout_is_none(cls, value: Any) -> Any:
+        return 0.0 if value is None else value
+
+    @model_validator(mode="after")
+    def _heads_divide_the_width(self) -> Self:
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} is not a multiple of "
+                f"num_attention_heads {self.num_attention_heads}"
+            )
+        return self
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], *, family: Family, source: str = "config") -> Self:
+        """Builds a config from the contents of a JSON config file.
+
+        Args:
+          values: the file's keys and values.
+          family: whose meaning of `hidden_act` holds: "google" (`gelu` is the tanh form) or
+            "huggingface" (`gelu` is the erf form).
+          source: what the values came from, for error messages.
+
+        Raises:
+          CheckpointError: a missing or wrong value, an activation BERT does not use, or the config
+            of another architecture.
+        """
+        model_type = values.get("model_type", "bert")
+        if model_type != "bert":
+            raise CheckpointError(
+                f"{source}: model_type is {model_type!r}; only BERT encoders ('bert') can be read"
+            )
+        position_type = values.get("position_embedding_type", "absolute")
+        if position_type != "absolute":
+            raise CheckpointError(
+                f"{source}: position_embedding_type is {position_type!r}; only 'absolute' is BERT's"
+            )
+        activations = ACTIVATIONS[family]
+        word = values.get("hidden_act", "gelu")
+        if word not in activations:
+            raise CheckpointError(
+                f"{source}: hidden_act is {word!r}; allowed: {', '.join(sorted(activations))}"
+            )
+        try:
+            return cls.model_validate(values | {"hidden_act": activations[word]})
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(str(part) for part in e['loc']) or 'config'}: {e['msg']} "
+                f"(received {e.get('input')!r})"
+                if e["type"] != "missing"
+                else f"{e['loc'][0]} is missing"
+                for e in error.errors()
+            )
+            raise CheckpointError(f"{source} is not a BERT config: {problems}") from error
+
+    @classmethod
+    def from_json_file(cls, path: str | Path, *, family: Family | None = None) -> Self:
+        """Reads `bert_config.json` (Google's) or `config.json` (Hugging Face's).
+
+        Args:
+          path: the JSON file.
+          family: whose meaning of `hidden_act` holds; by default Hugging Face's for a file that
+            names a `model_type`, `architectures` or `transformers_version`, Google's otherwise.
+
+        Raises:
+          CheckpointError: the file is missing, is not JSON, or is not a BERT config.
+        """
+        path = Path(path)
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise CheckpointError(f"{path} is not JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise CheckpointError(f"{path} is not a BERT config: expected a JSON object")
+        return cls.from_dict(values, family=family or config_family(values), source=str(path))
+
+
+def config_family(values: dict[str, Any]) -> Family:
+    """Whose config file this is, by the keys that only Hugging Face writes."""
+    marks = {"model_type", "architectures", "transformers_version"}
+    return "huggingface" if marks & values.keys() else "google"

@@ -1,0 +1,408 @@
+"""The command line: extract, tokenize, inspect.
+
+Exit status: 0, 1 (the run failed) or 2 (bad usage). Errors are one line; `--debug` adds the
+traceback. TensorFlow is imported by the commands that need it, not by `--help`.
+"""
+
+import functools
+import logging
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import typer
+
+from bert_features import __version__
+from bert_features.errors import BertFeaturesError, ConfigError
+
+if TYPE_CHECKING:
+    from bert_features.checkpoints import Checkpoint
+    from bert_features.config import ExtractConfig
+    from bert_features.extraction import Counts, ExtractSummary
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Contextual features from BERT checkpoints: text in, hidden layers out.",
+)
+
+_LOG_EVERY_SECONDS = 10.0
+_LINES_PER_CALL = 1024  # of the tokenizer, by `tokenize`
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Checkpoint_ = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        help="`minilm` (the embedded all-MiniLM-L6-v2), a directory, a TF1 checkpoint prefix or a "
+        ".safetensors file.",
+    ),
+]
+Casing = Annotated[
+    bool | None,
+    typer.Option(
+        "--uncased/--cased",
+        help="Lower-case and strip accents, or not; by default what the checkpoint says.",
+        show_default=False,
+    ),
+]
+EncodingErrorsOption = Annotated[
+    Literal["strict", "replace"] | None,
+    typer.Option(help="What to do with input that is not UTF-8. [default: strict]"),
+]
+
+
+def _command(function: Callable[..., None]) -> Callable[..., None]:
+    """Registers a command whose errors become one line and an exit status."""
+
+    @app.command()
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> None:
+        logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
+        logging.getLogger("bert_features").setLevel(logging.INFO)
+        try:
+            function(*args, **kwargs)
+        except BertFeaturesError as error:
+            _fail(str(error), 2 if isinstance(error, ConfigError) else 1, debug=kwargs["debug"])
+        except KeyboardInterrupt:
+            _fail("interrupted; nothing was written", 1, debug=kwargs["debug"])
+
+    return run
+
+
+def _fail(message: str, status: int, *, debug: bool) -> NoReturn:
+    if debug:
+        traceback.print_exc()
+    print(f"bert-features: {message}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"bert-features {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+@_command
+def extract(
+    input_path: Annotated[
+        str, typer.Argument(metavar="INPUT", help="Text, one example per line; - for stdin.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    config: Annotated[
+        Path | None, typer.Option(help="A TOML file of settings; options here override it.")
+    ] = None,
+    checkpoint: Checkpoint_ = None,
+    config_file: Annotated[
+        str | None, typer.Option(help="bert_config.json or config.json, if not beside the weights.")
+    ] = None,
+    vocab_file: Annotated[
+        str | None, typer.Option("--vocab-file", "--vocab", help="vocab.txt, if elsewhere.")
+    ] = None,
+    do_lower_case: Casing = None,
+    hidden_act: Annotated[
+        Literal["gelu_erf", "gelu_tanh"] | None,
+        typer.Option(help="The form of GELU. [default: that of the checkpoint's family]"),
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            help="LAYERS, as in --layers=-1,-2: blocks -L to L-1, and the word embeddings. "
+            "[default: -1,-2,-3,-4]"
+        ),
+    ] = None,
+    combine: Annotated[
+        Literal["none", "sum", "mean", "concat"] | None,
+        typer.Option(help="How the layers become one vector. [default: none]"),
+    ] = None,
+    max_seq_length: Annotated[
+        int | None, typer.Option(help="Tokens of the longest row. [default: 128]")
+    ] = None,
+    buckets: Annotated[
+        str | None,
+        typer.Option(help="Lengths rows are padded to. [default: 16,32,64,128,256,512]"),
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows of a batch. [default: 32]")] = None,
+    device: Annotated[
+        Literal["auto", "tpu", "gpu", "cpu"] | None,
+        typer.Option(help="Where to run: the best there is, or one kind. [default: auto]"),
+    ] = None,
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"] | None,
+        typer.Option(help="Of the arithmetic; auto is bfloat16 on a TPU. [default: auto]"),
+    ] = None,
+    dtype: Annotated[
+        Literal["float32", "float16"] | None,
+        typer.Option(help="Of the features. [default: float32]"),
+    ] = None,
+    use_one_hot_embeddings: Annotated[
+        bool | None,
+        typer.Option(help="Look words up by a matrix product.", show_default=False),
+    ] = None,
+    output_format: Annotated[
+        Literal["parquet", "jsonl", "npz", "hdf5", "tfrecord"] | None,
+        typer.Option("--format", help="Of the output. [default: parquet]"),
+    ] = None,
+    encoding_errors: EncodingErrorsOption = None,
+    buffer_mb: Annotated[
+        int | None, typer.Option(help="Megabytes of features that may wait. [default: 256]")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Writes the hidden layers of every token of INPUT to a file."""
+    settings = {
+        "checkpoint": checkpoint,
+        "config_file": config_file,
+        "vocab_file": vocab_file,
+        "do_lower_case": do_lower_case,
+        "hidden_act": hidden_act,
+        "layers": None if layers is None else _entries("--layers", layers),
+        "combine": combine,
+        "max_seq_length": max_seq_length,
+        "buckets": None if buckets is None else _entries("--buckets", buckets),
+        "batch_size": batch_size,
+        "device": device,
+        "precision": precision,
+        "dtype": dtype,
+        "use_one_hot_embeddings": use_one_hot_embeddings,
+        "format": output_format,
+        "encoding_errors": encoding_errors,
+        "buffer_mb": buffer_mb,
+    }
+    given = {key: value for key, value in settings.items() if value is not None}
+    _extract(_config(config, given), input_path, output, overwrite=overwrite)
+
+
+def _config(path: Path | None, given: dict[str, Any]) -> "ExtractConfig":
+    from bert_features.config import ExtractConfig
+
+    return ExtractConfig.of(given) if path is None else ExtractConfig.load(path, **given)
+
+
+def _entries(option: str, text: str) -> list[int | str]:
+    """`-1,-2,embeddings` as a list; what is not a number stays a word, for the config to judge."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise ConfigError(f"{option} is {text!r}; separate the entries by single commas")
+    return [int(word) if word.lstrip("+-").isdecimal() else word for word in words]
+
+
+def _extract(
+    config: "ExtractConfig", input_path: str, output: Path, *, overwrite: bool
+) -> None:
+    from bert_features.extraction import extract as run
+
+    # A batch scheduler ends a job by SIGTERM; it must leave no half-written file either.
+    signal.signal(signal.SIGTERM, _interrupt)
+    with _progress() as show:
+        summary = run(config, input_path, output, overwrite=overwrite, progress=show)
+    print(_describe(summary))
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _describe(summary: "ExtractSummary") -> str:
+    counts = summary.counts
+    rows = {
+        "examples": f"{counts.examples:,}",
+        "tokens": f"{counts.tokens:,}",
+        "truncated": f"{counts.truncated_examples:,} examples, {counts.tokens_lost:,} tokens lost",
+        "pad waste": f"{counts.pad_waste:.1%} of computed tokens",
+        "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s",
+        "output": f"{summary.output} ({_size(summary.bytes_written)})",
+    }
+    return "\n".join(f"{name:<10} {value}" for name, value in rows.items())
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.2f} GB"
+
+
+class _LogLines:
+    """Progress as plain lines, now and then: for logs."""
+
+    def __init__(self) -> None:
+        self._started = self._last = time.monotonic()
+
+    def __enter__(self) -> "_LogLines":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def __call__(self, counts: "Counts", total: int | None) -> None:
+        now = time.monotonic()
+        if now - self._last < _LOG_EVERY_SECONDS:
+            return
+        self._last = now
+        speed = counts.tokens / (now - self._started)
+        of_total = f" of {total:,}" if total else ""
+        logging.getLogger("bert_features").info(
+            "%s%s examples, %s tokens/s", f"{counts.examples:,}", of_total, f"{speed:,.0f}"
+        )
+
+
+class _ProgressBar:
+    """Progress as a bar with tokens/s and the time left: for terminals."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self._bar = Progress(
+            TextColumn("examples"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.fields[speed]} tokens/s"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("extract", total=None, speed="…")
+        self._started: float | None = None
+
+    def __enter__(self) -> "_ProgressBar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, counts: "Counts", total: int | None) -> None:
+        now = time.monotonic()
+        self._started = self._started or now
+        speed = counts.tokens / (now - self._started) if now > self._started else 0
+        self._bar.update(
+            self._task, completed=counts.examples, total=total, speed=f"{speed:,.0f}"
+        )
+
+
+def _progress() -> _LogLines | _ProgressBar:
+    return _ProgressBar() if sys.stderr.isatty() else _LogLines()
+
+
+@_command
+def tokenize(
+    input_path: Annotated[
+        str, typer.Argument(metavar="INPUT", help="Text, one per line; - for stdin.")
+    ],
+    vocab: Annotated[
+        Path | None, typer.Option("--vocab", "--vocab-file", help="A vocab.txt.")
+    ] = None,
+    checkpoint: Checkpoint_ = None,
+    do_lower_case: Casing = None,
+    output_format: Annotated[
+        Literal["ids", "tokens"], typer.Option("--format", help="What to print.")
+    ] = "tokens",
+    encoding_errors: EncodingErrorsOption = None,
+    debug: Debug = False,
+) -> None:
+    """Prints the pieces of every line of INPUT, separated by spaces, without special tokens."""
+    if vocab and checkpoint:
+        raise ConfigError("--vocab and --checkpoint are both given; pass one of them")
+    from bert_features.examples import read_lines
+
+    lines = read_lines(input_path, encoding_errors=encoding_errors or "strict")
+    tokenizer = _make_tokenizer(vocab, checkpoint, do_lower_case)
+    names = tokenizer.tokens if output_format == "tokens" else range(len(tokenizer.tokens))
+    words = [str(name) for name in names]
+    for ids in _token_ids(tokenizer, lines):
+        sys.stdout.write(" ".join([words[i] for i in ids]) + "\n")
+
+
+def _make_tokenizer(vocab: Path | None, checkpoint: str | None, lower: bool | None) -> Any:
+    from bert_features.checkpoints import casing_of_vocabulary, find_checkpoint
+    from bert_features.extraction import make_tokenizer
+    from bert_features.tokenization import FullTokenizer
+    from bert_features.vocabulary import read_vocab
+
+    if vocab is None:
+        return make_tokenizer(find_checkpoint(checkpoint or "minilm"), lower)
+    tokens = read_vocab(vocab)
+    if lower is None:
+        lower = casing_of_vocabulary(tokens)
+    if lower is None:
+        raise ConfigError(f"{vocab} does not tell its casing; pass --cased or --uncased")
+    return FullTokenizer(tokens, do_lower_case=lower)
+
+
+def _token_ids(tokenizer: Any, lines: Iterable[str]) -> Iterator[list[int]]:
+    import tensorflow as tf
+
+    from bert_features.tokenization import utf8
+
+    graph = tf.function(tokenizer, input_signature=[tf.TensorSpec([None], tf.string)])
+    lines = iter(lines)
+    while chunk := list(islice(lines, _LINES_PER_CALL)):
+        yield from graph(tf.constant([utf8(line) for line in chunk])).to_list()
+
+
+@_command
+def inspect(
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="Whatever --checkpoint takes.")
+    ],
+    debug: Debug = False,
+) -> None:
+    """Shows what a checkpoint is: family, architecture, parameters, casing, activation."""
+    from bert_features.checkpoints import find_checkpoint
+
+    for name, value in _facts(find_checkpoint(checkpoint)).items():
+        print(f"{name:<24} {value}")
+
+
+def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
+    from bert_features.checkpoints import has_pooler
+    from bert_features.weight_names import parameter_count
+
+    config = checkpoint.config
+    pooler = has_pooler(checkpoint)
+    casing = {True: "uncased", False: "cased", None: "not told; pass --cased or --uncased"}
+    return {
+        "checkpoint": checkpoint.name,
+        "weights": checkpoint.weights_path,
+        "format": checkpoint.kind,
+        "family": checkpoint.family,
+        "vocabulary": checkpoint.vocab_file or "none found; pass --vocab-file",
+        "casing": casing[checkpoint.do_lower_case],
+        "layers": f"{config.num_hidden_layers} (-{config.num_hidden_layers} … "
+        f"{config.num_hidden_layers - 1}, and embeddings)",
+        "parameters": f"{parameter_count(config, pooler=pooler):,}",
+        "pooler": "yes" if pooler else "no",
+        **config.model_dump(),
+    }
+
+
+def main() -> None:
+    """The console script."""
+    app()

@@ -1,0 +1,112 @@
+"""Estimator.predict, as the tutorials know it: a model_fn and an input_fn give predictions."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_features.input_pipeline import FILLER_ID, InputFn
+from bert_features.model_fn import MODEL_INPUTS, ModelFn
+from bert_features.runtime.tensorflow import Device, TensorFlowRuntime
+
+# Batches in flight: while one computes, the next is on its way and the last is being written.
+_IN_FLIGHT = 2
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Where an Estimator runs.
+
+    Attributes:
+      device: `auto` takes TPU, GPU or CPU, in that order.
+    """
+
+    device: Device = "auto"
+
+
+class Estimator:
+    """Runs a model_fn over an input_fn on all devices.
+
+    Args:
+      model_fn: what `model_fn_builder` built.
+      config: where to run.
+      predict_batch_size: rows of each batch, over all devices together; a multiple of their number.
+      params: further entries of the `params` that the input_fn receives.
+
+    Attributes:
+      devices: what it runs on.
+
+    Raises:
+      ConfigError: the wanted device is not here.
+    """
+
+    def __init__(
+        self,
+        model_fn: ModelFn,
+        config: RunConfig | None = None,
+        *,
+        predict_batch_size: int = 32,
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
+        runtime = TensorFlowRuntime((config or RunConfig()).device)
+        self.devices = runtime.devices
+        self._params = {**(params or {}), "batch_size": predict_batch_size}
+        self._step = runtime.compile(model_fn.step, model_fn.weights)
+
+    @property
+    def traces(self) -> int:
+        """How many batch shapes were compiled so far."""
+        return self._step.traces
+
+    def predict(
+        self, input_fn: InputFn, yield_single_examples: bool = True
+    ) -> Iterator[dict[str, Any]]:
+        """Yields the predictions for every example of the input; filler rows are left out.
+
+        Args:
+          input_fn: gives the dataset, when called with {"batch_size": predict_batch_size}.
+          yield_single_examples: one dict for each example, `unique_id` an int and every output
+            [S, D]; otherwise one for each batch, `unique_id` int64 [n] and every output [n, S, D].
+
+        Raises:
+          InputError: the input_fn's examples cannot be read.
+        """
+        for batch, outputs in self.predict_batches(input_fn):
+            real = np.flatnonzero(batch["unique_ids"] != FILLER_ID)
+            predictions = {"unique_id": batch["unique_ids"], **outputs}
+            if not yield_single_examples:
+                yield {name: values[real] for name, values in predictions.items()}
+                continue
+            for row in real:
+                yield {name: values[row] for name, values in predictions.items()}
+
+    def predict_batches(self, input_fn: InputFn) -> Iterator[tuple[Arrays, Arrays]]:
+        """Yields every batch of the input with its outputs [B, S, D], filler rows included."""
+        pending: deque[tuple[dict[str, tf.Tensor], Callable[[], Arrays]]] = deque()
+        for batch in self._batches(input_fn):
+            pending.append((batch, self._step({name: batch[name] for name in MODEL_INPUTS})))
+            if len(pending) == _IN_FLIGHT:
+                yield _finish(*pending.popleft())
+        while pending:
+            yield _finish(*pending.popleft())
+
+    def _batches(self, input_fn: InputFn) -> Iterator[dict[str, tf.Tensor]]:
+        dataset = input_fn(self._params)
+        try:
+            yield from dataset
+        except tf.errors.OpError:
+            # tf.data wraps what the input raised; the input_fn kept the original.
+            if cause := getattr(input_fn, "error", None):
+                raise cause from None
+            raise
+
+
+def _finish(
+    batch: dict[str, tf.Tensor], results: Callable[[], Arrays]
+) -> tuple[Arrays, Arrays]:
+    return {name: value.numpy() for name, value in batch.items()}, results()

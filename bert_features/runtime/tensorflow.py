@@ -1,0 +1,189 @@
+"""The TensorFlow runtime: TPU, GPU or CPU through tf.distribute."""
+
+import importlib.util
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_features.errors import ConfigError
+
+logger = logging.getLogger("bert_features")
+
+Device = Literal["auto", "tpu", "gpu", "cpu"]
+Step = Callable[[Sequence[Any], Mapping[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices of a run.
+
+    Attributes:
+      kind: `tpu`, `gpu` or `cpu`.
+      strategy: how they are shared out; None for a single device, which needs no sharing.
+      count: how many.
+      reason: why no better kind was taken; empty if there is none better.
+    """
+
+    kind: str
+    strategy: tf.distribute.Strategy | None
+    count: int
+    reason: str
+
+    def describe(self) -> str:
+        """One line for the log."""
+        because = f" ({self.reason})" if self.reason else ""
+        return f"running on {self.count} {self.kind.upper()} device(s){because}"
+
+
+def resolve_devices(device: Device = "auto") -> Devices:
+    """Takes the wanted kind of device, or the best there is: TPU, then GPU, then CPU.
+
+    Raises:
+      ConfigError: the wanted kind is not here, or is none of `auto`, `tpu`, `gpu`, `cpu`.
+    """
+    finders = {"tpu": _tpu, "gpu": _gpu, "cpu": _cpu}
+    if device != "auto" and device not in finders:
+        raise ConfigError(f"device is {device!r}; allowed: auto, {', '.join(finders)}")
+    reasons = []
+    for kind in finders if device == "auto" else [device]:
+        found = finders[kind]()
+        if isinstance(found, str):
+            reasons.append(f"no {kind.upper()}: {found}")
+            continue
+        strategy, count = found
+        return Devices(kind, strategy, count, "; ".join(reasons))
+    raise ConfigError(f"{'; '.join(reasons)}. Pass --device auto to take what is here")
+
+
+_Found = tuple[tf.distribute.Strategy | None, int]
+
+
+def _tpu() -> _Found | str:
+    """The TPU cores of this machine or of TPU_NAME, or why there are none."""
+    name = os.environ.get("TPU_NAME")
+    if not name and importlib.util.find_spec("libtpu") is None:
+        return "libtpu is not installed"
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name or "local")
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        return str(error).strip().splitlines()[0]
+    return strategy, strategy.num_replicas_in_sync
+
+
+def _gpu() -> _Found | str:
+    gpus = tf.config.list_logical_devices("GPU")
+    return _mirrored([gpu.name for gpu in gpus]) if gpus else "TensorFlow sees none"
+
+
+def _cpu() -> _Found:
+    return _mirrored([cpu.name for cpu in tf.config.list_logical_devices("CPU")])
+
+
+def _mirrored(names: list[str]) -> _Found:
+    strategy = tf.distribute.MirroredStrategy(names) if len(names) > 1 else None
+    return strategy, len(names)
+
+
+class TensorFlowRuntime:
+    """Runs a device step on the devices of one machine or slice.
+
+    Args:
+      device: which kind to take.
+
+    Raises:
+      ConfigError: that kind is not here, or Keras runs on another backend than TensorFlow.
+    """
+
+    def __init__(self, device: Device = "auto") -> None:
+        if keras.backend.backend() != "tensorflow":
+            raise ConfigError(
+                f"Keras runs on {keras.backend.backend()}; the TensorFlow runtime needs "
+                "KERAS_BACKEND=tensorflow in the environment"
+            )
+        self.devices = resolve_devices(device)
+        logger.info("%s", self.devices.describe())
+
+    def compile(self, step: Step, weights: Sequence[keras.Variable]) -> "CompiledStep":
+        """Places the weights and prepares the step; each batch shape is compiled at first use."""
+        return CompiledStep(step, weights, self.devices)
+
+
+class CompiledStep:
+    """A device step with its weights in place.
+
+    Attributes:
+      traces: how many batch shapes were compiled so far.
+    """
+
+    def __init__(self, step: Step, weights: Sequence[keras.Variable], devices: Devices) -> None:
+        self.traces = 0
+        self._devices = devices
+        strategy = devices.strategy
+        if strategy is None:
+            variables = [weight.value for weight in weights]
+        else:
+            with strategy.scope():
+                variables = [
+                    tf.Variable(weight.value, trainable=False, name=weight.name)
+                    for weight in weights
+                ]
+
+        def run_on_one(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            return step([variable.value() for variable in variables], batch)
+
+        # oneDNN's graph rewrites beat XLA on CPUs (and XLA slows bfloat16 there); see
+        # docs/performance.md. On a TPU everything is XLA already.
+        @tf.function(jit_compile=True if devices.kind == "gpu" else None, autograph=False)
+        def run(batch: Any) -> Any:
+            self.traces += 1
+            return run_on_one(batch) if strategy is None else strategy.run(run_on_one, (batch,))
+
+        self._run = run
+
+    def __call__(self, batch: Mapping[str, tf.Tensor]) -> Callable[[], dict[str, np.ndarray]]:
+        """Starts one batch; what it returns waits for the results, [B, …] each.
+
+        Raises:
+          ConfigError: the batch cannot be shared out evenly.
+        """
+        strategy = self._devices.strategy
+        if strategy is None:
+            outputs = self._run(dict(batch))
+            return lambda: {name: value.numpy() for name, value in outputs.items()}
+        outputs = self._run(_share_out(batch, strategy, self._devices.count))
+
+        def results() -> dict[str, np.ndarray]:
+            return {
+                name: np.concatenate([v.numpy() for v in strategy.experimental_local_results(o)])
+                for name, o in outputs.items()
+            }
+
+        return results
+
+
+def _share_out(
+    batch: Mapping[str, tf.Tensor], strategy: tf.distribute.Strategy, count: int
+) -> Any:
+    """The batch as one equal slice of rows for each replica."""
+    rows = next(iter(batch.values())).shape[0]
+    if rows % count:
+        raise ConfigError(
+            f"batch_size {rows} is not a multiple of the {count} devices; "
+            f"take {-(-rows // count) * count}"
+        )
+    share = rows // count
+
+    def slices(context: Any) -> dict[str, tf.Tensor]:
+        start = context.replica_id_in_sync_group * share
+        return {name: value[start : start + share] for name, value in batch.items()}
+
+    return strategy.experimental_distribute_values_from_function(slices)

@@ -1,0 +1,153 @@
+"""input_fn: the streaming one against the Python objects; static shapes, fillers, windows."""
+
+import random
+
+import numpy as np
+import pytest
+
+from bert_features.errors import ConfigError, InputError
+from bert_features.examples import InputExample
+from bert_features.features import convert_examples_to_features
+from bert_features.input_pipeline import (
+    FILLER_ID,
+    TextInputFn,
+    input_fn_builder,
+    resolve_buckets,
+)
+from bert_features.tokenization import FullTokenizer
+from tests.toy import TOY_VOCAB, WORDS
+
+BUCKETS = (4, 8, 12)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return FullTokenizer(TOY_VOCAB)
+
+
+def random_examples(count, seed=3):
+    rng = random.Random(seed)
+
+    def text():
+        words = [w for w in WORDS if not w.startswith("##")]
+        return " ".join(rng.choices([*words, "jackson", "é"], k=rng.choice([0, 1, 2, 3, 5, 12])))
+
+    return [InputExample(i, text(), text() if rng.random() < 0.4 else None) for i in range(count)]
+
+
+def run(examples, tokenizer, batch_size=4, **settings):
+    input_fn = TextInputFn(lambda: iter(examples), tokenizer, buckets=BUCKETS, **settings)
+    dataset = input_fn({"batch_size": batch_size})
+    return [{key: value.numpy() for key, value in batch.items()} for batch in dataset]
+
+
+@pytest.mark.parametrize("window_tokens", [1, 50, 1 << 17])
+def test_streams_what_the_python_objects_hold(tokenizer, window_tokens):
+    examples = random_examples(1300)  # more than two chunks
+    batches = run(examples, tokenizer, window_tokens=window_tokens)
+    expected = convert_examples_to_features(examples, BUCKETS[-1], tokenizer)
+    seen = []
+    for batch in batches:
+        length = batch["input_word_ids"].shape[1]
+        for row, unique_id in enumerate(batch["unique_ids"]):
+            if unique_id == FILLER_ID:
+                continue
+            want = expected[unique_id]
+            assert batch["input_word_ids"][row].tolist() == want.input_ids[:length]
+            assert batch["input_mask"][row].tolist() == want.input_mask[:length]
+            assert batch["input_type_ids"][row].tolist() == want.input_type_ids[:length]
+            assert batch["tokens_lost"][row] == want.tokens_lost
+            assert len(want.tokens) <= length
+            assert length == min(b for b in BUCKETS if b >= len(want.tokens))
+            seen.append(unique_id)
+    assert sorted(seen) == list(range(len(examples)))
+
+
+def test_every_shape_is_declared_and_fillers_are_masked(tokenizer):
+    batches = run(random_examples(57), tokenizer)
+    for batch in batches:
+        assert batch["input_word_ids"].shape in [(4, length) for length in BUCKETS]
+        filler = batch["unique_ids"] == FILLER_ID
+        assert not batch["input_mask"][filler].any()
+        assert not batch["input_word_ids"][filler].any()
+        assert batch["input_mask"][~filler][:, :2].all()
+    # One window: at most one batch of each bucket has fillers.
+    assert sum((b["unique_ids"] == FILLER_ID).any() for b in batches) <= len(BUCKETS)
+
+
+def test_windows_bound_what_waits_for_its_turn(tokenizer):
+    chunk = 512
+    batches = run(random_examples(4 * chunk), tokenizer, window_tokens=1)
+    unfinished, next_id, most = set(), 0, 0
+    for batch in batches:
+        unfinished |= set(batch["unique_ids"].tolist()) - {FILLER_ID}
+        while next_id in unfinished:
+            unfinished.remove(next_id)
+            next_id += 1
+        most = max(most, len(unfinished))
+    assert not unfinished
+    assert most < chunk
+
+
+def test_no_examples_give_no_batches(tokenizer):
+    assert run([], tokenizer) == []
+
+
+def test_the_input_is_read_as_it_is_needed(tokenizer):
+    taken = 0
+
+    def endless():
+        nonlocal taken
+        while True:
+            yield InputExample(taken, "is this")
+            taken += 1
+
+    input_fn = TextInputFn(endless, tokenizer, buckets=BUCKETS, window_tokens=1000)
+    next(iter(input_fn({"batch_size": 4})))
+    assert 0 < taken < 100_000
+
+
+def test_what_the_examples_raise_is_kept(tokenizer):
+    def broken():
+        yield InputExample(0, "is")
+        raise InputError("line 2 is bad")
+
+    input_fn = TextInputFn(broken, tokenizer, buckets=BUCKETS)
+    with pytest.raises(Exception, match="line 2 is bad"):
+        list(input_fn({"batch_size": 4}))
+    assert isinstance(input_fn.error, InputError)
+
+
+def test_input_fn_of_features_in_memory(tokenizer):
+    features = convert_examples_to_features(random_examples(5), 10, tokenizer)
+    batches = list(input_fn_builder(features, 10)({"batch_size": 3}))
+    ids = np.concatenate([batch["unique_ids"] for batch in batches])
+    assert ids.tolist() == [0, 1, 2, 3, 4, FILLER_ID]
+    rows = np.concatenate([batch["input_word_ids"] for batch in batches])
+    assert rows[:5].tolist() == [f.input_ids for f in features]
+    assert not rows[5].any()
+
+
+def test_input_fn_of_features_of_another_length(tokenizer):
+    features = convert_examples_to_features(random_examples(1), 10, tokenizer)
+    with pytest.raises(ConfigError, match="are 10 long; seq_length is 12"):
+        input_fn_builder(features, 12)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "max_seq_length", "expected"),
+    [
+        ((16, 32, 64), 64, (16, 32, 64)),
+        ((16, 32, 64), 50, (16, 32, 50)),
+        ((16, 32), 100, (16, 32, 100)),
+        ((), 8, (8,)),
+    ],
+)
+def test_buckets_end_at_the_longest_row(buckets, max_seq_length, expected):
+    assert resolve_buckets(buckets, max_seq_length) == expected
+
+
+@pytest.mark.parametrize(("buckets", "length"), [((2, 8), 8), ((8,), 2), ((8, 8), 8), ((9, 8), 9)])
+def test_impossible_buckets_are_refused(buckets, length):
+    with pytest.raises(ConfigError, match="buckets"):
+        resolve_buckets(buckets, length)
