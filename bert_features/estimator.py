@@ -106,7 +106,5 @@ class Estimator:
             raise
 
 
-def _finish(
-    batch: dict[str, tf.Tensor], results: Callable[[], Arrays]
-) -> tuple[Arrays, Arrays]:
+def _finish(batch: dict[str, tf.Tensor], results: Callable[[], Arrays]) -> tuple[Arrays, Arrays]:
     return {name: value.numpy() for name, value in batch.items()}, results()

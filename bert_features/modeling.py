@@ -124,12 +124,13 @@ class SelfAttention(_Part):
         self.output_dense = Dense(size, size, name="output_dense", **part)
         self.dropout = keras.layers.Dropout(dropout) if dropout else None
 
-    def call(self, x: Any, mask_bias: Any, *, shape: tuple[Any, Any], training: bool = False) -> Any:
-        """[N, H], [B, 1, 1, S], (B, S) -> [N, H]."""
-        batch, length = shape
+    def call(self, x: Any, mask: Any, training: bool = False) -> Any:
+        """[N, H], int32 [B, S] -> [N, H]."""
+        batch, length = ops.shape(mask)
         qkv = ops.reshape(self.qkv(x), (batch, length, 3, self.heads, self.head_size))
         query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # [B, A, S, D]
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, A, S, S]
+        mask_bias = ops.cast(1 - mask, "float32")[:, None, None, :] * MASK_BIAS
         scores = ops.cast(scores, "float32") * self.head_size**-0.5 + mask_bias
         weights = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
         if self.dropout is not None:
@@ -154,9 +155,9 @@ class Block(_Part):
         self.output_norm = LayerNorm(size, config.layer_norm_eps, name="output_norm", **part)
         self.dropout = keras.layers.Dropout(hidden_rate) if hidden_rate else None
 
-    def call(self, x: Any, mask_bias: Any, *, shape: tuple[Any, Any], training: bool = False) -> Any:
-        """[N, H], [B, 1, 1, S], (B, S) -> [N, H]."""
-        attended = self._drop(self.attention(x, mask_bias, shape=shape, training=training), training)
+    def call(self, x: Any, mask: Any, training: bool = False) -> Any:
+        """[N, H], int32 [B, S] -> [N, H]."""
+        attended = self._drop(self.attention(x, mask, training=training), training)
         x = self.attention_norm(x + attended)
         transformed = self._drop(self.output_dense(self.intermediate(x)), training)
         return self.output_norm(x + transformed)
@@ -242,12 +243,11 @@ class BertEncoder(keras.layers.Layer):
         embedded = self.embeddings(word_ids, inputs["input_type_ids"])
         if self.embeddings_dropout is not None:
             embedded = self.embeddings_dropout(embedded, training=training)
-        mask_bias = (1.0 - ops.cast(mask, "float32")[:, None, None, :]) * MASK_BIAS
         size = self.config.hidden_size
         x = ops.reshape(embedded, (-1, size))
         outputs = []
         for block in self.blocks:
-            x = block(x, mask_bias, shape=shape, training=training)
+            x = block(x, mask, training=training)
             outputs.append(ops.reshape(x, (*shape, size)))
         last = outputs[-1] if outputs else embedded
         result = {"embedding_output": embedded, "encoder_outputs": outputs, "sequence_output": last}

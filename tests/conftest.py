@@ -18,6 +18,14 @@ tf.config.set_logical_device_configuration(
 SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 
+@pytest.fixture
+def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One CPU device in place of eight: each device traces the step anew, which takes time."""
+    from bert_features.runtime import tensorflow as runtime
+
+    monkeypatch.setattr(runtime, "_cpu", lambda: (None, 1))
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     if not SHARED_DATA.is_dir():

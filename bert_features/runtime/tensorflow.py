@@ -170,9 +170,7 @@ class CompiledStep:
         return results
 
 
-def _share_out(
-    batch: Mapping[str, tf.Tensor], strategy: tf.distribute.Strategy, count: int
-) -> Any:
+def _share_out(batch: Mapping[str, tf.Tensor], strategy: tf.distribute.Strategy, count: int) -> Any:
     """The batch as one equal slice of rows for each replica."""
     rows = next(iter(batch.values())).shape[0]
     if rows % count:
