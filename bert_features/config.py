@@ -58,7 +58,7 @@ class ExtractConfig(BaseModel):
         description="how the layers become one vector",
         json_schema_extra={"allowed": "'none', 'sum', 'mean' or 'concat'"},
     )
-    max_seq_length: _Positive = Field(
+    max_seq_length: int = Field(
         default=128,
         ge=3,
         description="tokens of the longest row, [CLS] and [SEP] included; longer texts are cut",
