@@ -30,6 +30,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # Plain help: the boxed kind cuts option names at 80 columns and takes [defaults] for markup.
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 100},
     help="Contextual features from BERT checkpoints: text in, hidden layers out.",
 )
 
@@ -205,9 +208,7 @@ def _entries(option: str, text: str) -> list[int | str]:
     return [int(word) if word.lstrip("+-").isdecimal() else word for word in words]
 
 
-def _extract(
-    config: "ExtractConfig", input_path: str, output: Path, *, overwrite: bool
-) -> None:
+def _extract(config: "ExtractConfig", input_path: str, output: Path, *, overwrite: bool) -> None:
     from bert_features.extraction import extract as run
 
     # A batch scheduler ends a job by SIGTERM; it must leave no half-written file either.
@@ -302,9 +303,7 @@ class _ProgressBar:
         now = time.monotonic()
         self._started = self._started or now
         speed = counts.tokens / (now - self._started) if now > self._started else 0
-        self._bar.update(
-            self._task, completed=counts.examples, total=total, speed=f"{speed:,.0f}"
-        )
+        self._bar.update(self._task, completed=counts.examples, total=total, speed=f"{speed:,.0f}")
 
 
 def _progress() -> _LogLines | _ProgressBar:

@@ -2,7 +2,7 @@
 
 
 class BertFeaturesError(Exception):
-    """A failure that the user can mend; the command line prints it as one line, without traceback."""
+    """A failure that the user can mend; the command line prints it as one line, no traceback."""
 
 
 class ConfigError(BertFeaturesError, ValueError):

@@ -7,7 +7,7 @@ import logging
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -197,7 +197,9 @@ class FeatureExtractor:
                 "sha256": checkpoint.sha256,
                 "bert_config": checkpoint.config.model_dump(mode="json"),
             },
-            "vocabulary": {"sha256": hashlib.sha256(vocab.read_bytes()).hexdigest() if vocab else None},
+            "vocabulary": {
+                "sha256": hashlib.sha256(vocab.read_bytes()).hexdigest() if vocab else None
+            },
             "do_lower_case": self.tokenizer.do_lower_case,
             "precision": self.precision,
             "versions": {name: importlib.metadata.version(name) for name in packages}
@@ -220,9 +222,7 @@ class FeatureExtractor:
             dtype=config.dtype,
             use_one_hot_embeddings=config.use_one_hot_embeddings,
         )
-        return Estimator(
-            model_fn, RunConfig(config.device), predict_batch_size=config.batch_size
-        )
+        return Estimator(model_fn, RunConfig(config.device), predict_batch_size=config.batch_size)
 
     def _window_tokens(self) -> int:
         """How many tokens may be sorted together so that their features fit the buffer."""
@@ -299,9 +299,7 @@ def extract(
     extractor = FeatureExtractor(config)
     started = time.monotonic()
     counts = Counts()
-    examples = functools.partial(
-        read_examples, input_path, encoding_errors=config.encoding_errors
-    )
+    examples = functools.partial(read_examples, input_path, encoding_errors=config.encoding_errors)
     output_path = Path(output_path)
     with open_writer(
         output_path,
@@ -314,9 +312,7 @@ def extract(
             writer.write(batch)
             if progress:
                 progress(counts, total)
-    return ExtractSummary(
-        counts, time.monotonic() - started, writer.bytes_written, output_path
-    )
+    return ExtractSummary(counts, time.monotonic() - started, writer.bytes_written, output_path)
 
 
 def get_features(
@@ -409,8 +405,6 @@ def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) ->
     if do_lower_case is None:
         do_lower_case = checkpoint.do_lower_case
     if do_lower_case is None:
-        raise ConfigError(
-            f"{checkpoint.name} does not tell its casing; pass --uncased or --cased"
-        )
+        raise ConfigError(f"{checkpoint.name} does not tell its casing; pass --uncased or --cased")
     check_casing(checkpoint, do_lower_case)
     return FullTokenizer(tokens, do_lower_case=do_lower_case)

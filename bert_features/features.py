@@ -59,7 +59,8 @@ def convert_examples_to_features(
     """
     if seq_length < MIN_SEQ_LENGTH:
         raise ConfigError(
-            f"seq_length is {seq_length}; at least {MIN_SEQ_LENGTH} are needed: [CLS], a token, [SEP]"
+            f"seq_length is {seq_length}; at least {MIN_SEQ_LENGTH} are needed: "
+            "[CLS], a token, [SEP]"
         )
     examples = iter(examples)
     features: list[InputFeatures] = []

@@ -2,8 +2,9 @@
 
 Two ways lead to the same ids. Texts of characters for which tensorflow-text's FastBertTokenizer
 agrees with the official tokenizer (`FAST_CHARACTERS`) take it. It folds case by NFKC, breaks words
-at control characters and stumbles behind unknown words, so other texts are normalised here, code point by code point, as
-the official BasicTokenizer does, and their words go to FastWordpieceTokenizer.
+at control characters and stumbles behind unknown words; so other texts are normalised here, code
+point by code point, as the official BasicTokenizer does, and their words go to
+FastWordpieceTokenizer.
 
 Shape legend: `B` texts, `C` characters of all of them, `W` words, `P` pieces.
 """
@@ -15,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
@@ -146,7 +146,7 @@ def _has(bits: tf.Tensor, mask: int) -> tf.Tensor:
 
 
 def _changes(rows: tf.Tensor) -> tf.Tensor:
-    """bool [C]: whether a text begins here."""
+    """Bool [C]: whether a text begins here."""
     return tf.concat([tf.ones_like(rows[:1], tf.bool), rows[1:] != rows[:-1]], axis=0)
 
 
@@ -202,15 +202,18 @@ class FullTokenizer:
         texts = tf.convert_to_tensor(texts, tf.string)
         eligible = tf.strings.regex_full_match(texts, _FAST_TEXT)
         ids = self._fast.tokenize(tf.where(eligible, texts, ""))
-        settled = eligible & ~tf.reduce_any(ids == self.vocab[UNK], axis=1)
+        all_known = tf.reduce_all(ids.values != self.vocab[UNK])
         return tf.cond(
-            tf.reduce_all(settled), lambda: ids, lambda: self._complete(texts, ids, settled)
+            tf.reduce_all(eligible) & all_known,
+            lambda: ids,
+            lambda: self._complete(texts, ids, eligible),
         )
 
     def _complete(
-        self, texts: tf.Tensor, ids: tf.RaggedTensor, settled: tf.Tensor
+        self, texts: tf.Tensor, ids: tf.RaggedTensor, eligible: tf.Tensor
     ) -> tf.RaggedTensor:
-        """The rows of `ids` that are settled, the others made in the exact way."""
+        """The rows of `ids` that are the official ones, the others made in the exact way."""
+        settled = eligible & ~tf.reduce_any(ids == self.vocab[UNK], axis=1)
         fast = tf.where(settled)[:, 0]
         exact = tf.where(~settled)[:, 0]
         rows = tf.concat([tf.gather(ids, fast), self._exact(tf.gather(texts, exact))], axis=0)
@@ -408,9 +411,7 @@ def _lower_and_strip(
     return characters.take(kept), tf.gather(ideograph, kept)
 
 
-def _expand(
-    codes: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
+def _expand(codes: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Decomposes every code point: (the index it came from, the code point), both int32."""
     tables = unicode_tables.decompositions()
     source = tf.repeat(tf.range(tf.size(codes)), lengths)
@@ -449,9 +450,7 @@ def _final_sigmas(characters: _Characters) -> tf.Tensor:
     cased_behind = tf.concat([cased[1:] & same_row, no], axis=0)
     is_sigma = tf.gather(codes, telling) == CAPITAL_SIGMA
     final = tf.boolean_mask(telling, is_sigma & cased_before & ~cased_behind)
-    return tf.tensor_scatter_nd_update(
-        codes, final[:, None], tf.fill(tf.shape(final), FINAL_SIGMA)
-    )
+    return tf.tensor_scatter_nd_update(codes, final[:, None], tf.fill(tf.shape(final), FINAL_SIGMA))
 
 
 def _split(characters: _Characters, *, space: tf.Tensor, isolated: tf.Tensor) -> _Words:

@@ -19,7 +19,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("RAYON_NUM_THREADS", "2")
 
 import tensorflow as tf
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from bert_features.checkpoints import find_checkpoint
 from bert_features.tokenization import FullTokenizer
@@ -40,7 +40,11 @@ def compare(path: Path, repeats: int, min_tokens: int) -> None:
     """Prints one row of the table."""
     vocab = str(find_checkpoint("minilm").vocab_file)
     ours = FullTokenizer(vocab, do_lower_case=True)
-    theirs = BertWordPieceTokenizer(vocab, lowercase=True)
+    theirs = Tokenizer(
+        models.WordPiece.from_file(vocab, unk_token="[UNK]", max_input_chars_per_word=200)
+    )
+    theirs.normalizer = normalizers.BertNormalizer(lowercase=True)
+    theirs.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     lines = path.read_text(encoding="utf-8").split("\n")
     expected = [e.ids for e in theirs.encode_batch(lines, add_special_tokens=False)]
     texts = tf.constant([line.encode() for line in lines])

@@ -20,7 +20,7 @@ def write(tmp_path, content):
 
 
 def test_lines_pairs_and_empty_lines_keep_their_place(tmp_path):
-    path = write(tmp_path, "one\n\n a ||| b \r\na ||| b ||| c\nx|||y\nlast".encode())
+    path = write(tmp_path, b"one\n\n a ||| b \r\na ||| b ||| c\nx|||y\nlast")
     assert list(read_examples(path)) == [
         InputExample(0, "one"),
         InputExample(1, ""),
@@ -63,7 +63,7 @@ def test_standard_input(monkeypatch):
 
 @pytest.mark.parametrize("read", [count_examples, lambda path: list(read_examples(path))])
 def test_what_cannot_be_read(tmp_path, read):
-    with pytest.raises(InputError, match="cannot read .*absent.*No such file"):
+    with pytest.raises(InputError, match=r"cannot read .*absent.*No such file"):
         read(tmp_path / "absent")
     with pytest.raises(InputError, match="is a directory"):
         read(tmp_path)

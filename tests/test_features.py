@@ -35,7 +35,8 @@ def test_truncation_is_the_official_one():
 def test_the_worked_example_of_the_official_script(tokenizer):
     example = InputExample(7, "is this jacksonville ?", "no it is not .")
     (features,) = convert_examples_to_features([example], 16, tokenizer)
-    words = "[CLS] is this jack ##son ##ville ? [SEP] no it is not . [SEP]".split()
+    row = "[CLS] is this jack ##son ##ville ? [SEP] no it is not . [SEP]"
+    words = row.split()
     assert features.unique_id == 7
     assert features.tokens == words
     assert features.input_ids == [TOY_VOCAB.index(word) for word in words] + [0, 0]

@@ -40,9 +40,7 @@ def is_chinese(char: str) -> bool:
 
 def basic_tokenize(text: str, *, lower: bool) -> list[str]:
     cleaned = "".join(
-        " " if is_whitespace(c) else c
-        for c in text
-        if c not in "\0\ufffd" and not is_control(c)
+        " " if is_whitespace(c) else c for c in text if c not in "\0\ufffd" and not is_control(c)
     )
     spaced = "".join(f" {c} " if is_chinese(c) else c for c in cleaned)
     words: list[str] = []

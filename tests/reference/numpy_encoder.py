@@ -61,7 +61,9 @@ class NumpyEncoder:
             f"{scope}/attention/output/LayerNorm",
         )
         inner = ACTIVATIONS[self.config.hidden_act](self.dense(x, f"{scope}/intermediate/dense"))
-        return self.norm(x + self.dense(inner, f"{scope}/output/dense"), f"{scope}/output/LayerNorm")
+        return self.norm(
+            x + self.dense(inner, f"{scope}/output/dense"), f"{scope}/output/LayerNorm"
+        )
 
     def attention(self, x, mask, scope):
         batch, length, hidden = x.shape

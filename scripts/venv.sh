@@ -1,0 +1,31 @@
+# Sourced by the scripts beside it: makes .venv at the repository's root and installs into it.
+#
+#   install_into_venv EXTRAS      as in `install_into_venv demo,test`
+
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+find_python() {
+  local candidate
+  for candidate in "${PYTHON:-}" python3.11 python3.12 python3.13 python3; do
+    if [ -n "$candidate" ] && command -v "$candidate" >/dev/null &&
+      "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+      echo "$candidate"
+      return
+    fi
+  done
+  echo "no Python 3.11 or later is on PATH; install one, or set PYTHON to its path" >&2
+  return 1
+}
+
+install_into_venv() {
+  local python
+  if [ ! -x "$root/.venv/bin/python" ]; then
+    python=$(find_python)
+    "$python" -m venv "$root/.venv"
+  fi
+  echo "Installing bert_features[$1] into .venv (the first time: minutes, and 2.5 GB of disk)"
+  # Twice quiet: pip's notices about itself and its mirrors are not about this project.
+  "$root/.venv/bin/python" -m pip install --disable-pip-version-check --quiet --quiet \
+    --editable "$root[$1]"
+}
