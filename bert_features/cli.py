@@ -211,8 +211,11 @@ def _entries(option: str, text: str) -> list[int | str]:
 def _extract(config: "ExtractConfig", input_path: str, output: Path, *, overwrite: bool) -> None:
     from bert_features.extraction import extract as run
 
-    # A batch scheduler ends a job by SIGTERM; it must leave no half-written file either.
-    signal.signal(signal.SIGTERM, _interrupt)
+    # A batch scheduler ends a job by SIGTERM, a closed terminal by SIGHUP (which nohup ignores);
+    # they must leave no half-written file either.
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) != signal.SIG_IGN:
+            signal.signal(ending, _interrupt)
     with _progress() as show:
         summary = run(config, input_path, output, overwrite=overwrite, progress=show)
     print(_describe(summary))
@@ -243,11 +246,25 @@ def _size(count: float) -> str:
     return f"{count:,.2f} GB"
 
 
+class _Speed:
+    """Tokens per second since the first step, whose compilation is not part of it."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None
+
+    def __call__(self, counts: "Counts") -> str:
+        now = time.monotonic()
+        self._first = self._first or (now, counts.tokens)
+        seconds, tokens = now - self._first[0], counts.tokens - self._first[1]
+        return f"{tokens / seconds:,.0f} tokens/s" if tokens else "…"
+
+
 class _LogLines:
     """Progress as plain lines, now and then: for logs."""
 
     def __init__(self) -> None:
-        self._started = self._last = time.monotonic()
+        self._speed = _Speed()
+        self._last = time.monotonic()
 
     def __enter__(self) -> "_LogLines":
         return self
@@ -256,14 +273,13 @@ class _LogLines:
         pass
 
     def __call__(self, counts: "Counts", total: int | None) -> None:
-        now = time.monotonic()
-        if now - self._last < _LOG_EVERY_SECONDS:
+        speed = self._speed(counts)
+        if time.monotonic() - self._last < _LOG_EVERY_SECONDS:
             return
-        self._last = now
-        speed = counts.tokens / (now - self._started)
+        self._last = time.monotonic()
         of_total = f" of {total:,}" if total else ""
         logging.getLogger("bert_features").info(
-            "%s%s examples, %s tokens/s", f"{counts.examples:,}", of_total, f"{speed:,.0f}"
+            "%s%s examples, %s", f"{counts.examples:,}", of_total, speed
         )
 
 
@@ -284,13 +300,13 @@ class _ProgressBar:
             TextColumn("examples"),
             MofNCompleteColumn(),
             BarColumn(),
-            TextColumn("{task.fields[speed]} tokens/s"),
+            TextColumn("{task.fields[speed]}"),
             TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
         )
         self._task = self._bar.add_task("extract", total=None, speed="…")
-        self._started: float | None = None
+        self._speed = _Speed()
 
     def __enter__(self) -> "_ProgressBar":
         self._bar.start()
@@ -300,10 +316,9 @@ class _ProgressBar:
         self._bar.stop()
 
     def __call__(self, counts: "Counts", total: int | None) -> None:
-        now = time.monotonic()
-        self._started = self._started or now
-        speed = counts.tokens / (now - self._started) if now > self._started else 0
-        self._bar.update(self._task, completed=counts.examples, total=total, speed=f"{speed:,.0f}")
+        self._bar.update(
+            self._task, completed=counts.examples, total=total, speed=self._speed(counts)
+        )
 
 
 def _progress() -> _LogLines | _ProgressBar:

@@ -148,15 +148,19 @@ class FeatureExtractor:
         return [record for batch in self.batches(lambda: examples) for record in batch.records()]
 
     def batches(
-        self, examples: Callable[[], Iterable[InputExample]], counts: Counts | None = None
+        self,
+        examples: Callable[[], Iterable[InputExample]],
+        *,
+        progress: Callable[[Counts], None] | None = None,
     ) -> Iterator[FeatureBatch]:
         """Streams features in the order of the examples' ids, which must count from 0.
 
         Args:
           examples: gives an iterator over the examples.
-          counts: kept up to date, if given.
+          progress: called after every step of the device with what was done so far. Examples are
+            computed by length and may wait for their turn, so this runs ahead of what is yielded.
         """
-        counts = Counts() if counts is None else counts
+        counts = Counts()
         input_fn = TextInputFn(
             examples,
             self.tokenizer,
@@ -167,15 +171,18 @@ class FeatureExtractor:
         ready: list[_Row] = []
         next_id = 0
         for batch, outputs in self._estimator.predict_batches(input_fn):
-            waiting.update(_rows(batch, outputs, counts))
+            waiting.update(_rows(batch, outputs))
+            _count(batch, counts)
+            if progress:
+                progress(counts)
             while next_id in waiting:
                 ready.append(waiting.pop(next_id))
                 next_id += 1
                 if len(ready) == _ROWS_PER_BATCH:
-                    yield self._join(ready, counts)
+                    yield self._join(ready)
                     ready = []
         if ready:
-            yield self._join(ready, counts)
+            yield self._join(ready)
 
     def features(self) -> tuple[Feature, ...]:
         """The features that come out, as an output file describes them."""
@@ -230,11 +237,9 @@ class FeatureExtractor:
         bytes_per_token = sum(feature.width for feature in self.features()) * itemsize
         return max(1, self.config.buffer_mb * 2**20 // bytes_per_token)
 
-    def _join(self, rows: list["_Row"], counts: Counts) -> FeatureBatch:
+    def _join(self, rows: list["_Row"]) -> FeatureBatch:
         lengths = [len(row.token_ids) for row in rows]
         token_ids = np.concatenate([row.token_ids for row in rows])
-        counts.examples += len(rows)
-        counts.tokens += len(token_ids)
         return FeatureBatch(
             unique_ids=np.array([row.unique_id for row in rows], np.int64),
             row_splits=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
@@ -257,17 +262,22 @@ class _Row:
 
 
 def _rows(
-    batch: dict[str, np.ndarray], outputs: dict[str, np.ndarray], counts: Counts
+    batch: dict[str, np.ndarray], outputs: dict[str, np.ndarray]
 ) -> Iterator[tuple[int, _Row]]:
     lengths = batch["input_mask"].sum(axis=1)
-    counts.computed_tokens += batch["input_mask"].size
-    counts.tokens_lost += int(batch["tokens_lost"].sum())
-    counts.truncated_examples += int(np.count_nonzero(batch["tokens_lost"]))
     for row, unique_id in enumerate(batch["unique_ids"].tolist()):
         if unique_id != FILLER_ID:
             real = slice(int(lengths[row]))
             features = {name: values[row, real] for name, values in outputs.items()}
             yield unique_id, _Row(unique_id, batch["input_word_ids"][row, real], features)
+
+
+def _count(batch: dict[str, np.ndarray], counts: Counts) -> None:
+    counts.examples += int(np.count_nonzero(batch["unique_ids"] != FILLER_ID))
+    counts.tokens += int(batch["input_mask"].sum())
+    counts.computed_tokens += batch["input_mask"].size
+    counts.tokens_lost += int(batch["tokens_lost"].sum())
+    counts.truncated_examples += int(np.count_nonzero(batch["tokens_lost"]))
 
 
 def extract(
@@ -287,8 +297,8 @@ def extract(
       input_path: a text file, one example per line, or `-` for standard input.
       output_path: the file to write.
       overwrite: whether an existing file may be replaced.
-      progress: called now and then with the counts so far and the number of examples of the input
-        (None if it cannot be known).
+      progress: called after every step of the device with what was done so far and the number of
+        examples of the input (None if it cannot be known).
 
     Raises:
       BertFeaturesError: what was wrong, in one sentence.
@@ -299,6 +309,13 @@ def extract(
     extractor = FeatureExtractor(config)
     started = time.monotonic()
     counts = Counts()
+
+    def note(latest: Counts) -> None:
+        nonlocal counts
+        counts = latest
+        if progress:
+            progress(latest, total)
+
     examples = functools.partial(read_examples, input_path, encoding_errors=config.encoding_errors)
     output_path = Path(output_path)
     with open_writer(
@@ -308,10 +325,8 @@ def extract(
         metadata=extractor.metadata(),
         overwrite=overwrite,
     ) as writer:
-        for batch in extractor.batches(examples, counts):
+        for batch in extractor.batches(examples, progress=note):
             writer.write(batch)
-            if progress:
-                progress(counts, total)
     return ExtractSummary(counts, time.monotonic() - started, writer.bytes_written, output_path)
 
 

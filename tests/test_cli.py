@@ -17,6 +17,8 @@ from bert_features import read_features
 from bert_features.checkpoints import find_checkpoint
 from bert_features.cli import app
 from bert_features.config import ExtractConfig
+from bert_features.tokenization import FullTokenizer
+from bert_features.vocabulary import read_vocab
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
@@ -263,7 +265,7 @@ def test_a_terminal_sees_no_noise_and_the_exit_status(toy, text, out):
     assert stdout.startswith("examples   3\n")
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
     path = tmp_path / "long.txt"
     path.write_text("is this jacksonville ? no it is not .\n" * 3_000_000)
@@ -348,3 +350,33 @@ def test_version():
     import bert_features
 
     assert run("--version").stdout == f"bert-features {bert_features.__version__}\n"
+
+
+def peak_megabytes(*arguments):
+    """Runs the console script; the peak of its resident memory."""
+    with program(*arguments) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0, process.stderr.read()
+    return usage.ru_maxrss / 1024
+
+
+def test_the_declaration_in_389_languages(shared_data, minilm_dir, out, tmp_path):
+    """No line lost, order kept, memory that does not grow with the input: 35,870 real lines."""
+    vocab = read_vocab(minilm_dir / "vocab.txt")
+    config = TOY.model_copy(update={"vocab_size": len(vocab), "max_position_embeddings": 64})
+    model = write_directory(tmp_path / "uncased_toy", config, vocab, random_weights(config))
+    lines = (shared_data / "udhr.txt").read_text(encoding="utf-8").split("\n")
+    quarter = tmp_path / "quarter.txt"
+    quarter.write_text("\n".join(lines[: len(lines) // 4]), encoding="utf-8")
+    options = ["--checkpoint", model, "--layers=-1", "--max-seq-length", "64", "--buffer-mb", "4"]
+    small = peak_megabytes("extract", quarter, "-o", out / "quarter.parquet", *options)
+    whole = peak_megabytes("extract", shared_data / "udhr.txt", "-o", out / "all.parquet", *options)
+    assert whole < small + 100
+    file = read_features(out / "all.parquet")
+    assert len(file) == len(lines) == 35_870
+    encodings = FullTokenizer(vocab).encode(lines)
+    for i, (record, encoding) in enumerate(zip(file, encodings, strict=True)):
+        assert record.unique_id == i
+        assert list(record.tokens) == ["[CLS]", *encoding.tokens[:62], "[SEP]"]
+        assert record.features["layer_output_0"].shape == (len(record.tokens), 8)
