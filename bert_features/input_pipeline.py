@@ -22,9 +22,9 @@ from bert_features.vocabulary import CLS, SEP
 DEFAULT_BUCKETS = (16, 32, 64, 128, 256, 512)
 FILLER_ID = -1  # unique_ids of a row that only fills up a batch
 
-# One call of the tokenizer's graph: enough rows to make its overhead small, and a bound on the
-# text that a window can overshoot by.
-_CHUNK_ROWS = 512
+# One call of the tokenizer's graph: enough rows to make its overhead small (scripts/
+# benchmark_tokenizer.py uses as many), and a bound on the text that a window can overshoot by.
+_CHUNK_ROWS = 1024
 _CHUNK_BYTES = 1 << 18
 
 # Nothing here needs AutoGraph, whose reading of the source takes two seconds at start-up.

@@ -89,12 +89,7 @@ FAST_CHARACTERS = (
     r"–—‘-‟†-•‰′"  # general punctuation without the ellipsis and the double primes
     r"€"
 )
-# Words of at most 66 characters, three UTF-8 bytes each: under FastBertTokenizer's bound, which is
-# in bytes, whichever characters they are made of. Longer ones are for the exact way to judge.
-# Single blanks only: behind a word that it does not know, FastBertTokenizer (tensorflow-text
-# 2.20) makes another [UNK] of a second blank, or loses the next word. For the same reason texts
-# with an [UNK] are never left to it.
-_FAST_TEXT = f"(?:[{FAST_CHARACTERS}]{{1,66}}[ \\t])*[{FAST_CHARACTERS}]{{0,66}}"
+_FAST_TEXT = f"[{FAST_CHARACTERS} \\t]*"
 
 
 class _Characters(NamedTuple):
@@ -202,18 +197,20 @@ class FullTokenizer:
         texts = tf.convert_to_tensor(texts, tf.string)
         eligible = tf.strings.regex_full_match(texts, _FAST_TEXT)
         ids = self._fast.tokenize(tf.where(eligible, texts, ""))
-        all_known = tf.reduce_all(ids.values != self.vocab[UNK])
+        # A text with an [UNK] is never left to it. Behind a word that it does not know it makes
+        # another [UNK] of a second blank, or loses the next word (tensorflow-text 2.20); and it
+        # bounds words by bytes, not characters.
+        unknown = ids.values == self.vocab[UNK]
         return tf.cond(
-            tf.reduce_all(eligible) & all_known,
+            tf.reduce_all(eligible) & ~tf.reduce_any(unknown),
             lambda: ids,
-            lambda: self._complete(texts, ids, eligible),
+            lambda: self._complete(texts, ids, eligible & ~_any_in_row(unknown, ids)),
         )
 
     def _complete(
-        self, texts: tf.Tensor, ids: tf.RaggedTensor, eligible: tf.Tensor
+        self, texts: tf.Tensor, ids: tf.RaggedTensor, settled: tf.Tensor
     ) -> tf.RaggedTensor:
-        """The rows of `ids` that are the official ones, the others made in the exact way."""
-        settled = eligible & ~tf.reduce_any(ids == self.vocab[UNK], axis=1)
+        """The rows of `ids` that are settled, the others made in the exact way."""
         fast = tf.where(settled)[:, 0]
         exact = tf.where(~settled)[:, 0]
         rows = tf.concat([tf.gather(ids, fast), self._exact(tf.gather(texts, exact))], axis=0)
@@ -355,6 +352,13 @@ class FullTokenizer:
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """Pieces of vocabulary ids."""
         return [self.tokens[i] for i in ids]
+
+
+def _any_in_row(mask: tf.Tensor, rows: tf.RaggedTensor) -> tf.Tensor:
+    """bool [B]: whether `mask`, one for each value of `rows`, holds anywhere in a row."""
+    counts = tf.pad(tf.cumsum(tf.cast(mask, tf.int32)), [[1, 0]])
+    at_splits = tf.gather(counts, rows.row_splits)
+    return at_splits[1:] > at_splits[:-1]
 
 
 def utf8(text: str) -> bytes:

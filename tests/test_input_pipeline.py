@@ -43,7 +43,7 @@ def run(examples, tokenizer, batch_size=4, **settings):
 
 @pytest.mark.parametrize("window_tokens", [1, 50, 1 << 17])
 def test_streams_what_the_python_objects_hold(tokenizer, window_tokens):
-    examples = random_examples(1300)  # more than two chunks
+    examples = random_examples(2500)  # more than two chunks
     batches = run(examples, tokenizer, window_tokens=window_tokens)
     expected = convert_examples_to_features(examples, BUCKETS[-1], tokenizer)
     seen = []
@@ -76,7 +76,7 @@ def test_every_shape_is_declared_and_fillers_are_masked(tokenizer):
 
 
 def test_windows_bound_what_waits_for_its_turn(tokenizer):
-    chunk = 512
+    chunk = 1024
     batches = run(random_examples(4 * chunk), tokenizer, window_tokens=1)
     unfinished, next_id, most = set(), 0, 0
     for batch in batches:
