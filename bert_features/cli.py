@@ -6,6 +6,7 @@ traceback. TensorFlow is imported by the commands that need it, not by `--help`.
 
 import functools
 import logging
+import re
 import signal
 import sys
 import time
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from bert_features import __version__
-from bert_features.errors import BertFeaturesError, ConfigError
+from bert_features.errors import BertFeaturesError, ConfigError, OutputError
 
 if TYPE_CHECKING:
     from bert_features.checkpoints import Checkpoint
@@ -75,7 +76,7 @@ def _command(function: Callable[..., None]) -> Callable[..., None]:
         except BertFeaturesError as error:
             _fail(str(error), 2 if isinstance(error, ConfigError) else 1, debug=kwargs["debug"])
         except KeyboardInterrupt:
-            _fail("interrupted; nothing was written", 1, debug=kwargs["debug"])
+            _fail("interrupted", 1, debug=kwargs["debug"])
 
     return run
 
@@ -205,7 +206,7 @@ def _entries(option: str, text: str) -> list[int | str]:
     words = [word.strip() for word in text.split(",")]
     if not all(words):
         raise ConfigError(f"{option} is {text!r}; separate the entries by single commas")
-    return [int(word) if word.lstrip("+-").isdecimal() else word for word in words]
+    return [int(word) if re.fullmatch(r"[+-]?\d+", word) else word for word in words]
 
 
 def _extract(config: "ExtractConfig", input_path: str, output: Path, *, overwrite: bool) -> None:
@@ -217,7 +218,10 @@ def _extract(config: "ExtractConfig", input_path: str, output: Path, *, overwrit
         if signal.getsignal(ending) != signal.SIG_IGN:
             signal.signal(ending, _interrupt)
     with _progress() as show:
-        summary = run(config, input_path, output, overwrite=overwrite, progress=show)
+        try:
+            summary = run(config, input_path, output, overwrite=overwrite, progress=show)
+        except KeyboardInterrupt:
+            raise OutputError("interrupted; nothing was written") from None
     print(_describe(summary))
 
 

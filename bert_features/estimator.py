@@ -1,9 +1,12 @@
 """Estimator.predict, as the tutorials know it: a model_fn and an input_fn give predictions."""
 
+import contextlib
+import queue
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +18,7 @@ from bert_features.runtime.tensorflow import Device, TensorFlowRuntime
 # Batches in flight: while one computes, the next is on its way and the last is being written.
 _IN_FLIGHT = 2
 
+_Item = TypeVar("_Item")
 Arrays = dict[str, np.ndarray]
 
 
@@ -37,6 +41,7 @@ class Estimator:
       config: where to run.
       predict_batch_size: rows of each batch, over all devices together; a multiple of their number.
       params: further entries of the `params` that the input_fn receives.
+      runtime: what to run on, if it exists already; `config` does not count then.
 
     Attributes:
       devices: what it runs on.
@@ -52,8 +57,9 @@ class Estimator:
         *,
         predict_batch_size: int = 32,
         params: Mapping[str, Any] | None = None,
+        runtime: TensorFlowRuntime | None = None,
     ) -> None:
-        runtime = TensorFlowRuntime((config or RunConfig()).device)
+        runtime = runtime or TensorFlowRuntime((config or RunConfig()).device)
         self.devices = runtime.devices
         self._params = {**(params or {}), "batch_size": predict_batch_size}
         self._step = runtime.compile(model_fn.step, model_fn.weights)
@@ -98,12 +104,46 @@ class Estimator:
     def _batches(self, input_fn: InputFn) -> Iterator[dict[str, tf.Tensor]]:
         dataset = input_fn(self._params)
         try:
-            yield from dataset
+            yield from _taken_by_a_thread(iter(dataset))
         except tf.errors.OpError:
             # tf.data wraps what the input raised; the input_fn kept the original.
             if cause := getattr(input_fn, "error", None):
                 raise cause from None
             raise
+
+
+def _taken_by_a_thread(items: Iterator[_Item]) -> Iterator[_Item]:
+    """The same items. Their thread may block in TensorFlow on slow input; this one hears Ctrl-C."""
+    ready: queue.Queue[tuple[_Item | None, BaseException | None]] = queue.Queue(maxsize=1)
+    unwanted = threading.Event()
+
+    def offer(item: _Item | None, error: BaseException | None = None) -> None:
+        while not unwanted.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put((item, error), timeout=0.1)
+                return
+
+    def take() -> None:
+        try:
+            for item in items:
+                offer(item)
+                if unwanted.is_set():
+                    return
+            offer(None, StopIteration())
+        except BaseException as error:
+            offer(None, error)
+
+    threading.Thread(target=take, daemon=True).start()
+    try:
+        while True:
+            item, error = ready.get()
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            yield cast(_Item, item)
+    finally:
+        unwanted.set()
 
 
 def _finish(batch: dict[str, tf.Tensor], results: Callable[[], Arrays]) -> tuple[Arrays, Arrays]:

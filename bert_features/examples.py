@@ -1,6 +1,7 @@
 """Input texts: one per line, or two as `text a ||| text b`, as the official script reads them."""
 
 import contextlib
+import io
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -90,14 +91,14 @@ def examples_of_texts(texts: Iterable[str]) -> Iterator[InputExample]:
 
 
 def count_examples(path: str | Path) -> int | None:
-    """How many examples `read_examples` will give; None for standard input.
+    """How many examples `read_examples` will give; None where counting would use the input up.
 
     Reading ahead costs little: texts go through a BERT some ten thousand times slower.
 
     Raises:
       InputError: the file cannot be read.
     """
-    if str(path) == "-":
+    if str(path) == "-" or Path(path).is_fifo():
         return None
     count, last = 0, b"\n"
     with _open(path) as file, _reading(str(path)):
@@ -117,11 +118,21 @@ def _reading(name: str) -> Iterator[None]:
 
 def _open(path: str | Path) -> contextlib.AbstractContextManager[BinaryIO]:
     if str(path) == "-":
-        return contextlib.nullcontext(sys.stdin.buffer)
+        return _standard_input()
     if Path(path).is_dir():
         raise InputError(f"{path} is a directory; pass a text file, or - for standard input")
     with _reading(str(path)):
         return Path(path).open("rb")
+
+
+def _standard_input() -> contextlib.AbstractContextManager[BinaryIO]:
+    try:
+        descriptor = sys.stdin.fileno()
+    except io.UnsupportedOperation:  # something in memory stands for it
+        return contextlib.nullcontext(sys.stdin.buffer)
+    # Not sys.stdin.buffer: Python takes that one's lock as it exits, and dies if an interrupted run
+    # left a thread waiting for input.
+    return open(descriptor, "rb", closefd=False)
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:

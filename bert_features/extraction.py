@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from bert_features.checkpoints import (
 )
 from bert_features.config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError
-from bert_features.estimator import Estimator, RunConfig
+from bert_features.estimator import Estimator
 from bert_features.examples import (
     InputExample,
     count_examples,
@@ -33,7 +33,7 @@ from bert_features.input_pipeline import FILLER_ID, TextInputFn, resolve_buckets
 from bert_features.model_fn import ModelFn, Precision
 from bert_features.pooling import plan_outputs
 from bert_features.records import Feature, FeatureBatch, FeatureRecord
-from bert_features.runtime.tensorflow import resolve_devices
+from bert_features.runtime.tensorflow import TensorFlowRuntime
 from bert_features.tokenization import FullTokenizer
 from bert_features.vocabulary import read_vocab
 from bert_features.writers import check_output, open_writer
@@ -113,7 +113,9 @@ class FeatureExtractor:
         self.outputs = plan_outputs(config.layers, config.combine, bert_config.num_hidden_layers)
         self.buckets = resolve_buckets(config.buckets, config.max_seq_length)
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
-        self._estimator = self._make_estimator()
+        runtime = TensorFlowRuntime(config.device)
+        self.precision = _resolve_precision(config.precision, runtime.devices.kind)
+        self._estimator = self._make_estimator(runtime)
         self._pieces = np.array(self.tokenizer.tokens, object)
 
     @classmethod
@@ -213,14 +215,8 @@ class FeatureExtractor:
             | {"python": platform.python_version()},
         }
 
-    def _make_estimator(self) -> Estimator:
+    def _make_estimator(self, runtime: TensorFlowRuntime) -> Estimator:
         config = self.config
-        device = resolve_devices(config.device)
-        self.precision: Precision = (
-            ("bfloat16" if device.kind == "tpu" else "float32")
-            if config.precision == "auto"
-            else config.precision
-        )
         model_fn = ModelFn(
             self.checkpoint.config,
             read_weights(self.checkpoint),
@@ -229,7 +225,7 @@ class FeatureExtractor:
             dtype=config.dtype,
             use_one_hot_embeddings=config.use_one_hot_embeddings,
         )
-        return Estimator(model_fn, RunConfig(config.device), predict_batch_size=config.batch_size)
+        return Estimator(model_fn, runtime=runtime, predict_batch_size=config.batch_size)
 
     def _window_tokens(self) -> int:
         """How many tokens may be sorted together so that their features fit the buffer."""
@@ -250,6 +246,14 @@ class FeatureExtractor:
                 for name in rows[0].features
             },
         )
+
+
+def _resolve_precision(
+    precision: Literal["auto", "float32", "bfloat16"], device_kind: str
+) -> Precision:
+    if precision != "auto":
+        return precision
+    return "bfloat16" if device_kind == "tpu" else "float32"
 
 
 @dataclass(frozen=True)

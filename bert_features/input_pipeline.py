@@ -144,6 +144,7 @@ class TextInputFn:
         first: list[bytes] = []
         second: list[bytes] = []
         size = 0
+        self.error = None
         try:
             for example in self._examples():
                 ids.append(example.unique_id)

@@ -56,15 +56,8 @@ def program(*arguments, **options):
     """The console script in a process of its own."""
     command = [sys.executable, "-m", "bert_features", *map(str, arguments)]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TF_CPP")}
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-        **options,
-    )
+    options = {"stdin": subprocess.DEVNULL, "text": True, "env": environment} | options
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
 
 def test_help_and_import_do_not_load_the_frameworks():
@@ -186,6 +179,7 @@ def directory(path):
         (directory, [], 1, "in.txt is a directory; pass a text file"),
         (bad_utf8, [], 1, "in.txt, line 2: byte 0xff at file offset 5 is not UTF-8"),
         (None, ["--layers=-1,last"], 2, r"layers is \[-1, 'last'\]; allowed: a list"),
+        (None, ["--layers=+-1"], 2, r"layers is \['\+-1'\]; allowed: a list"),
         (None, ["--layers=-1,,2"], 2, "--layers is '-1,,2'; separate the entries"),
         (None, ["--layers=3"], 2, r"layer 3 is outside \[-3, 2\]: this checkpoint has 3"),
         (None, ["--max-seq-length", "25"], 2, "max_seq_length is 25; .* has 24 positions"),
@@ -278,6 +272,20 @@ def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
     process.send_signal(sent)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
+    assert stderr.splitlines()[-1] == "bert-features: interrupted; nothing was written"
+    assert list(out.iterdir()) == []
+
+
+def test_interrupted_while_waiting_for_input(toy, out):
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL]
+    with program("extract", "-", "-o", out / "o.parquet", *options, stdin=subprocess.PIPE) as run:
+        deadline = time.monotonic() + 120
+        while not list(out.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(2)  # until it waits
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(timeout=20) == 1
+        stderr = run.stderr.read()
     assert stderr.splitlines()[-1] == "bert-features: interrupted; nothing was written"
     assert list(out.iterdir()) == []
 

@@ -1,6 +1,8 @@
 """Reading examples: the official line format, and errors that say where."""
 
 import io
+import os
+import threading
 
 import pytest
 
@@ -67,6 +69,16 @@ def test_what_cannot_be_read(tmp_path, read):
         read(tmp_path / "absent")
     with pytest.raises(InputError, match="is a directory"):
         read(tmp_path)
+
+
+def test_a_pipe_is_not_used_up_by_counting(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(b"a\nb\n",))
+    writer.start()
+    assert count_examples(path) is None
+    assert [e.text_a for e in read_examples(path)] == ["a", "b"]
+    writer.join()
 
 
 def test_texts_are_taken_as_they_are():

@@ -13,6 +13,7 @@ from bert_features.errors import CheckpointError, ConfigError, InputError, Outpu
 from bert_features.examples import InputExample
 from bert_features.extraction import Counts
 from bert_features.runtime import tensorflow as runtime
+from bert_features.vocabulary import read_vocab
 from tests.conftest import NUM_DEVICES
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.tf1_checkpoint import write_directory
@@ -80,6 +81,19 @@ def test_every_layer_of_minilm_equals_the_reference(minilm_dir):
         for i, state in enumerate(states):
             got = record.features[f"layer_output_{i}"]
             np.testing.assert_allclose(got, state[0], rtol=0, atol=2e-5)
+
+
+def test_the_same_weights_as_a_tf1_checkpoint_give_identical_features(minilm_dir, tmp_path):
+    checkpoint = find_checkpoint("minilm")
+    vocab = read_vocab(checkpoint.vocab_file)
+    weights = read_weights(checkpoint, pooler=True)
+    folder = write_directory(tmp_path, checkpoint.config, vocab, weights, kind="tf1")
+    settings = {"layers": (-1, "embeddings"), "hidden_act": "gelu_erf", "batch_size": 8}
+    (from_tf1,) = FeatureExtractor.from_checkpoint(folder, **settings)([BANK])
+    (embedded,) = FeatureExtractor.from_checkpoint("minilm", **settings)([BANK])
+    assert from_tf1.tokens == embedded.tokens
+    for name, values in embedded.features.items():
+        np.testing.assert_array_equal(from_tf1.features[name], values)
 
 
 def test_the_three_banks_of_the_tutorials(minilm_dir):

@@ -140,8 +140,8 @@ class CompiledStep:
         def run_on_one(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             return step([variable.value() for variable in variables], batch)
 
-        # oneDNN's graph rewrites beat XLA on CPUs (and XLA slows bfloat16 there); see
-        # docs/performance.md. On a TPU everything is XLA already.
+        # XLA does not help on a CPU, where oneDNN's graph rewrites do (BERT-base, tokens/s: 1126
+        # against 1122 in float32, 1051 against 2163 in bfloat16). On a TPU all is XLA already.
         @tf.function(jit_compile=True if devices.kind == "gpu" else None, autograph=False)
         def run(batch: Any) -> Any:
             self.traces += 1
