@@ -140,15 +140,7 @@ class BertConfig(BaseModel):
         Raises:
           CheckpointError: the file is missing, is not JSON, or is not a BERT config.
         """
-        path = Path(path)
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-        except ValueError as error:
-            raise CheckpointError(f"{path} is not JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise CheckpointError(f"{path} is not a BERT config: expected a JSON object")
+        values = read_json_object(path)
         return cls.from_dict(values, family=family or config_family(values), source=str(path))
 
 
@@ -156,3 +148,20 @@ def config_family(values: dict[str, Any]) -> Family:
     """Whose config file this is, by the keys that only Hugging Face writes."""
     marks = {"model_type", "architectures", "transformers_version"}
     return "huggingface" if marks & values.keys() else "google"
+
+
+def read_json_object(path: str | Path) -> dict[str, Any]:
+    """Reads a JSON file that holds one object.
+
+    Raises:
+      CheckpointError: the file cannot be read, or holds something else.
+    """
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} is not a config: expected a JSON object")
+    return values

@@ -8,18 +8,17 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
-import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 
 from bert_features import weight_names
-from bert_features.bert_config import BertConfig, Family, config_family
+from bert_features.bert_config import BertConfig, Family, config_family, read_json_object
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
 from bert_features.vocabulary import CLS, PAD, SEP, UNK, read_vocab
 
@@ -146,7 +145,7 @@ def find_checkpoint(
         raise CheckpointError(
             f"{name}: neither bert_config.json nor config.json lies in {folder}; pass --config-file"
         )
-    values = _read_json(config_path)
+    values = read_json_object(config_path)
     family = config_family(values)
     config = BertConfig.from_dict(values, family=family, source=str(config_path))
     if hidden_act is not None:
@@ -254,23 +253,11 @@ def _beside(folder: Path, wanted: str | Path | None, names: Sequence[str]) -> Pa
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path} holds no JSON object")
-    return values
-
-
 def _casing(folder: Path, weights: Path, vocab: Path | None) -> tuple[bool | None, str]:
     """Whether texts are to be lower-cased, and what says so: the strongest evidence first."""
     tokenizer_config = folder / "tokenizer_config.json"
     if tokenizer_config.is_file():
-        told = _read_json(tokenizer_config).get("do_lower_case")
+        told = read_json_object(tokenizer_config).get("do_lower_case")
         if isinstance(told, bool):
             return told, f"do_lower_case is {str(told).lower()} in {tokenizer_config.name}"
     for name in (folder.resolve().name, weights.name):

@@ -303,18 +303,13 @@ class FullTokenizer:
 
     def _words(self, characters: _Characters) -> _Words:
         """The official BasicTokenizer: clean, lower, strip accents, split."""
-        bits = _lookup(unicode_tables.properties(), characters.codes)
-        characters = characters.keep(~_has(bits, DROPPED))
-        isolated_bit = CHINESE | PUNCTUATION
+        properties = unicode_tables.properties()
+        characters = characters.keep(~_has(_lookup(properties, characters.codes), DROPPED))
+        isolated = _has(_lookup(properties, characters.codes), CHINESE)
         if self.do_lower_case:
-            bits = _lookup(unicode_tables.properties(), characters.codes)
-            ideograph = _has(bits, CHINESE)
-            characters, ideograph = _lower_and_strip(characters, ideograph)
-            bits = _lookup(unicode_tables.properties(), characters.codes)
-            isolated = ideograph | _has(bits, PUNCTUATION)
-        else:
-            bits = _lookup(unicode_tables.properties(), characters.codes)
-            isolated = _has(bits, isolated_bit)
+            characters, isolated = _lower_and_strip(characters, isolated)
+        bits = _lookup(properties, characters.codes)
+        isolated |= _has(bits, PUNCTUATION)
         return _split(characters, space=_has(bits, SPACE), isolated=isolated)
 
     def tokenize(self, text: str) -> list[str]:
