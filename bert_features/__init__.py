@@ -5,6 +5,8 @@ import importlib.metadata
 import os
 from typing import TYPE_CHECKING, Any
 
+from bert_features.quiet_tensorflow import import_tensorflow
+
 # TensorFlow writes a dozen lines to the terminal when it is imported, errors about absent GPUs
 # among them. What goes wrong reaches the user as an exception; a setting of theirs stands.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -58,12 +60,23 @@ _MODULE_OF = {
     "read_weights": "checkpoints",
 }
 
+_ON_TENSORFLOW = {
+    "estimator",
+    "extraction",
+    "input_pipeline",
+    "model_fn",
+    "modeling",
+    "tokenization",
+}
+
 __all__ = sorted([*_MODULE_OF, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _MODULE_OF[name] in _ON_TENSORFLOW:
+        import_tensorflow()
     return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
 
 

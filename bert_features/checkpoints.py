@@ -20,6 +20,7 @@ import numpy as np
 from bert_features import weight_names
 from bert_features.bert_config import BertConfig, Family, config_family, read_json_object
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
+from bert_features.quiet_tensorflow import import_tensorflow
 from bert_features.vocabulary import CLS, PAD, SEP, UNK, read_vocab
 
 logger = logging.getLogger("bert_features")
@@ -481,9 +482,7 @@ def _open(checkpoint: Checkpoint) -> _Reader:
 
 class _TF1Reader:
     def __init__(self, prefix: Path) -> None:
-        import tensorflow as tf
-
-        self._reader = tf.train.load_checkpoint(str(prefix))
+        self._reader = import_tensorflow().train.load_checkpoint(str(prefix))
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         stored = self._reader.get_variable_to_shape_map()

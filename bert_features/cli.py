@@ -21,6 +21,7 @@ import typer
 
 from bert_features import __version__
 from bert_features.errors import BertFeaturesError, ConfigError, OutputError
+from bert_features.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
     from bert_features.checkpoints import Checkpoint
@@ -210,6 +211,7 @@ def _entries(option: str, text: str) -> list[int | str]:
 
 
 def _extract(config: "ExtractConfig", input_path: str, output: Path, *, overwrite: bool) -> None:
+    import_tensorflow()
     from bert_features.extraction import extract as run
 
     # A batch scheduler ends a job by SIGTERM, a closed terminal by SIGHUP (which nohup ignores);
@@ -359,6 +361,7 @@ def tokenize(
 
 
 def _make_tokenizer(vocab: Path | None, checkpoint: str | None, lower: bool | None) -> Any:
+    import_tensorflow()
     from bert_features.checkpoints import casing_of_vocabulary, find_checkpoint
     from bert_features.extraction import make_tokenizer
     from bert_features.tokenization import FullTokenizer

@@ -27,5 +27,5 @@ install_into_venv() {
   echo "Installing bert_features[$1] into .venv (the first time: minutes, and 2.5 GB of disk)"
   # Twice quiet: pip's notices about itself and its mirrors are not about this project.
   "$root/.venv/bin/python" -m pip install --disable-pip-version-check --quiet --quiet \
-    --editable "$root[$1]"
+    --constraint "$root/scripts/constraints.txt" --editable "$root[$1]"
 }

@@ -609,7 +609,9 @@ from tests.test_writers import ONE, make_batch
 
 path, format, limit, batches = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 if format == "tfrecord":
-    import tensorflow  # before the limit, which its own files would meet
+    from bert_features.quiet_tensorflow import import_tensorflow
+
+    import_tensorflow()  # before the limit, which its own files would meet
 batch = make_batch(ONE, [30] * 100)
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 try:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bert_features.errors import OutputError
+from bert_features.quiet_tensorflow import import_tensorflow
 from bert_features.records import FeatureBatch, FeatureRecord
 from bert_features.writers.base import FeatureWriter, sidecar_path
 from bert_features.writers.reader import FeatureFile, Header, read_sidecar
@@ -22,7 +23,7 @@ class Writer(FeatureWriter):
     has_sidecar = True
 
     def _open(self) -> None:
-        import tensorflow as tf
+        tf = import_tensorflow()
 
         self._writer = tf.io.TFRecordWriter(str(self._partial(self.path)))
 
@@ -52,7 +53,7 @@ class File(FeatureFile):
         return header
 
     def _records(self) -> Iterator[FeatureRecord]:
-        import tensorflow as tf
+        tf = import_tensorflow()
 
         seen = 0
         for serialized in tf.data.TFRecordDataset(str(self.path)).as_numpy_iterator():
@@ -61,7 +62,7 @@ class File(FeatureFile):
         self._check_count(seen)
 
     def _record(self, example: Any) -> FeatureRecord:
-        import tensorflow as tf
+        tf = import_tensorflow()
 
         columns = example.features.feature
         tokens = tuple(token.decode("utf-8") for token in columns["tokens"].bytes_list.value)
@@ -82,7 +83,7 @@ class File(FeatureFile):
 
 def convert_to_example(record: FeatureRecord) -> Any:
     """A `tf.train.Example` with the fields this module's docstring lists."""
-    import tensorflow as tf
+    tf = import_tensorflow()
 
     def integers(values: Any) -> Any:
         return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
