@@ -22,8 +22,8 @@ from bert_features.vocabulary import CLS, SEP
 DEFAULT_BUCKETS = (16, 32, 64, 128, 256, 512)
 FILLER_ID = -1  # unique_ids of a row that only fills up a batch
 
-# One call of the tokenizer's graph: enough rows to make its overhead small (scripts/
-# benchmark_tokenizer.py uses as many), and a bound on the text that a window can overshoot by.
+# One call of the tokenizer's graph: enough rows to make its overhead small (as many as in
+# scripts/benchmark_tokenizer.py), and a bound on their text.
 _CHUNK_ROWS = 1024
 _CHUNK_BYTES = 1 << 18
 
@@ -144,6 +144,8 @@ class TextInputFn:
         first: list[bytes] = []
         second: list[bytes] = []
         size = 0
+        # A piece is at least a byte: so a chunk holds no more of them than a window may.
+        most = min(_CHUNK_BYTES, self._window_tokens)
         self.error = None
         try:
             for example in self._examples():
@@ -151,7 +153,7 @@ class TextInputFn:
                 first.append(utf8(example.text_a))
                 second.append(utf8(example.text_b or ""))
                 size += len(first[-1]) + len(second[-1])
-                if len(ids) == _CHUNK_ROWS or size >= _CHUNK_BYTES:
+                if len(ids) == _CHUNK_ROWS or size >= most:
                     yield ids, first, second
                     ids, first, second, size = [], [], [], 0
             if ids:
