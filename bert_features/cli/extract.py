@@ -1,111 +1,34 @@
-"""The command line: extract, tokenize, inspect.
+"""bert-features extract: the job."""
 
-Exit status: 0, 1 (the run failed) or 2 (bad usage). Errors are one line; `--debug` adds the
-traceback. TensorFlow is imported by the commands that need it, not by `--help`.
-"""
-
-import functools
 import logging
 import re
 import signal
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from bert_features import __version__
-from bert_features.errors import BertFeaturesError, ConfigError, OutputError
+from bert_features.cli.command import (
+    CasingOption,
+    CheckpointOption,
+    DebugOption,
+    EncodingErrorsOption,
+    command,
+)
+from bert_features.errors import ConfigError, OutputError
 from bert_features.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.checkpoints import Checkpoint
     from bert_features.config import ExtractConfig
     from bert_features.extraction import Counts, ExtractSummary
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    # Plain help: the boxed kind cuts option names at 80 columns and takes [defaults] for markup.
-    rich_markup_mode=None,
-    context_settings={"max_content_width": 100},
-    help="Contextual features from BERT checkpoints: text in, hidden layers out.",
-)
-
 _LOG_EVERY_SECONDS = 10.0
-_LINES_PER_CALL = 1024  # of the tokenizer, by `tokenize`
-
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Checkpoint_ = Annotated[
-    str | None,
-    typer.Option(
-        "--checkpoint",
-        help="`minilm` (the embedded all-MiniLM-L6-v2), a directory, a TF1 checkpoint prefix or a "
-        ".safetensors file.",
-    ),
-]
-Casing = Annotated[
-    bool | None,
-    typer.Option(
-        "--uncased/--cased",
-        help="Lower-case and strip accents, or not; by default what the checkpoint says.",
-        show_default=False,
-    ),
-]
-EncodingErrorsOption = Annotated[
-    Literal["strict", "replace"] | None,
-    typer.Option(help="What to do with input that is not UTF-8. [default: strict]"),
-]
 
 
-def _command(function: Callable[..., None]) -> Callable[..., None]:
-    """Registers a command whose errors become one line and an exit status."""
-
-    @app.command()
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> None:
-        logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
-        logging.getLogger("bert_features").setLevel(logging.INFO)
-        try:
-            function(*args, **kwargs)
-        except BertFeaturesError as error:
-            _fail(str(error), 2 if isinstance(error, ConfigError) else 1, debug=kwargs["debug"])
-        except KeyboardInterrupt:
-            _fail("interrupted", 1, debug=kwargs["debug"])
-
-    return run
-
-
-def _fail(message: str, status: int, *, debug: bool) -> NoReturn:
-    if debug:
-        traceback.print_exc()
-    print(f"bert-features: {message}", file=sys.stderr)
-    raise typer.Exit(status)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"bert-features {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _main(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
-    pass
-
-
-@_command
+@command
 def extract(
     input_path: Annotated[
         str, typer.Argument(metavar="INPUT", help="Text, one example per line; - for stdin.")
@@ -114,14 +37,14 @@ def extract(
     config: Annotated[
         Path | None, typer.Option(help="A TOML file of settings; options here override it.")
     ] = None,
-    checkpoint: Checkpoint_ = None,
+    checkpoint: CheckpointOption = None,
     config_file: Annotated[
         str | None, typer.Option(help="bert_config.json or config.json, if not beside the weights.")
     ] = None,
     vocab_file: Annotated[
         str | None, typer.Option("--vocab-file", "--vocab", help="vocab.txt, if elsewhere.")
     ] = None,
-    do_lower_case: Casing = None,
+    do_lower_case: CasingOption = None,
     hidden_act: Annotated[
         Literal["gelu_erf", "gelu_tanh"] | None,
         typer.Option(help="The form of GELU. [default: that of the checkpoint's family]"),
@@ -170,7 +93,7 @@ def extract(
         int | None, typer.Option(help="Megabytes of features that may wait. [default: 256]")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
-    debug: Debug = False,
+    debug: DebugOption = False,
 ) -> None:
     """Writes the hidden layers of every token of INPUT to a file."""
     settings = {
@@ -329,101 +252,3 @@ class _ProgressBar:
 
 def _progress() -> _LogLines | _ProgressBar:
     return _ProgressBar() if sys.stderr.isatty() else _LogLines()
-
-
-@_command
-def tokenize(
-    input_path: Annotated[
-        str, typer.Argument(metavar="INPUT", help="Text, one per line; - for stdin.")
-    ],
-    vocab: Annotated[
-        Path | None, typer.Option("--vocab", "--vocab-file", help="A vocab.txt.")
-    ] = None,
-    checkpoint: Checkpoint_ = None,
-    do_lower_case: Casing = None,
-    output_format: Annotated[
-        Literal["ids", "tokens"], typer.Option("--format", help="What to print.")
-    ] = "tokens",
-    encoding_errors: EncodingErrorsOption = None,
-    debug: Debug = False,
-) -> None:
-    """Prints the pieces of every line of INPUT, separated by spaces, without special tokens."""
-    if vocab and checkpoint:
-        raise ConfigError("--vocab and --checkpoint are both given; pass one of them")
-    from bert_features.examples import read_lines
-
-    lines = read_lines(input_path, encoding_errors=encoding_errors or "strict")
-    tokenizer = _make_tokenizer(vocab, checkpoint, do_lower_case)
-    names = tokenizer.tokens if output_format == "tokens" else range(len(tokenizer.tokens))
-    words = [str(name) for name in names]
-    for ids in _token_ids(tokenizer, lines):
-        sys.stdout.write(" ".join([words[i] for i in ids]) + "\n")
-
-
-def _make_tokenizer(vocab: Path | None, checkpoint: str | None, lower: bool | None) -> Any:
-    import_tensorflow()
-    from bert_features.checkpoints import casing_of_vocabulary, find_checkpoint
-    from bert_features.extraction import make_tokenizer
-    from bert_features.tokenization import FullTokenizer
-    from bert_features.vocabulary import read_vocab
-
-    if vocab is None:
-        return make_tokenizer(find_checkpoint(checkpoint or "minilm"), lower)
-    tokens = read_vocab(vocab)
-    if lower is None:
-        lower = casing_of_vocabulary(tokens)
-    if lower is None:
-        raise ConfigError(f"{vocab} does not tell its casing; pass --cased or --uncased")
-    return FullTokenizer(tokens, do_lower_case=lower)
-
-
-def _token_ids(tokenizer: Any, lines: Iterable[str]) -> Iterator[list[int]]:
-    import tensorflow as tf
-
-    from bert_features.tokenization import utf8
-
-    graph = tf.function(tokenizer, input_signature=[tf.TensorSpec([None], tf.string)])
-    lines = iter(lines)
-    while chunk := list(islice(lines, _LINES_PER_CALL)):
-        yield from graph(tf.constant([utf8(line) for line in chunk])).to_list()
-
-
-@_command
-def inspect(
-    checkpoint: Annotated[
-        str, typer.Argument(metavar="CHECKPOINT", help="Whatever --checkpoint takes.")
-    ],
-    debug: Debug = False,
-) -> None:
-    """Shows what a checkpoint is: family, architecture, parameters, casing, activation."""
-    from bert_features.checkpoints import find_checkpoint
-
-    for name, value in _facts(find_checkpoint(checkpoint)).items():
-        print(f"{name:<24} {value}")
-
-
-def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
-    from bert_features.checkpoints import has_pooler
-    from bert_features.weight_names import parameter_count
-
-    config = checkpoint.config
-    pooler = has_pooler(checkpoint)
-    casing = {True: "uncased", False: "cased", None: "not told; pass --cased or --uncased"}
-    return {
-        "checkpoint": checkpoint.name,
-        "weights": checkpoint.weights_path,
-        "format": checkpoint.kind,
-        "family": checkpoint.family,
-        "vocabulary": checkpoint.vocab_file or "none found; pass --vocab-file",
-        "casing": casing[checkpoint.do_lower_case],
-        "layers": f"{config.num_hidden_layers} (-{config.num_hidden_layers} … "
-        f"{config.num_hidden_layers - 1}, and embeddings)",
-        "parameters": f"{parameter_count(config, pooler=pooler):,}",
-        "pooler": "yes" if pooler else "no",
-        **config.model_dump(),
-    }
-
-
-def main() -> None:
-    """The console script."""
-    app()

@@ -1,0 +1,86 @@
+"""What the commands share: the app, the decorator that registers one, and common options."""
+
+import functools
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NoReturn
+
+import typer
+
+from bert_features import __version__
+from bert_features.errors import BertFeaturesError, ConfigError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    # Plain help: the boxed kind cuts option names at 80 columns and takes [defaults] for markup.
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 100},
+    help="Contextual features from BERT checkpoints: text in, hidden layers out.",
+)
+
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+CheckpointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        help="`minilm` (the embedded all-MiniLM-L6-v2), a directory, a TF1 checkpoint prefix or a "
+        ".safetensors file.",
+    ),
+]
+CasingOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--uncased/--cased",
+        help="Lower-case and strip accents, or not; by default what the checkpoint says.",
+        show_default=False,
+    ),
+]
+EncodingErrorsOption = Annotated[
+    Literal["strict", "replace"] | None,
+    typer.Option(help="What to do with input that is not UTF-8. [default: strict]"),
+]
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Registers a command whose errors become one line and an exit status."""
+
+    @app.command()
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> None:
+        logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
+        logging.getLogger("bert_features").setLevel(logging.INFO)
+        try:
+            function(*args, **kwargs)
+        except BertFeaturesError as error:
+            _fail(str(error), 2 if isinstance(error, ConfigError) else 1, debug=kwargs["debug"])
+        except KeyboardInterrupt:
+            _fail("interrupted", 1, debug=kwargs["debug"])
+
+    return run
+
+
+def _fail(message: str, status: int, *, debug: bool) -> NoReturn:
+    if debug:
+        traceback.print_exc()
+    print(f"bert-features: {message}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"bert-features {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass

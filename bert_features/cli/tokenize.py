@@ -1,0 +1,78 @@
+"""bert-features tokenize: the pieces of each line."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from bert_features.cli.command import (
+    CasingOption,
+    CheckpointOption,
+    DebugOption,
+    EncodingErrorsOption,
+    command,
+)
+from bert_features.errors import ConfigError
+from bert_features.quiet_tensorflow import import_tensorflow
+
+_LINES_PER_CALL = 1024  # of the tokenizer
+
+
+@command
+def tokenize(
+    input_path: Annotated[
+        str, typer.Argument(metavar="INPUT", help="Text, one per line; - for stdin.")
+    ],
+    vocab: Annotated[
+        Path | None, typer.Option("--vocab", "--vocab-file", help="A vocab.txt.")
+    ] = None,
+    checkpoint: CheckpointOption = None,
+    do_lower_case: CasingOption = None,
+    output_format: Annotated[
+        Literal["ids", "tokens"], typer.Option("--format", help="What to print.")
+    ] = "tokens",
+    encoding_errors: EncodingErrorsOption = None,
+    debug: DebugOption = False,
+) -> None:
+    """Prints the pieces of every line of INPUT, separated by spaces, without special tokens."""
+    if vocab and checkpoint:
+        raise ConfigError("--vocab and --checkpoint are both given; pass one of them")
+    from bert_features.examples import read_lines
+
+    lines = read_lines(input_path, encoding_errors=encoding_errors or "strict")
+    tokenizer = _make_tokenizer(vocab, checkpoint, do_lower_case)
+    names = tokenizer.tokens if output_format == "tokens" else range(len(tokenizer.tokens))
+    words = [str(name) for name in names]
+    for ids in _token_ids(tokenizer, lines):
+        sys.stdout.write(" ".join([words[i] for i in ids]) + "\n")
+
+
+def _make_tokenizer(vocab: Path | None, checkpoint: str | None, lower: bool | None) -> Any:
+    import_tensorflow()
+    from bert_features.checkpoints import casing_of_vocabulary, find_checkpoint
+    from bert_features.extraction import make_tokenizer
+    from bert_features.tokenization import FullTokenizer
+    from bert_features.vocabulary import read_vocab
+
+    if vocab is None:
+        return make_tokenizer(find_checkpoint(checkpoint or "minilm"), lower)
+    tokens = read_vocab(vocab)
+    if lower is None:
+        lower = casing_of_vocabulary(tokens)
+    if lower is None:
+        raise ConfigError(f"{vocab} does not tell its casing; pass --cased or --uncased")
+    return FullTokenizer(tokens, do_lower_case=lower)
+
+
+def _token_ids(tokenizer: Any, lines: Iterable[str]) -> Iterator[list[int]]:
+    import tensorflow as tf
+
+    from bert_features.tokenization import utf8
+
+    graph = tf.function(tokenizer, input_signature=[tf.TensorSpec([None], tf.string)])
+    lines = iter(lines)
+    while chunk := list(islice(lines, _LINES_PER_CALL)):
+        yield from graph(tf.constant([utf8(line) for line in chunk])).to_list()
