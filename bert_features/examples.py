@@ -19,17 +19,21 @@ _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
 @dataclass(frozen=True)
 class InputExample:
-    """One input: a text, or a pair of texts.
+    """One input: a text, or a pair of texts, as they are or as words.
 
     Attributes:
-      unique_id: its number in the input, from 0.
-      text_a: the text.
+      unique_id: its own id, or its number in the input, from 0.
+      text_a: the text; of an input that came as words, these joined by single blanks.
       text_b: the second text of a pair, else None.
+      words_a: the words, if the input came as words, else None.
+      words_b: the words of the second text, likewise.
     """
 
-    unique_id: int
+    unique_id: int | str
     text_a: str
     text_b: str | None = None
+    words_a: tuple[str, ...] | None = None
+    words_b: tuple[str, ...] | None = None
 
 
 def read_examples(
