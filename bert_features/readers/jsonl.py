@@ -1,0 +1,95 @@
+"""JSON lines: an object on each line, with a text or a list of words. Blank lines are skipped."""
+
+import functools
+import json
+import re
+import reprlib
+from collections.abc import Iterator
+from typing import Any
+
+from bert_features.readers import files
+from bert_features.readers.fields import FieldError, Fields, choose_fields
+from bert_features.readers.rows import NO_ID, Row, Source
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def read_rows(source: Source) -> Iterator[Row]:
+    """A row per line that is not blank."""
+    # Nearly all lines have the same keys.
+    fields_of = functools.lru_cache(maxsize=64)(
+        lambda names: choose_fields(source.input_format, names, "field")
+    )
+    for number, line in enumerate(source.lines(), start=1):
+        if line.isspace():
+            continue
+        record = _object(source, number, line)
+        try:
+            yield _row(number, record, fields_of(tuple(record)))
+        except FieldError as error:
+            raise source.error(str(error), number) from error
+
+
+def count_rows(source: Source) -> int | None:
+    """How many lines are not blank."""
+    if files.is_stream(source.path) or files.is_compressed(source.path):
+        return None
+    with files.open_bytes(source.path) as file, files.reading(str(source.path)):
+        return sum(not line.isspace() for line in file)
+
+
+def _object(source: Source, number: int, line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise source.error(
+            f"not JSON: {error.msg} (column {error.colno}); expected one object on each line",
+            number,
+        ) from error
+    except (ValueError, RecursionError) as error:  # digits without end, brackets without end
+        raise source.error(f"not JSON that can be read: {error}", number) from error
+    if not isinstance(record, dict):
+        raise source.error(f"not a JSON object: {reprlib.repr(record)}", number)
+    if "\\u" in line and _SURROGATE.search(_unescaped(record)):
+        return _without_surrogates(source, number, line)
+    return record
+
+
+def _unescaped(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False)
+
+
+def _without_surrogates(source: Source, number: int, line: str) -> dict[str, Any]:
+    """Halves of surrogate pairs, which JSON can escape and no encoding can hold, made U+FFFD."""
+    if source.encoding_errors == "strict":
+        raise source.error(
+            "an escape \\ud800 … \\udfff without its other half is not text; mend it, or pass "
+            "--encoding-errors replace",
+            number,
+        )
+    record: dict[str, Any] = json.loads(_SURROGATE.sub("\ufffd", _unescaped(json.loads(line))))
+    return record
+
+
+def _row(number: int, record: dict[str, Any], fields: Fields) -> Row:
+    unique_id = NO_ID if fields.unique_id is None else record[fields.unique_id]
+    convert = _words if fields.are_words else _text
+    first = convert(fields.first, record[fields.first])
+    second = None
+    if fields.second is not None and record[fields.second] is not None:
+        second = convert(fields.second, record[fields.second])
+    if fields.are_words:
+        return Row.of_words(number, unique_id, first, second)
+    return Row(number, unique_id, first, second)
+
+
+def _text(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    raise FieldError(f"{name!r} is {reprlib.repr(value)}; expected a string")
+
+
+def _words(name: str, value: Any) -> Any:
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return value
+    raise FieldError(f"{name!r} is {reprlib.repr(value)}; expected a list of strings")

@@ -1,0 +1,29 @@
+"""Text: one on each line, or two as `text a ||| text b`, as the official script reads them."""
+
+import re
+from collections.abc import Iterator
+
+from bert_features.readers.files import count_lines, read_lines
+from bert_features.readers.rows import NO_ID, Row, Source
+
+# Greedy, as in google-research/bert's extract_features.py: the last separator splits.
+_PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
+
+
+def read_rows(source: Source) -> Iterator[Row]:
+    """A row per line; empty ones too, so that line numbers and ids agree."""
+    lines = read_lines(source.path, encoding_errors=source.encoding_errors)
+    for number, line in enumerate(lines, start=1):
+        yield Row(number, NO_ID, *split_pair(line))
+
+
+def count_rows(source: Source) -> int | None:
+    """How many lines there are."""
+    return count_lines(source.path)
+
+
+def split_pair(line: str) -> tuple[str, str | None]:
+    """The text of a line, without white space around it, and the second text if it is a pair."""
+    line = line.strip()
+    pair = _PAIR.match(line)
+    return (pair[1], pair[2]) if pair else (line, None)
