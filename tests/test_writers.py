@@ -1,23 +1,37 @@
 """The features files: five formats, one contract."""
 
+import ast
 import dataclasses
+import gc
 import json
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bert_features.errors import OutputError
-from bert_features.records import Feature, FeatureBatch, FeatureRecord
-from bert_features.writers import FORMATS, SUFFIXES, FeatureWriter, open_writer, read_features
-from bert_features.writers.jsonl import convert_to_text
+from bert_features.errors import MissingExtraError, OutputError
+from bert_features.records import Feature, FeatureBatch, FeatureRecord, Level, Tokens, Words
+from bert_features.writers import (
+    DTYPES,
+    FORMATS,
+    SUFFIXES,
+    FeatureFile,
+    FeatureWriter,
+    IdType,
+    open_writer,
+    read_features,
+)
+from bert_features.writers.columns import value_dtype
+from bert_features.writers.json_numbers import convert_to_text
+from bert_features.writers.record_framing import compute_crc32c
 
 SUFFIX = {"parquet": ".parquet", "jsonl": ".jsonl", "npz": ".npz", "hdf5": ".h5"} | {
     "tfrecord": ".tfrecord"
@@ -41,40 +55,72 @@ def several(dtype: str) -> tuple[Feature, ...]:
 
 
 def make_batch(
-    features: tuple[Feature, ...], lengths: list[int], first_id: int = 0, seed: int = 0
+    features: tuple[Feature, ...],
+    lengths: list[int],
+    first_id: int = 0,
+    seed: int = 0,
+    id_type: IdType = "int",
 ) -> FeatureBatch:
     """Examples of [CLS] words.. [SEP]; a length counts the words."""
     rng = np.random.default_rng(seed)
     rows = [["[CLS]", *(WORDS[i % len(WORDS)] for i in range(n)), "[SEP]"] for n in lengths]
-    tokens = [token for row in rows for token in row]
-    return FeatureBatch(
-        unique_ids=np.arange(first_id, first_id + len(rows), dtype=np.int64),
+    pieces = [piece for row in rows for piece in row]
+    words = [WORDS[i % len(WORDS)] for n in lengths for i in range(n)]
+    count = {"token": len(pieces), "word": len(words), "sequence": len(rows)}
+    levels = {f.level for f in features}
+    tokens = Tokens(
         row_splits=np.cumsum([0, *map(len, rows)], dtype=np.int64),
-        token_ids=rng.integers(0, 30522, len(tokens), dtype=np.int32),
-        tokens=tokens,
+        pieces=pieces,
+        ids=rng.integers(0, 30522, len(pieces), dtype=np.int32),
+    )
+    spans = rng.integers(-1, 100, (4, len(words)), dtype=np.int32)
+    ids = range(first_id, first_id + len(rows))
+    as_text = [f"é{i}" + '"x\\' * (i % 3) for i in ids]  # quotes, and different lengths
+    return FeatureBatch(
+        unique_ids=np.array(as_text, object) if id_type == "str" else np.array(ids, np.int64),
         features={
-            f.name: rng.normal(0, 2, (len(tokens), f.width)).astype(f.dtype) for f in features
+            f.name: rng.normal(0, 2, (count[f.level], f.width)).astype(value_dtype(f.dtype))
+            for f in features
         },
+        tokens=tokens if "token" in levels else None,
+        words=Words(np.cumsum([0, *lengths], dtype=np.int64), words, *spans)
+        if "word" in levels
+        else None,
     )
 
 
+def first_tokens(batch: FeatureBatch) -> Tokens:
+    assert batch.tokens is not None
+    return batch.tokens
+
+
 def write(
-    path: Path, format: str, features: tuple[Feature, ...], *batches: FeatureBatch
+    path: Path,
+    format: str,
+    features: tuple[Feature, ...],
+    *batches: FeatureBatch,
+    id_type: IdType = "int",
 ) -> FeatureWriter:
-    with open_writer(path, format=format, features=features, metadata=METADATA) as writer:
+    with open_writer(
+        path, format=format, features=features, metadata=METADATA, id_type=id_type
+    ) as writer:
         for batch in batches:
             writer.write(batch)
     return writer
 
 
-def expected_records(format: str, *batches: FeatureBatch) -> Iterator[FeatureRecord]:
+def expected_records(
+    format: str, *batches: FeatureBatch, features: tuple[Feature, ...] = ONE
+) -> Iterator[FeatureRecord]:
     """What a format promises to give back: JSON has 6 decimals and no token ids."""
-    for record in (record for batch in batches for record in batch.records()):
+    for record in (record for batch in batches for record in batch.records(features)):
         if format != "jsonl":
             yield record
             continue
         rounded = {
-            name: np.array([[round(float(x), 6) for x in row] for row in values], values.dtype)
+            name: np.array([round(float(x), 6) for x in values.flat], values.dtype).reshape(
+                values.shape
+            )
             for name, values in record.features.items()
         }
         yield dataclasses.replace(record, token_ids=None, features=rounded)
@@ -82,18 +128,70 @@ def expected_records(format: str, *batches: FeatureBatch) -> Iterator[FeatureRec
 
 def assert_same(received: FeatureRecord, expected: FeatureRecord) -> None:
     assert received.unique_id == expected.unique_id
-    assert type(received.unique_id) is int
+    assert type(received.unique_id) is type(expected.unique_id)
+    assert type(received.unique_id) in (int, str)
     assert received.tokens == expected.tokens
-    if expected.token_ids is None:
-        assert received.token_ids is None
-    else:
-        assert received.token_ids is not None
-        assert received.token_ids.dtype == np.int32
-        np.testing.assert_array_equal(received.token_ids, expected.token_ids)
+    assert received.words == expected.words
+    assert_same_numbers(received.token_ids, expected.token_ids)
+    for name in ("starts", "ends", "type_ids", "num_pieces"):
+        assert_same_numbers(
+            getattr(received.word_spans, name, None), getattr(expected.word_spans, name, None)
+        )
     assert list(received.features) == list(expected.features)
     for name, values in expected.features.items():
         assert received.features[name].dtype == values.dtype
         np.testing.assert_array_equal(received.features[name], values)
+
+
+def assert_same_numbers(received: np.ndarray | None, expected: np.ndarray | None) -> None:
+    if expected is None:
+        assert received is None
+        return
+    assert received is not None
+    assert received.dtype == expected.dtype == np.int32
+    np.testing.assert_array_equal(received, expected)
+
+
+def mix(*levels: Level, dtype: str = "float32") -> tuple[Feature, ...]:
+    """A feature of each level, in this order; widths differ."""
+    all_of_them = {
+        "token": Feature("layer_output_0", (-1,), "none", 3, dtype),
+        "word": Feature("of words", (-1,), "none", 2, dtype, "word", "mean"),
+        "sequence": Feature(
+            *("sentence", (-2, -1), "weighted", 4, dtype, "sequence", "mean"),
+            weights=(0.25, 0.75),
+            special_tokens=False,
+            normalize=True,
+        ),
+    }
+    return tuple(all_of_them[level] for level in levels)
+
+
+MIXES = {
+    "token": mix("token"),
+    "word": mix("word"),
+    "sequence": mix("sequence"),
+    "all": (*mix("sequence", "token", "word"), Feature("sum", (-2, -1), "sum", 1, "float32")),
+    "word and sequence": mix("word", "sequence"),
+}
+EVERYTHING = MIXES["all"]
+
+
+def some_batches(
+    features: tuple[Feature, ...], id_type: IdType = "int"
+) -> tuple[FeatureBatch, ...]:
+    """Six examples: one without a word, one alone in its batch, and an empty batch."""
+    return (
+        make_batch(features, [3, 0, 7], seed=1, id_type=id_type),
+        make_batch(features, [1], first_id=3, seed=2, id_type=id_type),
+        make_batch(features, [], first_id=4, id_type=id_type),
+        make_batch(features, [2, 12], first_id=4, seed=3, id_type=id_type),
+    )
+
+
+def assert_all_same(received: Iterable[FeatureRecord], expected: Iterable[FeatureRecord]) -> None:
+    for pair in zip(received, expected, strict=True):
+        assert_same(*pair)
 
 
 # Round trips.
@@ -116,14 +214,47 @@ def test_what_is_written_is_read(tmp_path: Path, format: str, dtype: str, count:
     file = read_features(path)
     assert (file.path, file.format, file.features) == (path, format, features)
     assert {k: file.metadata[k] for k in METADATA} == METADATA
-    assert file.metadata.keys() == METADATA.keys() | {"features", "format_version"}
+    assert file.metadata.keys() == METADATA.keys() | {"features", "format_version", "id_type"}
     assert len(file) == writer.records == 6
     for _ in range(2):  # again and again
         received = list(file)
-        expected = list(expected_records(format, *batches))
+        expected = list(expected_records(format, *batches, features=features))
         assert len(received) == len(expected) == 6
         for pair in zip(received, expected, strict=True):
             assert_same(*pair)
+
+
+@all_formats
+@pytest.mark.parametrize("name", MIXES)
+@pytest.mark.parametrize("id_type", ["int", "str"])
+def test_every_way_to_a_record_gives_the_same(
+    tmp_path: Path, format: str, name: str, id_type: IdType
+) -> None:
+    features = MIXES[name]
+    batches = some_batches(features, id_type)
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, features, *batches, id_type=id_type)
+    expected = list(expected_records(format, *batches, features=features))
+    ids = [record.unique_id for record in expected]
+
+    file = read_features(path)
+    assert (file.features, file.id_type, file.metadata["id_type"]) == (features, id_type, id_type)
+    assert_all_same(file, expected)
+    for order in (range(6), range(-1, -7, -1)):
+        assert_all_same([file[i] for i in order], [expected[i] for i in order])
+    assert_same(file[np.int64(4)], expected[4])
+    for part in (slice(None), slice(1, 5), slice(-2, None), slice(2, 3), slice(4, 2), slice(9)):
+        view = file[part]
+        assert len(view) == len(expected[part])
+        assert_all_same(view, expected[part])
+        assert view.ids.tolist() == ids[part]
+    assert_all_same(file[1:][1:-1][-3:], expected[2:5])
+    assert_same(file[2:5][-1], expected[4])
+
+    read_only = read_features(path)
+    assert read_only.ids.tolist() == ids
+    assert read_only.ids.dtype == (object if id_type == "str" else np.int64)
+    assert_all_same([read_only.by_id(i) for i in ids[::-1]], expected[::-1])
 
 
 @all_formats
@@ -131,6 +262,17 @@ def test_a_file_without_records(tmp_path: Path, format: str) -> None:
     path = tmp_path / f"f{SUFFIX[format]}"
     write(path, format, ONE)
     file = read_features(path)
+    assert list(file[:]) == []
+    assert file.ids.tolist() == []
+    with pytest.raises(OutputError, match=r"no example of .* has the id 0"):
+        file.by_id(0)
+    with pytest.raises(IndexError):
+        file[0]
+    values, row_splits = file.ragged("layer_output_0")
+    assert values.shape == (0, 3)
+    assert row_splits is not None
+    assert row_splits.tolist() == [0]
+    assert file.to_arrow().num_rows == len(file.to_pandas()) == len(file.to_dataset()) == 0
     assert list(file) == []
     assert len(file) == 0
     assert file  # a file, though it is empty
@@ -169,7 +311,7 @@ def test_columns_are_read_in_chunks(
     batch = make_batch(ONE, [0, 1, 9, 0, 0, 0, 2])
     path = tmp_path / f"f{SUFFIX[format]}"
     write(path, format, ONE, batch)
-    for pair in zip(read_features(path), batch.records(), strict=True):
+    for pair in zip(read_features(path), batch.records(ONE), strict=True):
         assert_same(*pair)
 
 
@@ -183,6 +325,485 @@ def test_bytes_written_is_what_lies_on_disk(tmp_path: Path) -> None:
         assert writer.bytes_written == sum(sizes) > 0
 
 
+@pytest.mark.parametrize("format", ["jsonl", "tfrecord"])
+def test_bfloat16(tmp_path: Path, format: str) -> None:
+    features = mix("token", "word", "sequence", dtype="bfloat16")
+    batches = some_batches(features)
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, features, *batches)
+    expected = list(expected_records(format, *batches, features=features))
+    file = read_features(path)
+    assert str(file[0].features["sentence"].dtype) == "bfloat16"
+    assert_all_same(file, expected)
+    assert_all_same([file[i] for i in range(6)], expected)
+    # Arrow has no such type; float32 holds each of its values.
+    received = file.to_arrow()["sentence"].to_pylist()
+    np.testing.assert_array_equal(
+        received, np.array([r.features["sentence"].astype(np.float32) for r in expected])
+    )
+
+
+@pytest.mark.parametrize("format", ["parquet", "npz", "hdf5"])
+def test_a_dtype_that_a_format_has_not(tmp_path: Path, format: str) -> None:
+    message = (
+        f"{format} cannot hold bfloat16, the dtype of sentence; allowed: float16, float32; "
+        "or write jsonl, tfrecord"
+    )
+    features = mix("sequence", dtype="bfloat16")
+    with pytest.raises(OutputError, match=message):
+        open_writer(tmp_path / "f", format=format, features=features, metadata={})
+    assert list(tmp_path.iterdir()) == []
+    assert DTYPES.keys() == FORMATS.keys()
+
+
+def test_an_unknown_type_of_ids(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="id_type 'float' is not known; allowed: int, str"):
+        open_writer(
+            tmp_path / "f",
+            format="npz",
+            features=ONE,
+            metadata={},
+            id_type="float",  # type: ignore[arg-type]
+        )
+
+
+@all_formats
+def test_int_ids_where_texts_were_announced(tmp_path: Path, format: str) -> None:
+    with pytest.raises(OutputError, match=r"has unique_ids of int64 .*; expected text"):
+        write(tmp_path / "f", format, ONE, make_batch(ONE, [1]), id_type="str")
+    assert list(tmp_path.iterdir()) == []
+
+
+@all_formats
+@pytest.mark.parametrize("bad", ["a\0", "\ud800"])
+def test_texts_that_some_formats_cannot_keep(tmp_path: Path, format: str, bad: str) -> None:
+    path = tmp_path / f"f{SUFFIX[format]}"
+    batch = make_batch(ONE, [1], id_type="str")
+    batch.unique_ids[0] = bad
+    if format == "jsonl":
+        write(path, format, ONE, batch, id_type="str")
+        assert read_features(path).by_id(bad).unique_id == bad
+        return
+    with pytest.raises(OutputError, match=r"unique_ids holds '.*', whose NUL or lone surrogate"):
+        write(path, format, ONE, batch, id_type="str")
+    assert list(tmp_path.iterdir()) == []
+
+
+# Reading one by one.
+
+
+@all_formats
+def test_requests_that_make_no_sense(tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, ONE, make_batch(ONE, [1, 2, 3]))
+    file = read_features(path)
+    for records, bad in ((file, 3), (file, -4), (file[1:], 2), (file[1:], -3)):
+        with pytest.raises(IndexError, match=f"record {bad} is outside"):
+            records[bad]
+    for step in (2, -1):
+        with pytest.raises(OutputError, match=rf"has step 1\. Received: {step}"):
+            file[::step]
+    with pytest.raises(TypeError):
+        file["layer_output_0"]  # type: ignore[call-overload]
+    with pytest.raises(OutputError, match=r"no example of .* has the id 7; its 3 ids are .* int"):
+        file.by_id(7)
+    with pytest.raises(OutputError, match="has the id '0'"):
+        file.by_id("0")
+    with pytest.raises(OutputError, match="its 1 ids"):
+        file[:1].by_id(2)
+    with pytest.raises(OutputError, match="has no feature 'pooled'; allowed: layer_output_0"):
+        file.ragged("pooled")
+
+
+@all_formats
+def test_an_id_that_occurs_twice(tmp_path: Path, format: str) -> None:
+    batch = make_batch(ONE, [1, 2, 3])
+    batch.unique_ids[2] = 0
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, ONE, batch)
+    file = read_features(path)
+    assert len(file.by_id(0).tokens or ()) == 3  # the first
+    assert len(file[1:].by_id(0).tokens or ()) == 5
+
+
+@all_formats
+def test_a_slice_reads_nothing_yet(tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, ONE, make_batch(ONE, [1, 2, 3]))
+    file = read_features(path)
+    path.rename(tmp_path / "away")
+    view = file[1:]
+    assert len(view) == 2
+    with pytest.raises(OutputError, match=r"No such file|cannot read"):
+        list(view)
+    (tmp_path / "away").rename(path)
+    assert [record.unique_id for record in view] == [1, 2]
+
+
+@pytest.mark.parametrize("format", ["npz", "hdf5"])
+def test_columns_are_read_where_they_are_wanted(tmp_path: Path, format: str) -> None:
+    """Eight examples of n tokens, n from 2 on: example 3 has tokens 9..13, words 3..5."""
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, EVERYTHING, make_batch(EVERYTHING, list(range(8))))
+    file: Any = read_features(path)
+    taken: dict[str, list[Any]] = {}
+
+    class Spy:
+        def __init__(self, name: str, column: Any) -> None:
+            self.name, self.column = name, column
+
+        def __getitem__(self, key: Any) -> Any:
+            taken.setdefault(self.name, []).append(key)
+            return self.column[key]
+
+    file._open_columns = {name: Spy(name, column) for name, column in file._columns.items()}
+    assert_same(file[3], read_features(path)[3])
+    token_rows, word_rows = [slice(9, 14)], [slice(3, 6)]
+    assert taken == {
+        "unique_ids": [slice(3, 4)],
+        "row_splits": [slice(3, 5)],
+        "word_splits": [slice(3, 5)],
+        **dict.fromkeys(("tokens", "token_ids", "layer_output_0", "sum"), token_rows),
+        **dict.fromkeys(("words", "word_starts", "word_ends", "word_type_ids"), word_rows),
+        **dict.fromkeys(("word_num_pieces", "of words"), word_rows),
+        "sentence": [slice(3, 4)],
+    }
+    taken.clear()
+    assert file.ids.tolist() == list(range(8))
+    assert taken == {"unique_ids": [slice(None)]}
+    taken.clear()
+    file[3:4].ragged("of words")
+    assert taken == {"word_splits": [slice(3, 5)], "of words": word_rows}
+
+
+def test_parquet_is_read_where_it_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row groups of two examples; of the last the pages of a feature are damaged."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr("bert_features.writers.parquet.ENOUGH_ROWS", 2)
+    path = tmp_path / "f.parquet"
+    batches = [make_batch(EVERYTHING, [2, 3], first_id=2 * i, seed=i) for i in range(4)]
+    write(path, "parquet", EVERYTHING, *batches)
+    with pq.ParquetFile(path) as parquet:
+        group = parquet.metadata.row_group(3)
+        columns = [group.column(i) for i in range(group.num_columns)]
+    (damaged,) = (c for c in columns if c.path_in_schema.startswith("layer_output_0"))
+    content = bytearray(path.read_bytes())
+    begin = damaged.data_page_offset
+    content[begin : begin + damaged.total_compressed_size] = b"x" * damaged.total_compressed_size
+    path.write_bytes(content)
+
+    file = read_features(path)
+    expected = [record for batch in batches for record in batch.records(EVERYTHING)]
+    assert_all_same([file[i] for i in (5, 0, 1, 4)], [expected[i] for i in (5, 0, 1, 4)])
+    assert_all_same(file[1:6], expected[1:6])
+    assert file.ids.tolist() == list(range(8))
+    for name in ("sum", "of words", "sentence"):  # columns beside the damaged one
+        values, _ = file.ragged(name)
+        whole = np.concatenate([batch.features[name] for batch in batches])
+        np.testing.assert_array_equal(values, whole)
+    for far in (lambda: file[7], lambda: list(file[5:]), lambda: file.ragged("layer_output_0")):
+        with pytest.raises(OutputError, match=r"cannot read .* as parquet: it is damaged"):
+            far()
+
+
+def test_parquet_keeps_the_last_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_features.writers.parquet.ENOUGH_ROWS", 2)
+    path = tmp_path / "f.parquet"
+    write(path, "parquet", ONE, *(make_batch(ONE, [2, 3], first_id=2 * i) for i in range(3)))
+    file: Any = read_features(path)
+    read = file._read_group
+    groups: list[int] = []
+
+    def count(group: int) -> Any:
+        groups.append(group)
+        return read(group)
+
+    monkeypatch.setattr(file, "_read_group", count)
+    first = file[2]
+    assert [file[i].unique_id for i in (3, 2, 0, 1, 5)] == [3, 2, 0, 1, 5]
+    assert groups == [1, 0, 2]
+    assert first.features["layer_output_0"].base is None or (
+        first.features["layer_output_0"].base.nbytes == 4 * 3 * 4
+    )  # it does not hold on to its row group
+
+
+@pytest.mark.parametrize("format", ["jsonl", "tfrecord"])
+def test_records_far_away_are_not_read(tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"f{SUFFIX[format]}"
+    batch = make_batch(EVERYTHING, [4, 4, 4, 4])
+    write(path, format, EVERYTHING, batch)
+    content = bytearray(path.read_bytes())
+    offsets = read_features(path)._offsets  # type: ignore[attr-defined]
+    middle = int(offsets[2] + offsets[3]) // 2
+    content[middle] = ord("\\") if format == "jsonl" else content[middle] ^ 1
+    path.write_bytes(content)
+
+    file = read_features(path)
+    expected = list(expected_records(format, batch, features=EVERYTHING))
+    assert_all_same([file[i] for i in (3, 0, 1)], [expected[i] for i in (3, 0, 1)])
+    assert_all_same(file[:2], expected[:2])
+    for far in (lambda: file[2], lambda: list(file[1:]), lambda: list(file)):
+        with pytest.raises(OutputError, match=f"cannot read .* as {format}: it is damaged"):
+            far()
+
+
+@pytest.mark.parametrize("id_type", ["int", "str"])
+@pytest.mark.parametrize("format", ["jsonl", "tfrecord"])
+def test_ids_are_read_without_the_rest(
+    tmp_path: Path, format: str, id_type: IdType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"f{SUFFIX[format]}"
+    batch = make_batch(EVERYTHING, [4, 0, 2], first_id=2**40, id_type=id_type)
+    if id_type == "int":
+        batch.unique_ids[1] = -(2**62)
+    write(path, format, EVERYTHING, batch, id_type=id_type)
+    file: Any = read_features(path)
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("an example was parsed")
+
+    monkeypatch.setattr(type(file), "_parse", refuse)
+    monkeypatch.setattr(json, "loads", lambda text: ast.literal_eval(text.decode()))
+    assert file.ids.tolist() == batch.unique_ids.tolist()
+
+
+def test_an_id_somewhere_in_a_line(tmp_path: Path) -> None:
+    layers = [{"index": -1, "values": [0.5]}]
+    features = [{"token": "[CLS]", "layers": layers}]
+    long = "x" * 5000
+    lines: list[dict[str, Any]] = [
+        {"features": features, "linex_index": "b"},
+        {"linex_index": long, "features": features},
+    ]
+    path = tmp_path / "f.jsonl"
+    path.write_text("".join(json.dumps(line) + "\r\n" for line in lines))
+    file = read_features(path)
+    assert file.ids.tolist() == ["b", long]
+    assert file.by_id(long).features["layer_output_0"].tolist() == [[0.5]]
+
+
+@pytest.mark.parametrize("name", ["word", "sequence", "all"])
+def test_jsonl_without_its_sidecar(tmp_path: Path, name: str) -> None:
+    features = MIXES[name]
+    batch = make_batch(features, [2, 1], id_type="str")
+    path = tmp_path / "f.jsonl"
+    write(path, "jsonl", features, batch, id_type="str")
+    with_sidecar = list(read_features(path))
+    (tmp_path / "f.jsonl.metadata.json").unlink()
+    file = read_features(path)
+    assert (file.metadata, file.id_type, len(file)) == ({}, "str", 2)
+    assert {f.name: (f.level, f.width) for f in file.features} == {
+        f.name: (f.level, f.width) for f in features
+    }
+    for received, expected in zip(file, with_sidecar, strict=True):
+        order = [f.name for f in file.features]
+        same = {n: expected.features[n] for n in order}
+        assert_same(received, dataclasses.replace(expected, features=same))
+
+
+@all_formats
+def test_what_is_open_is_closed(tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, ONE, make_batch(ONE, [1, 2]))
+
+    def is_open() -> bool:
+        links = (entry for entry in Path("/proc/self/fd").iterdir())
+        return path in [Path(os.path.realpath(link)) for link in links]
+
+    with read_features(path) as file:
+        assert not is_open()
+        assert file[1].unique_id == 1
+        assert isinstance(file, FeatureFile)
+    if sys.platform == "linux":
+        gc.collect()
+        assert not is_open()
+    assert file[0].unique_id == 0  # opened again
+    file.close()
+
+
+@all_formats
+def test_another_process_gets_the_file_and_not_its_records(tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, ONE, make_batch(ONE, [30] * 100))
+    file = read_features(path)
+    expected = file[99]
+    for whole in (file, file[50:]):
+        pickled = pickle.dumps(whole)
+        assert len(pickled) < 2000
+        assert_same(pickle.loads(pickled)[-1], expected)
+
+
+def test_checksums_of_records() -> None:
+    """The check value of CRC-32C; lengths around those where the parts change; RFC 3720, B.4."""
+    assert compute_crc32c(b"123456789") == 0xE3069283
+    assert compute_crc32c(bytes(32)) == 0x8A9136AA
+    assert compute_crc32c(b"\xff" * 32) == 0x62A8AB43
+    assert compute_crc32c(bytes(range(32))) == 0x46DD794E
+    rng = np.random.default_rng(0)
+    for length in [*range(70), 255, 256, 257, 4095, 4097]:
+        data = rng.bytes(length)
+        crc = 0xFFFFFFFF  # bit by bit
+        for byte in data:
+            crc ^= byte
+            for _ in range(8):
+                crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        assert compute_crc32c(data) == crc ^ 0xFFFFFFFF, length
+
+
+# Conversions.
+
+
+@all_formats
+@pytest.mark.parametrize("part", [slice(None), slice(1, 5), slice(2, 2)])
+def test_ragged(tmp_path: Path, format: str, part: slice) -> None:
+    batches = some_batches(EVERYTHING)
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, EVERYTHING, *batches)
+    file = read_features(path)
+    records = list(expected_records(format, *batches, features=EVERYTHING))[part]
+    for feature in EVERYTHING:
+        values, row_splits = file[part].ragged(feature.name)
+        rows = [record.features[feature.name] for record in records]
+        assert values.dtype == np.float32
+        if feature.level == "sequence":
+            assert row_splits is None
+            np.testing.assert_array_equal(values, np.array(rows).reshape(-1, feature.width))
+            continue
+        assert row_splits is not None
+        assert row_splits.dtype == np.int64
+        assert row_splits.tolist() == [0, *np.cumsum([len(row) for row in rows])]
+        assert values.shape == (row_splits[-1], feature.width)
+        for i, row in enumerate(rows):
+            np.testing.assert_array_equal(values[row_splits[i] : row_splits[i + 1]], row)
+    if format == "npz":
+        assert isinstance(file.ragged("sentence")[0], np.memmap)
+        assert isinstance(file[1:].ragged("of words")[0], np.memmap)
+
+
+def cells_of(record: FeatureRecord) -> dict[str, Any]:
+    """A record by the names of the columns."""
+    spans = record.word_spans
+    cells = {
+        "unique_id": record.unique_id,
+        "tokens": record.tokens,
+        "token_ids": record.token_ids,
+        "words": record.words,
+        "word_starts": spans and spans.starts,
+        "word_ends": spans and spans.ends,
+        "word_type_ids": spans and spans.type_ids,
+        "word_num_pieces": spans and spans.num_pieces,
+        **record.features,
+    }
+    return {name: cell for name, cell in cells.items() if cell is not None}
+
+
+@all_formats
+@pytest.mark.parametrize("name", MIXES)
+@pytest.mark.parametrize("id_type", ["int", "str"])
+def test_to_arrow(tmp_path: Path, format: str, name: str, id_type: IdType) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    features = MIXES[name]
+    batches = some_batches(features, id_type)
+    path, again = tmp_path / f"f{SUFFIX[format]}", tmp_path / "again.parquet"
+    write(path, format, features, *batches, id_type=id_type)
+    write(tmp_path / "p.parquet", "parquet", features, *batches, id_type=id_type)
+    file = read_features(path)
+    table = file.to_arrow()
+    layout = pq.read_schema(tmp_path / "p.parquet")
+    assert table.schema.equals(layout)
+    assert json.loads(table.schema.metadata[b"bert_features"]) == file.metadata
+    expected = list(expected_records(format, *batches, features=features))
+    rows = table.to_pylist()
+    for row, record in zip(rows, expected, strict=True):
+        assert row.pop("token_ids", "none") is not None or format == "jsonl"
+        cells = cells_of(record)
+        cells.pop("token_ids", None)
+        assert row == {key: np.array(cell).tolist() for key, cell in cells.items()}
+    assert (
+        file[1:4].to_arrow().select(["unique_id"]).equals(table.slice(1, 3).select(["unique_id"]))
+    )
+    assert table.schema.field("unique_id").type == (pa.string() if id_type == "str" else pa.int64())
+    if format != "jsonl":  # whose table lacks the token ids
+        pq.write_table(table, again)
+        assert_all_same(read_features(again), expected)
+
+
+@all_formats
+@pytest.mark.parametrize("id_type", ["int", "str"])
+def test_to_pandas(tmp_path: Path, format: str, id_type: IdType) -> None:
+    pytest.importorskip("pandas")
+    batches = some_batches(EVERYTHING, id_type)
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, EVERYTHING, *batches, id_type=id_type)
+    file = read_features(path)
+    frame = file.to_pandas()
+    assert list(frame.columns) == file.to_arrow().schema.names
+    assert frame["unique_id"].tolist() == file.ids.tolist()
+    for i, record in enumerate(expected_records(format, *batches, features=EVERYTHING)):
+        for name, cell in cells_of(record).items():
+            received = frame[name][i]
+            if name != "unique_id":
+                assert isinstance(received, np.ndarray)
+            assert np.shape(received) == np.shape(cell)
+            np.testing.assert_array_equal(received, cell)
+    if format == "jsonl":
+        assert frame["token_ids"].tolist() == [None] * 6
+    assert file[2:4].to_pandas()["unique_id"].tolist() == file.ids[2:4].tolist()
+    alike = file[3:4].to_pandas()  # an array alone in its column is still a cell
+    assert alike["sentence"][0].shape == (4,)
+
+
+def test_to_pandas_without_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "f.npz", "npz", ONE)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'bert_features\[pandas\]'"):
+        read_features(tmp_path / "f.npz").to_pandas()
+
+
+@all_formats
+@pytest.mark.parametrize("id_type", ["int", "str"])
+def test_to_dataset(tmp_path: Path, format: str, id_type: IdType) -> None:
+    tf = pytest.importorskip("tensorflow")
+    dtype = "bfloat16" if "bfloat16" in DTYPES[format] else "float16"
+    features = mix("token", "word", "sequence", dtype=dtype)
+    batches = some_batches(features, id_type)
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, features, *batches, id_type=id_type)
+    file = read_features(path)
+    dataset = file.to_dataset()
+    numbers = tf.TensorSpec([None], tf.int32)
+    specs = {
+        "unique_id": tf.TensorSpec([], tf.string if id_type == "str" else tf.int64),
+        "tokens": tf.TensorSpec([None], tf.string),
+        "token_ids": numbers,
+        "words": tf.TensorSpec([None], tf.string),
+        **dict.fromkeys(("word_starts", "word_ends", "word_type_ids", "word_num_pieces"), numbers),
+        "layer_output_0": tf.TensorSpec([None, 3], dtype),
+        "of words": tf.TensorSpec([None, 2], dtype),
+        "sentence": tf.TensorSpec([4], dtype),
+    }
+    if format == "jsonl":
+        del specs["token_ids"]
+    assert dataset.element_spec == specs
+    assert len(dataset) == 6
+    expected = list(expected_records(format, *batches, features=features))
+    for _ in range(2):
+        for element, record in zip(dataset.as_numpy_iterator(), expected, strict=True):
+            for name, cell in cells_of(record).items():
+                received = element[name]
+                if specs[name].dtype == tf.string:
+                    texts = [cell] if isinstance(cell, str) else list(cell)
+                    received = [text.decode() for text in np.atleast_1d(received)]
+                    assert received == texts
+                    continue
+                np.testing.assert_array_equal(received, cell)
+    ids = [row["unique_id"] for row in file[4:].to_dataset().as_numpy_iterator()]
+    assert [i.decode() if isinstance(i, bytes) else i for i in ids] == file.ids[4:].tolist()
+
+
 # Each format as others read it.
 
 
@@ -194,9 +815,7 @@ def test_jsonl_is_the_official_line(tmp_path: Path) -> None:
     )
     batch = FeatureBatch(
         unique_ids=np.array([7]),
-        row_splits=np.array([0, 2]),
-        token_ids=np.array([101, 102], np.int32),
-        tokens=["[CLS]", "é"],
+        tokens=Tokens(np.array([0, 2]), ["[CLS]", "é"], np.array([101, 102], np.int32)),
         features={
             "layer_output_0": np.array([[0.5, -1.25], [1 / 3, -0.0]], np.float32),
             "layer_output_1": np.array([[1e-7], [2e-6]], np.float32),
@@ -284,8 +903,8 @@ def test_jsonl_of_the_official_script_is_read(tmp_path: Path) -> None:
     first, second = file
     assert (first.unique_id, second.unique_id) == (3, 4)
     np.testing.assert_array_equal(first.features["layer_output_1"], [[2.0, 3.0]])
-    with pytest.raises(TypeError, match="does not say how many"):
-        len(file)
+    assert len(file) == 2  # counted
+    assert file[-1].unique_id == 4
 
 
 def test_parquet_as_pyarrow_sees_it(tmp_path: Path) -> None:
@@ -302,7 +921,10 @@ def test_parquet_as_pyarrow_sees_it(tmp_path: Path) -> None:
     assert table.schema.field("last four").type == pa.list_(pa.list_(pa.float16(), 16))
     assert json.loads(table.schema.metadata[b"bert_features"])["checkpoint"] == "sha256:ab"
     assert table["unique_id"].to_pylist() == [0, 1]
-    assert table["tokens"].to_pylist() == [batch.tokens[:4], batch.tokens[4:]]
+    assert table["tokens"].to_pylist() == [
+        first_tokens(batch).pieces[:4],
+        first_tokens(batch).pieces[4:],
+    ]
     values = table["last four"].to_pylist()
     np.testing.assert_array_equal(np.array(values[1]), batch.features["last four"][4:])
 
@@ -342,7 +964,7 @@ def test_npz_as_numpy_sees_it(tmp_path: Path) -> None:
         assert arrays["row_splits"].dtype == np.int64
         assert arrays["row_splits"].tolist() == [0, 4, 6, 15]
         assert arrays["token_ids"].dtype == np.int32
-        assert arrays["tokens"].tolist() == first.tokens + second.tokens
+        assert arrays["tokens"].tolist() == first_tokens(first).pieces + first_tokens(second).pieces
         assert arrays["tokens"].dtype == "<U10"  # back\slash
         assert arrays["metadata"].shape == ()
         assert json.loads(str(arrays["metadata"]))["note"] == "naïve 東京"
@@ -363,7 +985,7 @@ def test_hdf5_as_h5py_sees_it(tmp_path: Path) -> None:
         assert file["unique_ids"][:].tolist() == [0, 1]
         assert file["row_splits"][:].tolist() == [0, 4, 6]
         assert file["token_ids"].dtype == np.int32
-        assert [token.decode() for token in file["tokens"][:]] == batch.tokens
+        assert [token.decode() for token in file["tokens"][:]] == first_tokens(batch).pieces
         assert h5py.check_string_dtype(file["tokens"].dtype).encoding == "utf-8"
         assert json.loads(file["metadata"][()])["checkpoint"] == "sha256:ab"
         assert file["last four"].dtype == np.float16
@@ -392,13 +1014,143 @@ def test_tfrecord_as_tensorflow_sees_it(tmp_path: Path, dtype: str) -> None:
         **{f.name: tf.io.FixedLenFeature([], tf.string) for f in features},
     }
     examples = [tf.io.parse_single_example(e, spec) for e in tf.data.TFRecordDataset(str(path))]
-    for example, record in zip(examples, batch.records(), strict=True):
+    for example, record in zip(examples, batch.records(features), strict=True):
         assert int(example["unique_id"]) == record.unique_id
-        assert [t.decode() for t in example["tokens"].numpy().tolist()] == list(record.tokens)
+        assert [t.decode() for t in example["tokens"].numpy().tolist()] == list(record.tokens or ())
         np.testing.assert_array_equal(example["token_ids"].numpy(), record.token_ids)
         values = tf.io.parse_tensor(example["last four"], dtype).numpy()
         np.testing.assert_array_equal(values, record.features["last four"])
     assert json.loads((tmp_path / "f.tfrecord.metadata.json").read_text())["records"] == 2
+
+
+def test_jsonl_of_words_and_sequences(tmp_path: Path) -> None:
+    features = mix("word", "sequence")
+    batch = FeatureBatch(
+        unique_ids=np.array(['a"é'], object),
+        features={
+            "of words": np.array([[0.5, 1.0], [2.0, 0.0]], np.float32),
+            "sentence": np.array([[1 / 3, 0, 0, -1]], np.float32),
+        },
+        words=Words(
+            np.array([0, 2]),
+            ["naïve", "x"],
+            starts=np.array([0, -1], np.int32),
+            ends=np.array([5, -1], np.int32),
+            type_ids=np.array([0, 1], np.int32),
+            num_pieces=np.array([2, 0], np.int32),
+        ),
+    )
+    path = tmp_path / "f.jsonl"
+    write(path, "jsonl", features, batch, id_type="str")
+    assert path.read_text(encoding="ascii") == (
+        '{"linex_index": "a\\"\\u00e9", "words": [{"word": "na\\u00efve", "start": 0, "end": 5, '
+        '"type_id": 0, "num_pieces": 2, "layers": [{"index": "of words", "values": [0.5, 1.0]}]}, '
+        '{"word": "x", "start": -1, "end": -1, "type_id": 1, "num_pieces": 0, "layers": '
+        '[{"index": "of words", "values": [2.0, 0.0]}]}], "sequence": [{"index": "sentence", '
+        '"values": [0.333333, 0.0, 0.0, -1.0]}]}\n'
+    )
+
+
+@pytest.mark.parametrize("bad", ["layer_output_0", "of words", "sentence"])
+def test_jsonl_says_where_a_value_is_not_finite(tmp_path: Path, bad: str) -> None:
+    features = mix("token", "word", "sequence")
+    batch = make_batch(features, [2, 2, 2])
+    rows = batch.features[bad]
+    rows[len(rows) // 3, 0] = np.nan  # the first of example 1
+    with pytest.raises(OutputError, match=f"{bad} of example 1 has a value that is not finite"):
+        write(tmp_path / "f.jsonl", "jsonl", features, batch)
+
+
+def test_parquet_of_words_and_sequences(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "f.parquet"
+    features = mix("word", "sequence")
+    write(path, "parquet", features, make_batch(features, [1, 0], id_type="str"), id_type="str")
+    schema = pq.read_schema(path)
+    numbers = pa.list_(pa.int32())
+    assert dict(zip(schema.names, schema.types, strict=True)) == {
+        "unique_id": pa.string(),
+        "words": pa.list_(pa.string()),
+        **dict.fromkeys(("word_starts", "word_ends", "word_type_ids", "word_num_pieces"), numbers),
+        "of words": pa.list_(pa.list_(pa.float32(), 2)),
+        "sentence": pa.list_(pa.float32(), 4),
+    }
+
+
+def test_parquet_cuts_words_and_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An example is 3 words of 8 bytes and 16 bytes of a sequence: two fit into a row group."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr("bert_features.writers.parquet.MOST_BYTES", 90)
+    features = mix("word", "sequence")
+    batch = make_batch(features, [3] * 7)
+    path = tmp_path / "f.parquet"
+    write(path, "parquet", features, batch)
+    with pq.ParquetFile(path) as parquet:
+        groups = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
+    assert groups == [2, 2, 2, 1]
+    file = read_features(path)
+    expected = list(batch.records(features))
+    assert_all_same(file, expected)
+    assert_all_same(file[1:6], expected[1:6])
+    assert_all_same([file[i] for i in range(7)], expected)
+
+
+def test_npz_of_words_and_sequences(tmp_path: Path) -> None:
+    features = mix("word", "sequence")
+    first, second = some_batches(features, "str")[:2]
+    path = tmp_path / "f.npz"
+    write(path, "npz", features, first, second, id_type="str")
+    with np.load(path, allow_pickle=False) as arrays:
+        assert set(arrays) == {
+            *("unique_ids", "word_splits", "words", "word_starts", "word_ends", "word_type_ids"),
+            *("word_num_pieces", "of words", "sentence", "metadata"),
+        }
+        ids = [*first.unique_ids, *second.unique_ids]
+        assert arrays["unique_ids"].tolist() == ids
+        assert arrays["unique_ids"].dtype == f"<U{max(map(len, ids))}"
+        assert arrays["word_splits"].tolist() == [0, 3, 3, 10, 11]
+        assert arrays["sentence"].shape == (4, 4)
+        assert arrays["of words"].shape == (11, 2)
+
+
+def test_hdf5_of_words_and_sequences(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    features = mix("word", "sequence")
+    first, second = some_batches(features, "str")[:2]
+    path = tmp_path / "f.h5"
+    write(path, "hdf5", features, first, second, id_type="str")
+    with h5py.File(path, "r") as file:
+        assert "row_splits" not in file
+        ids = [*first.unique_ids, *second.unique_ids]
+        assert file["unique_ids"].asstr()[:].tolist() == ids
+        assert file["word_splits"][:].tolist() == [0, 3, 3, 10, 11]
+        assert file["word_num_pieces"].dtype == np.int32
+        assert (file["sentence"].shape, file["of words"].shape) == ((4, 4), (11, 2))
+
+
+def test_tfrecord_of_words_and_sequences(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    features = mix("word", "sequence", dtype="bfloat16")
+    batch = make_batch(features, [2, 0], id_type="str")
+    path = tmp_path / "f.tfrecord"
+    write(path, "tfrecord", features, batch, id_type="str")
+    spec = {
+        "unique_id": tf.io.FixedLenFeature([], tf.string),
+        "words": tf.io.RaggedFeature(tf.string),
+        "word_num_pieces": tf.io.RaggedFeature(tf.int64),
+        "sentence": tf.io.FixedLenFeature([], tf.string),
+    }
+    examples = [tf.io.parse_single_example(e, spec) for e in tf.data.TFRecordDataset(str(path))]
+    for example, record in zip(examples, batch.records(features), strict=True):
+        assert example["unique_id"].numpy().decode() == record.unique_id
+        assert [w.decode() for w in example["words"].numpy().tolist()] == list(record.words or ())
+        assert record.word_spans is not None
+        np.testing.assert_array_equal(
+            example["word_num_pieces"].numpy(), record.word_spans.num_pieces
+        )
+        values = tf.io.parse_tensor(example["sentence"], tf.bfloat16).numpy()
+        np.testing.assert_array_equal(values, record.features["sentence"])
 
 
 # Refusals at the door.
@@ -504,9 +1256,22 @@ def wrong_batches() -> Iterator[FeatureBatch]:
         {"layer_output_0": values.astype(np.float16)},
     ):
         yield dataclasses.replace(batch, features=features)
-    yield dataclasses.replace(batch, tokens=batch.tokens[:2])
-    yield dataclasses.replace(batch, token_ids=batch.token_ids[:2])
-    yield dataclasses.replace(batch, row_splits=batch.row_splits + 1)
+    tokens = first_tokens(batch)
+    for changes in (
+        {"pieces": tokens.pieces[:2]},
+        {"pieces": [1, 2, 3]},
+        {"ids": tokens.ids[:2]},
+        {"ids": tokens.ids.astype(np.float32)},
+        {"row_splits": tokens.row_splits + 1},
+        {"row_splits": tokens.row_splits[:1]},
+        {"row_splits": np.array([0, 1, 3])},
+    ):
+        yield dataclasses.replace(batch, tokens=dataclasses.replace(tokens, **changes))
+    yield dataclasses.replace(batch, tokens=None)
+    words = Words(np.array([0, 0]), [], *np.zeros((4, 0), np.int32))
+    yield dataclasses.replace(batch, words=words)  # no feature is of words
+    yield dataclasses.replace(batch, unique_ids=np.array(["a"], object))
+    yield dataclasses.replace(batch, unique_ids=np.array([0.0]))
 
 
 @pytest.mark.parametrize("batch", list(wrong_batches()))
@@ -781,10 +1546,13 @@ def test_a_tfrecord_without_its_sidecar(tmp_path: Path) -> None:
         read_features(path)
 
 
-def test_a_file_of_a_later_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_features.writers.base.FORMAT_VERSION", 2)
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_file_of_another_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setattr("bert_features.writers.base.FORMAT_VERSION", version)
     write(tmp_path / "f.npz", "npz", ONE)
-    with pytest.raises(OutputError, match="format_version is 2; this release reads 1"):
+    with pytest.raises(OutputError, match=f"format_version is {version}; this release reads 2"):
         read_features(tmp_path / "f.npz")
 
 
@@ -794,7 +1562,7 @@ def test_an_error_of_the_reader_of_records_is_left_alone(tmp_path: Path) -> None
 
     def divide() -> None:
         for record in read_features(tmp_path / "f.npz"):
-            record.unique_id / 0
+            len(record.features) / 0
 
     with pytest.raises(ZeroDivisionError):
         divide()

@@ -1,4 +1,4 @@
-"""Features files: five formats, each written as a whole or not at all, and read record by record.
+"""Features files: five formats, each written as a whole or not at all, and read lazily.
 
 Importing this package imports none of the libraries behind the formats.
 """
@@ -11,15 +11,22 @@ from typing import Any
 from bert_features.errors import OutputError
 from bert_features.records import Feature
 from bert_features.writers.base import FeatureWriter, check_target
+from bert_features.writers.columns import IdType
 from bert_features.writers.reader import FeatureFile
+from bert_features.writers.views import FeatureView
 
 __all__ = [
     "DEFAULT_FORMAT",
+    "DTYPES",
     "FORMATS",
     "SUFFIXES",
     "FeatureFile",
+    "FeatureView",
     "FeatureWriter",
+    "IdType",
+    "check_dtypes",
     "check_output",
+    "check_target",
     "open_writer",
     "read_features",
 ]
@@ -33,6 +40,15 @@ FORMATS: dict[str, str] = {
     "tfrecord": "bert_features.writers.tfrecord",
 }
 DEFAULT_FORMAT = "parquet"
+
+# What each format can hold: bfloat16 is no type of Arrow's, NumPy's own or HDF5's.
+DTYPES: dict[str, tuple[str, ...]] = {
+    "parquet": ("float16", "float32"),
+    "jsonl": ("float16", "float32", "bfloat16"),
+    "npz": ("float16", "float32"),
+    "hdf5": ("float16", "float32"),
+    "tfrecord": ("float16", "float32", "bfloat16"),
+}
 
 SUFFIXES: dict[str, str] = {
     ".parquet": "parquet",
@@ -50,6 +66,7 @@ def open_writer(
     format: str,
     features: Sequence[Feature],
     metadata: Mapping[str, Any],
+    id_type: IdType = "int",
     overwrite: bool = False,
 ) -> FeatureWriter:
     """Begins a features file, to be used in a `with` statement.
@@ -58,14 +75,35 @@ def open_writer(
       path: the file to write; it appears when the writer is closed.
       format: a key of `FORMATS`.
       features: what each batch will hold.
-      metadata: JSON-serialisable facts about the run; `features` and `format_version` are added.
+      metadata: JSON-serialisable facts about the run; `features`, `id_type` and
+        `format_version` are added.
+      id_type: whether the ids of all examples are `int` (64 bits) or `str`.
       overwrite: whether a file already at `path` may be replaced.
 
     Raises:
-      OutputError: no such format, the file exists, or it cannot be made there.
+      OutputError: no such format, a dtype that it cannot hold, the file exists, or it cannot be
+        made there.
     """
     writer: type[FeatureWriter] = _module(format).Writer
-    return writer(Path(path), features=features, metadata=metadata, overwrite=overwrite)
+    check_dtypes(format, features)
+    return writer(
+        Path(path), features=features, metadata=metadata, id_type=id_type, overwrite=overwrite
+    )
+
+
+def check_dtypes(format: str, features: Sequence[Feature]) -> None:
+    """Refuses features whose dtype the format cannot hold (`DTYPES`).
+
+    Raises:
+      OutputError: there is one.
+    """
+    for feature in features:
+        if feature.dtype not in DTYPES[format]:
+            able = ", ".join(name for name, dtypes in DTYPES.items() if feature.dtype in dtypes)
+            raise OutputError(
+                f"{format} cannot hold {feature.dtype}, the dtype of {feature.name}; allowed: "
+                f"{', '.join(DTYPES[format])}" + (f"; or write {able}" if able else "")
+            )
 
 
 def check_output(path: str | Path, *, format: str, overwrite: bool = False) -> None:
@@ -80,7 +118,7 @@ def check_output(path: str | Path, *, format: str, overwrite: bool = False) -> N
 
 
 def read_features(path: str | Path, *, format: str | None = None) -> FeatureFile:
-    """Opens a features file.
+    """Opens a features file; its records are read when they are asked for.
 
     Args:
       path: the file to read.

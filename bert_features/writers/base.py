@@ -14,13 +14,10 @@ from typing import Any, ClassVar, Self
 
 from bert_features.errors import OutputError
 from bert_features.records import Feature, FeatureBatch
+from bert_features.writers.checks import check_batch, check_features, check_id_type, check_texts
+from bert_features.writers.columns import IdType
 
-FORMAT_VERSION = 1
-
-# Names a feature cannot have: they are columns in one format or another, or not names in HDF5.
-RESERVED_NAMES = frozenset(
-    {"unique_id", "unique_ids", "row_splits", "token_ids", "tokens", "metadata", ".", "..", ""}
-)
+FORMAT_VERSION = 2
 
 # A full or failing disk in the words of the system, which is all that some libraries pass on.
 STORAGE_REASONS = tuple(
@@ -53,7 +50,9 @@ class FeatureWriter(ABC):
     Args:
       path: the file to write.
       features: what each batch holds, in the order of the file's columns.
-      metadata: JSON-serialisable facts about the run; `features` and `format_version` are added.
+      metadata: JSON-serialisable facts about the run; `features`, `id_type` and
+        `format_version` are added.
+      id_type: whether the ids of all examples are `int` (64 bits) or `str`.
       overwrite: whether a file already at `path` may be replaced.
 
     Attributes:
@@ -66,6 +65,8 @@ class FeatureWriter(ABC):
     """
 
     has_sidecar: ClassVar[bool] = False
+    # Whether it keeps any text as it is, NUL and lone surrogates included.
+    holds_any_text: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -73,20 +74,23 @@ class FeatureWriter(ABC):
         *,
         features: Sequence[Feature],
         metadata: Mapping[str, Any],
+        id_type: IdType = "int",
         overwrite: bool = False,
     ) -> None:
         self.path = Path(path)
         self.records = 0
         self.bytes_written = 0
         self._features = tuple(features)
+        self._id_type = id_type
         self._overwrite = overwrite
         self._targets = self.targets(self.path)
         self._temporaries: list[Path] = []
         self._files: list[_SteadyFile] = []
         self._closed = False
         with self._whole_or_nothing():
-            _check_features(self._features)
-            self._metadata = _complete(metadata, self._features)
+            check_id_type(id_type)
+            check_features(self._features)
+            self._metadata = _complete(metadata, self._features, id_type)
             self._check_targets()
             self._open()
 
@@ -125,7 +129,9 @@ class FeatureWriter(ABC):
         if self._closed:
             raise OutputError(f"cannot write {self.path}: it was closed already")
         with self._whole_or_nothing():
-            _check_batch(batch, self._features)
+            check_batch(batch, self._features, self._id_type)
+            if not self.holds_any_text:
+                check_texts(batch, self._features, self._id_type)
             if len(batch):
                 self._write(batch)
             self._raise_failure()
@@ -332,22 +338,13 @@ def check_target(target: Path, *, overwrite: bool) -> None:
         )
 
 
-def _check_features(features: Sequence[Feature]) -> None:
-    names = [feature.name for feature in features]
-    for name in names:
-        if name in RESERVED_NAMES or "/" in name or "\0" in name:
-            raise OutputError(
-                f"a feature cannot be named {name!r}; allowed is any name without '/' except "
-                f"{', '.join(sorted(RESERVED_NAMES - {''}))}"
-            )
-    if len(set(names)) < len(names):
-        raise OutputError(f"two features have the same name: {', '.join(names)}; rename one")
-
-
-def _complete(metadata: Mapping[str, Any], features: Sequence[Feature]) -> dict[str, Any]:
+def _complete(
+    metadata: Mapping[str, Any], features: Sequence[Feature], id_type: str
+) -> dict[str, Any]:
     complete = {
         **metadata,
         "features": [dataclasses.asdict(feature) for feature in features],
+        "id_type": id_type,
         "format_version": FORMAT_VERSION,
     }
     try:
@@ -358,19 +355,3 @@ def _complete(metadata: Mapping[str, Any], features: Sequence[Feature]) -> dict[
             "lists and dicts of them"
         ) from error
     return complete
-
-
-def _check_batch(batch: FeatureBatch, features: Sequence[Feature]) -> None:
-    total = int(batch.row_splits[-1])
-    lengths = (len(batch.row_splits) - 1, len(batch.tokens), len(batch.token_ids))
-    if batch.row_splits[0] != 0 or lengths != (len(batch), total, total):
-        raise OutputError(
-            f"a batch of {len(batch)} examples and {total} tokens has {lengths[0]} rows from "
-            f"{batch.row_splits[0]}, {lengths[1]} tokens and {lengths[2]} token ids"
-        )
-    expected = {f.name: (f.dtype, (total, f.width)) for f in features}
-    received = {name: (str(v.dtype), v.shape) for name, v in batch.features.items()}
-    if received != expected:
-        raise OutputError(
-            f"a batch does not hold what was announced: received {received}, expected {expected}"
-        )

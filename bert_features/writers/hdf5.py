@@ -1,20 +1,31 @@
 """HDF5: flat columns that can grow.
 
-Datasets: `unique_ids` int64 [N], `row_splits` int64 [N + 1], `token_ids` int32 [T], `tokens` UTF-8
-text of any length [T], one float dataset [T, D] per feature, and the scalar text `metadata`, JSON.
-The tokens of example i lie at row_splits[i]:row_splits[i + 1].
+Datasets: `unique_ids` [N], int64 or text; with token features `row_splits` int64 [N + 1], `tokens`
+text [T] and `token_ids` int32 [T]; with word features `word_splits` int64 [N + 1], `words` text [W]
+and `word_starts`, `word_ends`, `word_type_ids`, `word_num_pieces` int32 [W]; one float dataset
+[T, D], [W, D] or [N, D] per feature of tokens, words or the sequence; and the scalar text
+`metadata`, JSON. Text is UTF-8 of any length. The tokens of example i lie at
+row_splits[i]:row_splits[i + 1], its words at word_splits[i]:word_splits[i + 1].
 """
 
-import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from bert_features.records import FeatureBatch
 from bert_features.writers.base import FeatureWriter
-from bert_features.writers.reader import ColumnFile, Header, check_columns, parse_metadata
+from bert_features.writers.column_file import ColumnFile, check_columns
+from bert_features.writers.columns import (
+    LEVELS,
+    TEXT,
+    columns_of,
+    continue_splits,
+    convert_to_columns,
+    levels_of,
+)
+from bert_features.writers.reader import Header, parse_metadata
 
 # Chunks must fit the chunk cache (1 MiB per dataset in older HDF5), or each append reads them back.
 CHUNK_BYTES = 512 << 10
@@ -31,22 +42,20 @@ class Writer(FeatureWriter):
         text = h5py.string_dtype("utf-8")
         # A dataset, as an attribute is limited to 64 KB.
         self._h5.create_dataset("metadata", data=json.dumps(self._metadata), dtype=text)
-        self._add("unique_ids", np.int64)
-        self._add("row_splits", np.int64)
-        self._add("token_ids", np.int32)
-        self._add("tokens", text)
-        for feature in self._features:
-            self._add(feature.name, feature.dtype, feature.width)
-        self._append("row_splits", np.zeros(1, np.int64))
+        self._h5_columns = columns_of(self._features, self._id_type)
+        for name, column in self._h5_columns.items():
+            shape = () if column.width is None else (column.width,)
+            self._add(name, text if column.dtype == TEXT else column.dtype, *shape)
+        self._totals = dict.fromkeys(levels_of(self._features), 0)
+        for level in self._totals:
+            self._append(LEVELS[level].splits, np.zeros(1, np.int64))
 
     def _write(self, batch: FeatureBatch) -> None:
-        total = len(self._h5["tokens"])
-        self._append("unique_ids", batch.unique_ids)
-        self._append("row_splits", batch.row_splits[1:] + total)
-        self._append("token_ids", batch.token_ids)
-        self._append("tokens", np.array(batch.tokens, dtype=object))
-        for feature in self._features:
-            self._append(feature.name, batch.features[feature.name])
+        columns = convert_to_columns(batch, self._features)
+        continue_splits(columns, self._totals)
+        for name, column in self._h5_columns.items():
+            is_text = column.dtype == TEXT
+            self._append(name, np.array(columns[name], object) if is_text else columns[name])
 
     def _finish(self) -> None:
         self._h5.close()
@@ -69,19 +78,32 @@ class Writer(FeatureWriter):
 
 
 class File(ColumnFile):
-    """Reads an HDF5 file."""
+    """Reads an HDF5 file, a slice of its datasets at a time."""
 
     format = "hdf5"
+    _h5: Any = None
 
     def _read_header(self) -> Header:
-        with self._columns() as columns:
-            metadata, features = parse_metadata(columns["metadata"][()])
-            return Header(metadata, features, check_columns(columns, features))
+        try:
+            columns = self._columns
+            metadata, features, id_type = parse_metadata(columns["metadata"][()])
+            records = check_columns(columns, features, id_type)
+        finally:
+            self.close()
+        return Header(metadata, features, id_type, records)
 
-    @contextlib.contextmanager
-    def _columns(self) -> Iterator[Mapping[str, Any]]:
+    def _open(self) -> Mapping[str, Any]:
         import h5py
 
-        with h5py.File(self.path, "r") as h5:
-            columns = dict(h5.items())
-            yield columns | {"tokens": columns["tokens"].asstr()}
+        self._h5 = h5py.File(self.path, "r")
+        return {
+            name: column.asstr() if h5py.check_string_dtype(column.dtype) else column
+            for name, column in self._h5.items()
+        }
+
+    def close(self) -> None:
+        """Closes the file."""
+        super().close()
+        if self._h5 is not None:
+            self._h5.close()
+            self._h5 = None

@@ -1,192 +1,270 @@
 """JSON lines, field for field as google-research/bert's `extract_features.py` writes them.
 
-One line per example:
-`{"linex_index": 0, "features": [{"token": "[CLS]", "layers": [{"index": -1, "values": [..]}]}]}`.
-The metadata lies beside the file, in `PATH.metadata.json`. There are no token ids in this format,
-and values have 6 decimals.
+One line per example, which has those of these keys that have features, in this order:
+
+- `"linex_index": 0`, the example's id: a number or a string;
+- `"features": [{"token": "[CLS]", "layers": [{"index": -1, "values": [..]}]}]`, the token features.
+  `index` is the layer, as in the official script, or, where several were combined, the feature's
+  name;
+- `"words": [{"word": "naïve", "start": 0, "end": 5, "type_id": 0, "num_pieces": 2, "layers":
+  [{"index": NAME, "values": [..]}]}]`, the word features; see `bert_features.records.Words`;
+- `"sequence": [{"index": NAME, "values": [..]}]`, the sequence features.
+
+`layers` and `sequence` have the features of their level in the order of the metadata, which lies
+beside the file, in `PATH.metadata.json`. Token ids are not in this format, and values have 6
+decimals.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from bert_features.errors import OutputError
-from bert_features.records import Feature, FeatureBatch, FeatureRecord
+from bert_features.records import Feature, FeatureBatch, FeatureRecord, WordSpans
 from bert_features.writers.base import FeatureWriter
-from bert_features.writers.reader import FeatureFile, Header, read_sidecar
+from bert_features.writers.columns import LEVELS, convert_ids, value_dtype
+from bert_features.writers.json_numbers import convert_to_text
+from bert_features.writers.reader import Header, read_sidecar
+from bert_features.writers.record_file import RecordFile
+
+# The key under which each level lies; an example's own vectors lie there without a `layers`.
+KEYS = {"token": "features", "word": "words", "sequence": "sequence"}
+SPANS = {"start": "starts", "end": "ends", "type_id": "type_ids", "num_pieces": "num_pieces"}
+
+# Lines are looked for in blocks of this many bytes, an id at the first bytes of its line.
+BLOCK_BYTES = 16 << 20
+HEAD_BYTES = 1024
+_HEAD = re.compile(rb'\s*\{\s*"linex_index"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")\s*[,}]')
 
 
 class Writer(FeatureWriter):
     """Writes JSON lines and their sidecar."""
 
     has_sidecar = True
+    holds_any_text = True
 
     def _open(self) -> None:
         self._file = self._create(self._partial(self.path))
-        self._openings = [
-            f'{{"index": {json.dumps(_index(feature))}, "values": ' for feature in self._features
-        ]
+        self._levels = _levels(self._features)
 
     def _write(self, batch: FeatureBatch) -> None:
-        _check_finite(batch)
-        for record in batch.records():
-            self._file.write(self._line(record).encode("ascii"))
+        _check_finite(batch, self._features)
+        # A sequence has few numbers: all of the batch at once, as a call costs more than they do.
+        sequence = _layers(self._levels["sequence"], batch.features)
+        for i, record in enumerate(batch.records(self._features)):
+            fields = [f'"linex_index": {json.dumps(record.unique_id)}']
+            for level in ("token", "word"):
+                if self._levels[level]:
+                    layers = _layers(self._levels[level], record.features)
+                    items = _join_items(_HEADS[level](record), layers)
+                    fields.append(f'"{KEYS[level]}": [{items}]')
+            if sequence:
+                fields.append(f'"{KEYS["sequence"]}": [{sequence[i]}]')
+            self._file.write(f"{{{', '.join(fields)}}}\n".encode("ascii"))
 
     def _finish(self) -> None:
         """All was written."""
 
-    def _line(self, record: FeatureRecord) -> str:
-        columns = [convert_to_text(record.features[feature.name]) for feature in self._features]
-        tokens = []
-        for token, *vectors in zip(record.tokens, *columns, strict=True):
-            layers = ", ".join(
-                f"{opening}{vector}}}"
-                for opening, vector in zip(self._openings, vectors, strict=True)
-            )
-            tokens.append(f'{{"token": {json.dumps(token)}, "layers": [{layers}]}}')
-        return f'{{"linex_index": {record.unique_id}, "features": [{", ".join(tokens)}]}}\n'
+
+def _levels(features: Sequence[Feature]) -> dict[str, list[Feature]]:
+    return {level: [f for f in features if f.level == level] for level in KEYS}
 
 
-class File(FeatureFile):
+def _layers(features: list[Feature], values: Mapping[str, np.ndarray]) -> list[str]:
+    """For each row its layers, `{"index": -1, "values": [..]}, ...`."""
+    openings = [f'{{"index": {json.dumps(_index(feature))}, "values": ' for feature in features]
+    columns = [convert_to_text(values[feature.name]) for feature in features]
+    return [
+        ", ".join(f"{opening}{vector}}}" for opening, vector in zip(openings, vectors, strict=True))
+        for vectors in zip(*columns, strict=True)
+    ]
+
+
+def _join_items(heads: Iterator[str], layers: list[str]) -> str:
+    return ", ".join(
+        f'{{{head}, "layers": [{row}]}}' for head, row in zip(heads, layers, strict=True)
+    )
+
+
+def _token_heads(record: FeatureRecord) -> Iterator[str]:
+    for token in record.tokens or ():
+        yield f'"token": {json.dumps(token)}'
+
+
+def _word_heads(record: FeatureRecord) -> Iterator[str]:
+    spans = [getattr(record.word_spans, field).tolist() for field in SPANS.values()]
+    for word, *numbers in zip(record.words or (), *spans, strict=True):
+        pairs = zip(SPANS, numbers, strict=True)
+        yield ", ".join([f'"word": {json.dumps(word)}', *(f'"{key}": {n}' for key, n in pairs)])
+
+
+# What stands before the layers of a token or a word.
+_HEADS = {"token": _token_heads, "word": _word_heads}
+
+
+class File(RecordFile):
     """Reads JSON lines, those of the official script too; `token_ids` of the records are None."""
 
     format = "jsonl"
+    has_token_ids = False
 
     def _read_header(self) -> Header:
         header = read_sidecar(self.path)
         if header is not None:
             return header
-        with self.path.open(encoding="utf-8") as lines:
+        with self.path.open("rb") as lines:
             first = next(lines, None)
-        return Header({}, _features_of(json.loads(first)) if first else (), None)
+        if first is None:
+            return Header({}, (), "int", None)
+        example = json.loads(first)
+        id_type = "str" if isinstance(example["linex_index"], str) else "int"
+        return Header({}, _features_of(example), id_type, None)
 
-    def _records(self) -> Iterator[FeatureRecord]:
+    def _all_records(self) -> Iterator[FeatureRecord]:
         seen = 0
-        with self.path.open(encoding="utf-8") as lines:
+        with self.path.open("rb") as lines:
             for line in lines:
-                yield self._record(json.loads(line))
+                yield self._parse(json.loads(line))
                 seen += 1
         self._check_count(seen)
 
-    def _record(self, example: Mapping[str, Any]) -> FeatureRecord:
-        rows = example["features"]
-        expected = [_index(feature) for feature in self.features]
-        for row in rows:
-            received = [layer["index"] for layer in row["layers"]]
-            if received != expected:
-                raise ValueError(f"a token has layers {received}, expected {expected}")
+    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
+        for line in self._pieces(wanted):
+            yield self._parse(json.loads(line))
+
+    def _scan(self) -> np.ndarray:
+        ends = [np.zeros(1, np.int64)]
+        done = 0
+        with self.path.open("rb") as file:
+            while block := file.read(BLOCK_BYTES):
+                ends.append(np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + done + 1)
+                done += len(block)
+        offsets = np.concatenate(ends)
+        # The last line may lack its end.
+        return offsets if offsets[-1] == done else np.append(offsets, done)
+
+    def _all_ids(self) -> np.ndarray:
+        ids = []
+        offsets = self._offsets.tolist()
+        with self.path.open("rb", buffering=0) as file:
+            for begin, end in pairwise(offsets):
+                file.seek(begin)
+                found = _HEAD.match(file.read(min(HEAD_BYTES, end - begin)))
+                if found is None:  # a long id, or one that stands elsewhere
+                    file.seek(begin)
+                    unique_id = json.loads(file.read(end - begin))["linex_index"]
+                else:
+                    unique_id = json.loads(found[1])
+                ids.append(_check_id(unique_id, self.id_type))
+        return convert_ids(ids, self.id_type)
+
+    def _parse(self, example: Mapping[str, Any]) -> FeatureRecord:
+        levels = _levels(self.features)
+        parts: dict[str, Any] = {}
+        values: dict[str, np.ndarray] = {}
+        if levels["token"]:
+            items = example[KEYS["token"]]
+            parts["tokens"] = tuple(item["token"] for item in items)
+            values |= _values([item["layers"] for item in items], levels["token"])
+        if levels["word"]:
+            items = example[KEYS["word"]]
+            parts["words"] = tuple(item["word"] for item in items)
+            parts["word_spans"] = _spans(items)
+            values |= _values([item["layers"] for item in items], levels["word"])
+        if levels["sequence"]:
+            rows = _values([example[KEYS["sequence"]]], levels["sequence"])
+            values |= {name: vectors[0] for name, vectors in rows.items()}
         return FeatureRecord(
-            unique_id=int(example["linex_index"]),
-            tokens=tuple(row["token"] for row in rows),
-            token_ids=None,
-            features={
-                feature.name: np.array(
-                    [row["layers"][i]["values"] for row in rows], feature.dtype
-                ).reshape(len(rows), feature.width)
-                for i, feature in enumerate(self.features)
-            },
+            unique_id=_check_id(example["linex_index"], self.id_type),
+            features={feature.name: values[feature.name] for feature in self.features},
+            **parts,
         )
+
+
+def _spans(items: Sequence[Mapping[str, Any]]) -> WordSpans:
+    return WordSpans(
+        **{field: np.array([item[key] for item in items], np.int32) for key, field in SPANS.items()}
+    )
+
+
+def _values(
+    rows: Sequence[Sequence[Mapping[str, Any]]], features: list[Feature]
+) -> dict[str, np.ndarray]:
+    """The vectors [rows, D] of each feature, from the layers of each row."""
+    expected = [_index(feature) for feature in features]
+    for layers in rows:
+        received = [layer["index"] for layer in layers]
+        if received != expected:
+            raise ValueError(f"a token, word or sequence has layers {received}, not {expected}")
+    return {
+        feature.name: np.array(
+            [layers[i]["values"] for layers in rows], value_dtype(feature.dtype)
+        ).reshape(len(rows), feature.width)
+        for i, feature in enumerate(features)
+    }
+
+
+def _check_id(unique_id: Any, id_type: str) -> int | str:
+    if type(unique_id).__name__ != id_type:
+        raise ValueError(f"the id {unique_id!r} is not of type {id_type}")
+    checked: int | str = unique_id
+    return checked
 
 
 def _index(feature: Feature) -> int | str:
     """What stands for a feature in a line: the official script knows single layers only."""
-    return feature.layers[0] if feature.combine == "none" else feature.name
+    is_official = feature.level == "token" and feature.combine == "none"
+    return feature.layers[0] if is_official else feature.name
 
 
 def _features_of(example: Mapping[str, Any]) -> tuple[Feature, ...]:
     """The features of a file without a sidecar, as far as its first example tells them."""
     features = []
-    for i, layer in enumerate(example["features"][0]["layers"]):
-        index, width = layer["index"], len(layer["values"])
-        single = isinstance(index, int) or index == "embeddings"
-        features.append(
-            Feature(
-                name=f"layer_output_{i}" if single else index,
-                layers=(index,) if single else (),
-                combine="none" if single else "unknown",
-                width=width,
-                dtype="float32",
+    for level, key in KEYS.items():
+        if key not in example:
+            continue
+        if level != "sequence" and not example[key]:
+            raise ValueError(
+                f"its first line has no {key}, so only a sidecar could tell its features"
             )
-        )
+        layers = example[key] if level == "sequence" else example[key][0]["layers"]
+        features += [_feature_of(layer, level, i) for i, layer in enumerate(layers)]
+    if not features:
+        raise ValueError(f"its first line has none of {', '.join(KEYS.values())}")
     return tuple(features)
 
 
-def _check_finite(batch: FeatureBatch) -> None:
-    for name, values in batch.features.items():
-        bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+def _feature_of(layer: Mapping[str, Any], level: Any, number: int) -> Feature:
+    index = layer["index"]
+    single = level == "token" and (isinstance(index, int) or index == "embeddings")
+    return Feature(
+        name=f"layer_output_{number}" if single else index,
+        layers=(index,) if single else (),
+        combine="none" if single else "unknown",
+        width=len(layer["values"]),
+        dtype="float32",
+        level=level,
+        pooling="none" if level == "token" else "unknown",
+    )
+
+
+def _check_finite(batch: FeatureBatch, features: Sequence[Feature]) -> None:
+    for feature in features:
+        bad = np.flatnonzero(~np.isfinite(batch.features[feature.name]).all(axis=1))
         if bad.size:
-            row = int(np.searchsorted(batch.row_splits, bad[0], side="right")) - 1
+            example = _example_of(batch, feature, int(bad[0]))
             raise OutputError(
-                f"{name} of example {batch.unique_ids[row]} has a value that is not finite, which "
-                "JSON cannot hold; find out why, or write another format"
+                f"{feature.name} of example {batch.unique_ids[example]} has a value that is not "
+                "finite, which JSON cannot hold; find out why, or write another format"
             )
 
 
-# Numbers as text. Python formats about 3 million floats a second; looking the digits up, in pieces
-# of four bytes of which NUL bytes are then dropped, does 14 to 18 million.
-
-
-def _pieces(texts: list[str]) -> np.ndarray:
-    return np.frombuffer(b"".join(text.encode().ljust(4, b"\0") for text in texts), np.uint32)
-
-
-def _bare(n: int) -> str:
-    """Three decimals without the zeros at their end."""
-    return f"{n:03d}".rstrip("0")
-
-
-_WHOLE = _pieces([f" {n}" for n in range(100)] + [f" -{n}" for n in range(100)])
-# Decimals 1-3; in the second half those after which there are only zeros.
-_UPPER = _pieces([f".{n:03d}" for n in range(1000)] + [f".{_bare(n) or '0'}" for n in range(1000)])
-_LOWER = _pieces([f"{_bare(n)}," for n in range(1000)])
-# Below 100 millionths Python writes an exponent: 1e-06, 1.2e-05.
-_TINY_SIGN = _pieces([" ", " -"])
-_TINY_DIGITS = _pieces([f"{n / 10**6!r}".partition("-")[0] for n in range(100)])
-_TINY_EXPONENT = _pieces(["-06,"] * 10 + ["-05,"] * 90)
-_END_OF_ROW = _pieces(["\n"])
-
-
-def convert_to_text(values: np.ndarray) -> list[str]:
-    """Each row as `json.dumps([round(float(x), 6) for x in row])` has it.
-
-    Args:
-      values: float16 or float32 [rows, D]; finite, D > 0.
-
-    Returns:
-      `rows` texts.
-    """
-    exact = values.astype(np.float64)
-    # A float32 (24 bits) times 10**6 (15625, 14 bits, times a power of two) is exact in float64's
-    # 53 bits, so rint sees what round() sees and breaks the same ties to even.
-    millionths = np.rint(np.abs(exact) * 1e6)
-    large = (millionths >= 100 * 10**6).any(axis=1)  # not in the tables
-    millionths[large] = 0
-    pieces = _digits(millionths.astype(np.uint32), np.signbit(exact).astype(np.uint32))
-    texts = pieces.tobytes().translate(None, b"\0").decode("ascii").splitlines()
-    rows = [f"[{text[1:-1]}]" for text in texts]
-    for i in np.flatnonzero(large).tolist():
-        rows[i] = str([round(x, 6) for x in exact[i].tolist()])
-    return rows
-
-
-def _digits(millionths: np.ndarray, negative: np.ndarray) -> np.ndarray:
-    """Numbers [rows, D], below 10**8, as pieces [rows, 3 * D + 1]: ` -12` `.345` `678,` … newline.
-
-    `negative` is 0 or 1 for each.
-    """
-    whole, decimals = np.divmod(millionths, np.uint32(10**6))
-    upper, lower = np.divmod(decimals, np.uint32(1000))
-    pieces = np.empty((len(millionths), 3 * millionths.shape[1] + 1), np.uint32)
-    first, second, third = (pieces[:, i:-1:3] for i in range(3))
-    first[...] = _WHOLE[whole + 100 * negative]
-    second[...] = _UPPER[upper + np.uint32(1000) * (lower == 0)]
-    third[...] = _LOWER[lower]
-    pieces[:, -1] = _END_OF_ROW
-
-    tiny = np.nonzero((millionths > 0) & (millionths < 100))
-    first[tiny] = _TINY_SIGN[negative[tiny]]
-    second[tiny] = _TINY_DIGITS[millionths[tiny]]
-    third[tiny] = _TINY_EXPONENT[millionths[tiny]]
-    return pieces
+def _example_of(batch: FeatureBatch, feature: Feature, row: int) -> int:
+    if feature.level == "sequence":
+        return row
+    splits = getattr(batch, LEVELS[feature.level].batch).row_splits
+    return int(np.searchsorted(splits, row, side="right")) - 1

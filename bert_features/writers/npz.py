@@ -1,31 +1,42 @@
 """NumPy's .npz: flat columns that plain `np.load(path)` opens.
 
-Arrays: `unique_ids` int64 [N], `row_splits` int64 [N + 1], `token_ids` int32 [T], `tokens` unicode
-[T], one float array [T, D] per feature, and `metadata`, a 0-d unicode array of JSON. The tokens of
-example i lie at row_splits[i]:row_splits[i + 1].
+Arrays: `unique_ids` [N], int64 or unicode; with token features `row_splits` int64 [N + 1], `tokens`
+unicode [T] and `token_ids` int32 [T]; with word features `word_splits` int64 [N + 1], `words`
+unicode [W] and `word_starts`, `word_ends`, `word_type_ids`, `word_num_pieces` int32 [W]; one float
+array [T, D], [W, D] or [N, D] per feature of tokens, words or the sequence; and `metadata`, a 0-d
+unicode array of JSON. The tokens of example i lie at row_splits[i]:row_splits[i + 1], its words at
+word_splits[i]:word_splits[i + 1].
 
 An .npy member begins with its length, which is known at the end only. So each column is spooled to
 a hidden file of its own and copied into the archive when the writer is closed, each spool being
 removed after it: while it finishes, a writer needs up to twice the space of the file.
 """
 
-import contextlib
 import io
 import json
 import os
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from bert_features.records import FeatureBatch
 from bert_features.writers.base import FeatureWriter
-from bert_features.writers.reader import ColumnFile, Header, check_columns, parse_metadata
+from bert_features.writers.column_file import ColumnFile, check_columns
+from bert_features.writers.columns import (
+    LEVELS,
+    TEXT,
+    columns_of,
+    continue_splits,
+    convert_to_columns,
+    levels_of,
+)
+from bert_features.writers.reader import Header, parse_metadata
 
 BLOCK_BYTES = 1 << 20
-# Of each run of tokens in their spool: how many, and how many characters wide.
+# Of each run of texts in their spool: how many, and how many characters wide.
 RUN = struct.Struct("<qq")
 # Of a zip member's own header: its length without the two fields that vary, and those lengths.
 MEMBER_HEADER = struct.Struct("<4s22xHH")
@@ -36,43 +47,42 @@ class Writer(FeatureWriter):
     """Writes an .npz archive, uncompressed, so that it can be mapped into memory."""
 
     def _open(self) -> None:
-        names = ["unique_ids", "row_splits", "token_ids", "tokens"]
-        names += [feature.name for feature in self._features]
+        self._columns = columns_of(self._features, self._id_type)
         # Numbered, as a feature's name may be too long or odd for a file's.
         self._spools = {
             name: self._create(self._temporary(f"{self.path.name}.column{i}"))
-            for i, name in enumerate(names)
+            for i, name in enumerate(self._columns)
         }
-        self._total = 0  # tokens
-        self._token_width = 1
-        self._spools["row_splits"].write(_raw(np.zeros(1, np.int64)))
+        self._totals = dict.fromkeys(levels_of(self._features), 0)
+        self._text_widths = dict.fromkeys(self._columns, 1)
+        for level in self._totals:
+            self._spools[LEVELS[level].splits].write(_raw(np.zeros(1, np.int64)))
 
     def _write(self, batch: FeatureBatch) -> None:
-        self._spools["unique_ids"].write(_raw(batch.unique_ids.astype(np.int64)))
-        self._spools["row_splits"].write(_raw(batch.row_splits[1:].astype(np.int64) + self._total))
-        self._spools["token_ids"].write(_raw(batch.token_ids.astype(np.int32)))
-        for feature in self._features:
-            self._spools[feature.name].write(_raw(batch.features[feature.name]))
-        self._spool_tokens(batch.tokens)
-        self._total += len(batch.tokens)
+        columns = convert_to_columns(batch, self._features)
+        continue_splits(columns, self._totals)
+        for name, column in self._columns.items():
+            if column.dtype == TEXT:
+                self._spool_texts(name, columns[name])
+            else:
+                values = columns[name].astype(column.dtype, copy=False)
+                self._spools[name].write(_raw(values))
 
-    def _spool_tokens(self, tokens: list[str]) -> None:
+    def _spool_texts(self, name: str, texts: Iterable[str]) -> None:
         # An array of text is as wide as its longest, so the final width is not known yet.
-        texts = np.array(tokens, np.str_)
-        width = texts.dtype.itemsize // 4
-        self._token_width = max(self._token_width, width)
-        self._spools["tokens"].write(RUN.pack(len(texts), width) + texts.tobytes())
+        array = np.array(list(texts), np.str_)
+        width = array.dtype.itemsize // 4
+        self._text_widths[name] = max(self._text_widths[name], width)
+        self._spools[name].write(RUN.pack(len(array), width) + array.tobytes())
 
     def _finish(self) -> None:
         file = self._create(self._partial(self.path))
-        rows, total = self.records, self._total
+        rows = {"sequence": self.records, "splits": self.records + 1, **self._totals}
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            self._copy(archive, "unique_ids", "int64", (rows,))
-            self._copy(archive, "row_splits", "int64", (rows + 1,))
-            self._copy(archive, "token_ids", "int32", (total,))
-            self._copy(archive, "tokens", f"<U{self._token_width}", (total,))
-            for feature in self._features:
-                self._copy(archive, feature.name, feature.dtype, (total, feature.width))
+            for name, column in self._columns.items():
+                count = rows[column.rows]
+                shape = (count,) if column.width is None else (count, column.width)
+                self._copy(archive, name, column.dtype, shape)
             metadata = np.array(json.dumps(self._metadata))
             _write_member(archive, "metadata", metadata.dtype, (), iter([metadata.tobytes()]))
 
@@ -82,7 +92,10 @@ class Writer(FeatureWriter):
         """Moves a column from its spool into the archive."""
         spool = self._spools.pop(name)
         spool.seek(0)
-        blocks = _token_blocks(spool, dtype) if name == "tokens" else _blocks(spool)
+        blocks = _blocks(spool)
+        if dtype == TEXT:
+            dtype = f"<U{self._text_widths[name]}"
+            blocks = _text_blocks(spool, dtype)
         _write_member(archive, name, np.dtype(dtype), shape, self._watched(blocks))
         spool.close()
         os.unlink(spool.name)  # noqa: PTH108 - BufferedRandom.name is the path as it was given
@@ -99,14 +112,14 @@ class File(ColumnFile):
     format = "npz"
 
     def _read_header(self) -> Header:
-        with self._columns() as columns:
-            metadata, features = parse_metadata(str(columns["metadata"].reshape(-1)[0]))
-            return Header(metadata, features, check_columns(columns, features))
+        columns = self._columns
+        self.close()
+        metadata, features, id_type = parse_metadata(str(columns["metadata"].reshape(-1)[0]))
+        return Header(metadata, features, id_type, check_columns(columns, features, id_type))
 
-    @contextlib.contextmanager
-    def _columns(self) -> Iterator[Mapping[str, Any]]:
+    def _open(self) -> Mapping[str, Any]:
         with self.path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            yield {
+            return {
                 info.filename.removesuffix(".npy"): _map_member(file, info)
                 for info in archive.infolist()
             }
@@ -141,8 +154,8 @@ def _blocks(spool: io.BufferedRandom) -> Iterator[bytes]:
         yield block
 
 
-def _token_blocks(spool: io.BufferedRandom, dtype: str) -> Iterator[bytes]:
-    """The runs of `_spool_tokens`, each brought to the final width."""
+def _text_blocks(spool: io.BufferedRandom, dtype: str) -> Iterator[bytes]:
+    """The runs of `_spool_texts`, each brought to the final width."""
     while start := spool.read(RUN.size):
         count, width = RUN.unpack(start)
         texts = np.frombuffer(spool.read(count * width * 4), f"<U{width}")

@@ -1,36 +1,42 @@
-"""What the readers of all formats share: a features file read record by record."""
+"""What the readers of all formats share: a features file whose records are read when asked for."""
 
 import contextlib
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from abc import abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from types import TracebackType
+from typing import Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.writers.base import FORMAT_VERSION, sidecar_path
+from bert_features.writers.checks import check_id_type
+from bert_features.writers.views import Records
 
-# What a reader of columns takes at once; a single longer example is still read whole.
+# What a reader takes at once; a single longer example is still read whole.
 CHUNK_BYTES = 16 << 20
 CHUNK_RECORDS = 1024
 
 
 class Header(NamedTuple):
-    """What a file says of itself: `metadata`, `features`, and how many records, if it knows."""
+    """What a file says of itself: `metadata`, `features`, type of ids, and its records if known."""
 
     metadata: dict[str, Any]
     features: tuple[Feature, ...]
+    id_type: str
     records: int | None
 
 
-class FeatureFile(ABC):
-    """A features file; iterating yields its records in order, as often as one likes.
+class FeatureFile(Records):
+    """A features file; see `Records` for what can be done with it and any slice of it.
 
-    Only a bounded part of the file is in memory at any time.
+    Only what is asked for is read, and only a bounded part of it is in memory at any time. What is
+    held open for reading records one by one is let go of by `close`, or at the end of a `with`
+    block; a file that is used afterwards opens it again.
 
     Args:
       path: the file to read.
@@ -38,40 +44,147 @@ class FeatureFile(ABC):
     Attributes:
       path: the file.
       format: a key of `bert_features.writers.FORMATS`.
-      metadata: what the writer was given, `features` and `format_version`; {} where there is none.
+      metadata: what the writer was given, `features`, `id_type` and `format_version`; {} where
+        there is none.
       features: the features of each record, in order.
+      id_type: whether ids are `int` or `str`.
 
     Raises:
       OutputError: the file is missing, was not written by a writer of this format, or is damaged.
     """
 
     format: ClassVar[str]
+    has_token_ids: ClassVar[bool] = True
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         _check_readable(self.path)
         with self._one_clear_error():
-            self.metadata, self.features, self._count = self._read_header()
+            self.metadata, self._features, self.id_type, self._count = self._read_header()
+
+    # What a format implements; any exception means that the file is damaged.
 
     @abstractmethod
     def _read_header(self) -> Header:
-        """Reads what the file says of itself; any exception means that the file is damaged."""
+        """Reads what the file says of itself."""
 
     @abstractmethod
-    def _records(self) -> Iterator[FeatureRecord]:
-        """The records from the first; any exception means that the file is damaged."""
+    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
+        """Some records in order."""
 
-    def __iter__(self) -> Iterator[FeatureRecord]:
-        with self._one_clear_error():
-            yield from self._records()
+    @abstractmethod
+    def _batches(self, wanted: range) -> Iterator[FeatureBatch]:
+        """Some records in order, as batches of a bounded size."""
 
-    def __len__(self) -> int:
-        if self._count is None:
-            raise TypeError(f"{self.path} does not say how many records it holds; count them")
-        return self._count
+    @abstractmethod
+    def _record(self, number: int) -> FeatureRecord:
+        """One record, whose arrays hold on to no more than itself."""
+
+    @abstractmethod
+    def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
+        """See `Records.ragged`."""
+
+    @abstractmethod
+    def _all_ids(self) -> np.ndarray:
+        """The id of each record; features are not read."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of what is held open."""
+
+    def _count_records(self) -> int:
+        """How many records there are, in a file that does not say."""
+        raise ValueError("it does not say how many records it holds")
+
+    # What a user calls, beside what `Records` has.
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features of each record, in order."""
+        return self._features
 
     def __bool__(self) -> bool:
-        return True  # a file that is there, even where `len` is 0 or not known
+        return True  # a file that is there, even where `len` is 0
+
+    def __iter__(self) -> Iterator[FeatureRecord]:
+        # All of them, for which a file that does not say how many need not be scanned first.
+        with self._one_clear_error():
+            yield from self._all_records()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        # What is open stays here: another process opens the file for itself.
+        return type(self), (self.path,)
+
+    def __repr__(self) -> str:
+        return f"<{self.format} file {self.path}>"
+
+    # What `Records` calls.
+
+    @property
+    @final
+    def _file(self) -> "FeatureFile":
+        return self
+
+    @property
+    def _range(self) -> range:
+        if self._count is None:
+            with self._one_clear_error():
+                self._count = self._count_records()
+        return range(self._count)
+
+    @cached_property
+    def _ids(self) -> np.ndarray:
+        with self._one_clear_error():
+            ids = self._all_ids()
+            self._check_count(len(ids))
+            ids.flags.writeable = False  # one array for all who ask
+            return ids
+
+    @cached_property
+    def _numbers(self) -> dict[int | str, int]:
+        """The first record of each id."""
+        ids = self._ids.tolist()
+        return dict(zip(reversed(ids), range(len(ids) - 1, -1, -1), strict=True))
+
+    def _number_of(self, unique_id: int | str, within: range) -> int | None:
+        number = self._numbers.get(unique_id)
+        if number is None or number in within:
+            return number
+        # Of several with this id the first is elsewhere.
+        found = np.flatnonzero(self._ids[within.start : within.stop] == unique_id)
+        return within[int(found[0])] if found.size else None
+
+    def _iterate(self, wanted: range) -> Iterator[FeatureRecord]:
+        with self._one_clear_error():
+            yield from self._records(wanted)
+
+    def _read_batches(self, wanted: range) -> Iterator[FeatureBatch]:
+        with self._one_clear_error():
+            yield from self._batches(wanted)
+
+    def _record_at(self, number: int) -> FeatureRecord:
+        with self._one_clear_error():
+            return self._record(number)
+
+    def _read_ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
+        with self._one_clear_error():
+            return self._ragged(feature, wanted)
+
+    # What formats use.
+
+    def _all_records(self) -> Iterator[FeatureRecord]:
+        return self._records(self._range)
 
     @contextlib.contextmanager
     def _one_clear_error(self) -> Iterator[None]:
@@ -92,57 +205,30 @@ class FeatureFile(ABC):
             raise ValueError(f"it holds {seen} records where {self._count} were written")
 
 
-class ColumnFile(FeatureFile):
-    """A features file of flat columns that can be cut anywhere, as `FeatureBatch` has them."""
+class BatchFile(FeatureFile):
+    """A features file whose format keeps many examples together."""
 
-    @abstractmethod
-    def _columns(self) -> AbstractContextManager[Mapping[str, Any]]:
-        """Opens the columns by name; slices of each are read when they are taken."""
-
-    def _records(self) -> Iterator[FeatureRecord]:
-        with self._columns() as columns:
-            for start, stop in self._chunks(columns["row_splits"]):
-                yield from self._batch(columns, start, stop).records()
-
-    def _chunks(self, row_splits: Any) -> Iterator[tuple[int, int]]:
-        """Ranges of examples that are small enough to be read at once."""
-        per_token = sum(f.width * np.dtype(f.dtype).itemsize for f in self.features)
-        budget = CHUNK_BYTES // max(per_token, 1)
-        start = 0
-        while start < len(self):
-            splits = np.asarray(row_splits[start : start + CHUNK_RECORDS + 1])
-            fitting = int(np.searchsorted(splits, splits[0] + budget, side="right")) - 1
-            stop = start + max(fitting, 1)
-            yield start, stop
-            start = stop
-
-    def _batch(self, columns: Mapping[str, Any], start: int, stop: int) -> FeatureBatch:
-        """Examples start:stop, copied out of the file."""
-        row_splits = np.array(columns["row_splits"][start : stop + 1])
-        tokens = slice(int(row_splits[0]), int(row_splits[-1]))
-        return FeatureBatch(
-            unique_ids=np.array(columns["unique_ids"][start:stop]),
-            row_splits=row_splits - row_splits[0],
-            token_ids=np.array(columns["token_ids"][tokens]),
-            tokens=columns["tokens"][tokens].tolist(),
-            features={f.name: np.array(columns[f.name][tokens]) for f in self.features},
-        )
+    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
+        for batch in self._batches(wanted):
+            yield from batch.records(self.features)
 
 
-def parse_metadata(text: str | bytes) -> tuple[dict[str, Any], tuple[Feature, ...]]:
-    """The metadata that a writer left, and the features it lists.
+def parse_metadata(text: str | bytes) -> tuple[dict[str, Any], tuple[Feature, ...], str]:
+    """The metadata that a writer left, the features it lists, and the type of ids.
 
     Raises:
-      ValueError, KeyError, TypeError: it is not a writer's.
+      ValueError, KeyError, TypeError, OutputError: it is not a writer's.
     """
     metadata = json.loads(text)
     version = metadata["format_version"]
     if version != FORMAT_VERSION:
         raise ValueError(f"format_version is {version!r}; this release reads {FORMAT_VERSION}")
     features = tuple(
-        Feature(**{**entry, "layers": tuple(entry["layers"])}) for entry in metadata["features"]
+        Feature(**{**entry, "layers": tuple(entry["layers"]), "weights": tuple(entry["weights"])})
+        for entry in metadata["features"]
     )
-    return metadata, features
+    check_id_type(metadata["id_type"])
+    return metadata, features, metadata["id_type"]
 
 
 def read_sidecar(path: Path) -> Header | None:
@@ -155,32 +241,8 @@ def read_sidecar(path: Path) -> Header | None:
         text = sidecar_path(path).read_bytes()
     except FileNotFoundError:
         return None
-    metadata, features = parse_metadata(text)
-    return Header(metadata, features, int(metadata.pop("records")))
-
-
-def check_columns(columns: Mapping[str, Any], features: tuple[Feature, ...]) -> int:
-    """Checks that columns fit together and returns the number of records.
-
-    Raises:
-      ValueError, KeyError: they do not, or one is missing.
-    """
-    row_splits = columns["row_splits"]
-    records, tokens = len(row_splits) - 1, int(row_splits[-1])
-    expected = {
-        "unique_ids": ((records,), "int64"),
-        "row_splits": ((records + 1,), "int64"),
-        "token_ids": ((tokens,), "int32"),
-        "tokens": ((tokens,), str(columns["tokens"].dtype)),
-        **{f.name: ((tokens, f.width), f.dtype) for f in features},
-    }
-    for name, (shape, dtype) in expected.items():
-        column = columns[name]
-        if (column.shape, str(column.dtype)) != (shape, dtype):
-            raise ValueError(
-                f"column {name} is {column.dtype} {column.shape}, expected {dtype} {shape}"
-            )
-    return records
+    metadata, features, id_type = parse_metadata(text)
+    return Header(metadata, features, id_type, int(metadata.pop("records")))
 
 
 def _check_readable(path: Path) -> None:
