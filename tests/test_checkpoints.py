@@ -406,9 +406,10 @@ def test_the_hash_is_of_the_weights_alone(tf1, safetensors):
 
 
 def test_importing_does_not_import_the_libraries():
-    heavy = {"tensorflow", "keras", "safetensors", "h5py", "pyarrow", checkpoints.MINILM_PACKAGE}
+    heavy = {"tensorflow", "keras", "safetensors", "h5py", "pyarrow", "huggingface_hub"}
+    heavy.add(checkpoints.MINILM_PACKAGE)
     program = (
-        "import sys, bert_features.checkpoints as c\n"
+        "import sys, bert_features.checkpoints as c, bert_features.convert\n"
         "import importlib.util as u\n"
         "u.find_spec(c.MINILM_PACKAGE) and c.find_checkpoint('minilm')\n"
         f"print(sorted({heavy!r} & sys.modules.keys()))"

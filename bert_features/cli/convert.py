@@ -1,0 +1,38 @@
+"""bert-features convert: a checkpoint in another format."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from bert_features.cli.command import CasingOption, DebugOption, command
+
+
+@command
+def convert(
+    checkpoint: Annotated[str, typer.Argument(metavar="IN", help="Whatever --checkpoint takes.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to write.")],
+    to: Annotated[Literal["tf1", "safetensors"], typer.Option(help="The format to write.")],
+    config_file: Annotated[
+        Path | None, typer.Option(help="bert_config.json or config.json, if not beside IN.")
+    ] = None,
+    vocab_file: Annotated[Path | None, typer.Option(help="vocab.txt, if not beside IN.")] = None,
+    hidden_act: Annotated[
+        Literal["gelu_erf", "gelu_tanh"] | None,
+        typer.Option(help="The form of GELU, if not the one of IN's family."),
+    ] = None,
+    uncased: CasingOption = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what a conversion wrote to OUT before.")
+    ] = False,
+    debug: DebugOption = False,
+) -> None:
+    """Writes a checkpoint in another format: the same weights, config, vocabulary and casing."""
+    from bert_features.checkpoints import find_checkpoint
+    from bert_features.convert import convert as convert_checkpoint
+
+    found = find_checkpoint(
+        checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
+    )
+    convert_checkpoint(found, out, to=to, do_lower_case=uncased, overwrite=overwrite)
+    print(f"wrote {out}")
