@@ -1,25 +1,50 @@
 """ExtractConfig: every setting of a run, typed, checked once, frozen; from TOML or keywords."""
 
-import difflib
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, model_validator
 
+from bert_features.bert_config import BertConfig
 from bert_features.errors import ConfigError
+from bert_features.outputs import (
+    DEFAULT_LAYERS,
+    Combine,
+    LayerEntry,
+    OutputConfig,
+    OutputDtype,
+    OutputSpec,
+    plan_outputs,
+)
+from bert_features.readers.input_format import FormatName, InputFormat
+from bert_features.records import Level
+from bert_features.settings import Settings
 
 _Positive = Annotated[int, Field(ge=1)]
-_Layer = Annotated[int, Field(strict=True)] | Literal["embeddings"]
+# The settings that make up the one output of a run without `outputs`.
+_OF_ONE_OUTPUT = (
+    "combine",
+    "weights",
+    "level",
+    "pooling",
+    "special_tokens",
+    "normalize",
+    "dim",
+)
 
 
-class ExtractConfig(BaseModel):
+def _as_in_outputs(name: str) -> Any:
+    """A field that says of the only output what `OutputConfig` says of each."""
+    return OutputConfig.model_fields[name]
+
+
+class ExtractConfig(Settings):
     """The settings of a feature extraction.
 
     Each field's description says what it is, its `allowed` what it may be.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     checkpoint: str = Field(
         default="minilm",
@@ -47,21 +72,50 @@ class ExtractConfig(BaseModel):
         description="the form of GELU; by default that of the checkpoint's family",
         json_schema_extra={"allowed": "'gelu_erf' or 'gelu_tanh'"},
     )
-    layers: tuple[_Layer, ...] = Field(
-        default=(-1, -2, -3, -4),
+    layers: tuple[LayerEntry, ...] = Field(
+        default=DEFAULT_LAYERS,
         min_length=1,
         description="LAYERS: encoder blocks, -L to L-1, and the word `embeddings`",
         json_schema_extra={"allowed": "a list of integers and the word 'embeddings'"},
     )
-    combine: Literal["none", "sum", "mean", "concat"] = Field(
-        default="none",
-        description="how the layers become one vector",
-        json_schema_extra={"allowed": "'none', 'sum', 'mean' or 'concat'"},
+    combine: Combine = _as_in_outputs("combine")
+    weights: tuple[float, ...] | None = _as_in_outputs("weights")
+    level: Level = _as_in_outputs("level")
+    pooling: str | None = _as_in_outputs("pooling")
+    special_tokens: bool = _as_in_outputs("special_tokens")
+    normalize: bool = _as_in_outputs("normalize")
+    dim: Annotated[int, Field(ge=1)] | None = _as_in_outputs("dim")
+    dtype: OutputDtype = Field(
+        default="float32",
+        description="of the features",
+        json_schema_extra={"allowed": "'float32', 'float16' or 'bfloat16'"},
+    )
+    outputs: tuple[OutputConfig, ...] = Field(
+        default=(),
+        description="named outputs, all from one pass, in place of the single one above",
+        json_schema_extra={"allowed": "a list of tables, [[outputs]]"},
+    )
+    long_text: Literal["truncate", "tail", "head_tail", "window", "error"] = Field(
+        default="truncate",
+        description="what becomes of texts longer than max_seq_length",
+        json_schema_extra={"allowed": "'truncate', 'tail', 'head_tail', 'window' or 'error'"},
+    )
+    stride: _Positive | None = Field(
+        default=None,
+        description="pieces between the beginnings of two windows; by default half a window's",
+        json_schema_extra={"allowed": "an integer of at least 1, less than a window holds"},
+    )
+    word_split: Literal["bert", "whitespace"] = Field(
+        default="bert",
+        description="what the words of a text are, for outputs of words: BERT's own (punctuation "
+        "stands alone), or what white space separates",
+        json_schema_extra={"allowed": "'bert' or 'whitespace'"},
     )
     max_seq_length: int = Field(
         default=128,
         ge=3,
-        description="tokens of the longest row, [CLS] and [SEP] included; longer texts are cut",
+        description="tokens of the longest row, [CLS] and [SEP] included; long_text says what "
+        "becomes of longer texts",
         json_schema_extra={"allowed": "an integer of at least 3"},
     )
     buckets: tuple[Annotated[int, Field(ge=3)], ...] = Field(
@@ -84,11 +138,6 @@ class ExtractConfig(BaseModel):
         description="of the arithmetic; auto is bfloat16 on a TPU, else float32",
         json_schema_extra={"allowed": "'auto', 'float32' or 'bfloat16'"},
     )
-    dtype: Literal["float32", "float16"] = Field(
-        default="float32",
-        description="of the features",
-        json_schema_extra={"allowed": "'float32' or 'float16'"},
-    )
     use_one_hot_embeddings: bool = Field(
         default=False,
         description="look words up by a matrix product instead of a gather",
@@ -98,6 +147,43 @@ class ExtractConfig(BaseModel):
         default="parquet",
         description="of the output file",
         json_schema_extra={"allowed": "'parquet', 'jsonl', 'npz', 'hdf5' or 'tfrecord'"},
+    )
+    input_format: FormatName = Field(
+        default="auto",
+        description="of the input; auto goes by the suffix, a compressed file's inner one, and "
+        "takes any other for text",
+        json_schema_extra={"allowed": ", ".join(f"'{name}'" for name in get_args(FormatName))},
+    )
+    id_field: str | None = Field(
+        default=None,
+        description="column or JSON field of the ids, in CoNLL the key of a comment; by default "
+        "`id` where there is one",
+        json_schema_extra={"allowed": "a string; an empty one for no ids"},
+    )
+    text_field: str | None = Field(
+        default=None,
+        description="column or JSON field of the texts; by default `text`",
+        json_schema_extra={"allowed": "a string"},
+    )
+    text_b_field: str | None = Field(
+        default=None,
+        description="column or JSON field of the second texts of pairs; by default `text_b`",
+        json_schema_extra={"allowed": "a string"},
+    )
+    tokens_field: str | None = Field(
+        default=None,
+        description="column or JSON field of lists of words; by default `tokens`",
+        json_schema_extra={"allowed": "a string"},
+    )
+    conll_column: _Positive | None = Field(
+        default=None,
+        description="column of the words in CoNLL files, from 1; by default 1, in CoNLL-U 2",
+        json_schema_extra={"allowed": "an integer of at least 1"},
+    )
+    quoting: bool = Field(
+        default=True,
+        description="whether fields of csv and tsv may be in double quotes",
+        json_schema_extra={"allowed": "true or false"},
     )
     encoding_errors: Literal["strict", "replace"] = Field(
         default="strict",
@@ -132,32 +218,53 @@ class ExtractConfig(BaseModel):
         return cls.of({**values, **overrides})
 
     @classmethod
-    def of(cls, values: dict[str, Any], *, source: str = "") -> Self:
-        """Checks settings and freezes them.
+    def of(cls, values: Mapping[str, Any], *, source: str = "") -> Self:
+        """Checks settings and freezes them; see `Settings.of`. Outputs may be dicts."""
+        outputs = values.get("outputs", ())
+        if not isinstance(outputs, list | tuple):
+            raise ConfigError(f"outputs is {outputs!r}; allowed: a list of tables, [[outputs]]")
+        checked = [
+            output
+            if isinstance(output, OutputConfig)
+            else OutputConfig.of(output, source=" ".join([source, f"outputs[{i}]"]).strip())
+            for i, output in enumerate(outputs)
+        ]
+        return super().of({**values, "outputs": checked}, source=source)
 
-        Args:
-          values: setting -> value; lists stand for tuples, as TOML has no tuples.
-          source: what they came from, for error messages.
+    @model_validator(mode="after")
+    def _settings_fit_together(self) -> Self:
+        if self.outputs:
+            beside = [name for name in _OF_ONE_OUTPUT if name in self.model_fields_set]
+            if beside:
+                raise ValueError(
+                    f"{', '.join(beside)} and outputs are both set; say it in each output"
+                )
+        else:
+            self.output_configs()
+        return self
+
+    def input_settings(self) -> InputFormat:
+        """How the examples lie in the input."""
+        return InputFormat(
+            format=self.input_format,
+            id_field=self.id_field,
+            text_field=self.text_field,
+            text_b_field=self.text_b_field,
+            tokens_field=self.tokens_field,
+            conll_column=self.conll_column,
+            quoting=self.quoting,
+        )
+
+    def output_configs(self) -> tuple[OutputConfig, ...]:
+        """The outputs of the run, as they are asked for."""
+        if self.outputs:
+            return self.outputs
+        return (OutputConfig(**{name: getattr(self, name) for name in _OF_ONE_OUTPUT}),)
+
+    def plan_outputs(self, config: BertConfig) -> tuple[OutputSpec, ...]:
+        """The outputs of the run on an architecture.
 
         Raises:
-          ConfigError: naming every key that is unknown or has a value that is not allowed.
+          ConfigError: see `outputs.plan_outputs`.
         """
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            problems = dict.fromkeys(cls._problem(str(e["loc"][0]), values) for e in error.errors())
-            where = f"{source}: " if source else ""
-            raise ConfigError(where + "; ".join(problems)) from error
-
-    @classmethod
-    def _problem(cls, key: str, values: dict[str, Any]) -> str:
-        if key not in cls.model_fields:
-            close = difflib.get_close_matches(key, cls.model_fields, n=1)
-            hint = f"did you mean '{close[0]}'? " if close else ""
-            return f"unknown setting '{key}'; {hint}allowed: {', '.join(cls.model_fields)}"
-        received = values[key]
-        received = list(received) if isinstance(received, tuple) else received
-        extra = cls.model_fields[key].json_schema_extra
-        allowed = extra["allowed"] if isinstance(extra, dict) else ""
-        return f"{key} is {received!r}; allowed: {allowed}"
+        return plan_outputs(self.output_configs(), config, layers=self.layers, dtype=self.dtype)

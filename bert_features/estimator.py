@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_features.input_pipeline import FILLER_ID, InputFn
-from bert_features.model_fn import MODEL_INPUTS, ModelFn
+from bert_features.model_fn import ModelFn
 from bert_features.runtime.tensorflow import Device, TensorFlowRuntime
 
 # Batches in flight: while one computes, the next is on its way and the last is being written.
@@ -62,6 +62,7 @@ class Estimator:
         runtime = runtime or TensorFlowRuntime((config or RunConfig()).device)
         self.devices = runtime.devices
         self._params = {**(params or {}), "batch_size": predict_batch_size}
+        self._inputs = model_fn.inputs
         self._step = runtime.compile(model_fn.step, model_fn.weights)
 
     @property
@@ -77,7 +78,8 @@ class Estimator:
         Args:
           input_fn: gives the dataset, when called with {"batch_size": predict_batch_size}.
           yield_single_examples: one dict for each example, `unique_id` an int and every output
-            [S, D]; otherwise one for each batch, `unique_id` int64 [n] and every output [n, S, D].
+            [S, D], of the sequence [D]; otherwise one for each batch, `unique_id` int64 [n] and
+            every output [n, S, D] or [n, D].
 
         Raises:
           InputError: the input_fn's examples cannot be read.
@@ -92,10 +94,10 @@ class Estimator:
                 yield {name: values[row] for name, values in predictions.items()}
 
     def predict_batches(self, input_fn: InputFn) -> Iterator[tuple[Arrays, Arrays]]:
-        """Yields every batch of the input with its outputs [B, S, D], filler rows included."""
+        """Yields every batch, filler rows too, with its outputs [B, S, D] or [B, D]."""
         pending: deque[tuple[dict[str, tf.Tensor], Callable[[], Arrays]]] = deque()
         for batch in self._batches(input_fn):
-            pending.append((batch, self._step({name: batch[name] for name in MODEL_INPUTS})))
+            pending.append((batch, self._step({name: batch[name] for name in self._inputs})))
             if len(pending) == _IN_FLIGHT:
                 yield _finish(*pending.popleft())
         while pending:

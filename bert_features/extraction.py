@@ -1,27 +1,24 @@
 """extract(): the job. Texts in, features out in the input's order, nothing lost without a word."""
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
 import logging
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 
-from bert_features.checkpoints import (
-    Checkpoint,
-    check_casing,
-    check_vocab,
-    find_checkpoint,
-    read_weights,
-)
+from bert_features.assembly import Assembler, ExampleCounts
+from bert_features.checkpoints import read_weights
 from bert_features.config import ExtractConfig
-from bert_features.errors import CheckpointError, ConfigError
+from bert_features.errors import ConfigError
 from bert_features.estimator import Estimator
 from bert_features.examples import (
     InputExample,
@@ -29,19 +26,17 @@ from bert_features.examples import (
     examples_of_texts,
     read_examples,
 )
-from bert_features.input_pipeline import FILLER_ID, TextInputFn, resolve_buckets
+from bert_features.input_pipeline import FILLER_ID, Pending
+from bert_features.ledger import Ledger
 from bert_features.model_fn import ModelFn, Precision
-from bert_features.pooling import plan_outputs
-from bert_features.records import Feature, FeatureBatch, FeatureRecord
+from bert_features.outputs import OutputSpec, needs_pooler
+from bert_features.preparation import Preparation
+from bert_features.records import FeatureBatch, FeatureRecord
 from bert_features.runtime.tensorflow import TensorFlowRuntime
-from bert_features.tokenization import FullTokenizer
-from bert_features.vocabulary import read_vocab
-from bert_features.writers import check_output, open_writer
+from bert_features.vocabulary import CLS, SEP
+from bert_features.writers import DTYPES, IdType, check_output, check_target, open_writer
 
 logger = logging.getLogger("bert_features")
-
-# Examples of one FeatureBatch: enough that a writer's cost per call does not count.
-_ROWS_PER_BATCH = 512
 
 
 @dataclass
@@ -50,10 +45,14 @@ class Counts:
 
     Attributes:
       examples: examples finished.
-      tokens: their real tokens, [CLS] and [SEP] included.
+      tokens: their real tokens, [CLS] and [SEP] included; those of every window, if there are any.
       computed_tokens: tokens computed for them, padding and filler rows included.
       truncated_examples: examples that lost pieces.
       tokens_lost: the pieces they lost.
+      rows: rows computed for them: more than examples where long texts are windowed.
+      words: their words, if an output is of words.
+      words_vanished: words of which cleaning left nothing; their vectors are zero.
+      words_lost: words that truncation cut off whole; their vectors are zero.
     """
 
     examples: int = 0
@@ -61,6 +60,10 @@ class Counts:
     computed_tokens: int = 0
     truncated_examples: int = 0
     tokens_lost: int = 0
+    rows: int = 0
+    words: int = 0
+    words_vanished: int = 0
+    words_lost: int = 0
 
     @property
     def pad_waste(self) -> float:
@@ -90,29 +93,22 @@ class ExtractSummary:
         return self.counts.tokens / self.seconds if self.seconds else 0.0
 
 
-class FeatureExtractor:
+class FeatureExtractor(Preparation):
     """A checkpoint made ready to turn texts into features.
 
     Args:
       config: the settings; those of the output file do not count here.
 
+    Attributes:
+      precision: of the arithmetic, `float32` or `bfloat16`.
+
     Raises:
       CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
-      ConfigError: a setting does not fit the checkpoint.
+      ConfigError: a setting does not fit the checkpoint, or the wanted device is not here.
     """
 
     def __init__(self, config: ExtractConfig) -> None:
-        self.config = config
-        self.checkpoint = _find(config)
-        bert_config = self.checkpoint.config
-        if config.max_seq_length > bert_config.max_position_embeddings:
-            raise ConfigError(
-                f"max_seq_length is {config.max_seq_length}; {self.checkpoint.name} has "
-                f"{bert_config.max_position_embeddings} positions, take at most that"
-            )
-        self.outputs = plan_outputs(config.layers, config.combine, bert_config.num_hidden_layers)
-        self.buckets = resolve_buckets(config.buckets, config.max_seq_length)
-        self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
+        super().__init__(config)
         runtime = TensorFlowRuntime(config.device)
         self.precision = _resolve_precision(config.precision, runtime.devices.kind)
         self._estimator = self._make_estimator(runtime)
@@ -133,66 +129,65 @@ class FeatureExtractor:
         """
         return cls(ExtractConfig.of({"checkpoint": str(checkpoint), **settings}))
 
-    def __call__(self, texts: Iterable[str]) -> list[FeatureRecord]:
+    def __call__(self, texts: Iterable[str | Sequence[str] | InputExample]) -> list[FeatureRecord]:
         """The features of texts held in memory.
 
         Args:
-          texts: each is one example, as it is.
+          texts: each is one example, as it is: a text, a list of its words, or an `InputExample`.
 
         Returns:
-          For each text, in order, its tokens ([CLS] and [SEP] included), token ids int32 [T] and
-          features, name -> [T, D]: `layer_output_0`, … or, with `combine`, `features`.
+          For each text, in order, its features by name, [tokens, D], [words, D] or [D]; its tokens
+          ([CLS] and [SEP] included) and their ids if a feature is of tokens; its words and their
+          places if a feature is of words.
 
         Raises:
           InputError: `texts` is a single string, or holds something else than strings.
         """
         examples = list(examples_of_texts(texts))
-        return [record for batch in self.batches(lambda: examples) for record in batch.records()]
+        return [
+            record
+            for batch in self.batches(lambda: examples)
+            for record in batch.records(self.features())
+        ]
 
     def batches(
         self,
         examples: Callable[[], Iterable[InputExample]],
         *,
         progress: Callable[[Counts], None] | None = None,
+        ledger: Callable[[ExampleCounts], None] | None = None,
     ) -> Iterator[FeatureBatch]:
-        """Streams features in the order of the examples' ids, which must count from 0.
+        """Streams features in the order of the examples.
 
         Args:
           examples: gives an iterator over the examples.
           progress: called after every step of the device with what was done so far. Examples are
             computed by length and may wait for their turn, so this runs ahead of what is yielded.
+          ledger: called for each example, in their order, with what became of it.
+
+        Raises:
+          InputError: the examples cannot be read, or are not what the long text policy allows.
         """
         counts = Counts()
-        input_fn = TextInputFn(
-            examples,
-            self.tokenizer,
-            buckets=self.buckets,
-            window_tokens=self._window_tokens(),
+        pending: dict[int, Pending] = {}
+        input_fn = self.input_fn(examples, pending)
+        assembler = Assembler(
+            self.outputs,
+            in_windows=self.long_text.policy == "window",
+            pieces=self._pieces,
+            pending=pending,
         )
-        waiting: dict[int, _Row] = {}
-        ready: list[_Row] = []
-        next_id = 0
         for batch, outputs in self._estimator.predict_batches(input_fn):
-            waiting.update(_rows(batch, outputs))
-            _count(batch, counts)
+            assembler.add(batch, outputs)
+            _count_rows(batch, counts)
+            for example in assembler.take_ready():
+                _count_words(example, counts)
+                if ledger:
+                    ledger(example)
             if progress:
                 progress(counts)
-            while next_id in waiting:
-                ready.append(waiting.pop(next_id))
-                next_id += 1
-                if len(ready) == _ROWS_PER_BATCH:
-                    yield self._join(ready)
-                    ready = []
-        if ready:
-            yield self._join(ready)
-
-    def features(self) -> tuple[Feature, ...]:
-        """The features that come out, as an output file describes them."""
-        hidden_size = self.checkpoint.config.hidden_size
-        return tuple(
-            Feature(out.name, out.layers, out.combine, out.width(hidden_size), self.config.dtype)
-            for out in self.outputs
-        )
+            yield from assembler.take_batches()
+        yield from assembler.take_batches(all_of_them=True)
 
     def metadata(self) -> dict[str, Any]:
         """What a reader of the output must know to make it again."""
@@ -219,32 +214,23 @@ class FeatureExtractor:
         config = self.config
         model_fn = ModelFn(
             self.checkpoint.config,
-            read_weights(self.checkpoint),
-            self.outputs,
+            read_weights(self.checkpoint, pooler=needs_pooler(self.outputs)),
+            self._device_outputs(),
+            special_ids=self.tokenizer.convert_tokens_to_ids([CLS, SEP]),
             precision=self.precision,
-            dtype=config.dtype,
             use_one_hot_embeddings=config.use_one_hot_embeddings,
         )
         return Estimator(model_fn, runtime=runtime, predict_batch_size=config.batch_size)
 
-    def _window_tokens(self) -> int:
-        """How many tokens may be sorted together so that their features fit the buffer."""
-        itemsize = np.dtype(self.config.dtype).itemsize
-        bytes_per_token = sum(feature.width for feature in self.features()) * itemsize
-        return max(1, self.config.buffer_mb * 2**20 // bytes_per_token)
-
-    def _join(self, rows: list["_Row"]) -> FeatureBatch:
-        lengths = [len(row.token_ids) for row in rows]
-        token_ids = np.concatenate([row.token_ids for row in rows])
-        return FeatureBatch(
-            unique_ids=np.array([row.unique_id for row in rows], np.int64),
-            row_splits=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            token_ids=token_ids,
-            tokens=self._pieces[token_ids].tolist(),
-            features={
-                name: np.concatenate([row.features[name] for row in rows])
-                for name in rows[0].features
-            },
+    def _device_outputs(self) -> tuple[OutputSpec, ...]:
+        """The outputs; those that are averaged over windows are finished after that."""
+        if self.long_text.policy != "window":
+            return self.outputs
+        return tuple(
+            replace(output, normalize=False, dtype="float32")
+            if output.level == "sequence"
+            else output
+            for output in self.outputs
         )
 
 
@@ -256,32 +242,21 @@ def _resolve_precision(
     return "bfloat16" if device_kind == "tpu" else "float32"
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One example's results: views into its batch's arrays, padding cut off."""
-
-    unique_id: int
-    token_ids: np.ndarray
-    features: dict[str, np.ndarray]
-
-
-def _rows(
-    batch: dict[str, np.ndarray], outputs: dict[str, np.ndarray]
-) -> Iterator[tuple[int, _Row]]:
-    lengths = batch["input_mask"].sum(axis=1)
-    for row, unique_id in enumerate(batch["unique_ids"].tolist()):
-        if unique_id != FILLER_ID:
-            real = slice(int(lengths[row]))
-            features = {name: values[row, real] for name, values in outputs.items()}
-            yield unique_id, _Row(unique_id, batch["input_word_ids"][row, real], features)
-
-
-def _count(batch: dict[str, np.ndarray], counts: Counts) -> None:
-    counts.examples += int(np.count_nonzero(batch["unique_ids"] != FILLER_ID))
+def _count_rows(batch: dict[str, np.ndarray], counts: Counts) -> None:
+    real = batch["unique_ids"] != FILLER_ID
+    counts.rows += int(np.count_nonzero(real))
+    first = real & (batch["window"] == 0) if "window" in batch else real
+    counts.examples += int(np.count_nonzero(first))
     counts.tokens += int(batch["input_mask"].sum())
     counts.computed_tokens += batch["input_mask"].size
     counts.tokens_lost += int(batch["tokens_lost"].sum())
     counts.truncated_examples += int(np.count_nonzero(batch["tokens_lost"]))
+
+
+def _count_words(example: ExampleCounts, counts: Counts) -> None:
+    counts.words += example.words
+    counts.words_vanished += example.words_vanished
+    counts.words_lost += example.words_lost
 
 
 def extract(
@@ -289,18 +264,21 @@ def extract(
     input_path: str | Path,
     output_path: str | Path,
     *,
+    ledger_path: str | Path | None = None,
     overwrite: bool = False,
     progress: Callable[[Counts, int | None], None] | None = None,
 ) -> ExtractSummary:
-    """Extracts features of a text file into a file.
+    """Extracts features of a file of examples into a file.
 
     The output appears under its name only when it is whole; on any failure nothing is left.
 
     Args:
       config: the settings.
-      input_path: a text file, one example per line, or `-` for standard input.
+      input_path: the file to read, in `config.input_format`; or `-` for standard input.
       output_path: the file to write.
-      overwrite: whether an existing file may be replaced.
+      ledger_path: where to write what became of each example, one JSON line each, with the fields
+        of `ExampleCounts`.
+      overwrite: whether existing files may be replaced.
       progress: called after every step of the device with what was done so far and the number of
         examples of the input (None if it cannot be known).
 
@@ -308,8 +286,11 @@ def extract(
       BertFeaturesError: what was wrong, in one sentence.
     """
     # What is cheap to refuse comes before what is dear to load.
+    _check_dtypes(config)
     check_output(output_path, format=config.format, overwrite=overwrite)
-    total = count_examples(input_path)
+    if ledger_path is not None:
+        check_target(Path(ledger_path), overwrite=overwrite)
+    total = count_examples(input_path, config.input_settings())
     extractor = FeatureExtractor(config)
     started = time.monotonic()
     counts = Counts()
@@ -320,18 +301,51 @@ def extract(
         if progress:
             progress(latest, total)
 
-    examples = functools.partial(read_examples, input_path, encoding_errors=config.encoding_errors)
-    output_path = Path(output_path)
-    with open_writer(
-        output_path,
-        format=config.format,
-        features=extractor.features(),
-        metadata=extractor.metadata(),
-        overwrite=overwrite,
-    ) as writer:
-        for batch in extractor.batches(examples, progress=note):
+    with contextlib.ExitStack() as stack:
+        ledger = None
+        if ledger_path is not None:
+            ledger = stack.enter_context(Ledger(ledger_path, overwrite=overwrite))
+        examples, id_type = _peeked(
+            read_examples(
+                input_path, config.input_settings(), encoding_errors=config.encoding_errors
+            )
+        )
+        writer = stack.enter_context(
+            open_writer(
+                output_path,
+                format=config.format,
+                features=extractor.features(),
+                metadata=extractor.metadata(),
+                id_type=id_type,
+                overwrite=overwrite,
+            )
+        )
+        for batch in extractor.batches(lambda: examples, progress=note, ledger=ledger):
             writer.write(batch)
-    return ExtractSummary(counts, time.monotonic() - started, writer.bytes_written, output_path)
+        if ledger:
+            ledger.finish()
+    seconds = time.monotonic() - started
+    return ExtractSummary(counts, seconds, writer.bytes_written, Path(output_path))
+
+
+def _check_dtypes(config: ExtractConfig) -> None:
+    held = DTYPES[config.format]
+    for output in config.output_configs():
+        dtype = output.dtype or config.dtype
+        if dtype not in held:
+            others = ", ".join(name for name, dtypes in DTYPES.items() if dtype in dtypes)
+            raise ConfigError(
+                f"dtype is '{dtype}'; format '{config.format}' holds {', '.join(held)}; take one "
+                f"of these, or a format that holds {dtype}: {others}"
+            )
+
+
+def _peeked(examples: Iterator[InputExample]) -> tuple[Iterator[InputExample], IdType]:
+    """The same examples, and of which type their ids are."""
+    first = next(examples, None)
+    if first is None:
+        return iter(()), "int"
+    return chain([first], examples), "str" if isinstance(first.unique_id, str) else "int"
 
 
 def get_features(
@@ -384,7 +398,7 @@ def get_features(
         }
     )
     return [
-        list(zip(record.tokens, record.features["features"][:, :dim], strict=True))
+        list(zip(record.tokens or (), record.features["features"][:, :dim], strict=True))
         for record in _extractor(config)(texts)
     ]
 
@@ -392,38 +406,3 @@ def get_features(
 @functools.lru_cache(maxsize=1)
 def _extractor(config: ExtractConfig) -> FeatureExtractor:
     return FeatureExtractor(config)
-
-
-def _find(config: ExtractConfig) -> Checkpoint:
-    return find_checkpoint(
-        config.checkpoint,
-        config_file=config.config_file,
-        vocab_file=config.vocab_file,
-        hidden_act=config.hidden_act,
-    )
-
-
-def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) -> FullTokenizer:
-    """The tokenizer of a checkpoint.
-
-    Args:
-      checkpoint: what `find_checkpoint` found.
-      do_lower_case: the casing; by default what the checkpoint tells.
-
-    Raises:
-      CheckpointError: there is no vocabulary, it is not the checkpoint's, or the casing contradicts
-        it.
-      ConfigError: neither the checkpoint nor the setting tells the casing.
-    """
-    if checkpoint.vocab_file is None:
-        raise CheckpointError(
-            f"no vocab.txt lies beside {checkpoint.weights_path}; pass --vocab-file"
-        )
-    tokens = read_vocab(checkpoint.vocab_file)
-    check_vocab(tokens, checkpoint.config, checkpoint.vocab_file)
-    if do_lower_case is None:
-        do_lower_case = checkpoint.do_lower_case
-    if do_lower_case is None:
-        raise ConfigError(f"{checkpoint.name} does not tell its casing; pass --uncased or --cased")
-    check_casing(checkpoint, do_lower_case)
-    return FullTokenizer(tokens, do_lower_case=do_lower_case)

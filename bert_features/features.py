@@ -7,7 +7,9 @@ inputs, for code written for the official script, and the tests' other opinion.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bert_features.errors import ConfigError
 from bert_features.examples import InputExample
@@ -33,7 +35,7 @@ class InputFeatures:
       tokens_lost: pieces that truncation cut off.
     """
 
-    unique_id: int
+    unique_id: int | str
     tokens: list[str]
     input_ids: list[int]
     input_mask: list[int]
@@ -92,12 +94,20 @@ def _convert_chunk(
         )
 
 
-def kept_lengths(length_a: int, length_b: int, seq_length: int) -> tuple[int, int]:
+def kept_lengths(length_a: Any, length_b: Any, seq_length: int) -> tuple[Any, Any]:
     """How many pieces of each text stay in a row of `seq_length` with [CLS] and its [SEP]s.
 
     The official rule takes one piece at a time from the end of the longer text, of text_b when
     they are even; this is where that ends.
+
+    Args:
+      length_a: pieces of text_a, a number or an array of integers.
+      length_b: pieces of text_b, likewise.
+      seq_length: the length of the row.
+
+    Returns:
+      The pieces kept of each, like the arguments.
     """
-    limit = seq_length - (3 if length_b else 2)
-    kept_b = min(length_b, max(limit // 2, limit - length_a))
-    return min(length_a, limit - kept_b), kept_b
+    limit = seq_length - 2 - np.minimum(length_b, 1)
+    kept_b = np.minimum(length_b, np.maximum(limit // 2, limit - length_a))
+    return np.minimum(length_a, limit - kept_b), kept_b

@@ -9,21 +9,23 @@ import numpy as np
 from bert_features.bert_config import BertConfig
 from bert_features.checkpoints import find_checkpoint, read_weights
 from bert_features.modeling import BertEncoder
-from bert_features.pooling import (
+from bert_features.outputs import (
     Combine,
-    LayerEntry,
+    OutputConfig,
+    OutputDtype,
     OutputSpec,
     blocks_needed,
-    combine_states,
+    needs_pooler,
     plan_outputs,
 )
+from bert_features.pooling import compute_outputs
 
 Batch = Mapping[str, Any]
 Predictions = dict[str, Any]
 Precision = Literal["float32", "bfloat16"]
-OutputDtype = Literal["float32", "float16"]
 
 MODEL_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
+WORD_INDICES = "word_indices"  # a further input, of outputs of words
 _POLICIES: dict[Precision, str] = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
@@ -53,11 +55,17 @@ class ModelFn:
 
     Args:
       config: the architecture.
-      weights: by canonical name, as `checkpoints.read_weights` gives them; None for random ones.
+      weights: by canonical name, as `checkpoints.read_weights` gives them, the pooler's among them
+        if an output needs it; None for random ones.
       outputs: what to compute; blocks above the highest layer in them are left out.
+      special_ids: the ids of [CLS] and [SEP], for outputs that leave them out.
       precision: of the arithmetic: `float32`, or `bfloat16` with float32 weights.
-      dtype: of the outputs.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
+
+    Attributes:
+      outputs: the outputs.
+      inputs: which parts of a batch the step takes.
+      encoder: the encoder.
     """
 
     def __init__(
@@ -66,15 +74,18 @@ class ModelFn:
         weights: Mapping[str, np.ndarray] | None,
         outputs: Sequence[OutputSpec],
         *,
+        special_ids: Sequence[int] = (),
         precision: Precision = "float32",
-        dtype: OutputDtype = "float32",
         use_one_hot_embeddings: bool = False,
     ) -> None:
         self.outputs = tuple(outputs)
-        self.dtype = dtype
+        of_words = any(output.level == "word" for output in self.outputs)
+        self.inputs = (*MODEL_INPUTS, WORD_INDICES) if of_words else MODEL_INPUTS
+        self._special_ids = tuple(special_ids)
         self.encoder = BertEncoder(
             config,
             num_blocks=blocks_needed(self.outputs),
+            with_pooler=needs_pooler(self.outputs),
             use_one_hot_embeddings=use_one_hot_embeddings,
             # Random values that the checkpoint's would replace at once cost seconds.
             initializer=None if weights is None else "zeros",
@@ -93,15 +104,15 @@ class ModelFn:
 
         Args:
           weights: values in the order of `self.weights`.
-          batch: `input_word_ids`, `input_mask`, `input_type_ids`, int32 [B, S].
+          batch: `input_word_ids`, `input_mask`, `input_type_ids`, int32 [B, S]; and
+            `word_indices` if an output is of words, see `pooling.compute_outputs`.
 
         Returns:
-          Output name -> [B, S, D] of the outputs' dtype.
+          Output name -> [B, S, D] for tokens and words, [B, D] for the sequence.
         """
         inputs = {name: batch[name] for name in MODEL_INPUTS}
         encoded, _ = self.encoder.stateless_call(list(weights), [], inputs)
-        states = [encoded["embedding_output"], *encoded["encoder_outputs"]]
-        return {out.name: combine_states(states, out, self.dtype) for out in self.outputs}
+        return compute_outputs(encoded, batch, self.outputs, self._special_ids)
 
     def __call__(
         self,
@@ -134,7 +145,7 @@ def check_mode(mode: str) -> None:
 def model_fn_builder(
     bert_config: BertConfig,
     init_checkpoint: str | None,
-    layer_indexes: Sequence[LayerEntry],
+    layer_indexes: Sequence[int | str],
     use_tpu: bool = False,
     use_one_hot_embeddings: bool = False,
     *,
@@ -158,7 +169,8 @@ def model_fn_builder(
       CheckpointError: the checkpoint cannot be read, or is not of this architecture.
       ConfigError: a layer this architecture does not have.
     """
-    outputs = plan_outputs(layer_indexes, combine, bert_config.num_hidden_layers)
+    wanted = OutputConfig.of({"layers": [*layer_indexes], "combine": combine, "dtype": dtype})
+    outputs = plan_outputs([wanted], bert_config)
     weights = None
     if init_checkpoint is not None:
         weights = read_weights(replace(find_checkpoint(init_checkpoint), config=bert_config))
@@ -167,6 +179,5 @@ def model_fn_builder(
         weights,
         outputs,
         precision=precision or ("bfloat16" if use_tpu else "float32"),
-        dtype=dtype,
         use_one_hot_embeddings=use_one_hot_embeddings,
     )

@@ -1,124 +1,223 @@
-"""Which layers a run wants, and how they are combined; all of it inside the device step.
+"""From the encoder's states to the outputs asked for; all of it inside the device step.
 
-Shape legend: `B` batch, `S` sequence, `H` hidden, `L` blocks, `K` selected layers.
+Shape legend: `B` batch, `S` sequence, `H` hidden, `K` selected layers, `D` width, `W` words of a
+row, for which there is room for S. Everything is computed in float32 and cast at the end.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from keras import ops
 
-from bert_features.errors import ConfigError
+from bert_features.outputs import OutputSpec
 
-Combine = Literal["none", "sum", "mean", "concat"]
-LayerEntry = int | str
+# Below this a vector is left as it is when it is scaled to length 1.
+_SHORTEST = 1e-12
+# Smaller than any state of an encoder, whose layer norm bounds it by sqrt(H) * |gamma| + |beta|.
+_LOWEST = -1e9
 
-# The word for the sum below the first block, layer 0 of the tutorials that count 13.
-EMBEDDINGS = "embeddings"
 
-_COMBINERS: dict[str, Callable[[Sequence[Any]], Any]] = {
-    "sum": lambda states: ops.sum(ops.stack(states), axis=0),
-    "mean": lambda states: ops.mean(ops.stack(states), axis=0),
-    "concat": lambda states: ops.concatenate(states, axis=-1),
+def compute_outputs(
+    encoded: Mapping[str, Any],
+    batch: Mapping[str, Any],
+    outputs: Sequence[OutputSpec],
+    special_ids: Sequence[int],
+) -> dict[str, Any]:
+    """The outputs of one batch.
+
+    Args:
+      encoded: what `BertEncoder` gives: `embedding_output` [B, S, H], `encoder_outputs`, a list of
+        [B, S, H], and `pooled_output` [B, H] if an output is of the pooler.
+      batch: `input_word_ids`, `input_mask` int32 [B, S]; and `word_indices` int32 [B, S] if an
+        output is of words: the number of each token's word in its row, from 0, and -1 for tokens
+        of none.
+      outputs: what is wanted.
+      special_ids: the ids of [CLS] and [SEP], which no text has.
+
+    Returns:
+      name -> [B, S, D] for tokens; [B, S, D] for words, of which row b has as many as
+      `word_indices[b]` numbers; [B, D] for the sequence. An output of nothing (a sequence without
+      a counted token, a word without a piece) is zero.
+    """
+    states = [encoded["embedding_output"], *encoded["encoder_outputs"]]
+    results = {}
+    for output in outputs:
+        if output.is_pooled_output:
+            vectors = ops.cast(encoded["pooled_output"], "float32")
+        else:
+            vectors = _POOLERS[output.level](_combine(states, output), batch, output, special_ids)
+        results[output.name] = _finish(vectors, output)
+    return results
+
+
+def _finish(vectors: Any, output: OutputSpec) -> Any:
+    """[…, D or more] -> […, D]: cut, scaled to length 1, cast."""
+    vectors = vectors[..., : output.width]
+    if output.normalize:
+        norm = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
+        vectors = vectors / ops.maximum(norm, _SHORTEST)
+    return ops.cast(vectors, output.dtype)
+
+
+# Layers into one.
+
+
+def _combine(states: Sequence[Any], output: OutputSpec) -> Any:
+    """One float32 [B, S, H], or [B, S, K * H] for `concat`, from the encoder's states."""
+    wanted = [ops.cast(states[state], "float32") for state in output.states]
+    return _COMBINERS[output.combine](wanted, output.weights)
+
+
+def _sum(states: Sequence[Any], weights: Sequence[float] = ()) -> Any:
+    total = states[0]
+    for state in states[1:]:
+        total = total + state
+    return total
+
+
+_COMBINERS: dict[str, Callable[[Sequence[Any], Sequence[float]], Any]] = {
+    "none": lambda states, _: states[0],
+    "sum": _sum,
+    "mean": lambda states, _: _sum(states) * (1.0 / len(states)),
+    "concat": lambda states, _: ops.concatenate(states, axis=-1),
+    "weighted": lambda states, weights: _sum(
+        [state * weight for state, weight in zip(states, weights, strict=True)]
+    ),
 }
 
 
-@dataclass(frozen=True)
-class OutputSpec:
-    """One named output of the device step.
-
-    Attributes:
-      name: its name in predictions and files.
-      layers: LAYERS entries, as the user wrote them.
-      states: the same, resolved: 0 is the embeddings, i the output of the i-th block.
-      combine: `none` for a single layer, else how they become one vector.
-    """
-
-    name: str
-    layers: tuple[LayerEntry, ...]
-    states: tuple[int, ...]
-    combine: Combine
-
-    def width(self, hidden_size: int) -> int:
-        """Values per token."""
-        return hidden_size * (len(self.layers) if self.combine == "concat" else 1)
+# Tokens into words. The pieces of a word stand side by side in a row.
 
 
-def resolve_layers(layers: Sequence[LayerEntry], num_layers: int) -> tuple[int, ...]:
-    """Resolves LAYERS entries: 0 for the embeddings, 1 … num_layers for the blocks' outputs.
-
-    An integer entry indexes the blocks from either end, as in the official script: -1 is the last,
-    0 the first.
-
-    Raises:
-      ConfigError: no entry, an entry that is out of range or unknown, or a layer named twice.
-    """
-    if not layers:
-        raise ConfigError(f"no layers; name at least one of {-num_layers} … {num_layers - 1}")
-    states = tuple(_resolve(entry, num_layers) for entry in layers)
-    for i, state in enumerate(states):
-        if state in states[:i]:
-            first = layers[states.index(state)]
-            raise ConfigError(
-                f"layers {list(layers)}: {layers[i]} and {first} are the same layer of "
-                f"{num_layers}; name each once"
-            )
-    return states
+def _pool_words(
+    vectors: Any, batch: Mapping[str, Any], output: OutputSpec, special_ids: Sequence[int]
+) -> Any:
+    del special_ids  # they belong to no word
+    indices = batch["word_indices"]
+    length = indices.shape[1]
+    # [B, S, W]: whether token s is a piece of word w.
+    pieces = ops.cast(indices[:, :, None] == ops.arange(length, dtype="int32"), "float32")
+    counts = ops.sum(pieces, axis=1)[:, :, None]  # [B, W, 1]
+    return _WORD_POOLERS[output.pooling](vectors, indices, pieces, counts)
 
 
-def _resolve(entry: LayerEntry, num_layers: int) -> int:
-    if entry == EMBEDDINGS:
-        return 0
-    if not isinstance(entry, int):
-        raise ConfigError(f"layer {entry!r} is neither a number nor the word '{EMBEDDINGS}'")
-    if not -num_layers <= entry < num_layers:
-        raise ConfigError(
-            f"layer {entry} is outside [{-num_layers}, {num_layers - 1}]: this checkpoint has "
-            f"{num_layers} layers"
+def _word_sum(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
+    # A matrix product of ones and zeros: what every device does best, and its width is S, so that
+    # it costs little beside the encoder's own.
+    return ops.matmul(ops.transpose(pieces, (0, 2, 1)), vectors)
+
+
+def _word_mean(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
+    return _word_sum(vectors, indices, pieces, counts) / ops.maximum(counts, 1.0)
+
+
+def _word_first(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
+    return _rows(vectors, ops.argmax(pieces, axis=1)) * ops.minimum(counts, 1.0)
+
+
+def _word_last(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
+    first = ops.argmax(pieces, axis=1)
+    last = ops.cast(first, "int32") + ops.cast(ops.maximum(counts - 1.0, 0.0)[:, :, 0], "int32")
+    return _rows(vectors, last) * ops.minimum(counts, 1.0)
+
+
+def _word_first_last(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
+    arguments = (vectors, indices, pieces, counts)
+    return ops.concatenate([_word_first(*arguments), _word_last(*arguments)], axis=-1)
+
+
+def _word_max(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
+    """Maxima over ever longer runs of one word's pieces: 2, 4, 8, …; no scatter, no loop."""
+    length = indices.shape[1]
+    reach = 1
+    while reach < length:
+        same = (indices[:, reach:] == indices[:, :-reach])[:, :, None]
+        ahead = ops.where(same, vectors[:, reach:], _LOWEST)
+        vectors = ops.concatenate(
+            [ops.maximum(vectors[:, :-reach], ahead), vectors[:, -reach:]], axis=1
         )
-    return entry % num_layers + 1
+        reach *= 2
+    return _word_first(vectors, indices, pieces, counts)
 
 
-def plan_outputs(
-    layers: Sequence[LayerEntry], combine: Combine, num_layers: int
-) -> tuple[OutputSpec, ...]:
-    """The outputs that a LAYERS setting asks for.
-
-    With `none` each layer is an output of its own, `layer_output_0`, … in the order given, as the
-    official script names them; otherwise there is one, `features`.
-
-    Raises:
-      ConfigError: as `resolve_layers`; or `combine` is unknown.
-    """
-    if combine not in get_args(Combine):
-        raise ConfigError(f"combine is {combine!r}; allowed: {', '.join(get_args(Combine))}")
-    states = resolve_layers(layers, num_layers)
-    if combine != "none":
-        return (OutputSpec("features", tuple(layers), states, combine),)
-    return tuple(
-        OutputSpec(f"layer_output_{i}", (entry,), (state,), "none")
-        for i, (entry, state) in enumerate(zip(layers, states, strict=True))
-    )
+_WORD_POOLERS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
+    "mean": _word_mean,
+    "first": _word_first,
+    "last": _word_last,
+    "first_last": _word_first_last,
+    "sum": _word_sum,
+    "max": _word_max,
+}
 
 
-def blocks_needed(outputs: Sequence[OutputSpec]) -> int:
-    """How many blocks, from the first, the outputs need."""
-    return max(state for output in outputs for state in output.states)
+# Tokens into one vector of the sequence.
 
 
-def combine_states(states: Sequence[Any], output: OutputSpec, dtype: str) -> Any:
-    """One output from the encoder's states.
+def _pool_sequence(
+    vectors: Any, batch: Mapping[str, Any], output: OutputSpec, special_ids: Sequence[int]
+) -> Any:
+    counted = batch["input_mask"] > 0
+    if not output.special_tokens:
+        # Not by the attention mask: what the other tokens see stays as it is.
+        for special in special_ids:
+            counted = ops.logical_and(counted, batch["input_word_ids"] != special)
+    weights = ops.cast(counted, "float32")  # [B, S]
+    return _SEQUENCE_POOLERS[output.pooling](vectors, weights)
 
-    Args:
-      states: [embeddings, block 0, …], [B, S, H] each.
-      output: which of them, and how they are combined (in float32).
-      dtype: of the result.
 
-    Returns:
-      [B, S, H], or [B, S, K * H] for `concat`.
-    """
-    if output.combine == "none":
-        return ops.cast(states[output.states[0]], dtype)
-    wanted = [ops.cast(states[state], "float32") for state in output.states]
-    return ops.cast(_COMBINERS[output.combine](wanted), dtype)
+def _count(weights: Any) -> Any:
+    return ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1.0)  # [B, 1]
+
+
+def _sequence_sum(vectors: Any, weights: Any) -> Any:
+    return ops.sum(vectors * weights[:, :, None], axis=1)
+
+
+def _sequence_mean(vectors: Any, weights: Any) -> Any:
+    return _sequence_sum(vectors, weights) / _count(weights)
+
+
+def _sequence_max(vectors: Any, weights: Any) -> Any:
+    highest = ops.max(ops.where(weights[:, :, None] > 0, vectors, _LOWEST), axis=1)
+    return highest * ops.max(weights, axis=1, keepdims=True)
+
+
+def _sequence_first(vectors: Any, weights: Any) -> Any:
+    return _row(vectors, ops.argmax(weights, axis=1)) * ops.max(weights, axis=1, keepdims=True)
+
+
+def _sequence_last(vectors: Any, weights: Any) -> Any:
+    last = weights.shape[1] - 1 - ops.argmax(ops.flip(weights, axis=1), axis=1)
+    return _row(vectors, last) * ops.max(weights, axis=1, keepdims=True)
+
+
+_SEQUENCE_POOLERS: dict[str, Callable[[Any, Any], Any]] = {
+    "cls": lambda vectors, weights: vectors[:, 0],
+    "mean": _sequence_mean,
+    "max": _sequence_max,
+    "mean_max": lambda vectors, weights: ops.concatenate(
+        [_sequence_mean(vectors, weights), _sequence_max(vectors, weights)], axis=-1
+    ),
+    "first": _sequence_first,
+    "last": _sequence_last,
+    # sentence-transformers' pooling_mode_mean_sqrt_len_tokens: between a sum and a mean.
+    "sqrt_len_mean": lambda vectors, weights: (
+        _sequence_sum(vectors, weights) / ops.sqrt(_count(weights))
+    ),
+}
+
+_POOLERS: dict[str, Callable[[Any, Mapping[str, Any], OutputSpec, Sequence[int]], Any]] = {
+    "token": lambda vectors, batch, output, special_ids: vectors,
+    "word": _pool_words,
+    "sequence": _pool_sequence,
+}
+
+
+def _rows(vectors: Any, positions: Any) -> Any:
+    """[B, S, D], int [B, W] -> [B, W, D]."""
+    return ops.take_along_axis(vectors, positions[:, :, None], axis=1)
+
+
+def _row(vectors: Any, positions: Any) -> Any:
+    """[B, S, D], int [B] -> [B, D]."""
+    return _rows(vectors, positions[:, None])[:, 0]

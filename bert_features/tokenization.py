@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
@@ -330,6 +331,13 @@ class FullTokenizer:
             Encoding(ids, self.convert_ids_to_tokens(ids), list(zip(starts, ends, strict=True)))
             for ids, starts, ends in zip(*columns, strict=True)
         ]
+
+    @functools.cached_property
+    def begins_word(self) -> np.ndarray:
+        """Bool [vocabulary]: whether a piece is a word's first. No text makes a word that begins
+        with `##`, as `#` is punctuation and stands alone.
+        """
+        return np.array([not token.startswith("##") for token in self.tokens])
 
     @functools.cached_property
     def _encode_graph(self) -> Any:

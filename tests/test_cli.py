@@ -75,7 +75,7 @@ def test_help_and_import_do_not_load_the_frameworks():
 
 def test_every_setting_is_an_option():
     help_text = re.sub(r"\x1b\[[0-9;]*m", "", run("extract", "--help").output)
-    names = {"do_lower_case": "--uncased", "format": "--format"}
+    names = {"do_lower_case": "--uncased", "outputs": "--output-spec"}
     import typer
 
     command = typer.main.get_command(app).commands["extract"]
@@ -176,7 +176,7 @@ def directory(path):
     ("prepare", "options", "status", "message"),
     [
         (lambda p: p.unlink(), [], 1, "cannot read .*in.txt: No such file or directory"),
-        (directory, [], 1, "in.txt is a directory; pass a text file"),
+        (directory, [], 1, "in.txt is a directory; pass a file"),
         (bad_utf8, [], 1, "in.txt, line 2: byte 0xff at file offset 5 is not UTF-8"),
         (None, ["--layers=-1,last"], 2, r"layers is \[-1, 'last'\]; allowed: a list"),
         (None, ["--layers=+-1"], 2, r"layers is \['\+-1'\]; allowed: a list"),

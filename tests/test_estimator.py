@@ -12,7 +12,7 @@ from bert_features.examples import InputExample
 from bert_features.features import convert_examples_to_features
 from bert_features.input_pipeline import FILLER_ID, TextInputFn, input_fn_builder
 from bert_features.model_fn import EstimatorSpec, ModeKeys, ModelFn, model_fn_builder
-from bert_features.pooling import plan_outputs
+from bert_features.outputs import OutputConfig, plan_outputs
 from bert_features.runtime import tensorflow as runtime
 from bert_features.runtime.tensorflow import Devices, TensorFlowRuntime, resolve_devices
 from bert_features.tokenization import FullTokenizer
@@ -24,6 +24,10 @@ from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
 WEIGHTS = random_weights(TOY)
 TEXTS = ["is this jacksonville ?", "no", "it is not .", "", "the a b a b a b a b", "jackson"]
 SEQ_LENGTH = 12
+
+
+def outputs(**settings):
+    return plan_outputs([OutputConfig.of(settings)], TOY)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +70,7 @@ def test_the_official_calls(checkpoint, features, expected):
 
 
 def test_batches_without_their_fillers(features):
-    model_fn = ModelFn(TOY, WEIGHTS, plan_outputs([-1], "none", 3))
+    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1]))
     estimator = Estimator(model_fn, predict_batch_size=NUM_DEVICES)
     input_fn = input_fn_builder(features, SEQ_LENGTH)
     (batch,) = estimator.predict(input_fn, yield_single_examples=False)
@@ -99,7 +103,7 @@ def test_use_tpu_means_bfloat16_unless_told_otherwise():
 
 def test_the_step_is_pure():
     """Other weights in, other outputs out; the model's own variables play no part."""
-    model_fn = ModelFn(TOY, WEIGHTS, plan_outputs([-1], "none", 3))
+    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1]))
     other = random_weights(TOY, seed=9)
     batch = random_batch(TOY, [5, 3], 5)
     values = [v.numpy() for v in ModelFn(TOY, other, model_fn.outputs).weights]
@@ -110,19 +114,19 @@ def test_the_step_is_pure():
 
 
 def test_half_precision_outputs():
-    model_fn = ModelFn(TOY, WEIGHTS, plan_outputs([-1, 0], "concat", 3), dtype="float16")
-    outputs = model_fn.step([v.value for v in model_fn.weights], random_batch(TOY, [5], 5))
-    assert outputs["features"].dtype == tf.float16
-    assert outputs["features"].shape == (1, 5, 16)
+    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1, 0], combine="concat", dtype="float16"))
+    results = model_fn.step([v.value for v in model_fn.weights], random_batch(TOY, [5], 5))
+    assert results["features"].dtype == tf.float16
+    assert results["features"].shape == (1, 5, 16)
 
 
 def test_eight_devices_give_what_one_gives(monkeypatch, features):
-    outputs = plan_outputs([-1, -2, "embeddings"], "none", 3)
+    wanted = outputs(layers=[-1, -2, "embeddings"])
     input_fn = input_fn_builder(features, SEQ_LENGTH)
-    on_eight = Estimator(ModelFn(TOY, WEIGHTS, outputs), predict_batch_size=NUM_DEVICES)
+    on_eight = Estimator(ModelFn(TOY, WEIGHTS, wanted), predict_batch_size=NUM_DEVICES)
     assert (on_eight.devices.kind, on_eight.devices.count) == ("cpu", NUM_DEVICES)
     monkeypatch.setattr(runtime, "_cpu", lambda: (None, 1))
-    on_one = Estimator(ModelFn(TOY, WEIGHTS, outputs), predict_batch_size=NUM_DEVICES)
+    on_one = Estimator(ModelFn(TOY, WEIGHTS, wanted), predict_batch_size=NUM_DEVICES)
     assert on_one.devices.count == 1
     pairs = zip(on_eight.predict(input_fn), on_one.predict(input_fn), strict=True)
     for eight, one in pairs:
@@ -149,9 +153,7 @@ def test_every_device_gets_its_share():
 
 
 def test_a_batch_that_cannot_be_shared_out(features):
-    estimator = Estimator(
-        ModelFn(TOY, WEIGHTS, plan_outputs([-1], "none", 3)), predict_batch_size=12
-    )
+    estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])), predict_batch_size=12)
     with pytest.raises(ConfigError, match="12 is not a multiple of the 8 devices; take 16"):
         list(estimator.predict(input_fn_builder(features, SEQ_LENGTH)))
 
@@ -159,9 +161,7 @@ def test_a_batch_that_cannot_be_shared_out(features):
 def test_each_shape_is_compiled_once(one_device):
     examples = [InputExample(i, "a " * (i % 20)) for i in range(200)]
     input_fn = TextInputFn(lambda: examples, FullTokenizer(TOY_VOCAB), buckets=(6, 12, 24))
-    estimator = Estimator(
-        ModelFn(TOY, WEIGHTS, plan_outputs([-1], "none", 3)), predict_batch_size=4
-    )
+    estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])), predict_batch_size=4)
     assert len(list(estimator.predict(input_fn))) == 200
     assert estimator.traces == 3
     list(estimator.predict(input_fn))
@@ -174,7 +174,7 @@ def test_errors_of_the_input_come_through_as_they_are(one_device):
         raise InputError("line 2 is bad")
 
     input_fn = TextInputFn(broken, FullTokenizer(TOY_VOCAB), buckets=(6,))
-    estimator = Estimator(ModelFn(TOY, WEIGHTS, plan_outputs([-1], "none", 3)))
+    estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])))
     with pytest.raises(InputError, match="line 2 is bad"):
         list(estimator.predict(input_fn))
 

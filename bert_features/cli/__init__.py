@@ -4,7 +4,14 @@ Exit status: 0, 1 (the run failed) or 2 (bad usage). Errors are one line; `--deb
 traceback. TensorFlow is imported by the commands that need it, not by `--help`.
 """
 
-from bert_features.cli import extract, inspect, tokenize  # noqa: F401 - they register themselves
+from bert_features.cli import (  # noqa: F401 - they register themselves
+    convert,
+    download,
+    extract,
+    inspect,
+    plan,
+    tokenize,
+)
 from bert_features.cli.command import app
 
 __all__ = ["app", "main"]

@@ -22,6 +22,9 @@ app = typer.Typer(
     help="Contextual features from BERT checkpoints: text in, hidden layers out.",
 )
 
+InputArgument = Annotated[
+    str, typer.Argument(metavar="INPUT", help="The file of examples; - for standard input.")
+]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 CheckpointOption = Annotated[
     str | None,
@@ -84,3 +87,12 @@ def _main(
     ] = False,
 ) -> None:
     pass
+
+
+def describe_size(count: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.2f} GB"

@@ -1,139 +1,48 @@
 """bert-features extract: the job."""
 
 import logging
-import re
 import signal
 import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from bert_features.cli.command import (
-    CasingOption,
-    CheckpointOption,
     DebugOption,
-    EncodingErrorsOption,
+    InputArgument,
     command,
+    describe_size,
 )
-from bert_features.errors import ConfigError, OutputError
+from bert_features.cli.settings import takes_settings
+from bert_features.config import ExtractConfig
+from bert_features.errors import OutputError
 from bert_features.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.config import ExtractConfig
     from bert_features.extraction import Counts, ExtractSummary
 
 _LOG_EVERY_SECONDS = 10.0
 
 
 @command
+@takes_settings
 def extract(
-    input_path: Annotated[
-        str, typer.Argument(metavar="INPUT", help="Text, one example per line; - for stdin.")
-    ],
+    input_path: InputArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
-    config: Annotated[
-        Path | None, typer.Option(help="A TOML file of settings; options here override it.")
+    settings: ExtractConfig,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="A file for what became of each example, one JSON line each."),
     ] = None,
-    checkpoint: CheckpointOption = None,
-    config_file: Annotated[
-        str | None, typer.Option(help="bert_config.json or config.json, if not beside the weights.")
-    ] = None,
-    vocab_file: Annotated[
-        str | None, typer.Option("--vocab-file", "--vocab", help="vocab.txt, if elsewhere.")
-    ] = None,
-    do_lower_case: CasingOption = None,
-    hidden_act: Annotated[
-        Literal["gelu_erf", "gelu_tanh"] | None,
-        typer.Option(help="The form of GELU. [default: that of the checkpoint's family]"),
-    ] = None,
-    layers: Annotated[
-        str | None,
-        typer.Option(
-            help="LAYERS, as in --layers=-1,-2: blocks -L to L-1, and the word embeddings. "
-            "[default: -1,-2,-3,-4]"
-        ),
-    ] = None,
-    combine: Annotated[
-        Literal["none", "sum", "mean", "concat"] | None,
-        typer.Option(help="How the layers become one vector. [default: none]"),
-    ] = None,
-    max_seq_length: Annotated[
-        int | None, typer.Option(help="Tokens of the longest row. [default: 128]")
-    ] = None,
-    buckets: Annotated[
-        str | None,
-        typer.Option(help="Lengths rows are padded to. [default: 16,32,64,128,256,512]"),
-    ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Rows of a batch. [default: 32]")] = None,
-    device: Annotated[
-        Literal["auto", "tpu", "gpu", "cpu"] | None,
-        typer.Option(help="Where to run: the best there is, or one kind. [default: auto]"),
-    ] = None,
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16"] | None,
-        typer.Option(help="Of the arithmetic; auto is bfloat16 on a TPU. [default: auto]"),
-    ] = None,
-    dtype: Annotated[
-        Literal["float32", "float16"] | None,
-        typer.Option(help="Of the features. [default: float32]"),
-    ] = None,
-    use_one_hot_embeddings: Annotated[
-        bool | None,
-        typer.Option(help="Look words up by a matrix product.", show_default=False),
-    ] = None,
-    output_format: Annotated[
-        Literal["parquet", "jsonl", "npz", "hdf5", "tfrecord"] | None,
-        typer.Option("--format", help="Of the output. [default: parquet]"),
-    ] = None,
-    encoding_errors: EncodingErrorsOption = None,
-    buffer_mb: Annotated[
-        int | None, typer.Option(help="Megabytes of features that may wait. [default: 256]")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the output, and the ledger.")
+    ] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Writes the hidden layers of every token of INPUT to a file."""
-    settings = {
-        "checkpoint": checkpoint,
-        "config_file": config_file,
-        "vocab_file": vocab_file,
-        "do_lower_case": do_lower_case,
-        "hidden_act": hidden_act,
-        "layers": None if layers is None else _entries("--layers", layers),
-        "combine": combine,
-        "max_seq_length": max_seq_length,
-        "buckets": None if buckets is None else _entries("--buckets", buckets),
-        "batch_size": batch_size,
-        "device": device,
-        "precision": precision,
-        "dtype": dtype,
-        "use_one_hot_embeddings": use_one_hot_embeddings,
-        "format": output_format,
-        "encoding_errors": encoding_errors,
-        "buffer_mb": buffer_mb,
-    }
-    given = {key: value for key, value in settings.items() if value is not None}
-    _extract(_config(config, given), input_path, output, overwrite=overwrite)
-
-
-def _config(path: Path | None, given: dict[str, Any]) -> "ExtractConfig":
-    from bert_features.config import ExtractConfig
-
-    return ExtractConfig.of(given) if path is None else ExtractConfig.load(path, **given)
-
-
-def _entries(option: str, text: str) -> list[int | str]:
-    """`-1,-2,embeddings` as a list; what is not a number stays a word, for the config to judge."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(words):
-        raise ConfigError(f"{option} is {text!r}; separate the entries by single commas")
-    return [int(word) if re.fullmatch(r"[+-]?\d+", word) else word for word in words]
-
-
-def _extract(config: "ExtractConfig", input_path: str, output: Path, *, overwrite: bool) -> None:
+    """Writes the hidden layers of every token, word or text of INPUT to a file."""
     import_tensorflow()
     from bert_features.extraction import extract as run
 
@@ -144,7 +53,14 @@ def _extract(config: "ExtractConfig", input_path: str, output: Path, *, overwrit
             signal.signal(ending, _interrupt)
     with _progress() as show:
         try:
-            summary = run(config, input_path, output, overwrite=overwrite, progress=show)
+            summary = run(
+                settings,
+                input_path,
+                output,
+                ledger_path=ledger,
+                overwrite=overwrite,
+                progress=show,
+            )
         except KeyboardInterrupt:
             raise OutputError("interrupted; nothing was written") from None
     print(_describe(summary))
@@ -160,19 +76,27 @@ def _describe(summary: "ExtractSummary") -> str:
         "examples": f"{counts.examples:,}",
         "tokens": f"{counts.tokens:,}",
         "truncated": f"{counts.truncated_examples:,} examples, {counts.tokens_lost:,} tokens lost",
+        **_describe_rare(counts),
         "pad waste": f"{counts.pad_waste:.1%} of computed tokens",
         "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s",
-        "output": f"{summary.output} ({_size(summary.bytes_written)})",
+        "output": f"{summary.output} ({describe_size(summary.bytes_written)})",
     }
     return "\n".join(f"{name:<10} {value}" for name, value in rows.items())
 
 
-def _size(count: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:,.2f} GB"
+def _describe_rare(counts: "Counts") -> dict[str, str]:
+    """Lines that only some runs have."""
+    rows = {}
+    if counts.rows > counts.examples:
+        rows["windows"] = f"{counts.rows:,} rows of the {counts.examples:,} examples"
+    if counts.words:
+        rows["words"] = f"{counts.words:,}"
+    if counts.words_vanished or counts.words_lost:
+        rows["zero"] = (
+            f"{counts.words_vanished:,} words vanished in cleaning, {counts.words_lost:,} were cut "
+            "off; their vectors are zero"
+        )
+    return rows
 
 
 class _Speed:

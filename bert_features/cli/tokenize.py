@@ -53,7 +53,7 @@ def tokenize(
 def _make_tokenizer(vocab: Path | None, checkpoint: str | None, lower: bool | None) -> Any:
     import_tensorflow()
     from bert_features.checkpoints import casing_of_vocabulary, find_checkpoint
-    from bert_features.extraction import make_tokenizer
+    from bert_features.preparation import make_tokenizer
     from bert_features.tokenization import FullTokenizer
     from bert_features.vocabulary import read_vocab
 

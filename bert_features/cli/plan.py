@@ -1,0 +1,92 @@
+"""bert-features plan: what a run would do."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bert_features.cli.command import DebugOption, InputArgument, command, describe_size
+from bert_features.cli.settings import takes_settings
+from bert_features.config import ExtractConfig
+from bert_features.quiet_tensorflow import import_tensorflow
+
+if TYPE_CHECKING:
+    from bert_features.plan import Plan
+
+_BAR_WIDTH = 40
+_BARS = 16
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+@command
+@takes_settings
+def plan(input_path: InputArgument, settings: ExtractConfig, debug: DebugOption = False) -> None:
+    """Tokenises INPUT and shows what `extract` would do, without a step of the model."""
+    import_tensorflow()
+    from bert_features.plan import plan as run
+
+    result = run(settings, input_path)
+    print("\n".join([*_facts(result, settings), "", *_histogram(result), "", *_buckets(result)]))
+
+
+def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
+    share = result.truncated_examples / max(result.examples, 1)
+    rows = {
+        "examples": f"{result.examples:,}",
+        "tokens": f"{result.output_tokens:,}, [CLS] and [SEP] included",
+        "truncated": f"{result.truncated_examples:,} examples ({share:.2%}), "
+        f"{result.tokens_lost:,} tokens lost",
+    }
+    if result.windowed_examples:
+        rows["windows"] = (
+            f"{result.windowed_examples:,} examples in several; {result.row_lengths.sum():,} rows"
+        )
+    if result.words:
+        rows["words"] = f"{result.words:,}, {result.words_without_vector:,} with a vector of zeros"
+    size = describe_size(result.output_bytes(settings.format))
+    rows["output"] = f"about {size} of features as {settings.format}"
+    for output in result.outputs:
+        rows[f"  {output.name}"] = f"{output.level}, {output.width} values of {output.dtype}"
+    width = max(map(len, rows))
+    return [f"{name:<{width}} {value}" for name, value in rows.items()]
+
+
+def _histogram(result: "Plan") -> list[str]:
+    """Bars of the lengths of examples, before anything is cut."""
+    lengths = np.repeat(np.arange(len(result.example_lengths)), result.example_lengths)
+    if not len(lengths):
+        return ["no examples"]
+    # A few very long examples would leave all others in one bar.
+    top = int(np.quantile(lengths, 0.99, method="higher"))
+    step = max(1, -(-top // _BARS))
+    counts = np.bincount(np.minimum((lengths - 1) // step, -(-top // step)))
+    names = [f"{i * step + 1}-{(i + 1) * step}" for i in range(len(counts))]
+    if len(counts) * step > top + step - 1:
+        names[-1] = f"over {(len(counts) - 1) * step}"
+    width = max(map(len, names))
+    lines = [
+        f"{name:>{width}} {_bar(count / counts.max())} {count:,}"
+        for name, count in zip(names, counts.tolist(), strict=True)
+    ]
+    return [
+        f"tokens of an example (median {np.median(lengths):.0f}, longest {lengths.max():,})",
+        *lines,
+    ]
+
+
+def _bar(share: float) -> str:
+    whole, eighths = divmod(round(share * _BAR_WIDTH * 8), 8)
+    return f"{'█' * whole}{_EIGHTHS[eighths] if eighths else ''}".ljust(_BAR_WIDTH)
+
+
+def _buckets(result: "Plan") -> list[str]:
+    batch = result.batch_size
+    lines = [f"{'shape':>12} {'rows':>10} {'batches':>8} {'pad waste':>10}"]
+    lines += [
+        f"{f'{batch} x {bucket.length}':>12} {bucket.rows:>10,} {bucket.batches:>8,} "
+        f"{bucket.pad_waste(batch):>10.1%}"
+        for bucket in result.buckets
+        if bucket.rows
+    ]
+    lines += [f"{'all':>12} {result.row_lengths.sum():>10,} {'':>8} {result.pad_waste:>10.1%}"]
+    suggested = ",".join(map(str, result.suggest_buckets()))
+    return [*lines, "", f"fewest tokens to compute with: --buckets={suggested}"]

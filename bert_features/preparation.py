@@ -1,0 +1,134 @@
+"""What a run needs before it computes: checkpoint, outputs, tokenizer, input; no weights yet."""
+
+from collections.abc import Callable, Iterable
+
+from bert_features.checkpoints import Checkpoint, check_casing, check_vocab, find_checkpoint
+from bert_features.config import ExtractConfig
+from bert_features.errors import CheckpointError, ConfigError
+from bert_features.examples import InputExample
+from bert_features.input_pipeline import Pending, TextInputFn, resolve_buckets
+from bert_features.long_text import LongText
+from bert_features.outputs import ITEM_SIZES, OutputSpec
+from bert_features.records import Feature
+from bert_features.tokenization import FullTokenizer
+from bert_features.vocabulary import read_vocab
+
+# Enough to sort by length; more would only hold results back, where their vectors are small.
+_MOST_WINDOW_TOKENS = 1 << 20
+
+
+class Preparation:
+    """Settings met with their checkpoint, checked and resolved.
+
+    Args:
+      config: the settings; those of the output file do not count here.
+
+    Attributes:
+      config: the settings.
+      checkpoint: where the weights are.
+      outputs: what is wanted of them.
+      long_text: what becomes of examples that do not fit a row.
+      buckets: the lengths of rows.
+      tokenizer: the checkpoint's.
+      window_tokens: how many tokens are sorted by length together, so that their features fit
+        `buffer_mb`.
+
+    Raises:
+      CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
+      ConfigError: a setting does not fit the checkpoint.
+    """
+
+    def __init__(self, config: ExtractConfig) -> None:
+        self.config = config
+        self.checkpoint = find_checkpoint(
+            config.checkpoint,
+            config_file=config.config_file,
+            vocab_file=config.vocab_file,
+            hidden_act=config.hidden_act,
+        )
+        bert_config = self.checkpoint.config
+        if config.max_seq_length > bert_config.max_position_embeddings:
+            raise ConfigError(
+                f"max_seq_length is {config.max_seq_length}; {self.checkpoint.name} has "
+                f"{bert_config.max_position_embeddings} positions, take at most that"
+            )
+        self.outputs = config.plan_outputs(bert_config)
+        self.long_text = LongText(config.long_text, config.max_seq_length, config.stride)
+        self.buckets = resolve_buckets(config.buckets, config.max_seq_length)
+        self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
+        self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
+
+    def input_fn(
+        self,
+        examples: Callable[[], Iterable[InputExample]],
+        pending: dict[int, Pending] | None = None,
+    ) -> TextInputFn:
+        """The examples as the device takes them.
+
+        Args:
+          examples: gives an iterator over them.
+          pending: where to keep them on their way; see `TextInputFn`.
+        """
+        of_words = any(output.level == "word" for output in self.outputs)
+        return TextInputFn(
+            examples,
+            self.tokenizer,
+            buckets=self.buckets,
+            window_tokens=self.window_tokens,
+            long_text=self.long_text,
+            words=self.config.word_split if of_words else None,
+            pending=pending,
+        )
+
+    def features(self) -> tuple[Feature, ...]:
+        """The features that come out, as an output file describes them."""
+        return tuple(
+            Feature(
+                name=output.name,
+                layers=output.layers,
+                combine=output.combine,
+                width=output.width,
+                dtype=output.dtype,
+                level=output.level,
+                pooling=output.pooling,
+                weights=output.weights,
+                special_tokens=output.special_tokens,
+                normalize=output.normalize,
+            )
+            for output in self.outputs
+        )
+
+
+def _window_tokens(outputs: Iterable[OutputSpec], buffer_mb: int) -> int:
+    per_token = 0
+    for output in outputs:
+        size = output.width * ITEM_SIZES[output.dtype]
+        # A sequence has one vector for all of its tokens, of which there may be but two.
+        per_token += size // 2 if output.level == "sequence" else size
+    return max(1, min(buffer_mb * 2**20 // max(per_token, 1), _MOST_WINDOW_TOKENS))
+
+
+def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) -> FullTokenizer:
+    """The tokenizer of a checkpoint.
+
+    Args:
+      checkpoint: what `find_checkpoint` found.
+      do_lower_case: the casing; by default what the checkpoint tells.
+
+    Raises:
+      CheckpointError: there is no vocabulary, it is not the checkpoint's, or the casing contradicts
+        it.
+      ConfigError: neither the checkpoint nor the setting tells the casing.
+    """
+    if checkpoint.vocab_file is None:
+        raise CheckpointError(
+            f"no vocab.txt lies beside {checkpoint.weights_path}; pass --vocab-file"
+        )
+    tokens = read_vocab(checkpoint.vocab_file)
+    check_vocab(tokens, checkpoint.config, checkpoint.vocab_file)
+    if do_lower_case is None:
+        do_lower_case = checkpoint.do_lower_case
+    if do_lower_case is None:
+        raise ConfigError(f"{checkpoint.name} does not tell its casing; pass --uncased or --cased")
+    check_casing(checkpoint, do_lower_case)
+    return FullTokenizer(tokens, do_lower_case=do_lower_case)

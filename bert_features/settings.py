@@ -1,0 +1,53 @@
+"""What the settings classes share: typed, checked once, frozen, with one clear error."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from bert_features.errors import ConfigError
+
+
+class Settings(BaseModel):
+    """A group of settings.
+
+    Each field's description says what it is, its `allowed` what it may be.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], *, source: str = "") -> Self:
+        """Checks settings and freezes them.
+
+        Args:
+          values: setting -> value; lists stand for tuples, as TOML has no tuples.
+          source: what they came from, for error messages.
+
+        Raises:
+          ConfigError: naming every key that is unknown or has a value that is not allowed.
+        """
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            problems = dict.fromkeys(cls._problem(detail, values) for detail in error.errors())
+            where = f"{source}: " if source else ""
+            raise ConfigError(where + "; ".join(problems)) from error
+
+    @classmethod
+    def _problem(cls, detail: ErrorDetails, values: Mapping[str, Any]) -> str:
+        if not detail["loc"]:  # what a validator of ours says about settings together
+            return detail["msg"].removeprefix("Value error, ")
+        key = str(detail["loc"][0])
+        if key not in cls.model_fields:
+            close = difflib.get_close_matches(key, cls.model_fields, n=1)
+            hint = f"did you mean '{close[0]}'? " if close else ""
+            return f"unknown setting '{key}'; {hint}allowed: {', '.join(cls.model_fields)}"
+        received = values[key]
+        received = list(received) if isinstance(received, tuple) else received
+        extra = cls.model_fields[key].json_schema_extra
+        allowed = extra["allowed"] if isinstance(extra, dict) else ""
+        return f"{key} is {received!r}; allowed: {allowed}"
