@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bert_features.input_pipeline import FILLER_ID, Pending
+from bert_features.bucketing import FILLER_ID
+from bert_features.input_pipeline import Pending
 from bert_features.long_text import WordTable
 from bert_features.outputs import OutputSpec
 from bert_features.records import FeatureBatch, Tokens, Words

@@ -11,7 +11,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import tensorflow as tf
 
-from bert_features.input_pipeline import FILLER_ID, InputFn
+from bert_features.bucketing import FILLER_ID
+from bert_features.input_pipeline import InputFn
 from bert_features.model_fn import ModelFn
 from bert_features.runtime.tensorflow import Device, TensorFlowRuntime
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from bert_features.assembly import Assembler, ExampleCounts
+from bert_features.bucketing import FILLER_ID
 from bert_features.checkpoints import read_weights
 from bert_features.config import ExtractConfig
 from bert_features.errors import ConfigError
@@ -26,7 +27,7 @@ from bert_features.examples import (
     examples_of_texts,
     read_examples,
 )
-from bert_features.input_pipeline import FILLER_ID, Pending
+from bert_features.input_pipeline import Pending
 from bert_features.ledger import Ledger
 from bert_features.model_fn import ModelFn, Precision
 from bert_features.outputs import OutputSpec, needs_pooler

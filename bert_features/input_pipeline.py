@@ -1,8 +1,6 @@
 """input_fn: examples to static batches, as a tf.data.Dataset.
 
-Text is tokenised in the graph, cut into windows of a bounded number of tokens, sorted within each
-window into buckets by length, and padded to static shapes. Every batch has `batch_size` rows; rows
-that fill up the last batch of a bucket are masked and carry `FILLER_ID`.
+Text is tokenised in the graph and laid out in rows; `bucketing` makes batches of them.
 
 Shape legend: `N` examples of a chunk or window, `B` batch_size, `S` the length of the bucket.
 """
@@ -14,45 +12,28 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_features.bucketing import (
+    as_it_is,
+    bucketed,
+    fixed_batches,
+    resolve_buckets,
+    sorting_windows,
+)
 from bert_features.errors import ConfigError
 from bert_features.examples import InputExample
-from bert_features.features import MIN_SEQ_LENGTH, InputFeatures
+from bert_features.features import InputFeatures
 from bert_features.long_text import Layout, LongText, WordTable
 from bert_features.tokenization import FullTokenizer, utf8
 from bert_features.vocabulary import CLS, SEP
 from bert_features.words import Units, WordSplit, find_words, text_lengths
-
-DEFAULT_BUCKETS = (16, 32, 64, 128, 256, 512)
-FILLER_ID = -1  # unique_ids of a row that only fills up a batch
-# What stands in the columns of such a row, where it is not 0.
-_FILL = {"unique_ids": FILLER_ID, "word_indices": -1}
 
 # One call of the tokenizer's graph: enough rows to make its overhead small (as many as in
 # scripts/benchmark_tokenizer.py), and a bound on their text.
 _CHUNK_ROWS = 1024
 _CHUNK_BYTES = 1 << 18
 
-# Nothing here needs AutoGraph, whose reading of the source takes two seconds at start-up.
-_as_it_is = tf.autograph.experimental.do_not_convert
-
 Params = Mapping[str, Any]
 InputFn = Callable[[Params], tf.data.Dataset]
-
-
-def resolve_buckets(buckets: Sequence[int], max_seq_length: int) -> tuple[int, ...]:
-    """The lengths a run uses: the buckets below `max_seq_length`, and it.
-
-    Raises:
-      ConfigError: a length is too short to hold a token, or the buckets do not ascend.
-    """
-    if min([max_seq_length, *buckets]) < MIN_SEQ_LENGTH:
-        raise ConfigError(
-            f"max_seq_length {max_seq_length} and buckets {list(buckets)}: every length must be "
-            f"at least {MIN_SEQ_LENGTH}: [CLS], a token, [SEP]"
-        )
-    if list(buckets) != sorted(set(buckets)):
-        raise ConfigError(f"buckets {list(buckets)} must ascend, each length once")
-    return (*(b for b in buckets if b < max_seq_length), max_seq_length)
 
 
 def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> InputFn:
@@ -92,7 +73,7 @@ def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> Inpu
     }
 
     def input_fn(params: Params) -> tf.data.Dataset:
-        return _fixed_batches(columns, int(params["batch_size"]))
+        return fixed_batches(columns, int(params["batch_size"]))
 
     return input_fn
 
@@ -162,9 +143,9 @@ class TextInputFn:
     def __call__(self, params: Params) -> tf.data.Dataset:
         """The dataset; of `params` it reads `batch_size`."""
         batch_size = int(params["batch_size"])
-        windows = _windows(self.rows(), self._window_tokens)
+        windows = sorting_windows(self.rows(), self._window_tokens)
         batches = windows.flat_map(
-            _as_it_is(lambda window: _bucketed(window, self.buckets, batch_size))
+            as_it_is(lambda window: bucketed(window, self.buckets, batch_size))
         )
         return batches.prefetch(tf.data.AUTOTUNE)
 
@@ -187,9 +168,7 @@ class TextInputFn:
         else:
             chunks = tf.data.Dataset.from_generator(self._unit_chunks, output_signature=_UNIT_CHUNK)
             encode = self._encode_units
-        return chunks.map(
-            _as_it_is(encode), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-        )
+        return chunks.map(as_it_is(encode), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
     def _text_chunks(self) -> Iterator[tuple[range, list[bytes], list[bytes]]]:
         for positions, examples in self._chunks():
@@ -348,7 +327,6 @@ _ROWS = {
     "own_starts": tf.int32,
     "own_ends": tf.int32,
 }
-_OF_TOKENS = ("values", "word_indices")  # the columns that are flat over tokens, not over rows
 
 
 def pack(
@@ -395,75 +373,3 @@ def _kept_lengths(
 def _slices(values: tf.Tensor, starts: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     indices = tf.ragged.range(starts, starts + lengths)
     return indices.with_values(tf.gather(values, indices.values))
-
-
-def _windows(chunks: tf.data.Dataset, window_tokens: int) -> tf.data.Dataset:
-    """Joins chunks until they hold `window_tokens` tokens or the input ends."""
-    spec = chunks.element_spec
-    empty = {key: tf.zeros([0], value.dtype) for key, value in spec.items()}
-    flagged = chunks.map(_as_it_is(lambda chunk: (chunk, False)))
-    flagged = flagged.concatenate(tf.data.Dataset.from_tensors((empty, True)))
-
-    def add(
-        held: dict[str, tf.Tensor], chunk_and_end: tuple[dict[str, tf.Tensor], tf.Tensor]
-    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        chunk, end = chunk_and_end
-        joined = {key: tf.concat([held[key], chunk[key]], axis=0) for key in held}
-        full = end | (tf.size(joined["values"]) >= window_tokens)
-        return tf.cond(full, lambda: (empty, joined), lambda: (joined, empty))
-
-    windows = flagged.scan(empty, _as_it_is(add))
-    return windows.filter(_as_it_is(lambda window: tf.size(window["lengths"]) > 0))
-
-
-def _bucketed(
-    window: dict[str, tf.Tensor], buckets: Sequence[int], batch_size: int
-) -> tf.data.Dataset:
-    """The batches of a window, shortest bucket first; each example in the smallest that fits."""
-    rows = tf.RaggedTensor.from_row_lengths(window["values"], window["lengths"], validate=False)
-    of_rows = {
-        name: column
-        for name, column in window.items()
-        if name not in (*_OF_TOKENS, "lengths", "type_starts")
-    }
-    bucket_of_row = tf.searchsorted(tf.constant(buckets, tf.int64), window["lengths"])
-    datasets = []
-    for index, length in enumerate(buckets):
-        members = tf.where(bucket_of_row == index)[:, 0]
-        position = tf.range(length)
-        lengths = tf.cast(tf.gather(window["lengths"], members), tf.int32)[:, None]
-        mask = position < lengths
-        type_b = mask & (position >= tf.gather(window["type_starts"], members)[:, None])
-        columns = {
-            "input_word_ids": tf.gather(rows, members).to_tensor(shape=[None, length]),
-            "input_mask": tf.cast(mask, tf.int32),
-            "input_type_ids": tf.cast(type_b, tf.int32),
-            **{name: tf.gather(column, members) for name, column in of_rows.items()},
-        }
-        if "word_indices" in window:
-            indices = rows.with_values(window["word_indices"])
-            columns["word_indices"] = tf.gather(indices, members).to_tensor(
-                -1, shape=[None, length]
-            )
-        datasets.append(_fixed_batches(columns, batch_size))
-    joined = datasets[0]
-    for dataset in datasets[1:]:
-        joined = joined.concatenate(dataset)
-    return joined
-
-
-def _fixed_batches(columns: Mapping[str, Any], batch_size: int) -> tf.data.Dataset:
-    """Cuts columns [N, …] into batches [B, …], the last filled up with masked rows."""
-    count = tf.shape(columns["unique_ids"])[0]
-    missing = -count % batch_size
-
-    def batches(name: str, column: tf.Tensor) -> tf.Tensor:
-        column = tf.convert_to_tensor(column)
-        fill = _FILL.get(name, 0)
-        paddings = [[0, missing]] + [[0, 0]] * (column.shape.rank - 1)
-        padded = tf.pad(column, paddings, constant_values=tf.cast(fill, column.dtype))
-        return tf.reshape(padded, [-1, batch_size, *column.shape[1:]])
-
-    return tf.data.Dataset.from_tensor_slices(
-        {name: batches(name, column) for name, column in columns.items()}
-    )

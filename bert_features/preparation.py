@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable
 
+from bert_features.bucketing import resolve_buckets
 from bert_features.checkpoints import Checkpoint, check_casing, check_vocab, find_checkpoint
 from bert_features.config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.examples import InputExample
-from bert_features.input_pipeline import Pending, TextInputFn, resolve_buckets
+from bert_features.input_pipeline import Pending, TextInputFn
 from bert_features.long_text import LongText
 from bert_features.outputs import ITEM_SIZES, OutputSpec
 from bert_features.records import Feature

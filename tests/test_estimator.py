@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_features.bucketing import FILLER_ID
 from bert_features.errors import ConfigError, InputError
 from bert_features.estimator import Estimator, RunConfig
 from bert_features.examples import InputExample
 from bert_features.features import convert_examples_to_features
-from bert_features.input_pipeline import FILLER_ID, TextInputFn, input_fn_builder
+from bert_features.input_pipeline import TextInputFn, input_fn_builder
 from bert_features.model_fn import EstimatorSpec, ModeKeys, ModelFn, model_fn_builder
 from bert_features.outputs import OutputConfig, plan_outputs
 from bert_features.runtime import tensorflow as runtime

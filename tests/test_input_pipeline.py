@@ -5,14 +5,13 @@ import random
 import numpy as np
 import pytest
 
+from bert_features.bucketing import FILLER_ID, resolve_buckets
 from bert_features.errors import ConfigError, InputError
 from bert_features.examples import InputExample
 from bert_features.features import convert_examples_to_features
 from bert_features.input_pipeline import (
-    FILLER_ID,
     TextInputFn,
     input_fn_builder,
-    resolve_buckets,
 )
 from bert_features.tokenization import FullTokenizer
 from tests.toy import TOY_VOCAB, WORDS

@@ -10,7 +10,7 @@ from bert_features.config import ExtractConfig
 from bert_features.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.plan import Plan
+    from bert_features.planning import Plan
 
 _BAR_WIDTH = 40
 _BARS = 16
@@ -22,7 +22,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 def plan(input_path: InputArgument, settings: ExtractConfig, debug: DebugOption = False) -> None:
     """Tokenises INPUT and shows what `extract` would do, without a step of the model."""
     import_tensorflow()
-    from bert_features.plan import plan as run
+    from bert_features.planning import plan as run
 
     result = run(settings, input_path)
     print("\n".join([*_facts(result, settings), "", *_histogram(result), "", *_buckets(result)]))

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from bert_features import extract
 from bert_features.cli import app
 from bert_features.config import ExtractConfig
-from bert_features.plan import plan, suggest_buckets
+from bert_features.planning import plan, suggest_buckets
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
