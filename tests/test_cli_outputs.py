@@ -52,14 +52,13 @@ def same(records, wanted):
 OUTPUTS = [
     ['name = "t"', 'layers = [-1, "embeddings"]', 'combine = "concat"'],
     ['name = "w"', 'level = "word"', 'pooling = "first_last"', "layers = [-1]"],
-    ['name = "s"', 'level = "sequence"', 'pooling = "REDUCE_MEAN"', "layers = [-2]"]
-    + ["special_tokens = false"],
+    ['name = "s"', 'level = "sequence"', 'pooling = "REDUCE_MEAN"', "special_tokens = false"],
 ]
 
 
 def test_outputs_by_option_by_config_and_by_python_are_the_same(toy, tmp_path, out):
     text = write(tmp_path, "in.txt", "is this jacksonville ? ||| no\n\nthe a b\n")
-    common = ["extract", text, "--checkpoint", toy, *SMALL]
+    common = ["extract", text, "--checkpoint", toy, "--layers=-1", *SMALL]
     specs = [part for output in OUTPUTS for part in ("--output-spec", ", ".join(output))]
     assert run(*common, "-o", out / "a.parquet", *specs).exit_code == 0
     tables = "\n".join("\n".join(["[[outputs]]", *output]) for output in OUTPUTS)
@@ -68,7 +67,7 @@ def test_outputs_by_option_by_config_and_by_python_are_the_same(toy, tmp_path, o
     outputs = [
         {"name": "t", "layers": [-1, "embeddings"], "combine": "concat"},
         {"name": "w", "level": "word", "pooling": "first_last", "layers": [-1]},
-        {"name": "s", "level": "sequence", "layers": [-2], "special_tokens": False},
+        {"name": "s", "level": "sequence", "layers": [-1], "special_tokens": False},
     ]
     extractor = FeatureExtractor.from_checkpoint(toy, outputs=outputs, **SETTINGS)
     wanted = extractor(
