@@ -168,7 +168,7 @@ class Assembler:
     def _join(self, examples: list[_Finished]) -> FeatureBatch:
         ids = [example.counts.unique_id for example in examples]
         return FeatureBatch(
-            unique_ids=np.array(ids, object if isinstance(ids[0], str) else np.int64),
+            unique_ids=np.array(ids, np.int64 if all(type(i) is int for i in ids) else object),
             features={
                 output.name: _stack_or_join([e.features[output.name] for e in examples], output)
                 for output in self._outputs

@@ -1,6 +1,6 @@
 """The examples of an input: a text each, or two, or the words of them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,12 +80,12 @@ def example_of_line(unique_id: int, line: str) -> InputExample:
 
 
 def examples_of_texts(
-    texts: Iterable[str | Sequence[str] | InputExample],
+    texts: Iterable[str | list[str] | tuple[str, str] | InputExample],
 ) -> Iterator[InputExample]:
     """One example per text, taken as it is: neither stripped nor split into pairs.
 
     Args:
-      texts: texts; lists or tuples of words; or examples, which keep their own ids.
+      texts: texts; tuples of two, for pairs; lists of words; or examples, which keep their own ids.
 
     Raises:
       InputError: an entry is none of these.
@@ -97,11 +97,14 @@ def examples_of_texts(
             yield text
         elif isinstance(text, str):
             yield InputExample(unique_id, text)
-        elif isinstance(text, list | tuple) and all(isinstance(word, str) for word in text):
+        elif isinstance(text, list) and all(isinstance(word, str) for word in text):
             yield InputExample(unique_id, " ".join(text), words_a=tuple(text))
+        elif isinstance(text, tuple) and [type(part) for part in text] == [str, str]:
+            yield InputExample(unique_id, *text)
         else:
             raise InputError(
-                f"texts[{unique_id}] is {text!r}; every text must be a str, or a list of words"
+                f"texts[{unique_id}] is {text!r}; allowed: a str, a tuple of two for a "
+                "pair, a list of words"
             )
 
 

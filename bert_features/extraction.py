@@ -7,7 +7,7 @@ import importlib.metadata
 import logging
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -130,11 +130,14 @@ class FeatureExtractor(Preparation):
         """
         return cls(ExtractConfig.of({"checkpoint": str(checkpoint), **settings}))
 
-    def __call__(self, texts: Iterable[str | Sequence[str] | InputExample]) -> list[FeatureRecord]:
+    def __call__(
+        self, texts: Iterable[str | list[str] | tuple[str, str] | InputExample]
+    ) -> list[FeatureRecord]:
         """The features of texts held in memory.
 
         Args:
-          texts: each is one example, as it is: a text, a list of its words, or an `InputExample`.
+          texts: each is one example, as it is: a text, a tuple of two for a pair, a list of words,
+            or an `InputExample`. What truncation takes from them is logged as a warning.
 
         Returns:
           For each text, in order, its features by name, [tokens, D], [words, D] or [D]; its tokens
@@ -145,11 +148,27 @@ class FeatureExtractor(Preparation):
           InputError: `texts` is a single string, or holds something else than strings.
         """
         examples = list(examples_of_texts(texts))
-        return [
+        counts = Counts()
+
+        def note(latest: Counts) -> None:
+            nonlocal counts
+            counts = latest
+
+        records = [
             record
-            for batch in self.batches(lambda: examples)
+            for batch in self.batches(lambda: examples, progress=note)
             for record in batch.records(self.features())
         ]
+        if counts.truncated_examples:
+            logger.warning(
+                "%d of %d texts did not fit max_seq_length %d and lost %d tokens; "
+                "long_text='window' would lose none",
+                counts.truncated_examples,
+                counts.examples,
+                self.config.max_seq_length,
+                counts.tokens_lost,
+            )
+        return records
 
     def batches(
         self,
@@ -360,7 +379,7 @@ def get_features(
     batch_size: int = 32,
     **settings: Any,
 ) -> list[list[tuple[str, np.ndarray]]]:
-    """Token vectors of texts, by the call that the tutorials use.
+    """Token vectors of texts, by the call that the tutorials use; or with `level="word"`, words'.
 
     The tutorial's function of this name returned a dict from token to vector, in which a repeated
     token kept only one of its vectors. Here every token keeps its own.
@@ -374,18 +393,26 @@ def get_features(
       combine: how they become one vector: `sum`, `mean` or `concat`.
       max_seq_length: tokens of the longest row.
       batch_size: rows of a batch.
-      **settings: any other setting of `ExtractConfig`.
+      **settings: any other setting of `ExtractConfig`, but `outputs`.
 
     Returns:
-      For each text its (token, vector) pairs in order, [CLS] and [SEP] included; a vector is
-      float32 [min(dim, D)].
+      For each text its (token, vector) pairs in order, [CLS] and [SEP] included, or its (word,
+      vector) pairs; a vector is float32 [min(dim, D)].
 
     Raises:
-      ConfigError: a setting is not allowed; `combine` is `none`, which has no single vector.
+      ConfigError: a setting is not allowed; `combine` is `none`, which has no single vector, or
+        `level` is `sequence`, which has no pairs.
       CheckpointError: the checkpoint is not usable.
     """
     if combine == "none":
-        raise ConfigError("combine is 'none'; get_features gives one vector: sum, mean or concat")
+        raise ConfigError(
+            "combine is 'none'; get_features gives one vector: sum, mean, concat or weighted"
+        )
+    if settings.get("level") == "sequence" or settings.get("outputs"):
+        raise ConfigError(
+            "get_features gives pairs of tokens, or words, and vectors; for other outputs call "
+            "FeatureExtractor.from_checkpoint(…)(texts)"
+        )
     if dim < 1:
         raise ConfigError(f"dim is {dim}; allowed: an integer of at least 1")
     config = ExtractConfig.of(
@@ -399,9 +426,13 @@ def get_features(
         }
     )
     return [
-        list(zip(record.tokens or (), record.features["features"][:, :dim], strict=True))
+        list(zip(_named(record), record.features["features"][:, :dim], strict=True))
         for record in _extractor(config)(texts)
     ]
+
+
+def _named(record: FeatureRecord) -> tuple[str, ...]:
+    return (record.tokens if record.words is None else record.words) or ()
 
 
 @functools.lru_cache(maxsize=1)

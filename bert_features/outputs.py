@@ -221,8 +221,8 @@ def plan_outputs(
 
     With `combine` none each of K layers is an output of its own: `layer_output_0`, … as the
     official script names them, or `NAME_0`, … of an output with a name; a single layer of a named
-    output is `NAME` itself. An output that combines, or is of the pooler, and has no name is
-    `features`.
+    output is `NAME` itself. Any other output without a name is `features`: one that combines
+    layers, or is of words or the sequence and of a single layer.
 
     Args:
       outputs: what is asked for.
@@ -271,16 +271,17 @@ def _specs(
         "width": _width(output, config.hidden_size, len(groups[0][0])),
         "dtype": output.dtype or dtype,
     }
-    names = _names(output.name, len(groups), apart=apart)
+    as_official = apart and (output.level == "token" or len(groups) > 1)
+    names = _names(output.name, len(groups), as_official=as_official)
     return [
         OutputSpec(name=name, layers=group, states=of_group, **common)
         for name, (group, of_group) in zip(names, groups, strict=True)
     ]
 
 
-def _names(name: str | None, count: int, *, apart: bool) -> list[str]:
+def _names(name: str | None, count: int, *, as_official: bool) -> list[str]:
     if name is None:
-        return [f"layer_output_{i}" for i in range(count)] if apart else ["features"]
+        return [f"layer_output_{i}" for i in range(count)] if as_official else ["features"]
     return [name] if count == 1 else [f"{name}_{i}" for i in range(count)]
 
 

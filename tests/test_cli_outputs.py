@@ -91,7 +91,7 @@ def test_conll_gives_one_vector_for_each_word(toy, tmp_path, out):
     first, second = read_features(out / "o.parquet")
     assert first.words == ("is", "Jackson", "\u200b")
     assert first.word_spans.num_pieces.tolist() == [1, 2, 0]
-    assert first.features["layer_output_0"].shape == (3, 8)
+    assert first.features["features"].shape == (3, 8)
     assert second.words == ("?",)
 
 

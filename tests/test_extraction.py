@@ -125,6 +125,8 @@ def test_get_features_keeps_every_token_its_own_vector(minilm_dir):
     ("arguments", "error", "message"),
     [
         ({"combine": "none"}, ConfigError, "get_features gives one vector"),
+        ({"level": "sequence"}, ConfigError, "get_features gives pairs of tokens"),
+        ({"outputs": [{"name": "a"}]}, ConfigError, "get_features gives pairs of tokens"),
         ({"dim": 0}, ConfigError, "dim is 0"),
         ({"layers": (-9,)}, ConfigError, r"layer -9 is outside \[-6, 5\]"),
         ({"batchsize": 3}, ConfigError, "did you mean 'batch_size'"),
@@ -134,6 +136,32 @@ def test_get_features_keeps_every_token_its_own_vector(minilm_dir):
 def test_get_features_refuses(minilm_dir, arguments, error, message):
     with pytest.raises(error, match=message):
         get_features(["a"], **arguments)
+
+
+def test_get_features_of_words(minilm_dir):
+    (pairs,) = get_features(["the embeddings"], level="word", batch_size=8)
+    assert [word for word, _ in pairs] == ["the", "embeddings"]
+    assert pairs[1][1].shape == (384,)
+
+
+def test_pairs_and_words_of_lists(toy):
+    extractor = FeatureExtractor.from_checkpoint(toy, layers=(-1,), **TOY_SETTINGS)
+    pair, words, example = extractor([("a", "b"), ["a", "b"], InputExample("x", "b")])
+    assert pair.tokens == ("[CLS]", "a", "[SEP]", "b", "[SEP]")
+    assert words.tokens == ("[CLS]", "a", "b", "[SEP]")
+    assert example.unique_id == "x"
+    for wrong in (3, ("a", "b", "a"), ["a", 1], ("a", None)):
+        with pytest.raises(InputError, match=r"texts\[1\] is .*; allowed: a str"):
+            extractor(["a", wrong])
+
+
+def test_truncation_in_python_is_warned_of(toy, caplog):
+    extractor = FeatureExtractor.from_checkpoint(toy, layers=(-1,), **TOY_SETTINGS)
+    extractor(["a b"])
+    assert not [r for r in caplog.records if r.levelname == "WARNING"]
+    extractor(["a b", "a " * 30])
+    (warning,) = [r for r in caplog.records if r.levelname == "WARNING"]
+    assert "1 of 2 texts did not fit max_seq_length 20 and lost 12 tokens" in warning.getMessage()
 
 
 def test_a_single_string_is_no_list_of_texts(toy):

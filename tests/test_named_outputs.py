@@ -104,7 +104,7 @@ def test_words_of_texts_come_with_their_places(toy, pooling):
         assert [text[a:b] for a, b in places] == list(record.words) == split_as_bert(text)
         assert not spans.type_ids.any()
         _, states = states_of(TOKENIZER.tokenize(text))
-        close(record.features["layer_output_0"], words_of(states[-1], text, pooling))
+        close(record.features["features"], words_of(states[-1], text, pooling))
 
 
 def test_words_split_at_white_space_keep_their_punctuation(toy):
@@ -117,7 +117,7 @@ def test_words_split_at_white_space_keep_their_punctuation(toy):
     assert record.word_spans.num_pieces.tolist() == [1, 1, 4]
     _, states = states_of(TOKENIZER.tokenize("is this jacksonville?"))
     wanted = [states[-1][1], states[-1][2], states[-1][3:7].mean(axis=0)]
-    close(record.features["layer_output_0"], np.array(wanted))
+    close(record.features["features"], np.array(wanted))
 
 
 WORDS = [
@@ -152,7 +152,7 @@ def test_exactly_one_vector_for_each_word_of_the_input(toy):
             part = states[-1][at : at + len(pieces)]
             wanted.append(part.mean(axis=0) if len(pieces) else np.zeros(TOY.hidden_size))
             at += len(pieces)
-        close(record.features["layer_output_0"], np.array(wanted).reshape(-1, TOY.hidden_size))
+        close(record.features["features"], np.array(wanted).reshape(-1, TOY.hidden_size))
         counts = [len(pieces) for pieces in pieces_a + pieces_b]
         assert record.word_spans.num_pieces.tolist() == counts
         assert record.word_spans.type_ids.tolist() == [0] * len(a) + [1] * len(b or ())
@@ -174,7 +174,7 @@ def test_words_that_are_cut_off_are_zero_and_told(toy):
     assert told == [ExampleCounts(7, tokens_kept=4, tokens_lost=3, words=5, words_lost=2)]
     assert record.word_spans.num_pieces.tolist() == [1, 1, 2, 0, 0]
     _, states = states_of(["a", "b", "jack", "##son"])
-    vectors = record.features["layer_output_0"]
+    vectors = record.features["features"]
     close(vectors[2], states[-1][3:5].mean(axis=0))
     assert (vectors[3:] == 0).all()
     assert (np.abs(vectors[:3]).max(axis=1) > 0).all()
