@@ -1,15 +1,19 @@
 """Rows to static batches: sorted by length within windows of a bounded number of tokens.
 
-Every batch has `batch_size` rows; rows that fill up the last batch of a bucket are masked and carry
-`FILLER_ID`.
+Every batch has one of a declared set of shapes: a length among the buckets, and as many rows as that
+length has. The rows of a window are taken from the longest to the shortest, so that every batch but
+the last is full; that one may have half, a quarter, … of the rows. Rows that fill it up are masked
+and carry `FILLER_ID`.
 
-Shape legend: `R` rows of a chunk or window, `T` tokens of all of them, `B` batch_size, `S` the
-length of the bucket.
+Shape legend: `R` rows of a chunk or window, `T` tokens of all of them, `B` rows of a batch, `S` the
+length of the bucket, `N` batches of a window.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_features.errors import ConfigError
@@ -20,8 +24,25 @@ FILLER_ID = -1  # unique_ids of a row that only fills up a batch
 _FILL = {"unique_ids": FILLER_ID, "word_indices": -1}
 _OF_TOKENS = ("values", "word_indices")  # the columns of a window that are flat over tokens
 
+# Where a shape costs nothing to compile: steps of at most a twelfth of the length, so that rounding
+# up to the next one costs less than 3 % (docs/performance.md).
+_FINE_BUCKETS = (*range(3, 32), *range(32, 64, 2), *range(64, 128, 4), *range(128, 513, 8))
+# Where each shape is compiled for seconds.
+_COARSE_BUCKETS = (16, 32, 64, 128, 256, 512)
+
 # Nothing here needs AutoGraph, whose reading of the source takes two seconds at start-up.
 as_it_is = tf.autograph.experimental.do_not_convert
+
+
+def default_buckets(device_kind: str, max_seq_length: int) -> tuple[int, ...]:
+    """The lengths of a run that names none: many on a CPU, few where each is compiled.
+
+    Args:
+      device_kind: `tpu`, `gpu` or `cpu`.
+      max_seq_length: the longest.
+    """
+    buckets = _FINE_BUCKETS if device_kind == "cpu" else _COARSE_BUCKETS
+    return resolve_buckets(buckets, max_seq_length)
 
 
 def resolve_buckets(buckets: Sequence[int], max_seq_length: int) -> tuple[int, ...]:
@@ -38,6 +59,78 @@ def resolve_buckets(buckets: Sequence[int], max_seq_length: int) -> tuple[int, .
     if list(buckets) != sorted(set(buckets)):
         raise ConfigError(f"buckets {list(buckets)} must ascend, each length once")
     return (*(b for b in buckets if b < max_seq_length), max_seq_length)
+
+
+@dataclass(frozen=True)
+class BatchShapes:
+    """The shapes that the batches of a run may have.
+
+    Attributes:
+      buckets: S, ascending.
+      rows: B of a full batch of each.
+      multiple: what every B is a multiple of: the number of devices.
+    """
+
+    buckets: tuple[int, ...]
+    rows: tuple[int, ...]
+    multiple: int = 1
+
+    @classmethod
+    def by_rows(cls, buckets: Sequence[int], rows: int) -> "BatchShapes":
+        """As many rows in each batch, whatever its length; all of them are there in the last too."""
+        return cls(tuple(buckets), (rows,) * len(buckets), multiple=rows)
+
+    @classmethod
+    def by_tokens(cls, buckets: Sequence[int], tokens: int, multiple: int = 1) -> "BatchShapes":
+        """As many rows as keep a batch within a number of tokens, but `multiple` at least."""
+        rows = (max(tokens // bucket // multiple, 1) * multiple for bucket in buckets)
+        return cls(tuple(buckets), tuple(rows), multiple)
+
+    def tail(self, rows: int, needed: int) -> int:
+        """The rows of a batch that is to hold `needed`: the half, quarter, … of `rows` that does."""
+        while rows // 2 >= needed and rows // 2 % self.multiple == 0 and rows > 1:
+            rows //= 2
+        return rows
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batches of a window.
+
+    Attributes:
+      order: int64 [R], the rows of the window in the order they are taken.
+      starts: int64 [N], the first of each batch in `order`.
+      counts: int64 [N], how many rows it takes.
+      rows: int64 [N], B.
+      lengths: int64 [N], S.
+    """
+
+    order: np.ndarray
+    starts: np.ndarray
+    counts: np.ndarray
+    rows: np.ndarray
+    lengths: np.ndarray
+
+
+def plan_batches(lengths: np.ndarray, shapes: BatchShapes) -> Batches:
+    """Which rows of a window make which batch.
+
+    Args:
+      lengths: int64 [R].
+      shapes: what the batches may be.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    bucket_of_row = np.searchsorted(shapes.buckets, lengths[order]).tolist()
+    batches = []
+    start = 0
+    while start < len(order):
+        bucket = bucket_of_row[start]
+        rows = shapes.rows[bucket]
+        count = min(rows, len(order) - start)
+        batches.append((start, count, shapes.tail(rows, count), shapes.buckets[bucket]))
+        start += count
+    columns = np.array(batches, np.int64).reshape(-1, 4).T
+    return Batches(order, *columns)
 
 
 def sorting_windows(chunks: tf.data.Dataset, window_tokens: int) -> tf.data.Dataset:
@@ -59,40 +152,60 @@ def sorting_windows(chunks: tf.data.Dataset, window_tokens: int) -> tf.data.Data
     return windows.filter(as_it_is(lambda window: tf.size(window["lengths"]) > 0))
 
 
-def bucketed(
-    window: dict[str, tf.Tensor], buckets: Sequence[int], batch_size: int
-) -> tf.data.Dataset:
-    """The batches of a window, shortest bucket first; each example in the smallest that fits."""
-    rows = tf.RaggedTensor.from_row_lengths(window["values"], window["lengths"], validate=False)
-    of_rows = {
-        name: column
-        for name, column in window.items()
-        if name not in (*_OF_TOKENS, "lengths", "type_starts")
-    }
-    bucket_of_row = tf.searchsorted(tf.constant(buckets, tf.int64), window["lengths"])
-    datasets = []
-    for index, length in enumerate(buckets):
-        members = tf.where(bucket_of_row == index)[:, 0]
-        position = tf.range(length)
-        lengths = tf.cast(tf.gather(window["lengths"], members), tf.int32)[:, None]
-        mask = position < lengths
-        type_b = mask & (position >= tf.gather(window["type_starts"], members)[:, None])
-        columns = {
-            "input_word_ids": tf.gather(rows, members).to_tensor(shape=[None, length]),
-            "input_mask": tf.cast(mask, tf.int32),
-            "input_type_ids": tf.cast(type_b, tf.int32),
-            **{name: tf.gather(column, members) for name, column in of_rows.items()},
-        }
-        if "word_indices" in window:
-            indices = rows.with_values(window["word_indices"])
-            columns["word_indices"] = tf.gather(indices, members).to_tensor(
-                -1, shape=[None, length]
+def batched(window: dict[str, tf.Tensor], shapes: BatchShapes) -> tf.data.Dataset:
+    """The batches of a window, longest first."""
+
+    def planned(lengths: np.ndarray) -> list[np.ndarray]:
+        batches = plan_batches(lengths, shapes)
+        return [batches.order, batches.starts, batches.counts, batches.rows, batches.lengths]
+
+    plan = tf.numpy_function(planned, [window["lengths"]], [tf.int64] * 5, stateful=False)
+    for column in plan:
+        column.set_shape([None])
+    order, *columns = plan
+    starts = tf.cumsum(window["lengths"], exclusive=True)
+    dataset = tf.data.Dataset.from_tensor_slices(tuple(columns))
+    return dataset.map(
+        as_it_is(lambda *place: _batch(window, starts, order, *place)),
+        num_parallel_calls=1,
+        deterministic=True,
+    )
+
+
+def _batch(
+    window: dict[str, tf.Tensor],
+    row_starts: tf.Tensor,
+    order: tf.Tensor,
+    start: tf.Tensor,
+    count: tf.Tensor,
+    rows: tf.Tensor,
+    length: tf.Tensor,
+) -> dict[str, tf.Tensor]:
+    """One batch: columns of rows [B], of tokens [B, S]."""
+    members = order[start : start + count]
+    lengths = tf.gather(window["lengths"], members)
+    missing = rows - count
+    position = tf.range(length)
+    real = position < tf.pad(lengths, [[0, missing]])[:, None]  # [B, S]
+    indices = tf.pad(tf.gather(row_starts, members), [[0, missing]])[:, None] + position
+    type_starts = tf.pad(tf.gather(window["type_starts"], members), [[0, missing]])
+    of_b = real & (position >= tf.cast(type_starts, tf.int64)[:, None])
+    batch = {"input_mask": tf.cast(real, tf.int32), "input_type_ids": tf.cast(of_b, tf.int32)}
+    last = tf.size(window["values"], tf.int64) - 1
+    for name in _OF_TOKENS:
+        if name in window:
+            values = tf.gather(window[name], tf.minimum(indices, last))
+            batch[_NAMES.get(name, name)] = tf.where(real, values, _FILL.get(name, 0))
+    for name, column in window.items():
+        if name not in (*_OF_TOKENS, "lengths", "type_starts"):
+            fill = tf.cast(_FILL.get(name, 0), column.dtype)
+            batch[name] = tf.pad(
+                tf.gather(column, members), [[0, missing]], constant_values=fill
             )
-        datasets.append(fixed_batches(columns, batch_size))
-    joined = datasets[0]
-    for dataset in datasets[1:]:
-        joined = joined.concatenate(dataset)
-    return joined
+    return batch
+
+
+_NAMES = {"values": "input_word_ids"}
 
 
 def fixed_batches(columns: Mapping[str, Any], batch_size: int) -> tf.data.Dataset:
@@ -102,9 +215,9 @@ def fixed_batches(columns: Mapping[str, Any], batch_size: int) -> tf.data.Datase
 
     def batches(name: str, column: tf.Tensor) -> tf.Tensor:
         column = tf.convert_to_tensor(column)
-        fill = _FILL.get(name, 0)
         paddings = [[0, missing]] + [[0, 0]] * (column.shape.rank - 1)
-        padded = tf.pad(column, paddings, constant_values=tf.cast(fill, column.dtype))
+        fill = tf.cast(_FILL.get(name, 0), column.dtype)
+        padded = tf.pad(column, paddings, constant_values=fill)
         return tf.reshape(padded, [-1, batch_size, *column.shape[1:]])
 
     return tf.data.Dataset.from_tensor_slices(

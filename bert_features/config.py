@@ -118,14 +118,22 @@ class ExtractConfig(Settings):
         "becomes of longer texts",
         json_schema_extra={"allowed": "an integer of at least 3"},
     )
-    buckets: tuple[Annotated[int, Field(ge=3)], ...] = Field(
-        default=(16, 32, 64, 128, 256, 512),
-        description="lengths that rows are padded to, up to max_seq_length",
+    buckets: tuple[Annotated[int, Field(ge=3)], ...] | None = Field(
+        default=None,
+        description="lengths that rows are padded to, up to max_seq_length; by default many on a "
+        "CPU, powers of two where each is compiled",
         json_schema_extra={"allowed": "a list of ascending integers of at least 3"},
     )
-    batch_size: _Positive = Field(
-        default=32,
-        description="rows of a batch, over all devices together",
+    batch_size: _Positive | None = Field(
+        default=None,
+        description="rows of a batch, over all devices together, whatever their length; in place "
+        "of batch_tokens",
+        json_schema_extra={"allowed": "an integer of at least 1"},
+    )
+    batch_tokens: _Positive | None = Field(
+        default=None,
+        description="tokens of a batch, padding included: so many rows as that makes of each "
+        "length; by default 2048 on a CPU, 16384 for each other device",
         json_schema_extra={"allowed": "an integer of at least 1"},
     )
     device: Literal["auto", "tpu", "gpu", "cpu"] = Field(
@@ -233,6 +241,8 @@ class ExtractConfig(Settings):
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
+        if self.batch_size is not None and self.batch_tokens is not None:
+            raise ValueError("batch_size and batch_tokens are both set; leave one of them out")
         if self.outputs:
             beside = [name for name in _OF_ONE_OUTPUT if name in self.model_fields_set]
             if beside:

@@ -41,6 +41,7 @@ class Estimator:
       model_fn: what `model_fn_builder` built.
       config: where to run.
       predict_batch_size: rows of each batch, over all devices together; a multiple of their number.
+        None leaves it to `params`, see `TextInputFn`.
       params: further entries of the `params` that the input_fn receives.
       runtime: what to run on, if it exists already; `config` does not count then.
 
@@ -56,13 +57,15 @@ class Estimator:
         model_fn: ModelFn,
         config: RunConfig | None = None,
         *,
-        predict_batch_size: int = 32,
+        predict_batch_size: int | None = 32,
         params: Mapping[str, Any] | None = None,
         runtime: TensorFlowRuntime | None = None,
     ) -> None:
         runtime = runtime or TensorFlowRuntime((config or RunConfig()).device)
         self.devices = runtime.devices
-        self._params = {**(params or {}), "batch_size": predict_batch_size}
+        self._params = {**(params or {}), "num_devices": self.devices.count}
+        if predict_batch_size is not None:
+            self._params["batch_size"] = predict_batch_size
         self._inputs = model_fn.inputs
         self._step = runtime.compile(model_fn.step, model_fn.weights)
 

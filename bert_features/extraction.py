@@ -110,7 +110,7 @@ class FeatureExtractor(Preparation):
 
     def __init__(self, config: ExtractConfig) -> None:
         super().__init__(config)
-        runtime = TensorFlowRuntime(config.device)
+        runtime = TensorFlowRuntime(devices=self.devices)
         self.precision = _resolve_precision(config.precision, runtime.devices.kind)
         self._estimator = self._make_estimator(runtime)
         self._pieces = np.array(self.tokenizer.tokens, object)
@@ -240,7 +240,9 @@ class FeatureExtractor(Preparation):
             precision=self.precision,
             use_one_hot_embeddings=config.use_one_hot_embeddings,
         )
-        return Estimator(model_fn, runtime=runtime, predict_batch_size=config.batch_size)
+        return Estimator(
+            model_fn, runtime=runtime, predict_batch_size=None, params=self.batch_params()
+        )
 
     def _device_outputs(self) -> tuple[OutputSpec, ...]:
         """The outputs; those that are averaged over windows are finished after that."""

@@ -13,8 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_features.bucketing import (
+    BatchShapes,
     as_it_is,
-    bucketed,
+    batched,
     fixed_batches,
     resolve_buckets,
     sorting_windows,
@@ -141,13 +142,23 @@ class TextInputFn:
         self._layout = Layout(self._long_text, cls_id=self._cls, sep_id=self._sep)
 
     def __call__(self, params: Params) -> tf.data.Dataset:
-        """The dataset; of `params` it reads `batch_size`."""
-        batch_size = int(params["batch_size"])
+        """The dataset.
+
+        Args:
+          params: `batch_size`, the rows of each batch; or `batch_tokens`, the tokens of each, and
+            `num_devices`, what the rows are a multiple of (1 if it is not there).
+        """
+        shapes = self.shapes(params)
         windows = sorting_windows(self.rows(), self._window_tokens)
-        batches = windows.flat_map(
-            as_it_is(lambda window: bucketed(window, self.buckets, batch_size))
-        )
+        batches = windows.flat_map(as_it_is(lambda window: batched(window, shapes)))
         return batches.prefetch(tf.data.AUTOTUNE)
+
+    def shapes(self, params: Params) -> BatchShapes:
+        """The shapes that the batches have; of `params` see the call."""
+        if "batch_size" in params:
+            return BatchShapes.by_rows(self.buckets, int(params["batch_size"]))
+        tokens, multiple = int(params["batch_tokens"]), int(params.get("num_devices", 1))
+        return BatchShapes.by_tokens(self.buckets, tokens, multiple)
 
     def rows(self) -> tf.data.Dataset:
         """The rows before they are sorted into buckets: dicts of flat columns, chunk by chunk.

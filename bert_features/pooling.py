@@ -94,7 +94,7 @@ def _pool_words(
 ) -> Any:
     del special_ids  # they belong to no word
     indices = batch["word_indices"]
-    length = indices.shape[1]
+    length = ops.shape(indices)[1]
     # [B, S, W]: whether token s is a piece of word w.
     pieces = ops.cast(indices[:, :, None] == ops.arange(length, dtype="int32"), "float32")
     counts = ops.sum(pieces, axis=1)[:, :, None]  # [B, W, 1]
@@ -127,17 +127,15 @@ def _word_first_last(vectors: Any, indices: Any, pieces: Any, counts: Any) -> An
 
 
 def _word_max(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
-    """Maxima over ever longer runs of one word's pieces: 2, 4, 8, …; no scatter, no loop."""
-    length = indices.shape[1]
-    reach = 1
-    while reach < length:
-        same = (indices[:, reach:] == indices[:, :-reach])[:, :, None]
-        ahead = ops.where(same, vectors[:, reach:], _LOWEST)
-        vectors = ops.concatenate(
-            [ops.maximum(vectors[:, :-reach], ahead), vectors[:, -reach:]], axis=1
-        )
-        reach *= 2
-    return _word_first(vectors, indices, pieces, counts)
+    batch, length, width = ops.shape(vectors)
+    segments = ops.arange(batch, dtype="int32")[:, None] * length + indices
+    nowhere = batch * length
+    highest = ops.segment_max(
+        ops.reshape(vectors, (-1, width)),
+        ops.reshape(ops.where(indices >= 0, segments, nowhere), (-1,)),
+        num_segments=nowhere + 1,
+    )
+    return ops.where(counts > 0, ops.reshape(highest[:-1], (batch, length, width)), 0.0)
 
 
 _WORD_POOLERS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
@@ -187,7 +185,7 @@ def _sequence_first(vectors: Any, weights: Any) -> Any:
 
 
 def _sequence_last(vectors: Any, weights: Any) -> Any:
-    last = weights.shape[1] - 1 - ops.argmax(ops.flip(weights, axis=1), axis=1)
+    last = ops.shape(weights)[1] - 1 - ops.argmax(ops.flip(weights, axis=1), axis=1)
     return _row(vectors, last) * ops.max(weights, axis=1, keepdims=True)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from bert_features.bucketing import resolve_buckets
+from bert_features.bucketing import default_buckets, resolve_buckets
 from bert_features.checkpoints import Checkpoint, check_casing, check_vocab, find_checkpoint
 from bert_features.config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError
@@ -11,9 +11,14 @@ from bert_features.input_pipeline import Pending, TextInputFn
 from bert_features.long_text import LongText
 from bert_features.outputs import ITEM_SIZES, OutputSpec
 from bert_features.records import Feature
+from bert_features.runtime.tensorflow import resolve_devices
 from bert_features.tokenization import FullTokenizer
 from bert_features.vocabulary import read_vocab
 
+# Tokens of a batch: more fill a CPU's cores no better, and leave more padding (docs/performance.md);
+# other devices want work for thousands of lanes.
+_CPU_BATCH_TOKENS = 2048
+_DEVICE_BATCH_TOKENS = 16384
 # Enough to sort by length; more would only hold results back, where their vectors are small.
 _MOST_WINDOW_TOKENS = 1 << 20
 
@@ -29,6 +34,7 @@ class Preparation:
       checkpoint: where the weights are.
       outputs: what is wanted of them.
       long_text: what becomes of examples that do not fit a row.
+      devices: what to run on.
       buckets: the lengths of rows.
       tokenizer: the checkpoint's.
       window_tokens: how many tokens are sorted by length together, so that their features fit
@@ -55,9 +61,27 @@ class Preparation:
             )
         self.outputs = config.plan_outputs(bert_config)
         self.long_text = LongText(config.long_text, config.max_seq_length, config.stride)
-        self.buckets = resolve_buckets(config.buckets, config.max_seq_length)
+        resolve_buckets(config.buckets or (), config.max_seq_length)  # refused before a device starts
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
+        self.devices = resolve_devices(config.device)
+        self.buckets = self._buckets()
+
+    def _buckets(self) -> tuple[int, ...]:
+        length = self.config.max_seq_length
+        if self.config.buckets is None:
+            return default_buckets(self.devices.kind, length)
+        return resolve_buckets(self.config.buckets, length)
+
+    def batch_params(self) -> dict[str, int]:
+        """What `TextInputFn` reads of its params."""
+        if self.config.batch_size is not None:
+            return {"batch_size": self.config.batch_size, "num_devices": self.devices.count}
+        tokens = self.config.batch_tokens
+        if tokens is None:
+            on_cpu = self.devices.kind == "cpu"
+            tokens = _CPU_BATCH_TOKENS if on_cpu else _DEVICE_BATCH_TOKENS * self.devices.count
+        return {"batch_tokens": tokens, "num_devices": self.devices.count}
 
     def input_fn(
         self,
