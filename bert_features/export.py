@@ -8,12 +8,11 @@ vocabulary as assets: so an export is a checkpoint too.
 Shape legend: `B` batch, `S` sequence, `H` hidden, `L` blocks, `D` width of an output.
 """
 
-import contextlib
 import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -31,8 +30,8 @@ from bert_features.checkpoints import (
     read_weights,
 )
 from bert_features.convert import config_values
+from bert_features.directories import replacing
 from bert_features.errors import (
-    BertFeaturesError,
     CheckpointError,
     ConfigError,
     InputError,
@@ -261,7 +260,7 @@ def _save(source: _Source, signature: Signature, to: Path, *, overwrite: bool) -
     root.trainable_variables = list(variables.values())
     root.regularization_losses = []
     signatures = _BUILDERS[signature](root, source, variables)
-    with _replacing(to, overwrite=overwrite) as folder, tempfile.TemporaryDirectory() as assets:
+    with replacing(to, overwrite=overwrite) as folder, tempfile.TemporaryDirectory() as assets:
         _add_assets(root, source, Path(assets))
         tf.saved_model.save(root, str(folder), signatures=signatures)
 
@@ -412,40 +411,6 @@ def _check_target(to: Path, checkpoint: Checkpoint, *, overwrite: bool) -> None:
     sources = [*weight_files(checkpoint.weights_path, checkpoint.kind), checkpoint.vocab_file]
     if any(path is not None and path.resolve().is_relative_to(to.resolve()) for path in sources):
         raise OutputError(f"{to} holds the checkpoint that is to be exported; pass another path")
-
-
-@contextlib.contextmanager
-def _replacing(to: Path, *, overwrite: bool) -> Iterator[Path]:
-    """A hidden directory beside `to`, which takes its place when all is written."""
-    folder, old = (to.with_name(f".{to.name}.{suffix}") for suffix in ("partial", "old"))
-    try:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)  # of an export that was killed
-        yield folder
-        _put(folder, to, old, overwrite=overwrite)
-    except BertFeaturesError:
-        raise
-    except Exception as error:  # TensorFlow has its own for a full disk
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise OutputError(f"cannot write {to}: {reason[:200]}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _put(folder: Path, to: Path, old: Path, *, overwrite: bool) -> None:
-    """Renames `folder` to `to`; what was there goes only when that has succeeded."""
-    shutil.rmtree(old, ignore_errors=True)
-    if to.exists():
-        if not overwrite:
-            raise OutputError(f"{to} appeared meanwhile, and is not replaced; pass --overwrite")
-        to.rename(old)
-    try:
-        folder.rename(to)
-    except OSError:
-        if old.exists():
-            old.rename(to)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 # Reading it again.

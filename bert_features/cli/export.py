@@ -13,7 +13,7 @@ from bert_features.cli.command import (
     command,
     describe_size,
 )
-from bert_features.cli.settings import _entries, _output
+from bert_features.cli.settings import parse_entries, parse_output
 from bert_features.quiet_tensorflow import import_tensorflow
 
 
@@ -61,8 +61,8 @@ def export(
     debug: DebugOption = False,
 ) -> None:
     """Writes a SavedModel that gives features with TensorFlow alone."""
-    outputs = [_output(text) for text in output_spec] if output_spec else None
-    entries = None if layers is None else _entries("--layers", layers)
+    outputs = [parse_output(text) for text in output_spec] if output_spec else None
+    entries = None if layers is None else parse_entries("--layers", layers)
     started = time.monotonic()
     import_tensorflow()
     from bert_features.export import export_savedmodel
