@@ -1,10 +1,9 @@
 """Write a checkpoint anew in another format: the same weights, config, vocabulary and casing."""
 
-import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from bert_features.checkpoints import (
     has_pooler,
     read_weights,
 )
-from bert_features.errors import BertFeaturesError, CheckpointError, ConfigError, OutputError
+from bert_features.directories import replacing
+from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.quiet_tensorflow import import_tensorflow
 from bert_features.vocabulary import read_vocab
 from bert_features.weight_readers import weight_files
@@ -63,7 +63,7 @@ def convert(
     Args:
       checkpoint: what `find_checkpoint` found.
       out: the directory to write.
-      to: the format, a key of `TARGETS`.
+      to: the format, a key of `TARGETS`. (A TF-Hub SavedModel is `export.export_savedmodel`'s.)
       do_lower_case: the casing, if the checkpoint does not tell it.
       overwrite: whether a checkpoint that this wrote to `out` before may be replaced.
 
@@ -80,7 +80,8 @@ def convert(
     out = Path(out)
     _check_out(out, checkpoint, overwrite=overwrite)
     source = _read(checkpoint, do_lower_case)
-    with _replacing(out) as folder:
+    with replacing(out, overwrite=overwrite) as folder:
+        folder.mkdir()
         TARGETS[to](source, folder)
     return out
 
@@ -193,25 +194,3 @@ def _check_out(out: Path, checkpoint: Checkpoint, *, overwrite: bool) -> None:
             f"{out} holds what no conversion wrote ({others[0]}), and is not replaced; "
             "pass another path"
         )
-
-
-@contextlib.contextmanager
-def _replacing(out: Path) -> Iterator[Path]:
-    """A hidden directory beside `out`, which takes its place when all is written."""
-    folder, old = (out.with_name(f".{out.name}.{suffix}") for suffix in ("partial", "old"))
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)  # of a conversion that was killed
-        folder.mkdir()
-        yield folder
-        if out.exists():
-            out.rename(old)
-        folder.rename(out)
-    except BertFeaturesError:
-        raise
-    except Exception as error:  # TensorFlow and safetensors have their own for a full disk
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise OutputError(f"cannot write {out}: {reason[:200]}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)

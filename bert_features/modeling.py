@@ -31,6 +31,9 @@ ACTIVATIONS: dict[HiddenAct, Callable[[Any], Any]] = {
 }
 
 
+QKV = ("query", "key", "value")
+
+
 class _Part(keras.layers.Layer):
     """A layer whose weights carry the initialiser of its encoder."""
 
@@ -101,7 +104,7 @@ class Embeddings(_Part):
     def call(self, word_ids: Any, type_ids: Any) -> Any:
         """int32 [B, S], int32 [B, S] -> [B, S, H]."""
         words = self._rows(self.words, word_ids, one_hot=self.use_one_hot)
-        positions = ops.convert_to_tensor(self.positions)[: word_ids.shape[1]]
+        positions = ops.convert_to_tensor(self.positions)[: ops.shape(word_ids)[1]]
         # Two or so rows: a small matrix product beats a gather on every device.
         types = self._rows(self.types, type_ids, one_hot=True)
         return self.norm(words + positions + types)
@@ -113,22 +116,31 @@ class Embeddings(_Part):
 
 
 class SelfAttention(_Part):
-    """Multi-head attention with one matrix product for query, key and value."""
+    """Multi-head attention with one matrix product, or three, for query, key and value."""
 
-    def __init__(self, config: BertConfig, *, dropout: float, **kwargs: Any) -> None:
+    def __init__(
+        self, config: BertConfig, *, dropout: float, fuse_qkv: bool, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.heads, self.head_size = config.num_attention_heads, config.head_size
         size = config.hidden_size
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
-        self.qkv = Dense(size, 3 * size, name="qkv", **part)
+        if fuse_qkv:
+            self.projections = [Dense(size, 3 * size, name="qkv", **part)]
+        else:
+            self.projections = [Dense(size, size, name=name, **part) for name in QKV]
         self.output_dense = Dense(size, size, name="output_dense", **part)
-        self.dropout = keras.layers.Dropout(dropout) if dropout else None
+        self.dropout = _dropout(dropout, self.dtype_policy)
 
     def call(self, x: Any, mask: Any, training: bool = False) -> Any:
         """[N, H], int32 [B, S] -> [N, H]."""
         batch, length = ops.shape(mask)
-        qkv = ops.reshape(self.qkv(x), (batch, length, 3, self.heads, self.head_size))
-        query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # [B, A, S, D]
+        parts = []  # query, key, value: [B, A, S, D]
+        for projection in self.projections:
+            joined = ops.reshape(projection(x), (batch, length, -1, self.heads, self.head_size))
+            count = 3 // len(self.projections)
+            parts += ops.unstack(ops.transpose(joined, (2, 0, 3, 1, 4)), count)
+        query, key, value = parts
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, A, S, S]
         mask_bias = ops.cast(1 - mask, "float32")[:, None, None, :] * MASK_BIAS
         scores = ops.cast(scores, "float32") * self.head_size**-0.5 + mask_bias
@@ -142,18 +154,22 @@ class SelfAttention(_Part):
 class Block(_Part):
     """One Transformer block: attention and feed-forward, each with residual and layer norm."""
 
-    def __init__(self, config: BertConfig, *, use_dropout: bool, **kwargs: Any) -> None:
+    def __init__(
+        self, config: BertConfig, *, use_dropout: bool, fuse_qkv: bool, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         size, inner = config.hidden_size, config.intermediate_size
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
         attention_rate = config.attention_probs_dropout_prob if use_dropout else 0.0
         hidden_rate = config.hidden_dropout_prob if use_dropout else 0.0
-        self.attention = SelfAttention(config, dropout=attention_rate, name="attention", **part)
+        self.attention = SelfAttention(
+            config, dropout=attention_rate, fuse_qkv=fuse_qkv, name="attention", **part
+        )
         self.attention_norm = LayerNorm(size, config.layer_norm_eps, name="attention_norm", **part)
         self.intermediate = Dense(size, inner, config.hidden_act, name="intermediate", **part)
         self.output_dense = Dense(inner, size, name="output_dense", **part)
         self.output_norm = LayerNorm(size, config.layer_norm_eps, name="output_norm", **part)
-        self.dropout = keras.layers.Dropout(hidden_rate) if hidden_rate else None
+        self.dropout = _dropout(hidden_rate, self.dtype_policy)
 
     def call(self, x: Any, mask: Any, training: bool = False) -> Any:
         """[N, H], int32 [B, S] -> [N, H]."""
@@ -176,6 +192,8 @@ class BertEncoder(keras.layers.Layer):
       with_pooler: whether to compute `pooled_output`; needs all blocks.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
       use_dropout: apply the config's dropout rates when called with `training=True`.
+      fuse_qkv: keep the weights of query, key and value of a block in one variable, for one matrix
+        product instead of three.
       initializer: of kernels and embeddings; by default the truncated normal of the BERT paper.
       dtype: a Keras dtype policy: `float32`, `mixed_bfloat16` (float32 weights, bfloat16
         arithmetic, layer norm and softmax in float32) or `bfloat16`.
@@ -193,6 +211,7 @@ class BertEncoder(keras.layers.Layer):
         with_pooler: bool = False,
         use_one_hot_embeddings: bool = False,
         use_dropout: bool = False,
+        fuse_qkv: bool = True,
         initializer: str | keras.initializers.Initializer | None = None,
         dtype: Any = None,
         name: str = "bert",
@@ -216,9 +235,9 @@ class BertEncoder(keras.layers.Layer):
             config, use_one_hot=use_one_hot_embeddings, name="embeddings", **part
         )
         rate = config.hidden_dropout_prob if use_dropout else 0.0
-        self.embeddings_dropout = keras.layers.Dropout(rate) if rate else None
+        self.embeddings_dropout = _dropout(rate, self.dtype_policy)
         self.blocks = [
-            Block(config, use_dropout=use_dropout, name=f"layer_{i}", **part)
+            Block(config, use_dropout=use_dropout, fuse_qkv=fuse_qkv, name=f"layer_{i}", **part)
             for i in range(self.num_blocks)
         ]
         size = config.hidden_size
@@ -293,6 +312,11 @@ class BertEncoder(keras.layers.Layer):
                 )
             variable.assign(value)
 
+    def weight_names(self) -> list[list[str]]:
+        """The canonical names of the weights that each of `trainable_variables` holds, in order."""
+        names = {id(variable): canonical for variable, canonical in self._variables()}
+        return [names[id(variable)] for variable in self.trainable_variables]
+
     def _variables(self) -> list[tuple[keras.Variable, list[str]]]:
         """Each variable with the canonical names of the weights it joins along its last axis."""
         embeddings = self.embeddings
@@ -304,10 +328,12 @@ class BertEncoder(keras.layers.Layer):
         ]
         for i, block in enumerate(self.blocks):
             scope = f"encoder/layer_{i}"
-            qkv = [f"{scope}/attention/self/{part}" for part in ("query", "key", "value")]
+            qkv = [f"{scope}/attention/self/{part}" for part in QKV]
             attention = block.attention
+            scopes = [qkv] if len(attention.projections) == 1 else [[part] for part in qkv]
+            for projection, of_it in zip(attention.projections, scopes, strict=True):
+                table += _dense_variables(projection, *of_it)
             table += [
-                *_dense_variables(attention.qkv, *qkv),
                 *_dense_variables(attention.output_dense, f"{scope}/attention/output/dense"),
                 *_norm_variables(block.attention_norm, f"{scope}/attention/output/LayerNorm"),
                 *_dense_variables(block.intermediate, f"{scope}/intermediate/dense"),
@@ -328,3 +354,8 @@ def _dense_variables(dense: Dense, *scopes: str) -> list[tuple[keras.Variable, l
 
 def _norm_variables(norm: LayerNorm, scope: str) -> list[tuple[keras.Variable, list[str]]]:
     return [(norm.gamma, [f"{scope}/gamma"]), (norm.beta, [f"{scope}/beta"])]
+
+
+def _dropout(rate: float, dtype: Any) -> keras.layers.Dropout | None:
+    # Of its layer's dtype: by the global one it would widen what is narrower.
+    return keras.layers.Dropout(rate, dtype=dtype) if rate else None

@@ -226,4 +226,18 @@ def test_the_command(tmp_path):
 
 def test_the_command_offers_every_format():
     hints = typing.get_type_hints(command.convert, include_extras=False)
-    assert set(typing.get_args(hints["to"])) == TARGETS.keys()
+    assert set(typing.get_args(hints["to"])) == {*TARGETS, "savedmodel"}
+
+
+@pytest.mark.parametrize("with_pooler", [True, False])
+def test_to_savedmodel_and_back(tmp_path, with_pooler):
+    """Bit for bit, and `hub.load`'s own way of reading it is test_export's matter."""
+    weights = {n: w for n, w in WEIGHTS.items() if with_pooler or not n.startswith("pooler")}
+    folder = write_directory(tmp_path / "in", TOY, TOY_VOCAB, weights, kind="tf1")
+    ran = run(folder, tmp_path / "hub", "--to", "savedmodel", "--uncased")
+    assert ran.exit_code == 0, ran.output
+    back = run(tmp_path / "hub", tmp_path / "back", "--to", "tf1")
+    assert back.exit_code == 0, back.output
+    source, found = find_checkpoint(folder), find_checkpoint(tmp_path / "back")
+    assert found.config == source.config
+    assert_same(read_weights(found, pooler=with_pooler), weights)

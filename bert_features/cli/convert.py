@@ -1,18 +1,22 @@
 """bert-features convert: a checkpoint in another format."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from bert_features.cli.command import CasingOption, DebugOption, command
+from bert_features.quiet_tensorflow import import_tensorflow
 
 
 @command
 def convert(
     checkpoint: Annotated[str, typer.Argument(metavar="IN", help="Whatever --checkpoint takes.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to write.")],
-    to: Annotated[Literal["tf1", "safetensors"], typer.Option(help="The format to write.")],
+    to: Annotated[
+        Literal["tf1", "safetensors", "savedmodel"],
+        typer.Option(help="The format to write; savedmodel is an export of signature ids."),
+    ],
     config_file: Annotated[
         Path | None, typer.Option(help="bert_config.json or config.json, if not beside IN.")
     ] = None,
@@ -28,11 +32,33 @@ def convert(
     debug: DebugOption = False,
 ) -> None:
     """Writes a checkpoint in another format: the same weights, config, vocabulary and casing."""
-    from bert_features.checkpoints import find_checkpoint
-    from bert_features.convert import convert as convert_checkpoint
+    if to == "savedmodel":
+        _export(
+            checkpoint,
+            out,
+            config_file=config_file,
+            vocab_file=vocab_file,
+            hidden_act=hidden_act,
+            do_lower_case=uncased,
+            overwrite=overwrite,
+        )
+    else:
+        from bert_features.checkpoints import find_checkpoint
+        from bert_features.convert import convert as convert_checkpoint
 
-    found = find_checkpoint(
-        checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
-    )
-    convert_checkpoint(found, out, to=to, do_lower_case=uncased, overwrite=overwrite)
+        found = find_checkpoint(
+            checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
+        )
+        convert_checkpoint(found, out, to=to, do_lower_case=uncased, overwrite=overwrite)
     print(f"wrote {out}")
+
+
+def _export(checkpoint: str, out: Path, **settings: Any) -> None:
+    import_tensorflow()
+    from bert_features.checkpoints import find_checkpoint, has_pooler
+    from bert_features.export import export_savedmodel
+
+    files = {name: settings[name] for name in ("config_file", "vocab_file", "hidden_act")}
+    # Without a pooler there is no pooled output; the last layer is what every checkpoint has.
+    layers = None if has_pooler(find_checkpoint(checkpoint, **files)) else (-1,)
+    export_savedmodel(out, signature="ids", checkpoint=checkpoint, layers=layers, **settings)

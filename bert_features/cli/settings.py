@@ -117,13 +117,13 @@ def _settings(path: Path | None, values: "Mapping[str, Any]") -> ExtractConfig:
 
 def _value(name: str, value: Any) -> Any:
     if name == "outputs":
-        return [_output(text) for text in value]
+        return [parse_output(text) for text in value]
     if tuple in _members(ExtractConfig.model_fields[name].annotation):
-        return _entries(_flag(name, ExtractConfig.model_fields[name]), value)
+        return parse_entries(_flag(name, ExtractConfig.model_fields[name]), value)
     return value
 
 
-def _output(text: str) -> dict[str, Any]:
+def parse_output(text: str) -> dict[str, Any]:
     """`name = "s", layers = [-1]` as a dict."""
     try:
         table: dict[str, Any] = tomllib.loads(f"output = {{ {text} }}")["output"]
@@ -135,7 +135,7 @@ def _output(text: str) -> dict[str, Any]:
     return table
 
 
-def _entries(option: str, text: str) -> list[int | float | str]:
+def parse_entries(option: str, text: str) -> list[int | float | str]:
     """`-1,-2,embeddings` as a list; what is not a number stays a word, for the config to judge."""
     words = [word.strip() for word in text.split(",")]
     if not all(words):

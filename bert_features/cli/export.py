@@ -1,0 +1,84 @@
+"""bert-features export: features as a TensorFlow SavedModel."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from bert_features.cli.command import (
+    CasingOption,
+    CheckpointOption,
+    DebugOption,
+    command,
+    describe_size,
+)
+from bert_features.cli.settings import parse_entries, parse_output
+from bert_features.quiet_tensorflow import import_tensorflow
+
+
+@command
+def export(
+    to: Annotated[Path, typer.Option(metavar="DIR", help="The directory to write.")],
+    signature: Annotated[
+        Literal["text", "ids"],
+        typer.Option(help="text: strings in, tokenizer inside; ids: an encoder in TF-Hub's form."),
+    ],
+    checkpoint: CheckpointOption = None,
+    output_spec: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An output: a TOML inline table without its braces, as in "
+            '\'name = "s", level = "sequence"\'; may be given several times.'
+        ),
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(help="LAYERS of outputs that name none, as in --layers=-1,-2."),
+    ] = None,
+    max_seq_length: Annotated[
+        int | None,
+        typer.Option(
+            help="For text: tokens of the longest row. "
+            "[default: 128, or the checkpoint's positions if fewer]"
+        ),
+    ] = None,
+    config_file: Annotated[
+        str | None,
+        typer.Option(help="bert_config.json or config.json, if not beside the weights."),
+    ] = None,
+    vocab_file: Annotated[
+        str | None, typer.Option(help="vocab.txt, if not beside the weights.")
+    ] = None,
+    hidden_act: Annotated[
+        Literal["gelu_erf", "gelu_tanh"] | None,
+        typer.Option(help="The form of GELU, if not the one of the checkpoint's family."),
+    ] = None,
+    uncased: CasingOption = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a SavedModel that is there.")
+    ] = False,
+    debug: DebugOption = False,
+) -> None:
+    """Writes a SavedModel that gives features with TensorFlow alone."""
+    outputs = [parse_output(text) for text in output_spec] if output_spec else None
+    entries = None if layers is None else parse_entries("--layers", layers)
+    started = time.monotonic()
+    import_tensorflow()
+    from bert_features.export import export_savedmodel
+
+    export_savedmodel(
+        to,
+        signature=signature,
+        checkpoint=checkpoint or "minilm",
+        outputs=outputs,
+        layers=entries,  # type: ignore[arg-type]  # others are refused there
+        max_seq_length=max_seq_length,
+        config_file=config_file,
+        vocab_file=vocab_file,
+        hidden_act=hidden_act,
+        do_lower_case=uncased,
+        overwrite=overwrite,
+    )
+    size = sum(path.stat().st_size for path in to.rglob("*") if path.is_file())
+    print(f"wrote {to} ({describe_size(size)}) in {time.monotonic() - started:.1f} s")
