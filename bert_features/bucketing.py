@@ -1,9 +1,9 @@
 """Rows to static batches: sorted by length within windows of a bounded number of tokens.
 
-Every batch has one of a declared set of shapes: a length among the buckets, and as many rows as that
-length has. The rows of a window are taken from the longest to the shortest, so that every batch but
-the last is full; that one may have half, a quarter, … of the rows. Rows that fill it up are masked
-and carry `FILLER_ID`.
+Every batch has one of a declared set of shapes: a length among the buckets, and as many rows as
+that length has. The rows of a window are taken from the longest to the shortest, so that every
+batch but the last is full; that one may have half, a quarter, … of the rows. Rows that fill it up
+are masked and carry `FILLER_ID`.
 
 Shape legend: `R` rows of a chunk or window, `T` tokens of all of them, `B` rows of a batch, `S` the
 length of the bucket, `N` batches of a window.
@@ -77,7 +77,7 @@ class BatchShapes:
 
     @classmethod
     def by_rows(cls, buckets: Sequence[int], rows: int) -> "BatchShapes":
-        """As many rows in each batch, whatever its length; all of them are there in the last too."""
+        """As many rows in each batch, whatever its length, the last one too."""
         return cls(tuple(buckets), (rows,) * len(buckets), multiple=rows)
 
     @classmethod
@@ -87,10 +87,11 @@ class BatchShapes:
         return cls(tuple(buckets), tuple(rows), multiple)
 
     def tail(self, rows: int, needed: int) -> int:
-        """The rows of a batch that is to hold `needed`: the half, quarter, … of `rows` that does."""
-        while rows // 2 >= needed and rows // 2 % self.multiple == 0 and rows > 1:
-            rows //= 2
-        return rows
+        """The rows of a batch for `needed` of them: the half, quarter, … of `rows` that will do."""
+        shares = rows // self.multiple
+        while shares > 1 and (half := -(-shares // 2)) * self.multiple >= needed:
+            shares = half
+        return shares * self.multiple
 
 
 @dataclass(frozen=True)
@@ -199,9 +200,7 @@ def _batch(
     for name, column in window.items():
         if name not in (*_OF_TOKENS, "lengths", "type_starts"):
             fill = tf.cast(_FILL.get(name, 0), column.dtype)
-            batch[name] = tf.pad(
-                tf.gather(column, members), [[0, missing]], constant_values=fill
-            )
+            batch[name] = tf.pad(tf.gather(column, members), [[0, missing]], constant_values=fill)
     return batch
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from bert_features.bucketing import BatchShapes, plan_batches
 from bert_features.config import ExtractConfig
 from bert_features.errors import BertFeaturesError
 from bert_features.examples import read_examples
@@ -28,24 +29,19 @@ class BucketPlan:
 
     Attributes:
       length: of their rows.
-      rows: rows that fall into it.
-      batches: batches they make, the filled up ones included.
-      tokens: real tokens of its rows.
+      rows: rows that stand in them.
+      batches: how many there are.
+      tokens: real tokens of the rows.
+      computed_tokens: tokens that the device computes for them.
+      filler_tokens: those of them in rows that only fill up a batch.
     """
 
     length: int
     rows: int = 0
     batches: int = 0
     tokens: int = 0
-
-    def computed_tokens(self, batch_size: int) -> int:
-        """Tokens that the device computes for it."""
-        return self.batches * batch_size * self.length
-
-    def pad_waste(self, batch_size: int) -> float:
-        """The share of computed tokens that are padding or filler."""
-        computed = self.computed_tokens(batch_size)
-        return 1.0 - self.tokens / computed if computed else 0.0
+    computed_tokens: int = 0
+    filler_tokens: int = 0
 
 
 @dataclass
@@ -53,8 +49,7 @@ class Plan:
     """What a run would do.
 
     Attributes:
-      batch_size: rows of a batch.
-      max_seq_length: of the longest row.
+      shapes: what batches may be.
       outputs: what would come out.
       examples: of the input.
       truncated_examples: examples that would lose pieces.
@@ -66,12 +61,10 @@ class Plan:
       example_lengths: how many examples have 0, 1, 2, … tokens, [CLS] and [SEP] included, before
         anything is cut.
       row_lengths: how many rows have 0, 1, 2, … tokens.
-      sorting_windows: parts of the input that are sorted by length on their own.
       buckets: what falls into each bucket.
     """
 
-    batch_size: int
-    max_seq_length: int
+    shapes: BatchShapes
     outputs: tuple[OutputSpec, ...]
     examples: int = 0
     truncated_examples: int = 0
@@ -82,7 +75,6 @@ class Plan:
     output_tokens: int = 0
     example_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     row_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
-    sorting_windows: int = 0
     buckets: list[BucketPlan] = field(default_factory=list)
 
     @property
@@ -93,12 +85,18 @@ class Plan:
     @property
     def computed_tokens(self) -> int:
         """Tokens that the device computes, padding and filler rows included."""
-        return sum(bucket.computed_tokens(self.batch_size) for bucket in self.buckets)
+        return sum(bucket.computed_tokens for bucket in self.buckets)
 
     @property
     def pad_waste(self) -> float:
         """The share of computed tokens that are padding or filler."""
         return 1.0 - self.tokens / self.computed_tokens if self.computed_tokens else 0.0
+
+    @property
+    def filler_share(self) -> float:
+        """The share of computed tokens in rows that only fill up a batch."""
+        filler = sum(bucket.filler_tokens for bucket in self.buckets)
+        return filler / self.computed_tokens if self.computed_tokens else 0.0
 
     def output_bytes(self, format: str) -> int:
         """The bytes of the features in an output file; tokens and ids come on top of them."""
@@ -112,14 +110,9 @@ class Plan:
             )
         )
 
-    def suggest_buckets(self) -> tuple[int, ...]:
-        """The lengths that would leave the least to compute, filler rows counted."""
-        return suggest_buckets(
-            self.row_lengths,
-            max_seq_length=self.max_seq_length,
-            # On average half of the last batch of each bucket of a sorting window is filler.
-            filler_rows=self.sorting_windows * self.batch_size / 2,
-        )
+    def suggest_buckets(self, most: int = 8) -> tuple[int, ...]:
+        """The lengths, few enough to compile each, that leave the least padding."""
+        return suggest_buckets(self.row_lengths, max_seq_length=self.shapes.buckets[-1], most=most)
 
 
 def plan(
@@ -144,7 +137,7 @@ def plan(
     )
     pending: dict[int, Pending] = {}
     input_fn = preparation.input_fn(lambda: examples, pending)
-    result = Plan(config.batch_size, config.max_seq_length, preparation.outputs)
+    result = Plan(input_fn.shapes(preparation.batch_params()), preparation.outputs)
     result.buckets = [BucketPlan(length) for length in preparation.buckets]
     held: list[np.ndarray] = []
     for chunk in _chunks(input_fn):
@@ -196,15 +189,18 @@ def _add_words(result: Plan, chunk: dict[str, np.ndarray], pending: dict[int, Pe
 
 def _add_rows(result: Plan, lengths: np.ndarray) -> None:
     """Adds the rows of one sorting window."""
-    result.sorting_windows += 1
     result.row_lengths = _add_counts(result.row_lengths, lengths)
-    bucket_of_row = np.searchsorted([bucket.length for bucket in result.buckets], lengths)
-    rows = np.bincount(bucket_of_row, minlength=len(result.buckets)).tolist()
-    tokens = np.bincount(bucket_of_row, lengths, minlength=len(result.buckets)).tolist()
-    for bucket, of_bucket, of_tokens in zip(result.buckets, rows, tokens, strict=True):
-        bucket.rows += of_bucket
-        bucket.tokens += int(of_tokens)
-        bucket.batches += -(-of_bucket // result.batch_size)
+    batches = plan_batches(lengths, result.shapes)
+    tokens = np.add.reduceat(lengths[batches.order], batches.starts)
+    by_length = {bucket.length: bucket for bucket in result.buckets}
+    columns = (batches.lengths, batches.counts, batches.rows, tokens)
+    for length, count, rows, real in zip(*(c.tolist() for c in columns), strict=True):
+        bucket = by_length[length]
+        bucket.batches += 1
+        bucket.rows += count
+        bucket.tokens += real
+        bucket.computed_tokens += rows * length
+        bucket.filler_tokens += (rows - count) * length
 
 
 def _add_counts(counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -214,33 +210,39 @@ def _add_counts(counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def suggest_buckets(
-    row_lengths: Sequence[int] | np.ndarray, *, max_seq_length: int, filler_rows: float
+    row_lengths: Sequence[int] | np.ndarray, *, max_seq_length: int, most: int
 ) -> tuple[int, ...]:
-    """The set of buckets for which the fewest tokens are computed.
+    """The set of buckets that leaves the least padding.
 
     By dynamic programming over all sets of multiples of 8 and `max_seq_length`.
 
     Args:
       row_lengths: how many rows have 0, 1, 2, … tokens.
-      max_seq_length: the longest bucket, which every set has if a row needs it.
-      filler_rows: rows that each bucket costs besides its own.
+      max_seq_length: the longest bucket that there may be.
+      most: how many buckets there may be.
 
     Returns:
       Ascending lengths; `max_seq_length` alone if there are no rows.
     """
-    lengths = [*range(_LENGTH_STEP, max_seq_length, _LENGTH_STEP), max_seq_length]
     rows_up_to = np.cumsum(np.append(row_lengths, np.zeros(max_seq_length + 1, np.int64)))
-    counts = [0, *(int(rows_up_to[length]) for length in lengths)]
-    # best[j]: the fewest tokens for all rows up to lengths[j - 1], and the buckets they are in.
-    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-    for j, length in enumerate(lengths, start=1):
-        if counts[j] == counts[j - 1]:  # nothing new: no bucket has to end here
-            best.append(best[-1])
-            continue
-        best.append(
-            min(
-                (best[i][0] + (counts[j] - counts[i] + filler_rows) * length, (*best[i][1], length))
-                for i in range(j)
-            )
-        )
+    multiples = [*range(_LENGTH_STEP, max_seq_length, _LENGTH_STEP), max_seq_length]
+    counts, lengths = [0], [0]
+    for length in multiples:
+        if rows_up_to[length] > counts[-1]:  # else no row is as long
+            counts.append(int(rows_up_to[length]))
+            lengths.append(length)
+    # best[j]: the fewest tokens for all rows up to lengths[j], and the buckets they are in.
+    nothing: tuple[float, tuple[int, ...]] = (np.inf, ())
+    best = [(0.0, nothing[1]), *[nothing] * (len(counts) - 1)]
+    for _ in range(most):
+        best = [
+            best[0],
+            *(
+                min(
+                    (best[i][0] + (counts[j] - counts[i]) * lengths[j], (*best[i][1], lengths[j]))
+                    for i in range(j)
+                )
+                for j in range(1, len(counts))
+            ),
+        ]
     return best[-1][1] or (max_seq_length,)

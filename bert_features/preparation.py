@@ -15,8 +15,8 @@ from bert_features.runtime.tensorflow import resolve_devices
 from bert_features.tokenization import FullTokenizer
 from bert_features.vocabulary import read_vocab
 
-# Tokens of a batch: more fill a CPU's cores no better, and leave more padding (docs/performance.md);
-# other devices want work for thousands of lanes.
+# Tokens of a batch: more fill a CPU's cores no better, and leave more padding
+# (docs/performance.md); other devices want work for thousands of lanes.
 _CPU_BATCH_TOKENS = 2048
 _DEVICE_BATCH_TOKENS = 16384
 # Enough to sort by length; more would only hold results back, where their vectors are small.
@@ -61,7 +61,9 @@ class Preparation:
             )
         self.outputs = config.plan_outputs(bert_config)
         self.long_text = LongText(config.long_text, config.max_seq_length, config.stride)
-        resolve_buckets(config.buckets or (), config.max_seq_length)  # refused before a device starts
+        resolve_buckets(
+            config.buckets or (), config.max_seq_length
+        )  # refused before a device starts
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
         self.devices = resolve_devices(config.device)

@@ -57,7 +57,6 @@ def test_streams_what_the_python_objects_hold(tokenizer, window_tokens):
             assert batch["input_type_ids"][row].tolist() == want.input_type_ids[:length]
             assert batch["tokens_lost"][row] == want.tokens_lost
             assert len(want.tokens) <= length
-            assert length == min(b for b in BUCKETS if b >= len(want.tokens))
             seen.append(unique_id)
     assert sorted(seen) == list(range(len(examples)))
 
@@ -65,13 +64,34 @@ def test_streams_what_the_python_objects_hold(tokenizer, window_tokens):
 def test_every_shape_is_declared_and_fillers_are_masked(tokenizer):
     batches = run(random_examples(57), tokenizer)
     for batch in batches:
-        assert batch["input_word_ids"].shape in [(4, length) for length in BUCKETS]
+        longest = batch["input_mask"].sum(axis=1).max()
+        assert batch["input_word_ids"].shape == (4, min(b for b in BUCKETS if b >= longest))
         filler = batch["unique_ids"] == FILLER_ID
         assert not batch["input_mask"][filler].any()
         assert not batch["input_word_ids"][filler].any()
         assert batch["input_mask"][~filler][:, :2].all()
-    # One window: at most one batch of each bucket has fillers.
-    assert sum((b["unique_ids"] == FILLER_ID).any() for b in batches) <= len(BUCKETS)
+    # One window: only its last batch has fillers.
+    assert [(b["unique_ids"] == FILLER_ID).any() for b in batches] == [False] * 14 + [True]
+
+
+@pytest.mark.parametrize("num_devices", [1, 8])
+def test_batches_by_tokens(tokenizer, num_devices):
+    """Full ones hold as many rows as the budget allows, the last less than twice its need."""
+    input_fn = TextInputFn(lambda: random_examples(500), tokenizer, buckets=BUCKETS)
+    params = {"batch_tokens": 200, "num_devices": num_devices}
+    *full, last = [{k: v.numpy() for k, v in batch.items()} for batch in input_fn(params)]
+    lengths = []
+    for batch in full:
+        rows, length = batch["input_word_ids"].shape
+        assert rows == max(200 // length // num_devices, 1) * num_devices
+        assert (batch["unique_ids"] != FILLER_ID).all()
+        lengths += batch["input_mask"].sum(axis=1).tolist()
+    assert lengths == sorted(lengths, reverse=True)
+    needed = np.count_nonzero(last["unique_ids"] != FILLER_ID)
+    rows = len(last["unique_ids"])
+    assert rows % num_devices == 0
+    assert needed <= rows < 2 * max(needed, num_devices)
+    assert len(lengths) + needed == 500
 
 
 def test_windows_bound_what_waits_for_its_turn(tokenizer):

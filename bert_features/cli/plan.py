@@ -10,10 +10,11 @@ from bert_features.config import ExtractConfig
 from bert_features.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.planning import Plan
+    from bert_features.planning import BucketPlan, Plan
 
 _BAR_WIDTH = 40
 _BARS = 16
+_MOST_LINES = 16
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -79,14 +80,30 @@ def _bar(share: float) -> str:
 
 
 def _buckets(result: "Plan") -> list[str]:
-    batch = result.batch_size
+    used = [bucket for bucket in result.buckets if bucket.rows]
+    rows_of = dict(zip(result.shapes.buckets, result.shapes.rows, strict=True))
     lines = [f"{'shape':>12} {'rows':>10} {'batches':>8} {'pad waste':>10}"]
-    lines += [
-        f"{f'{batch} x {bucket.length}':>12} {bucket.rows:>10,} {bucket.batches:>8,} "
-        f"{bucket.pad_waste(batch):>10.1%}"
-        for bucket in result.buckets
-        if bucket.rows
-    ]
-    lines += [f"{'all':>12} {result.row_lengths.sum():>10,} {'':>8} {result.pad_waste:>10.1%}"]
+    for group in _grouped(used):
+        tokens = sum(bucket.tokens for bucket in group)
+        computed = sum(bucket.computed_tokens for bucket in group)
+        last = group[-1].length
+        name = f"{rows_of[last]} x {last}"
+        if len(group) > 1:
+            name = f"… x {group[0].length}-{last}"
+        rows, batches = sum(b.rows for b in group), sum(b.batches for b in group)
+        lines.append(f"{name:>12} {rows:>10,} {batches:>8,} {1 - tokens / computed:>10.1%}")
+    rows, batches = result.row_lengths.sum(), sum(bucket.batches for bucket in used)
+    lines.append(f"{'all':>12} {rows:>10,} {batches:>8,} {result.pad_waste:>10.1%}")
+    lines.append(f"of which filled up rows: {result.filler_share:.1%}")
     suggested = ",".join(map(str, result.suggest_buckets()))
-    return [*lines, "", f"fewest tokens to compute with: --buckets={suggested}"]
+    return [*lines, "", f"the best few, where each shape is compiled: --buckets={suggested}"]
+
+
+def _grouped(used: "list[BucketPlan]") -> "list[list[BucketPlan]]":
+    """Each bucket by itself or, if there are many, those between two powers of two together."""
+    if len(used) <= _MOST_LINES:
+        return [[bucket] for bucket in used]
+    groups: dict[int, list[BucketPlan]] = {}
+    for bucket in used:
+        groups.setdefault((bucket.length - 1).bit_length(), []).append(bucket)
+    return list(groups.values())

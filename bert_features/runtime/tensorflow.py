@@ -179,7 +179,6 @@ class CompiledStep:
 
         return results
 
-
     def _traced(self, batch: Mapping[str, tf.Tensor]) -> Any:
         """The step on one device; on a CPU its only trace, which takes any shape."""
         if self._devices.kind != "cpu":
