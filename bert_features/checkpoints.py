@@ -153,22 +153,25 @@ def find_checkpoint(
 def _path_of(name: str) -> Path:
     """The path that a name stands for: itself if it exists, or where a known model lies.
 
-    Known are, in this order: the embedded model, Google's published ones that are in the cache, and
-    those of the Hugging Face Hub.
+    Known are, in this order: the embedded model, Google's published ones, which are downloaded if
+    they are not in the cache, and those of the Hugging Face Hub.
     """
     if name == MINILM:
         return _minilm_folder()
     if Path(name).exists() or Path(f"{name}.index").is_file():
         return Path(name)
-    if folder := download.find(name):
-        return folder
     if row := published.resolve(name):
-        raise CheckpointError(
-            f"{row.name} is not downloaded; get it with: bert-features download {row.name}"
-        )
+        return download.find(row.name) or _downloaded(row.name)
     if model := hf_hub.parse(name):
         return hf_hub.fetch(model)
     return Path(name)
+
+
+def _downloaded(name: str) -> Path:
+    logger.info("%s is not in the cache; downloading it", name)
+    folder = download.download(name)
+    logger.info("%s is in %s", name, folder)
+    return folder
 
 
 def _minilm_folder() -> Path:

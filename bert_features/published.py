@@ -142,7 +142,8 @@ _SHORT_NAMES = {
 
 ALIASES: dict[str, str] = {
     **_SHORT_NAMES,
-    **{f"google-bert/{a}": n for a, n in _SHORT_NAMES.items() if a.count("-") > 1},
+    # These repositories of Hugging Face hold the same weights, but as pickles only. Other names
+    # with a slash are left to the Hub.
     **{
         "google/bert_" + row.path.split("/")[1].removesuffix(".zip"): row.name
         for row in _ROWS

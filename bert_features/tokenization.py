@@ -195,7 +195,16 @@ class FullTokenizer:
         Returns:
           int32 ragged [B, pieces], without [CLS] and [SEP].
         """
-        texts = tf.convert_to_tensor(texts, tf.string)
+        return self._ids_graph(tf.convert_to_tensor(texts, tf.string))
+
+    @functools.cached_property
+    def _ids_graph(self) -> Any:
+        """The graph, traced once, whatever is built of it: tracing takes half a second."""
+        return tf.function(
+            self._ids, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+        )
+
+    def _ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         eligible = tf.strings.regex_full_match(texts, _FAST_TEXT)
         ids = self._fast.tokenize(tf.where(eligible, texts, ""))
         # A text with an [UNK] is never left to it. Behind a word that it does not know it makes
@@ -236,7 +245,15 @@ class FullTokenizer:
         Returns:
           `Pieces`, each int32 ragged [B, pieces]; the ids are those of calling the tokenizer.
         """
-        texts = tf.convert_to_tensor(texts, tf.string)
+        return self._pieces_graph(tf.convert_to_tensor(texts, tf.string))
+
+    @functools.cached_property
+    def _pieces_graph(self) -> Any:
+        return tf.function(
+            self._pieces, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+        )
+
+    def _pieces(self, texts: tf.Tensor) -> Pieces:
         decoded = tf.strings.unicode_decode(texts, "UTF-8")
         words = self._words(_flatten(decoded))
         ids, starts, ends = self._wordpiece.tokenize_with_offsets(words.texts)
@@ -325,7 +342,7 @@ class FullTokenizer:
         batch = [utf8(text) for text in texts]
         if not batch:
             return []
-        pieces = self._encode_graph(tf.constant(batch, tf.string))
+        pieces = self.tokenize_with_offsets(tf.constant(batch, tf.string))
         columns = (part.to_list() for part in pieces)
         return [
             Encoding(ids, self.convert_ids_to_tokens(ids), list(zip(starts, ends, strict=True)))
@@ -338,11 +355,6 @@ class FullTokenizer:
         with `##`, as `#` is punctuation and stands alone.
         """
         return np.array([not token.startswith("##") for token in self.tokens])
-
-    @functools.cached_property
-    def _encode_graph(self) -> Any:
-        signature = [tf.TensorSpec([None], tf.string)]
-        return tf.function(self.tokenize_with_offsets, input_signature=signature)
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """Vocabulary ids of pieces.

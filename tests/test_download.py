@@ -140,7 +140,7 @@ def test_addresses_are_those_of_the_readme():
         ("bert-small", "2020_02_20/uncased_L-4_H-512_A-8.zip"),
         ("bert-medium", "2020_02_20/uncased_L-8_H-512_A-8.zip"),
         ("bert-base-uncased", "2018_10_18/uncased_L-12_H-768_A-12.zip"),
-        ("google-bert/bert-base-chinese", "2018_11_03/chinese_L-12_H-768_A-12.zip"),
+        ("bert-base-chinese", "2018_11_03/chinese_L-12_H-768_A-12.zip"),
         ("google/bert_uncased_L-10_H-256_A-4", "2020_02_20/uncased_L-10_H-256_A-4.zip"),
         # The archives of 2018 and 2020 share their name; Hugging Face's google/ is the later one.
         ("uncased_L-12_H-768_A-12", "2018_10_18/uncased_L-12_H-768_A-12.zip"),
@@ -153,8 +153,8 @@ def test_names(name, path):
 
 
 def test_every_alias_leads_somewhere():
-    # Short names, those of them that are Hugging Face's with its prefix, the 24 under google/.
-    assert len(ALIASES) == 15 + 9 + 24
+    # Short names, and the 24 under google/.
+    assert len(ALIASES) == 15 + 24
     assert set(ALIASES.values()) <= PUBLISHED.keys()
     assert not ALIASES.keys() & PUBLISHED.keys()
     assert resolve("albert") is None
@@ -868,3 +868,25 @@ def test_help_does_not_import_requests():
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "--verify" in result.stdout
+
+
+def test_a_name_works_wherever_a_checkpoint_is_asked_for(server, caplog, tmp_path):
+    """Downloaded at the first use; the second needs no server."""
+    folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, random_weights(TOY), kind="tf1")
+    server.files[PATH] = zipped(read(folder).items())
+    caplog.set_level("INFO", logger="bert_features")
+    assert find_checkpoint("bert-tiny").config == TOY
+    told = [record.getMessage() for record in caplog.records]
+    assert any("uncased_L-2_H-128_A-2 is not in the cache; downloading it" in t for t in told)
+    server.files.clear()
+    result = CliRunner().invoke(app, ["inspect", "bert-tiny"])
+    assert result.exit_code == 0, result.output
+    assert "uncased" in result.stdout
+
+
+def test_a_name_that_cannot_be_downloaded_is_one_line(server):
+    server.files.clear()
+    result = CliRunner().invoke(app, ["inspect", "bert-tiny"])
+    assert result.exit_code == 1
+    (line,) = [t for t in result.stderr.splitlines() if t.startswith("bert-features:")]
+    assert "404" in line

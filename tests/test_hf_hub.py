@@ -135,8 +135,11 @@ def test_published_checkpoints_go_before_the_hub(monkeypatch, tmp_path):
     monkeypatch.setattr(download, "cache_dir", lambda: tmp_path)
     folder = write_directory(tmp_path / "found", TOY, TOY_VOCAB, WEIGHTS, kind="tf1")
     name = "uncased_L-12_H-768_A-12"
-    with pytest.raises(CheckpointError, match=f"get it with: bert-features download {name}$"):
+    wanted = []
+    monkeypatch.setattr(download, "download", lambda name: wanted.append(name) or tmp_path)
+    with pytest.raises(CheckpointError, match=f"{name} holds no checkpoint"):
         find_checkpoint(name)
+    assert wanted == [name]
     monkeypatch.setattr(download, "find", {name: folder}.get)
     assert find_checkpoint(name).weights_path == folder / "bert_model.ckpt"
     assert find_checkpoint(name).do_lower_case is True

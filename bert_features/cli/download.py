@@ -90,8 +90,7 @@ def _print_table() -> None:
         print(f"{line}{' ' if aliases else ''}{f'({row.note})' if row.note else ''}".rstrip())
     print(
         "\nL: layers, H: hidden size, A: attention heads. *: in the cache "
-        f"{cache}\nHugging Face's names work too: google/bert_uncased_L-2_H-128_A-2, "
-        "google-bert/bert-base-uncased, …"
+        f"{cache}\nSo do these names of Hugging Face's: google/bert_uncased_L-2_H-128_A-2, …"
     )
 
 
