@@ -17,6 +17,7 @@ from keras import ops
 
 from bert_features.bert_config import BertConfig, HiddenAct
 from bert_features.errors import CheckpointError, ConfigError
+from bert_features.runtime.kernels import add_bias
 
 # Added to the scores of masked positions. -10000, not -inf: what the checkpoints were trained
 # with; and rows without any real token stay finite.
@@ -80,7 +81,7 @@ class Dense(_Part):
 
     def call(self, x: Any) -> Any:
         """[N, inputs] -> [N, outputs]."""
-        return self.activation(ops.matmul(x, self.weight) + self.bias)
+        return self.activation(add_bias(ops.matmul(x, self.weight), self.bias))
 
 
 class Embeddings(_Part):
