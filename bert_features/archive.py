@@ -19,6 +19,13 @@ _BLOCK = 1 << 18
 
 
 class UnpackedFile(BaseModel):
+    """A file that was unpacked.
+
+    Attributes:
+      size: its bytes.
+      sha256: of them.
+    """
+
     model_config = ConfigDict(frozen=True)
 
     size: int
@@ -119,7 +126,7 @@ def _copy(packed: IO[bytes], file: IO[bytes], most_bytes: int) -> UnpackedFile:
 
 
 def missing_files(folder: Path) -> list[str]:
-    """What a folder lacks to be a checkpoint."""
+    """What a folder lacks to be a checkpoint, in words; nothing if it is one."""
     names = {path.name for path in folder.iterdir() if path.is_file()}
     lacking = [name for name in REQUIRED if name not in names]
     if not any(_DATA.fullmatch(name) for name in names):

@@ -49,8 +49,9 @@ def locate(path: Path, name: str) -> tuple[Path, Kind]:
         )
     raise CheckpointError(
         f"there is no checkpoint {name!r}: no directory, no .safetensors file and no "
-        f"{prefix.name}.index of that path; pass one of these, the name 'minilm', or a model of "
-        "the Hugging Face Hub as 'hf:org/name'"
+        f"{prefix.name}.index of that path; pass one of these, the name 'minilm', a published "
+        "name (bert-features download lists them), or a model of the Hugging Face Hub as "
+        "'hf:org/name'"
     )
 
 

@@ -111,17 +111,18 @@ def find_checkpoint(
       name: `minilm`, the embedded all-MiniLM-L6-v2 (not Google's BERT); a directory, of which
         model.safetensors or its shards, bert_model.ckpt, the latest of its `checkpoint` state
         file, the variables of a SavedModel or the only checkpoint in it is taken; the prefix (or
-        any file) of a TensorFlow checkpoint; a .safetensors file; the name of one that
-        `bert-features download` brought; or a model of the Hugging Face Hub, as `hf:org/name`,
-        `hf:org/name@revision` or, if there is no such path, `org/name`.
+        any file) of a TensorFlow checkpoint; a .safetensors file; the name or alias of one that
+        Google published (`bert-features download --list`), which is downloaded if it is not in the
+        cache; or a model of the Hugging Face Hub, as `hf:org/name`, `hf:org/name@revision` or, if
+        there is no such path, `org/name`.
       config_file: `bert_config.json` or `config.json`, if not beside the weights.
       vocab_file: `vocab.txt`, if not beside the weights.
       hidden_act: the form of GELU, if not the family's.
 
     Raises:
-      CheckpointError: there is none, it is a pickle, its config is missing or not BERT's, or the
-        Hub does not give it.
-      ConfigError: `hidden_act` is not a form of GELU.
+      CheckpointError: there is none, it is a pickle, its config is missing or not BERT's, it
+        cannot be downloaded, or what is in the cache of it is damaged.
+      ConfigError: `hidden_act` is not a form of GELU, or $BERT_FEATURES_MIRROR not an address.
       MissingExtraError: `minilm` or a model of the Hub is asked for, and the package that brings
         it is not installed.
     """
@@ -168,7 +169,6 @@ def _path_of(name: str) -> Path:
 
 
 def _downloaded(name: str) -> Path:
-    logger.info("%s is not in the cache; downloading it", name)
     folder = download.download(name)
     logger.info("%s is in %s", name, folder)
     return folder

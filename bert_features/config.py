@@ -48,8 +48,8 @@ class ExtractConfig(Settings):
 
     checkpoint: str = Field(
         default="minilm",
-        description="the weights: `minilm` (the embedded all-MiniLM-L6-v2), a directory, a TF1 "
-        "checkpoint prefix or a .safetensors file",
+        description="the weights: `minilm` (the embedded all-MiniLM-L6-v2), a directory or file of "
+        "a checkpoint, a published name (bert-base-uncased) or a Hugging Face repository",
         json_schema_extra={"allowed": "a string"},
     )
     config_file: str | None = Field(

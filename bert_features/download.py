@@ -14,37 +14,23 @@ import datetime
 import hashlib
 import logging
 import os
-import re
 import shutil
-import stat
-import time
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from bert_features.archive import UnpackedFile, missing_files, unpack
 from bert_features.errors import CheckpointError, ConfigError
+from bert_features.fetch import Fetch, Patience, Progress, discard, write_whole
 from bert_features.published import SOURCE, Published, find_published, resolve
-
-if TYPE_CHECKING:
-    import requests
 
 logger = logging.getLogger("bert_features")
 
 CACHE_VARIABLE = "BERT_FEATURES_CACHE"
 MIRROR_VARIABLE = "BERT_FEATURES_MIRROR"
 
-REQUIRED = ("vocab.txt", "bert_config.json", "bert_model.ckpt.index")
-_DATA = re.compile(r"bert_model\.ckpt\.data-\d{5}-of-\d{5}")
-MOST_MEMBERS = 100
-_BLOCK = 1 << 18
-
-# Called with the bytes that are there and the bytes there will be, None while nobody has told.
-Progress = Callable[[int, int | None], None]
+_PATIENCE = Patience()
 
 
 class Record(BaseModel):
@@ -65,8 +51,6 @@ class Record(BaseModel):
     size: int | None
     seen: datetime.date
     files: dict[str, UnpackedFile]
-
-
 
 
 def cache_dir() -> Path:
@@ -128,7 +112,7 @@ def download(
     progress: Progress | None = None,
     force: bool = False,
     forget: bool = False,
-    patience: Patience = Patience(),
+    patience: Patience = _PATIENCE,
 ) -> Path:
     """Makes sure that a published checkpoint is in the cache.
 
@@ -178,7 +162,9 @@ def verify(name: str) -> Path:
         )
     with _cache_errors("write to"):
         files = {
-            path.relative_to(folder).as_posix(): UnpackedFile(size=path.stat().st_size, sha256=_hash(path))
+            path.relative_to(folder).as_posix(): UnpackedFile(
+                size=path.stat().st_size, sha256=_hash(path)
+            )
             for path in sorted(folder.rglob("*"))
             if path.is_file()
         }
@@ -278,6 +264,7 @@ def _download(
     folder, fresh, old = (cache / f"{row.name}{end}" for end in ("", ".unpacking", ".old"))
     partial = cache / f"{row.name}.zip.partial"
     by_hand = f"Or get that archive elsewhere and unpack its files into {folder}"
+    logger.info("downloading %s from %s", row.name, url)
     Fetch(url, partial, row.most_bytes, progress, patience, by_hand).run()
     _remove(fresh, old)
     try:
@@ -308,7 +295,7 @@ def _checked(row: Published, record: Record | None, url: str, archive: Path) -> 
             f"bert-features download {row.name} --forget"
         )
     seen = record.seen if record is not None and known else _today()
-    return Record(url=url, sha256=digest, size=size_of(archive), seen=seen, files={})
+    return Record(url=url, sha256=digest, size=archive.stat().st_size, seen=seen, files={})
 
 
 def _remove(*folders: Path) -> None:

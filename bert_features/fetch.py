@@ -109,7 +109,7 @@ class Fetch:
         raise ConfigError(f"attempts is {self.patience.attempts}; allowed: at least 1")
 
     def _given_up(self, error: _TryAgainError) -> CheckpointError:
-        kept = size_of(self.partial)
+        kept = _size(self.partial)
         resume = f" The {kept:,} bytes that came are kept: run it again." if kept else ""
         return CheckpointError(
             f"cannot download {self.url} (tried {self.patience.attempts} times): {error}.{resume} "
@@ -119,7 +119,7 @@ class Fetch:
     def _attempt(self) -> None:
         import requests
 
-        done = size_of(self.partial)
+        done = _size(self.partial)
         kept = _read_arriving(self.partial)
         if kept is None or kept.url != self.url or kept.validator is None:
             kept, done = None, 0
@@ -129,7 +129,8 @@ class Fetch:
         headers = {"Accept-Encoding": "identity"}
         if done and kept is not None and kept.validator is not None:
             headers |= {"Range": f"bytes={done}-", "If-Range": kept.validator}
-        logger.info("downloading %s%s", self.url, f", on from byte {done:,}" if done else "")
+        if done:
+            logger.info("going on from byte %s of %s", f"{done:,}", self.url)
         with requests.get(
             self.url, headers=headers, stream=True, timeout=self.patience.timeout
         ) as response:
@@ -239,7 +240,7 @@ def _number(response: "requests.Response", header: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() else None
 
 
-def size_of(path: Path) -> int:
+def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
@@ -255,6 +256,7 @@ def _read_arriving(partial: Path) -> _Arriving | None:
 
 
 def discard(partial: Path) -> None:
+    """Removes what has come of a file, and its description."""
     # Bytes without a description are never used; a description without bytes does no harm.
     partial.unlink(missing_ok=True)
     _arriving_path(partial).unlink(missing_ok=True)
@@ -292,6 +294,7 @@ def _reason(error: BaseException) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
+    """Writes a small file so that it is there as a whole or as it was."""
     new = path.with_name(f"{path.name}.new")
     new.write_text(text, encoding="utf-8")
     new.replace(path)

@@ -121,8 +121,9 @@ _ROWS = (
 
 PUBLISHED: dict[str, Published] = {row.name: row for row in _ROWS}
 
-# Names in use elsewhere, most of them Hugging Face's; all are the TensorFlow weights of Google.
-_SHORT_NAMES = {
+# Names in use elsewhere; all are the TensorFlow weights of Google. None has a slash: such a name is
+# a repository of Hugging Face's.
+ALIASES: dict[str, str] = {
     "bert-tiny": "uncased_L-2_H-128_A-2",
     "bert-mini": "uncased_L-4_H-256_A-4",
     "bert-small": "uncased_L-4_H-512_A-8",
@@ -138,17 +139,6 @@ _SHORT_NAMES = {
     "bert-base-multilingual-cased": "multi_cased_L-12_H-768_A-12",
     "bert-base-multilingual-uncased": "multilingual_L-12_H-768_A-12",
     "bert-base-chinese": "chinese_L-12_H-768_A-12",
-}
-
-ALIASES: dict[str, str] = {
-    **_SHORT_NAMES,
-    # These repositories of Hugging Face hold the same weights, but as pickles only. Other names
-    # with a slash are left to the Hub.
-    **{
-        "google/bert_" + row.path.split("/")[1].removesuffix(".zip"): row.name
-        for row in _ROWS
-        if row.path.startswith("2020_02_20/")
-    },
 }
 
 _NAMES = {name.lower(): name for name in PUBLISHED} | {
@@ -181,6 +171,6 @@ def find_published(name: str) -> Published:
     return row
 
 
-def short_names(name: str) -> list[str]:
-    """The aliases of a published name, without those that only put a prefix before it."""
-    return [alias for alias, of in _SHORT_NAMES.items() if of == name]
+def aliases_of(name: str) -> list[str]:
+    """The aliases of a published name."""
+    return [alias for alias, of in ALIASES.items() if of == name]

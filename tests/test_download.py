@@ -1,49 +1,42 @@
-"""Downloads from a server that breaks off, lies and changes; hostile archives; the cache."""
+"""The cache of downloads: filled once, verified, shared; and names that fill it."""
 
 import contextlib
-import dataclasses
 import hashlib
-import io
 import json
 import os
 import re
 import signal
-import stat
 import subprocess
 import sys
 import threading
 import time
-import warnings
-import zipfile
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bert_features import published
 from bert_features.checkpoints import find_checkpoint, read_weights
 from bert_features.cli import app
-from bert_features.download import (
-    Patience,
-    Record,
-    cache_dir,
-    download,
-    find,
-    unpack,
-    url_of,
-    verify,
-)
+from bert_features.download import Record, cache_dir, download, find, url_of, verify
 from bert_features.errors import CheckpointError, ConfigError
-from bert_features.published import ALIASES, BASE_OF_2020, PUBLISHED, resolve
+from bert_features.fetch import Patience
+from bert_features.published import BASE_OF_2020, PUBLISHED, Published
 from tests.reference.file_server import (
     FileServer,
     answers,
     breaks_off_after,
     etag,
-    ignores_range,
-    serve,
     stalls_after,
     status,
+)
+from tests.reference.published_archive import (
+    ARCHIVE,
+    DATA,
+    FILES,
+    OTHER,
+    RANDOM,
+    read_folder,
+    zipped,
 )
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
@@ -51,29 +44,6 @@ from tests.toy import TOY, TOY_VOCAB, random_weights
 TINY = "uncased_L-2_H-128_A-2"
 PATH = f"/models/2020_02_20/{TINY}.zip"
 QUICK = Patience(attempts=3, backoff=0.001, timeout=(2.0, 2.0))
-DATA = "bert_model.ckpt.data-00000-of-00001"
-RANDOM = np.random.default_rng(0).bytes(1_000_000)
-FILES = {
-    "vocab.txt": b"[PAD]\n[UNK]\n",
-    "bert_config.json": b"{}",
-    "bert_model.ckpt.index": b"index",
-    "bert_model.ckpt.meta": b"meta",
-    DATA: RANDOM,
-}
-
-
-def zipped(members):
-    """A zip of (name or ZipInfo, bytes) pairs."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # duplicate names are the point of one of them
-        for name, content in members:
-            archive.writestr(name, content)
-    return buffer.getvalue()
-
-
-ARCHIVE = zipped(FILES.items())
-OTHER = zipped((FILES | {"vocab.txt": b"[PAD]\n[UNK]\nother\n"}).items())
 
 
 @pytest.fixture
@@ -102,94 +72,6 @@ def get(name=TINY, **options):
     return download(name, patience=QUICK, **options)
 
 
-def read(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-# ---- the table
-
-
-def test_addresses_are_those_of_the_readme():
-    # As google-research/bert's README.md and multilingual.md link them.
-    small = {
-        f"2020_02_20/uncased_L-{layers}_H-{hidden}_A-{heads}.zip"
-        for layers in (2, 4, 6, 8, 10, 12)
-        for hidden, heads in ((128, 2), (256, 4), (512, 8), (768, 12))
-    }
-    assert len(small) == 24
-    assert {row.path for row in PUBLISHED.values()} == small | {
-        "2018_10_18/uncased_L-12_H-768_A-12.zip",
-        "2018_10_18/uncased_L-24_H-1024_A-16.zip",
-        "2018_10_18/cased_L-12_H-768_A-12.zip",
-        "2018_10_18/cased_L-24_H-1024_A-16.zip",
-        "2019_05_30/wwm_uncased_L-24_H-1024_A-16.zip",
-        "2019_05_30/wwm_cased_L-24_H-1024_A-16.zip",
-        "2018_11_23/multi_cased_L-12_H-768_A-12.zip",
-        "2018_11_03/multilingual_L-12_H-768_A-12.zip",
-        "2018_11_03/chinese_L-12_H-768_A-12.zip",
-    }
-    assert len(PUBLISHED) == 33
-    assert published.SOURCE == "https://storage.googleapis.com/bert_models"
-
-
-@pytest.mark.parametrize(
-    ("name", "path"),
-    [
-        ("bert-tiny", "2020_02_20/uncased_L-2_H-128_A-2.zip"),
-        ("BERT-Mini", "2020_02_20/uncased_L-4_H-256_A-4.zip"),
-        ("bert-small", "2020_02_20/uncased_L-4_H-512_A-8.zip"),
-        ("bert-medium", "2020_02_20/uncased_L-8_H-512_A-8.zip"),
-        ("bert-base-uncased", "2018_10_18/uncased_L-12_H-768_A-12.zip"),
-        ("bert-base-chinese", "2018_11_03/chinese_L-12_H-768_A-12.zip"),
-        ("google/bert_uncased_L-10_H-256_A-4", "2020_02_20/uncased_L-10_H-256_A-4.zip"),
-        # The archives of 2018 and 2020 share their name; Hugging Face's google/ is the later one.
-        ("uncased_L-12_H-768_A-12", "2018_10_18/uncased_L-12_H-768_A-12.zip"),
-        (BASE_OF_2020, "2020_02_20/uncased_L-12_H-768_A-12.zip"),
-        ("google/bert_uncased_L-12_H-768_A-12", "2020_02_20/uncased_L-12_H-768_A-12.zip"),
-    ],
-)
-def test_names(name, path):
-    assert resolve(name).path == path
-
-
-def test_every_alias_leads_somewhere():
-    # Short names, and the 24 under google/.
-    assert len(ALIASES) == 15 + 24
-    assert set(ALIASES.values()) <= PUBLISHED.keys()
-    assert not ALIASES.keys() & PUBLISHED.keys()
-    assert resolve("albert") is None
-
-
-def test_sizes():
-    # BERT-Tiny by hand: (30522 + 512 + 2) * 128 + 2 * 128 of the embeddings, two blocks of
-    # 12 * 128² + 13 * 128, a pooler of 128² + 128.
-    assert PUBLISHED[TINY].parameters == 3_972_864 + 2 * 198_272 + 16_512 == 4_385_920
-    for row in PUBLISHED.values():
-        # Room for the checkpoint with its heads; none for one of twice the width.
-        assert 4 * row.parameters * 1.5 < row.most_bytes < 4 * row.parameters * 4.1 + (64 << 20)
-
-
-def test_casing_agrees_with_what_the_checkpoint_reader_takes_from_the_folder(tmp_path):
-    for row in PUBLISHED.values():
-        folder = write_directory(tmp_path / row.name, TOY, TOY_VOCAB, random_weights(TOY))
-        assert find_checkpoint(folder).do_lower_case == (row.casing == "uncased"), row.name
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("bert-tinny", "bert-tiny"),
-        ("uncased_L-2_H-128_A-4", TINY),
-        ("bert-base-chinise", "chinese"),
-    ],
-)
-def test_unknown_names_get_suggestions(cache, name, meant):
-    with pytest.raises(CheckpointError, match=f"named '{name}'; did you mean .*{meant}"):
-        get(name)
-    with pytest.raises(CheckpointError, match=r"'xyzzy'; `bert-features download --list`"):
-        get("xyzzy")
-
-
 # ---- downloading
 
 
@@ -198,7 +80,7 @@ def test_download(server, cache):
     seen = []
     folder = get("bert-tiny", progress=lambda done, total: seen.append((done, total)))
     assert folder == cache / TINY == find("bert-tiny") == find(TINY)
-    assert read(folder) == FILES
+    assert read_folder(folder) == FILES
     assert left(cache) == [TINY, f"{TINY}.json"]
     assert server.asked[0]["Accept-Encoding"] == "identity"
     assert seen[0] == (0, len(ARCHIVE))
@@ -219,39 +101,14 @@ def test_download(server, cache):
 def test_what_comes_is_a_checkpoint(server, cache, tmp_path):
     weights = random_weights(TOY)
     folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, weights, kind="tf1")
-    server.files[PATH] = zipped((f"{TINY}/{name}", data) for name, data in read(folder).items())
-    checkpoint = find_checkpoint(get("google/bert_uncased_L-2_H-128_A-2"))
+    server.files[PATH] = zipped(
+        (f"{TINY}/{name}", data) for name, data in read_folder(folder).items()
+    )
+    checkpoint = find_checkpoint(get("bert-tiny"))
     assert checkpoint.do_lower_case
     assert checkpoint.config == TOY
     for name, value in read_weights(checkpoint).items():
         np.testing.assert_array_equal(value, weights[name])
-
-
-def test_resumes_where_it_broke_off(server, cache):
-    server.script = [breaks_off_after(400_000)]
-    assert read(get()) == FILES
-    assert "Range" not in server.asked[0]
-    came = int(re.fullmatch(r"bytes=(\d+)-", server.asked[1]["Range"])[1])
-    assert 0 < came <= 400_000
-    assert server.asked[1]["If-Range"] == etag(ARCHIVE)
-    # No byte that arrived was sent again.
-    assert server.sent[1] == len(ARCHIVE) - came
-    assert len(server.asked) == 2
-
-
-def test_a_later_run_resumes(server, cache):
-    server.script = [breaks_off_after(300_000), *[status(503)] * 2]
-    with pytest.raises(
-        CheckpointError, match=r"tried 3 times\): the server answered 503.*are kept"
-    ):
-        get()
-    partial = f"{TINY}.zip.partial"
-    assert left(cache) == [partial, f"{partial}.json"]
-    came = (cache / partial).stat().st_size
-    assert (cache / partial).read_bytes() == ARCHIVE[:came]
-    assert read(get()) == FILES
-    assert server.asked[-1]["Range"] == f"bytes={came}-"
-    assert left(cache) == [TINY, f"{TINY}.json"]
 
 
 def test_a_description_without_bytes_does_no_harm(server, cache):
@@ -260,7 +117,7 @@ def test_a_description_without_bytes_does_no_harm(server, cache):
         get()
     arriving = {"url": url_of(PUBLISHED[TINY]), "size": 0, "etag": '"e"', "last_modified": None}
     (cache / f"{TINY}.zip.partial.json").write_text(json.dumps(arriving))
-    assert read(get()) == FILES
+    assert read_folder(get()) == FILES
 
 
 def test_a_complete_partial_file_is_not_asked_for_again(server, cache, monkeypatch):
@@ -272,116 +129,8 @@ def test_a_complete_partial_file_is_not_asked_for_again(server, cache, monkeypat
         with pytest.raises(CheckpointError, match=r"cannot write to .*: No space left on device"):
             get()
     assert left(cache) == [f"{TINY}.zip.partial", f"{TINY}.zip.partial.json"]
-    assert read(get()) == FILES
+    assert read_folder(get()) == FILES
     assert len(server.asked) == 1
-
-
-def test_a_server_that_ignores_ranges_starts_over(server, cache):
-    server.script = [breaks_off_after(300_000), ignores_range]
-    assert read(get()) == FILES
-    assert "Range" in server.asked[1]
-    assert server.sent[1] == len(ARCHIVE)
-
-
-def test_without_a_validator_nothing_is_resumed(server, cache):
-    server.script = [breaks_off_after(300_000, ETag='W/"weak"')]
-    assert read(get()) == FILES
-    assert "Range" not in server.asked[1]
-
-
-def test_a_date_will_do_for_a_validator(server, cache):
-    date = "Thu, 20 Feb 2020 00:00:00 GMT"
-    server.script = [
-        breaks_off_after(300_000, ETag='W/"weak"', Last_Modified=date),
-        lambda handler, body: serve(handler, body, tag=lambda body: date),
-    ]
-    assert read(get()) == FILES
-    assert server.asked[1]["If-Range"] == date
-    assert server.sent[1] < len(ARCHIVE)
-
-
-def test_a_changed_file_is_not_glued_to_the_old_one(server, cache):
-    def changes(handler, body):
-        breaks_off_after(300_000)(handler, body)
-        server.files[PATH] = OTHER
-
-    server.script = [changes]
-    assert read(get())["vocab.txt"].endswith(b"other\n")
-    assert server.asked[1]["If-Range"] == etag(ARCHIVE)
-    assert server.sent[1] == len(OTHER)
-
-
-def test_a_changed_file_is_seen_though_the_server_ignores_if_range(server, cache):
-    def rest_of_another(handler, body):
-        first = int(handler.headers["Range"][6:-1])
-        told = f"bytes {first}-{len(ARCHIVE) - 1}/{len(ARCHIVE)}"
-        length = len(ARCHIVE) - first
-        handler.head(206, Content_Range=told, Content_Length=length, ETag=etag(OTHER))
-        handler.send(OTHER[first : first + length])
-
-    server.script = [breaks_off_after(300_000), rest_of_another]
-    assert read(get()) == FILES
-    assert "Range" not in server.asked[2]
-
-
-@pytest.mark.parametrize(
-    "told", ["bytes 0-9/10", "bytes 1-5/{size}", "bytes {came}-{last}/99", "rubbish", ""]
-)
-def test_a_wrong_range_starts_over(server, cache, told):
-    def wrong(handler, body):
-        came = int(handler.headers["Range"][6:-1])
-        content_range = told.format(came=came, last=len(body) - 1, size=len(body))
-        handler.head(206, Content_Range=content_range, Content_Length=len(body) - came)
-        handler.send(body[came:])
-
-    server.script = [breaks_off_after(300_000), wrong]
-    assert read(get()) == FILES
-    assert ["Range" in headers for headers in server.asked] == [False, True, False]
-
-
-def test_a_part_that_ends_early_is_gone_on_from(server, cache):
-    def some(handler, body):
-        came = int(handler.headers["Range"][6:-1])
-        told = f"bytes {came}-{came + 99}/{len(body)}"
-        handler.head(206, Content_Range=told, Content_Length=100, ETag=etag(body))
-        handler.send(body[came : came + 100])
-
-    server.script = [breaks_off_after(300_000), some]
-    assert read(get()) == FILES
-    first, second = (int(headers["Range"][6:-1]) for headers in server.asked[1:])
-    assert second == first + 100
-
-
-def test_a_partial_file_longer_than_the_file_starts_over(server, cache):
-    server.script = [breaks_off_after(300_000), *[status(503)] * 2]
-    with pytest.raises(CheckpointError, match="503"):
-        get()
-    server.script = [status(416)]
-    assert read(get()) == FILES
-    assert "Range" not in server.asked[-1]
-
-
-ELSEWHERE = {"url": "http://elsewhere/x.zip", "size": 5000, "last_modified": None}
-
-
-@pytest.mark.parametrize(
-    "description", [None, "{", json.dumps(ELSEWHERE | {"etag": etag(ARCHIVE)})]
-)
-def test_a_partial_file_of_unknown_origin_is_not_used(server, cache, description):
-    cache.mkdir()
-    (cache / f"{TINY}.zip.partial").write_bytes(b"x" * 1000)
-    if description is not None:
-        (cache / f"{TINY}.zip.partial.json").write_text(description)
-    assert read(get()) == FILES
-    assert "Range" not in server.asked[0]
-
-
-def test_a_body_shorter_than_announced_is_an_error_in_the_end(server, cache):
-    long = breaks_off_after(len(ARCHIVE), Content_Length=len(ARCHIVE) + 1000)
-    server.script = [long, status(416), long]
-    with pytest.raises(CheckpointError, match=r"cannot download http.*\(tried 3 times\)"):
-        get()
-    assert not (cache / TINY).exists()
 
 
 def test_a_body_longer_than_announced_is_an_error(server, cache):
@@ -390,92 +139,6 @@ def test_a_body_longer_than_announced_is_an_error(server, cache):
     with pytest.raises(CheckpointError, match=r"is not a sound zip archive"):
         get()
     assert left(cache) == []
-
-
-def test_a_part_longer_than_the_rest_is_an_error(server, cache):
-    def chunked(handler, body):
-        came = int(handler.headers["Range"][6:-1])
-        told = f"bytes {came}-{len(body) - 1}/{len(body)}"
-        handler.head(206, Content_Range=told, ETag=etag(body), Transfer_Encoding="chunked")
-        much = body[came:] + b"more"
-        handler.send(b"%x\r\n%s\r\n0\r\n\r\n" % (len(much), much))
-
-    server.script = [breaks_off_after(300_000), chunked]
-    with pytest.raises(CheckpointError, match=rf"sent more than the {len(ARCHIVE)} bytes"):
-        get()
-    assert left(cache) == []
-
-
-@pytest.mark.parametrize("announced", [True, False])
-def test_an_endless_body_is_cut_off(server, cache, monkeypatch, announced):
-    small = dataclasses.replace(PUBLISHED[TINY])
-    monkeypatch.setattr(type(small), "most_bytes", property(lambda row: 500_000))
-    if not announced:
-        server.script = [answers(200, Connection="close")]
-    with pytest.raises(CheckpointError, match="has more than 500,000 bytes"):
-        get()
-    assert left(cache) == []
-    assert len(server.asked) == 1
-
-
-def test_no_length_announced(server, cache):
-    server.script = [answers(200, Connection="close")]
-    assert read(get()) == FILES
-
-
-def test_compressed_on_the_way_is_refused(server, cache):
-    server.script = [answers(200, Content_Encoding="gzip", Content_Length=len(ARCHIVE))]
-    with pytest.raises(CheckpointError, match="comes as gzip, which was not asked for"):
-        get()
-
-
-def test_not_found_is_not_tried_again(server, cache):
-    server.files.clear()
-    message = r"cannot download http\S+zip: the server answered 404 Not Found\. Or get that archive"
-    with pytest.raises(CheckpointError, match=message) as caught:
-        get()
-    assert str(cache / TINY) in str(caught.value)
-    assert len(server.asked) == 1
-    assert left(cache) == []
-
-
-@pytest.mark.parametrize("code", [500, 503, 429])
-def test_passing_failures_are_tried_again(server, cache, code, caplog):
-    server.script = [status(code)] * 2
-    with caplog.at_level("INFO", logger="bert_features"):
-        assert read(get()) == FILES
-    assert len(server.asked) == 3
-    assert f"the server answered {code}" in caplog.text
-    assert "trying again in 0.001 s" in caplog.text
-    assert "trying again in 0.002 s" in caplog.text
-
-
-def test_lasting_failures_end(server, cache):
-    server.script = [status(500)] * 9
-    with pytest.raises(CheckpointError, match=r"\(tried 3 times\): the server answered 500"):
-        get()
-    assert len(server.asked) == 3
-
-
-def test_a_silent_server_times_out(server, cache):
-    go_on = threading.Event()
-    server.script = [stalls_after(0, go_on)] * 2
-    try:
-        with pytest.raises(CheckpointError, match=r"tried 2 times\): .*[Rr]ead timed out"):
-            download(TINY, patience=Patience(attempts=2, backoff=0.0, timeout=(2.0, 0.2)))
-    finally:
-        go_on.set()
-
-
-def test_no_network(cache, monkeypatch):
-    monkeypatch.setenv("BERT_FEATURES_MIRROR", "http://127.0.0.1:9")
-    with pytest.raises(CheckpointError) as caught:
-        get()
-    message = str(caught.value)
-    assert f"cannot download http://127.0.0.1:9/2020_02_20/{TINY}.zip" in message
-    assert "Connection refused" in message
-    assert f"unpack its files into {cache / TINY}" in message
-    assert "\n" not in message
 
 
 def test_addresses(cache, monkeypatch):
@@ -489,17 +152,54 @@ def test_addresses(cache, monkeypatch):
         ConfigError, match="BERT_FEATURES_MIRROR is 'file:///etc'; allowed: an http"
     ):
         get()
-    monkeypatch.setenv("BERT_FEATURES_MIRROR", "http://[")
-    with pytest.raises(CheckpointError, match=r"cannot download http://\["):
+
+
+def test_no_network(cache, monkeypatch):
+    monkeypatch.setenv("BERT_FEATURES_MIRROR", "http://127.0.0.1:9")
+    with pytest.raises(CheckpointError) as caught:
         get()
+    message = str(caught.value)
+    assert f"cannot download http://127.0.0.1:9/2020_02_20/{TINY}.zip" in message
+    assert "Connection refused" in message
+    assert f"unpack its files into {cache / TINY}" in message
+    assert "\n" not in message
 
 
-def test_the_proxy_of_the_environment_is_used(server, cache, monkeypatch):
-    # The toy server as the proxy: a proxy is asked for the whole address.
-    monkeypatch.setenv("BERT_FEATURES_MIRROR", "http://nowhere.invalid")
-    monkeypatch.setenv("http_proxy", server.url.removesuffix("/models"))
-    server.files[f"http://nowhere.invalid/2020_02_20/{TINY}.zip"] = ARCHIVE
-    assert read(get()) == FILES
+def test_not_found(server, cache):
+    server.files.clear()
+    message = r"cannot download http\S+zip: the server answered 404 Not Found\. Or get that archive"
+    with pytest.raises(CheckpointError, match=message) as caught:
+        get()
+    assert str(cache / TINY) in str(caught.value)
+    assert left(cache) == []
+
+
+def test_more_than_the_checkpoint_can_have_is_refused(server, cache, monkeypatch):
+    monkeypatch.setattr(Published, "most_bytes", property(lambda row: 500_000))
+    with pytest.raises(CheckpointError, match="has more than 500,000 bytes"):
+        get()
+    assert left(cache) == []
+
+
+def test_a_later_run_resumes(server, cache):
+    server.script = [breaks_off_after(300_000), *[status(503)] * 2]
+    with pytest.raises(CheckpointError, match=r"the server answered 503.*are kept"):
+        get()
+    partial = f"{TINY}.zip.partial"
+    assert left(cache) == [partial, f"{partial}.json"]
+    came = (cache / partial).stat().st_size
+    assert read_folder(get()) == FILES
+    assert server.asked[-1]["Range"] == f"bytes={came}-"
+    assert left(cache) == [TINY, f"{TINY}.json"]
+
+
+def test_a_refused_archive_leaves_nothing(server, cache, tmp_path):
+    server.files[PATH] = zipped([*FILES.items(), ("../evil", b"x")])
+    with pytest.raises(CheckpointError, match=r"2020_02_20/.*zip is refused: "):
+        get()
+    assert left(cache) == []
+    server.files[PATH] = ARCHIVE
+    assert read_folder(get()) == FILES
 
 
 # ---- what was seen first
@@ -513,9 +213,9 @@ def test_another_archive_later_is_refused(server, cache):
     first, then = (hashlib.sha256(archive).hexdigest() for archive in (ARCHIVE, OTHER))
     assert re.search(f"has SHA-256 {then}, but on 20.* it had {first}", str(caught.value))
     assert str(caught.value).endswith(f"bert-features download {TINY} --forget")
-    assert read(folder) == FILES
+    assert read_folder(folder) == FILES
     assert left(cache) == [TINY, f"{TINY}.json"]
-    assert read(get(forget=True))["vocab.txt"].endswith(b"other\n")
+    assert read_folder(get(forget=True))["vocab.txt"].endswith(b"other\n")
     assert Record.model_validate_json((cache / f"{TINY}.json").read_text()).sha256 == then
     assert verify(TINY) == folder
 
@@ -528,7 +228,7 @@ def test_the_hash_outlives_the_folder(server, cache):
     with pytest.raises(CheckpointError, match="the archive has changed"):
         get()
     server.files[PATH] = ARCHIVE
-    assert read(get()) == FILES
+    assert read_folder(get()) == FILES
 
 
 def test_force_downloads_again(server, cache):
@@ -538,7 +238,7 @@ def test_force_downloads_again(server, cache):
         find(TINY)
     with pytest.raises(CheckpointError, match="is damaged"):
         get()
-    assert read(get(force=True)) == FILES
+    assert read_folder(get(force=True)) == FILES
     (folder / DATA).unlink()
     with pytest.raises(CheckpointError, match=f"there is no {DATA}"):
         find(TINY)
@@ -573,7 +273,7 @@ def test_unpacked_by_hand(server, cache):
     (cache / TINY / "vocab.txt").write_bytes(b"[PAD]\n[XXX]\n")
     with pytest.raises(CheckpointError, match=r"vocab.txt has changed"):
         verify(TINY)
-    assert read(get(force=True)) == FILES
+    assert read_folder(get(force=True)) == FILES
     assert verify(TINY) == cache / TINY
 
 
@@ -584,117 +284,6 @@ def test_a_damaged_record(server, cache, text):
     with pytest.raises(CheckpointError, match=f"json is damaged.* {TINY} --forget"):
         find(TINY)
     assert verify(get(forget=True).name) == cache / TINY
-
-
-# ---- archives
-
-
-def link(name, target):
-    member = zipfile.ZipInfo(name)
-    member.create_system = 3
-    member.external_attr = (stat.S_IFLNK | 0o777) << 16
-    return member, target
-
-
-def special(name, kind):
-    member = zipfile.ZipInfo(name)
-    member.create_system = 3
-    member.external_attr = (kind | 0o600) << 16
-    return member, b""
-
-
-def encrypted():
-    """The first member's flag of encryption set, in both of its headers."""
-    data = bytearray(zipped(FILES.items()))
-    data[6] |= 1
-    data[data.index(b"PK\x01\x02") + 8] |= 1
-    return bytes(data)
-
-
-def corrupt():
-    data = bytearray(ARCHIVE)
-    data[500_000] ^= 0xFF
-    return bytes(data)
-
-
-def declares_less():
-    """A bomb whose headers declare 10 bytes for 2,000,000."""
-    data = zipped([*FILES.items(), ("zeros", bytes(2_000_000))])
-    return data.replace((2_000_000).to_bytes(4, "little"), (10).to_bytes(4, "little"))
-
-
-HOSTILE = {
-    "parent": ([("../evil", b"x")], r"'\.\./evil' does not lie below it"),
-    "inner parent": ([("a/../../evil", b"x")], "does not lie below it"),
-    "absolute": ([("/tmp/evil", b"x")], "'/tmp/evil' does not lie below it"),
-    "drive": ([("C:/evil", b"x")], "does not lie below it"),
-    "backslash": ([("..\\evil", b"x")], "does not lie below it"),
-    "parent folder": ([("../", b"")], "does not lie below it"),
-    "dot": ([("./vocab2.txt", b"")], "does not lie below it"),
-    "link": ([link("evil", "/etc/passwd")], "'evil' is a link or a special file"),
-    "fifo": ([special("evil", stat.S_IFIFO)], "'evil' is a link or a special file"),
-    "device": ([special("evil", stat.S_IFCHR)], "'evil' is a link or a special file"),
-    "duplicate": ([("vocab.txt", b"x")], "two members of the same name"),
-    "case": ([("VOCAB.txt", b"x")], "two members of the same name"),
-    "file and folder": ([("vocab.txt/x", b"x")], "a file and a folder of the same name"),
-    "many": ([(f"f{i}", b"") for i in range(100)], "holds 105 members; at most 100"),
-    "bomb": ([("zeros", bytes(83_000_000))], r"unpacks to 84,000,0\d\d bytes; at most 83,9"),
-}
-
-
-def unpack_bytes(tmp_path, data, most_bytes=83_999_999):
-    (tmp_path / "a.zip").write_bytes(data)
-    return unpack(tmp_path / "a.zip", tmp_path / "to", most_bytes=most_bytes, source="a.zip")
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_archives(tmp_path, kind):
-    members, message = HOSTILE[kind]
-    with pytest.raises(CheckpointError, match=f"^a.zip is refused: .*{message}"):
-        unpack_bytes(tmp_path, zipped([*FILES.items(), *members]))
-    # Refused before a byte was written.
-    assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"<html>not here</html>", "is not a sound zip archive"),
-        (b"", "is not a sound zip archive"),
-        (ARCHIVE[:-1000], "is not a sound zip archive"),
-        (corrupt(), "is not a sound zip archive: .*(CRC|invalid|Error)"),
-        (encrypted(), "'vocab.txt' is encrypted"),
-        (declares_less(), "is not a sound zip archive: .*CRC"),
-        (zipped([]), "holds no BERT checkpoint: it is empty"),
-        (zipped([("a/b/vocab.txt", b"")]), "there is no vocab.txt"),
-    ],
-)
-def test_unsound_archives(tmp_path, data, message):
-    with pytest.raises(CheckpointError, match=message):
-        unpack_bytes(tmp_path, data)
-
-
-@pytest.mark.parametrize("name", ["vocab.txt", "bert_config.json", "bert_model.ckpt.index", DATA])
-def test_a_missing_member(tmp_path, name):
-    data = zipped((n, content) for n, content in FILES.items() if n != name)
-    with pytest.raises(CheckpointError, match=f"holds no BERT checkpoint: there is no {name}$"):
-        unpack_bytes(tmp_path, data)
-
-
-def test_one_top_folder_is_left_out(tmp_path):
-    members = [(f"uncased_L-12/{name}", content) for name, content in FILES.items()]
-    files = unpack_bytes(tmp_path, zipped([("uncased_L-12/", b""), *members]))
-    assert read(tmp_path / "to") == FILES
-    assert files.keys() == FILES.keys()
-
-
-def test_a_refused_archive_leaves_nothing(server, cache, tmp_path):
-    server.files[PATH] = zipped([*FILES.items(), ("../evil", b"x")])
-    with pytest.raises(CheckpointError, match=r"2020_02_20/.*zip is refused: "):
-        get()
-    assert left(cache) == []
-    server.files[PATH] = ARCHIVE
-    assert read(get()) == FILES
 
 
 # ---- the cache
@@ -723,7 +312,7 @@ def test_leftovers_of_a_killed_run_are_removed(server, cache):
     for name in (f"{TINY}.unpacking", f"{TINY}.old"):
         (cache / name).mkdir(parents=True)
         (cache / name / "vocab.txt").write_text("half")
-    assert read(get()) == FILES
+    assert read_folder(get()) == FILES
     assert left(cache) == [TINY, f"{TINY}.json"]
 
 
@@ -737,7 +326,7 @@ def test_threads_download_once(server, cache):
         thread.join()
     assert results == [cache / TINY] * 4
     assert len(server.asked) == 1
-    assert read(cache / TINY) == FILES
+    assert read_folder(cache / TINY) == FILES
 
 
 def slowly(handler, body):
@@ -773,7 +362,7 @@ def test_processes_download_once(server, cache):
     assert [process.returncode for process in processes] == [0, 0], results
     assert [stdout for stdout, _ in results] == [f"{cache / TINY}\n"] * 2
     assert len(server.asked) == 1
-    assert read(cache / TINY) == FILES
+    assert read_folder(cache / TINY) == FILES
 
 
 def test_a_killed_process_is_resumed_by_the_next(server, cache):
@@ -790,7 +379,7 @@ def test_a_killed_process_is_resumed_by_the_next(server, cache):
     came = partial.stat().st_size
     assert 0 < came < len(ARCHIVE)
     assert left(cache) == [partial.name, f"{partial.name}.json"]
-    assert read(get()) == FILES
+    assert read_folder(get()) == FILES
     assert server.asked[1]["Range"] == f"bytes={came}-"
 
 
@@ -810,7 +399,7 @@ def test_progress_is_lines_where_there_is_no_terminal(server, cache):
     with program("bert-tiny") as process:
         stdout, stderr = process.communicate(timeout=60)
     assert stdout == f"{cache / TINY}\n"
-    assert stderr == f"downloading {server.url}/2020_02_20/{TINY}.zip\n1.0 of 1.0 MB\n"
+    assert stderr == f"downloading {TINY} from {server.url}/2020_02_20/{TINY}.zip\n1.0 of 1.0 MB\n"
 
 
 def test_progress_is_a_bar_on_a_terminal(server, cache):
@@ -870,23 +459,95 @@ def test_help_does_not_import_requests():
     assert "--verify" in result.stdout
 
 
-def test_a_name_works_wherever_a_checkpoint_is_asked_for(server, caplog, tmp_path):
-    """Downloaded at the first use; the second needs no server."""
+# ---- wherever a checkpoint is asked for
+
+
+@pytest.fixture
+def toy(server, tmp_path):
+    """The server's archive is of a checkpoint that can be read."""
     folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, random_weights(TOY), kind="tf1")
-    server.files[PATH] = zipped(read(folder).items())
+    server.files[PATH] = zipped(read_folder(folder).items())
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_name_is_downloaded_when_it_is_asked_for(server, cache, caplog):
     caplog.set_level("INFO", logger="bert_features")
-    assert find_checkpoint("bert-tiny").config == TOY
-    told = [record.getMessage() for record in caplog.records]
-    assert any("uncased_L-2_H-128_A-2 is not in the cache; downloading it" in t for t in told)
-    server.files.clear()
+    checkpoint = find_checkpoint("bert-tiny")
+    assert checkpoint.config == TOY
+    assert checkpoint.name == "bert-tiny"
+    assert checkpoint.weights_path == cache / TINY / "bert_model.ckpt"
+    told = [(record.name, record.getMessage()) for record in caplog.records]
+    assert told == [
+        ("bert_features", f"downloading {TINY} from {server.url}/2020_02_20/{TINY}.zip"),
+        ("bert_features", f"{TINY} is in {cache / TINY}"),
+    ]
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_second_use_of_a_name_needs_no_network(server, monkeypatch, caplog):
+    first = find_checkpoint(TINY)
+    monkeypatch.setenv("BERT_FEATURES_MIRROR", "http://127.0.0.1:9")
+    caplog.set_level("INFO", logger="bert_features")
+    caplog.clear()
+    assert find_checkpoint(TINY) == first
+    assert find_checkpoint("bert-tiny").weights_path == first.weights_path
+    assert len(server.asked) == 1
+    assert caplog.messages == []
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_command_line_takes_names(server, cache, monkeypatch):
     result = CliRunner().invoke(app, ["inspect", "bert-tiny"])
     assert result.exit_code == 0, result.output
-    assert "uncased" in result.stdout
+    facts = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+    assert facts["weights"] == str(cache / TINY / "bert_model.ckpt")
+    assert facts["casing"] == "uncased"
+    assert facts["hidden_size"] == str(TOY.hidden_size)
+    monkeypatch.setenv("BERT_FEATURES_MIRROR", "http://127.0.0.1:9")
+    again = CliRunner().invoke(app, ["inspect", "bert-tiny"])
+    assert (again.exit_code, again.stdout) == (0, result.stdout)
+    assert len(server.asked) == 1
 
 
-def test_a_name_that_cannot_be_downloaded_is_one_line(server):
+@pytest.mark.usefixtures("toy")
+def test_the_command_line_tells_of_the_download(server, cache):
+    command = [sys.executable, "-m", "bert_features", "inspect", "bert-tiny"]
+    first, second = (subprocess.run(command, capture_output=True, text=True) for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    told = [
+        f"downloading {TINY} from {server.url}/2020_02_20/{TINY}.zip",
+        f"{TINY} is in {cache / TINY}",
+    ]
+    assert [line for line in first.stderr.splitlines() if TINY in line] == told
+    assert TINY not in second.stderr
+    assert second.stdout == first.stdout
+
+
+def test_a_name_that_cannot_be_downloaded_is_one_line(server, cache):
     server.files.clear()
     result = CliRunner().invoke(app, ["inspect", "bert-tiny"])
-    assert result.exit_code == 1
-    (line,) = [t for t in result.stderr.splitlines() if t.startswith("bert-features:")]
-    assert "404" in line
+    assert (result.exit_code, result.stdout) == (1, "")
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("bert-features:")]
+    assert f"cannot download {server.url}/2020_02_20/{TINY}.zip: the server answered 404" in line
+    assert "Traceback" not in result.stderr
+    with pytest.raises(CheckpointError, match="the server answered 404") as caught:
+        find_checkpoint("bert-tiny")
+    assert "\n" not in str(caught.value)
+    assert left(cache) == []
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_damaged_one_is_not_downloaded_over(server, cache):
+    find_checkpoint("bert-tiny")
+    (cache / TINY / "vocab.txt").write_text("")
+    with pytest.raises(CheckpointError, match=f"is damaged: vocab.txt has 0 bytes.*{TINY} --force"):
+        find_checkpoint("bert-tiny")
+    assert len(server.asked) == 1
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_path_of_that_name_goes_before_the_download(server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_directory(tmp_path / "bert-tiny", TOY, TOY_VOCAB, random_weights(TOY), kind="tf1")
+    assert find_checkpoint("bert-tiny").weights_path.resolve().parent == tmp_path / "bert-tiny"
+    assert server.asked == []

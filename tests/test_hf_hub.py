@@ -143,3 +143,13 @@ def test_published_checkpoints_go_before_the_hub(monkeypatch, tmp_path):
     monkeypatch.setattr(download, "find", {name: folder}.get)
     assert find_checkpoint(name).weights_path == folder / "bert_model.ckpt"
     assert find_checkpoint(name).do_lower_case is True
+
+
+@pytest.mark.parametrize(
+    "name", ["google-bert/bert-base-uncased", "google/bert_uncased_L-2_H-128_A-2"]
+)
+def test_names_with_a_slash_are_the_hubs(cache, monkeypatch, tmp_path, name):
+    monkeypatch.setattr(download, "cache_dir", lambda: tmp_path / "downloads")
+    monkeypatch.setattr(download, "download", lambda name: pytest.fail(f"{name} is downloaded"))
+    folder = write_directory(snapshot(cache, name), TOY, TOY_VOCAB, WEIGHTS)
+    assert find_checkpoint(name).weights_path == folder / "model.safetensors"

@@ -30,8 +30,8 @@ CheckpointOption = Annotated[
     str | None,
     typer.Option(
         "--checkpoint",
-        help="`minilm` (the embedded all-MiniLM-L6-v2), a directory, a TF1 checkpoint prefix or a "
-        ".safetensors file.",
+        help="`minilm` (the embedded all-MiniLM-L6-v2), a directory or file of a checkpoint, "
+        "a published name (bert-base-uncased) or a Hugging Face repository.",
     ),
 ]
 CasingOption = Annotated[

@@ -44,6 +44,8 @@ def download(
 ) -> None:
     """Downloads a checkpoint of google-research/bert and prints the folder it is in.
 
+    The other commands take the same names, and download what is not there yet.
+
     The cache is $BERT_FEATURES_CACHE, or the platform's place for caches. $BERT_FEATURES_MIRROR
     takes the place of https://storage.googleapis.com/bert_models.
     """
@@ -79,19 +81,16 @@ def _download(name: str, *, force: bool, forget: bool) -> str:
 
 def _print_table() -> None:
     from bert_features.download import cache_dir
-    from bert_features.published import PUBLISHED, short_names
+    from bert_features.published import PUBLISHED, aliases_of
 
     cache = cache_dir()
     print(f"{'':2}{'NAME':<35}{'PARAMETERS':>13}  {'CASING':<9}ALIASES")
     for row in PUBLISHED.values():
         mark = "*" if (cache / row.name).is_dir() else ""
-        aliases = ", ".join(short_names(row.name))
+        aliases = ", ".join(aliases_of(row.name))
         line = f"{mark:2}{row.name:<35}{row.parameters:>13,}  {row.casing:<9}{aliases}"
         print(f"{line}{' ' if aliases else ''}{f'({row.note})' if row.note else ''}".rstrip())
-    print(
-        "\nL: layers, H: hidden size, A: attention heads. *: in the cache "
-        f"{cache}\nSo do these names of Hugging Face's: google/bert_uncased_L-2_H-128_A-2, …"
-    )
+    print(f"\nL: layers, H: hidden size, A: attention heads. *: in the cache {cache}")
 
 
 class _LogLines:

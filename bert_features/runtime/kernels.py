@@ -7,7 +7,7 @@ from keras import ops
 
 
 def add_bias(x: Any, bias: Any) -> Any:
-    """x + bias, [N, H] and [H].
+    """The sum of x [N, H] and a bias [H].
 
     TensorFlow's graph rewrites fuse a matrix product with a BiasAdd and a GELU behind it, not with
     the Add of `keras.ops`: 4096 x 384 x 1536 with the erf form takes 23 ms against 38 in float32,

@@ -11,7 +11,8 @@ class FileServer:
     """Serves `files` (path -> bytes), with strong ETags and ranges.
 
     `script` holds what the next answers do instead: functions of (handler, body), used up one by
-    one. `asked` holds the headers of each request, `sent` the bytes of each answer's body.
+    one. `asked` holds the headers of each request, `sent` the bytes of each answer's body,
+    counted as they set out.
     """
 
     def __init__(self):
@@ -48,9 +49,10 @@ class FileServer:
                 self.end_headers()
 
             def send(self, body):
+                # Before: the client may have all of it, and look, before this thread goes on.
+                outer.sent[self.number] += len(body)
                 self.wfile.write(body)
                 self.wfile.flush()
-                outer.sent[self.number] += len(body)
 
             def log_message(self, *arguments):
                 pass
