@@ -9,7 +9,7 @@ Shape legend: `R` rows of a chunk or window, `T` tokens of all of them, `B` rows
 length of the bucket, `N` batches of a window.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,9 @@ from bert_features.features import MIN_SEQ_LENGTH
 FILLER_ID = -1  # unique_ids of a row that only fills up a batch
 # What stands in the columns of such a row, where it is not 0.
 _FILL = {"unique_ids": FILLER_ID, "word_indices": -1}
-_OF_TOKENS = ("values", "word_indices")  # the columns of a window that are flat over tokens
+# The columns of a window that are flat over tokens, and what they are called in a batch.
+_OF_TOKENS = {"values": "input_word_ids", "word_indices": "word_indices"}
+_OF_ROWS_ALONE = ("lengths", "type_starts")  # no column of a batch
 
 # Where a shape costs nothing to compile: steps of at most a twelfth of the length, so that rounding
 # up to the next one costs less than 3 % (docs/performance.md).
@@ -30,8 +32,7 @@ _FINE_BUCKETS = (*range(3, 32), *range(32, 64, 2), *range(64, 128, 4), *range(12
 # Where each shape is compiled for seconds.
 _COARSE_BUCKETS = (16, 32, 64, 128, 256, 512)
 
-# Nothing here needs AutoGraph, whose reading of the source takes two seconds at start-up.
-as_it_is = tf.autograph.experimental.do_not_convert
+Columns = dict[str, np.ndarray]
 
 
 def default_buckets(device_kind: str, max_seq_length: int) -> tuple[int, ...]:
@@ -76,9 +77,11 @@ class BatchShapes:
     multiple: int = 1
 
     @classmethod
-    def by_rows(cls, buckets: Sequence[int], rows: int) -> "BatchShapes":
-        """As many rows in each batch, whatever its length, the last one too."""
-        return cls(tuple(buckets), (rows,) * len(buckets), multiple=rows)
+    def by_rows(cls, buckets: Sequence[int], rows: int, multiple: int) -> "BatchShapes":
+        """As many rows in each full batch, whatever its length."""
+        # Rows that the devices cannot share are theirs to refuse.
+        multiple = rows if rows % multiple else multiple
+        return cls(tuple(buckets), (rows,) * len(buckets), multiple)
 
     @classmethod
     def by_tokens(cls, buckets: Sequence[int], tokens: int, multiple: int = 1) -> "BatchShapes":
@@ -134,77 +137,61 @@ def plan_batches(lengths: np.ndarray, shapes: BatchShapes) -> Batches:
     return Batches(order, *columns)
 
 
-def sorting_windows(chunks: tf.data.Dataset, window_tokens: int) -> tf.data.Dataset:
-    """Joins chunks until they hold `window_tokens` tokens or the input ends."""
-    spec = chunks.element_spec
-    empty = {key: tf.zeros([0], value.dtype) for key, value in spec.items()}
-    flagged = chunks.map(as_it_is(lambda chunk: (chunk, False)))
-    flagged = flagged.concatenate(tf.data.Dataset.from_tensors((empty, True)))
-
-    def add(
-        held: dict[str, tf.Tensor], chunk_and_end: tuple[dict[str, tf.Tensor], tf.Tensor]
-    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        chunk, end = chunk_and_end
-        joined = {key: tf.concat([held[key], chunk[key]], axis=0) for key in held}
-        full = end | (tf.size(joined["values"]) >= window_tokens)
-        return tf.cond(full, lambda: (empty, joined), lambda: (joined, empty))
-
-    windows = flagged.scan(empty, as_it_is(add))
-    return windows.filter(as_it_is(lambda window: tf.size(window["lengths"]) > 0))
+def sorting_windows(chunks: Iterable[Columns], window_tokens: int) -> Iterator[Columns]:
+    """Joins chunks of rows until they hold `window_tokens` tokens or the input ends."""
+    held: list[Columns] = []
+    tokens = 0
+    for chunk in chunks:
+        held.append(chunk)
+        tokens += len(chunk["values"])
+        if tokens >= window_tokens:
+            yield _joined(held)
+            held, tokens = [], 0
+    if held:
+        yield _joined(held)
 
 
-def batched(window: dict[str, tf.Tensor], shapes: BatchShapes) -> tf.data.Dataset:
-    """The batches of a window, longest first."""
+def _joined(chunks: list[Columns]) -> Columns:
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
-    def planned(lengths: np.ndarray) -> list[np.ndarray]:
-        batches = plan_batches(lengths, shapes)
-        return [batches.order, batches.starts, batches.counts, batches.rows, batches.lengths]
 
-    plan = tf.numpy_function(planned, [window["lengths"]], [tf.int64] * 5, stateful=False)
-    for column in plan:
-        column.set_shape([None])
-    order, *columns = plan
-    starts = tf.cumsum(window["lengths"], exclusive=True)
-    dataset = tf.data.Dataset.from_tensor_slices(tuple(columns))
-    return dataset.map(
-        as_it_is(lambda *place: _batch(window, starts, order, *place)),
-        num_parallel_calls=1,
-        deterministic=True,
+def batched(window: Columns, shapes: BatchShapes) -> Iterator[Columns]:
+    """The batches of a window, longest first: columns of rows [B] and of tokens [B, S]."""
+    batches = plan_batches(window["lengths"], shapes)
+    row_starts = np.cumsum(window["lengths"]) - window["lengths"]
+    places = zip(
+        batches.starts.tolist(),
+        batches.counts.tolist(),
+        batches.rows.tolist(),
+        batches.lengths.tolist(),
+        strict=True,
     )
+    for start, count, rows, length in places:
+        members = batches.order[start : start + count]
+        yield _batch(window, members, row_starts[members], rows, length)
 
 
 def _batch(
-    window: dict[str, tf.Tensor],
-    row_starts: tf.Tensor,
-    order: tf.Tensor,
-    start: tf.Tensor,
-    count: tf.Tensor,
-    rows: tf.Tensor,
-    length: tf.Tensor,
-) -> dict[str, tf.Tensor]:
-    """One batch: columns of rows [B], of tokens [B, S]."""
-    members = order[start : start + count]
-    lengths = tf.gather(window["lengths"], members)
-    missing = rows - count
-    position = tf.range(length)
-    real = position < tf.pad(lengths, [[0, missing]])[:, None]  # [B, S]
-    indices = tf.pad(tf.gather(row_starts, members), [[0, missing]])[:, None] + position
-    type_starts = tf.pad(tf.gather(window["type_starts"], members), [[0, missing]])
-    of_b = real & (position >= tf.cast(type_starts, tf.int64)[:, None])
-    batch = {"input_mask": tf.cast(real, tf.int32), "input_type_ids": tf.cast(of_b, tf.int32)}
-    last = tf.size(window["values"], tf.int64) - 1
-    for name in _OF_TOKENS:
-        if name in window:
-            values = tf.gather(window[name], tf.minimum(indices, last))
-            batch[_NAMES.get(name, name)] = tf.where(real, values, _FILL.get(name, 0))
+    window: Columns, members: np.ndarray, row_starts: np.ndarray, rows: int, length: int
+) -> Columns:
+    position = np.arange(length)
+    count = len(members)
+    real = np.zeros((rows, length), bool)
+    real[:count] = position < window["lengths"][members][:, None]
+    places = (row_starts[:, None] + position)[real[:count]]
+    of_b = real.copy()
+    of_b[:count] &= position >= window["type_starts"][members][:, None]
+    batch = {"input_mask": real.astype(np.int32), "input_type_ids": of_b.astype(np.int32)}
     for name, column in window.items():
-        if name not in (*_OF_TOKENS, "lengths", "type_starts"):
-            fill = tf.cast(_FILL.get(name, 0), column.dtype)
-            batch[name] = tf.pad(tf.gather(column, members), [[0, missing]], constant_values=fill)
+        if name in _OF_TOKENS:
+            of_tokens: np.ndarray = np.full((rows, length), _FILL.get(name, 0), np.int32)
+            of_tokens[real] = column[places]
+            batch[_OF_TOKENS[name]] = of_tokens
+        elif name not in _OF_ROWS_ALONE:
+            of_rows: np.ndarray = np.full(rows, _FILL.get(name, 0), column.dtype)
+            of_rows[:count] = column[members]
+            batch[name] = of_rows
     return batch
-
-
-_NAMES = {"values": "input_word_ids"}
 
 
 def fixed_batches(columns: Mapping[str, Any], batch_size: int) -> tf.data.Dataset:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_features.bucketing import (
     BatchShapes,
-    as_it_is,
+    Columns,
     batched,
     fixed_batches,
     resolve_buckets,
@@ -23,7 +23,7 @@ from bert_features.bucketing import (
 from bert_features.errors import ConfigError
 from bert_features.examples import InputExample
 from bert_features.features import InputFeatures
-from bert_features.long_text import Layout, LongText, WordTable
+from bert_features.long_text import Layout, LongText, Rows, WordTable
 from bert_features.tokenization import FullTokenizer, utf8
 from bert_features.vocabulary import CLS, SEP
 from bert_features.words import Units, WordSplit, find_words, text_lengths
@@ -145,61 +145,95 @@ class TextInputFn:
         """The dataset.
 
         Args:
-          params: `batch_size`, the rows of each batch; or `batch_tokens`, the tokens of each, and
-            `num_devices`, what the rows are a multiple of (1 if it is not there).
+          params: `batch_size`, the rows of each batch, or `batch_tokens`, the tokens of each; and
+            `num_devices`, what the rows are a multiple of. Without it a batch by rows has all of
+            them, the last one too; a batch by tokens may have any number.
         """
         shapes = self.shapes(params)
-        windows = sorting_windows(self.rows(), self._window_tokens)
-        batches = windows.flat_map(as_it_is(lambda window: batched(window, shapes)))
+        batches = tf.data.Dataset.from_generator(
+            lambda: self._batches(shapes), output_signature=self._signature()
+        )
         return batches.prefetch(tf.data.AUTOTUNE)
 
     def shapes(self, params: Params) -> BatchShapes:
         """The shapes that the batches have; of `params` see the call."""
         if "batch_size" in params:
-            return BatchShapes.by_rows(self.buckets, int(params["batch_size"]))
+            rows = int(params["batch_size"])
+            return BatchShapes.by_rows(self.buckets, rows, int(params.get("num_devices", rows)))
         tokens, multiple = int(params["batch_tokens"]), int(params.get("num_devices", 1))
         return BatchShapes.by_tokens(self.buckets, tokens, multiple)
 
-    def rows(self) -> tf.data.Dataset:
-        """The rows before they are sorted into buckets: dicts of flat columns, chunk by chunk.
+    def rows(self) -> Iterator[Columns]:
+        """The rows before they are sorted into buckets, chunk by chunk: flat columns.
 
         {values int32 [T], the ids of all rows; lengths int64 [R]; unique_ids int64 [R]; type_starts
         int32 [R]; tokens_lost int32 [R]} and, where they are needed, the others of the batches.
         """
-        if self._words is None and self._long_text.policy == "truncate":
-            chunks = tf.data.Dataset.from_generator(
-                self._text_chunks,
-                output_signature=(
-                    tf.TensorSpec([None], tf.int64),
-                    tf.TensorSpec([None], tf.string),
-                    tf.TensorSpec([None], tf.string),
-                ),
-            )
-            encode: Callable[..., dict[str, tf.Tensor]] = self._encode
-        else:
-            chunks = tf.data.Dataset.from_generator(self._unit_chunks, output_signature=_UNIT_CHUNK)
-            encode = self._encode_units
-        return chunks.map(as_it_is(encode), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-
-    def _text_chunks(self) -> Iterator[tuple[range, list[bytes], list[bytes]]]:
-        for positions, examples in self._chunks():
-            yield (
-                positions,
-                [utf8(example.text_a) for example in examples],
-                [utf8(example.text_b or "") for example in examples],
-            )
-
-    def _unit_chunks(self) -> Iterator[dict[str, Any]]:
         for positions, examples in self._chunks():
             units = Units.of(examples, self._words)
-            yield {
-                "positions": positions,
-                "units": [utf8(unit) for unit in units.strings],
-                "unit_starts": units.starts,
-                "unit_ends": units.ends,
-                "per_text": units.per_text,
-                "are_words": units.are_words,
+            rows, tables = self._lay_out(units, positions)
+            if self._pending is not None:
+                for position, table in zip(positions, tables, strict=False):
+                    self._pending[position].words = table
+            columns = {
+                "values": rows.values,
+                "lengths": rows.lengths,
+                "unique_ids": positions.start + rows.examples,
+                "type_starts": rows.type_starts,
+                "tokens_lost": rows.tokens_lost,
             }
+            if self._may_need_more:
+                columns |= {
+                    "word_indices": rows.word_indices,
+                    "window": rows.windows,
+                    "num_windows": rows.num_windows,
+                    "own_starts": rows.own_starts,
+                    "own_ends": rows.own_ends,
+                }
+            yield columns
+
+    @property
+    def _may_need_more(self) -> bool:
+        return self._words is not None or self._long_text.policy == "window"
+
+    def _batches(self, shapes: BatchShapes) -> Iterator[Columns]:
+        try:
+            for window in sorting_windows(self.rows(), self._window_tokens):
+                yield from batched(window, shapes)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _signature(self) -> dict[str, tf.TensorSpec]:
+        names = _COLUMNS | (_MORE_COLUMNS if self._may_need_more else {})
+        return {name: tf.TensorSpec([None] * rank, kind) for name, (rank, kind) in names.items()}
+
+    def _lay_out(self, units: Units, positions: range) -> tuple[Rows, list[WordTable]]:
+        texts = tf.constant([utf8(unit) for unit in units.strings], tf.string)
+        per_text = np.array(units.per_text, np.int64)
+        words = None
+        if self._words is None or all(units.are_words):
+            ids = self._tokenizer(texts)
+            values, lengths = ids.values.numpy(), ids.row_lengths().numpy()
+            starts = ends = np.zeros_like(values)
+        else:
+            pieces = self._tokenizer.tokenize_with_offsets(texts)
+            values, lengths = pieces.ids.values.numpy(), pieces.ids.row_lengths().numpy()
+            starts, ends = pieces.starts.values.numpy(), pieces.ends.values.numpy()
+        if self._words is not None:
+            words = find_words(
+                unit_lengths=lengths,
+                unit_starts=np.array(units.starts, np.int32),
+                unit_ends=np.array(units.ends, np.int32),
+                per_text=per_text,
+                are_words=np.array(units.are_words, bool),
+                begins_word=self._tokenizer.begins_word[values],
+                piece_starts=starts,
+                piece_ends=ends,
+            )
+        return self._layout.rows(
+            values, text_lengths(lengths, per_text), words, lambda i: self._name(positions[i])
+        )
 
     def _chunks(self) -> Iterator[tuple[range, list[InputExample]]]:
         """Examples by the chunk, each with the positions of its first and last."""
@@ -207,109 +241,16 @@ class TextInputFn:
         most = min(_CHUNK_BYTES, self._window_tokens)
         held: list[InputExample] = []
         first = size = 0
-        try:
-            for position, example in enumerate(self._examples()):
-                if self._pending is not None:
-                    self._pending[position] = Pending(example)
-                held.append(example)
-                size += len(example.text_a) + len(example.text_b or "")
-                if len(held) == _CHUNK_ROWS or size >= most:
-                    yield range(first, position + 1), held
-                    held, first, size = [], position + 1, 0
-            if held:
-                yield range(first, first + len(held)), held
-        except Exception as error:
-            self.error = error
-            raise
-
-    def _encode(
-        self, positions: tf.Tensor, first: tf.Tensor, second: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Rows of [CLS] a [SEP] b [SEP], truncated, of one chunk of texts."""
-        rows, type_starts, lost = pack(self._tokenizer, first, second, seq_length=self.buckets[-1])
-        return {
-            "values": rows.values,
-            "lengths": rows.row_lengths(),
-            "unique_ids": positions,
-            "type_starts": type_starts,
-            "tokens_lost": lost,
-        }
-
-    def _encode_units(self, chunk: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Rows of one chunk of units, by the long text policy."""
-        units = chunk["units"]
-
-        def with_offsets() -> tuple[tf.Tensor, ...]:
-            ids, starts, ends = self._tokenizer.tokenize_with_offsets(units)
-            return ids.values, ids.row_lengths(), starts.values, ends.values
-
-        def without_offsets() -> tuple[tf.Tensor, ...]:
-            ids = self._tokenizer(units)
-            none = tf.zeros_like(ids.values)
-            return ids.values, ids.row_lengths(), none, none
-
-        if self._words is None:
-            pieces = without_offsets()
-        else:
-            pieces = tf.cond(tf.reduce_all(chunk["are_words"]), without_offsets, with_offsets)
-        names = ["positions", "unit_starts", "unit_ends", "per_text", "are_words"]
-        columns = tf.numpy_function(
-            self._lay_out, [*pieces, *(chunk[name] for name in names)], list(_ROWS.values())
-        )
-        for column in columns:
-            column.set_shape([None])
-        return dict(zip(_ROWS, columns, strict=True))
-
-    def _lay_out(self, *columns: np.ndarray) -> list[np.ndarray]:
-        """`Layout.rows` of a chunk; its words go to the pending examples."""
-        try:
-            return self._laid_out(*columns)
-        except Exception as error:
-            self.error = error
-            raise
-
-    def _laid_out(
-        self,
-        values: np.ndarray,
-        unit_lengths: np.ndarray,
-        piece_starts: np.ndarray,
-        piece_ends: np.ndarray,
-        positions: np.ndarray,
-        unit_starts: np.ndarray,
-        unit_ends: np.ndarray,
-        per_text: np.ndarray,
-        are_words: np.ndarray,
-    ) -> list[np.ndarray]:
-        words = None
-        if self._words is not None:
-            words = find_words(
-                unit_lengths=unit_lengths,
-                unit_starts=unit_starts,
-                unit_ends=unit_ends,
-                per_text=per_text,
-                are_words=are_words,
-                begins_word=self._tokenizer.begins_word[values],
-                piece_starts=piece_starts,
-                piece_ends=piece_ends,
-            )
-        rows, tables = self._layout.rows(
-            values, text_lengths(unit_lengths, per_text), words, lambda i: self._name(positions[i])
-        )
-        if self._pending is not None:
-            for position, table in zip(positions.tolist(), tables, strict=False):
-                self._pending[position].words = table
-        return [
-            rows.values,
-            rows.word_indices,
-            rows.lengths,
-            positions[rows.examples],
-            rows.type_starts,
-            rows.tokens_lost,
-            rows.windows,
-            rows.num_windows,
-            rows.own_starts,
-            rows.own_ends,
-        ]
+        for position, example in enumerate(self._examples()):
+            if self._pending is not None:
+                self._pending[position] = Pending(example)
+            held.append(example)
+            size += len(example.text_a) + len(example.text_b or "")
+            if len(held) == _CHUNK_ROWS or size >= most:
+                yield range(first, position + 1), held
+                held, first, size = [], position + 1, 0
+        if held:
+            yield range(first, first + len(held)), held
 
     def _name(self, position: int) -> str:
         if self._pending is None:
@@ -317,26 +258,20 @@ class TextInputFn:
         return f"example {self._pending[int(position)].example.unique_id!r}"
 
 
-_UNIT_CHUNK = {
-    "positions": tf.TensorSpec([None], tf.int64),
-    "units": tf.TensorSpec([None], tf.string),
-    "unit_starts": tf.TensorSpec([None], tf.int32),
-    "unit_ends": tf.TensorSpec([None], tf.int32),
-    "per_text": tf.TensorSpec([None], tf.int64),
-    "are_words": tf.TensorSpec([None], tf.bool),
+# The columns of a batch: rank and dtype.
+_COLUMNS = {
+    "unique_ids": (1, tf.int64),
+    "input_word_ids": (2, tf.int32),
+    "input_mask": (2, tf.int32),
+    "input_type_ids": (2, tf.int32),
+    "tokens_lost": (1, tf.int32),
 }
-# The columns of rows, as `_laid_out` returns them.
-_ROWS = {
-    "values": tf.int32,
-    "word_indices": tf.int32,
-    "lengths": tf.int64,
-    "unique_ids": tf.int64,
-    "type_starts": tf.int32,
-    "tokens_lost": tf.int32,
-    "window": tf.int32,
-    "num_windows": tf.int32,
-    "own_starts": tf.int32,
-    "own_ends": tf.int32,
+_MORE_COLUMNS = {
+    "word_indices": (2, tf.int32),
+    "window": (1, tf.int32),
+    "num_windows": (1, tf.int32),
+    "own_starts": (1, tf.int32),
+    "own_ends": (1, tf.int32),
 }
 
 

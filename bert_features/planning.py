@@ -1,17 +1,15 @@
 """plan(): what a run would do, by tokenising its input and computing nothing."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 
 from bert_features.bucketing import BatchShapes, plan_batches
 from bert_features.config import ExtractConfig
-from bert_features.errors import BertFeaturesError
 from bert_features.examples import read_examples
-from bert_features.input_pipeline import Pending, TextInputFn
+from bert_features.input_pipeline import Pending
 from bert_features.outputs import ITEM_SIZES, OutputSpec
 from bert_features.preparation import Preparation
 
@@ -140,7 +138,7 @@ def plan(
     result = Plan(input_fn.shapes(preparation.batch_params()), preparation.outputs)
     result.buckets = [BucketPlan(length) for length in preparation.buckets]
     held: list[np.ndarray] = []
-    for chunk in _chunks(input_fn):
+    for chunk in input_fn.rows():
         _add_examples(result, chunk)
         _add_words(result, chunk, pending)
         held.append(chunk["lengths"])
@@ -152,15 +150,6 @@ def plan(
     if held:
         _add_rows(result, np.concatenate(held))
     return result
-
-
-def _chunks(input_fn: TextInputFn) -> Iterator[dict[str, np.ndarray]]:
-    try:
-        yield from input_fn.rows().as_numpy_iterator()
-    except tf.errors.OpError:
-        if isinstance(input_fn.error, BertFeaturesError):
-            raise input_fn.error from None
-        raise
 
 
 def _add_examples(result: Plan, chunk: dict[str, np.ndarray]) -> None:

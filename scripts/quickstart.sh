@@ -13,7 +13,7 @@ What is Deep Learning?
 TEXT
 
 "$root/.venv/bin/bert-features" extract "$work/texts.txt" \
-  --output "$work/features.parquet" --config "$root/configs/pogiatzis.toml" --batch-size 32
+  --output "$work/features.parquet" --config "$root/configs/pogiatzis.toml"
 
 "$root/.venv/bin/python" - "$work/features.parquet" <<'PYTHON'
 import sys
