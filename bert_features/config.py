@@ -151,9 +151,9 @@ class ExtractConfig(Settings):
         description="look words up by a matrix product instead of a gather",
         json_schema_extra={"allowed": "true or false"},
     )
-    format: Literal["parquet", "jsonl", "npz", "hdf5", "tfrecord"] = Field(
-        default="parquet",
-        description="of the output file",
+    format: Literal["parquet", "jsonl", "npz", "hdf5", "tfrecord"] | None = Field(
+        default=None,
+        description="of the output file; by default what its suffix says, else parquet",
         json_schema_extra={"allowed": "'parquet', 'jsonl', 'npz', 'hdf5' or 'tfrecord'"},
     )
     input_format: FormatName = Field(

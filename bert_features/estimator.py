@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_features.bucketing import FILLER_ID
-from bert_features.input_pipeline import InputFn
+from bert_features.input_pipeline import InputFn, TextInputFn
 from bert_features.model_fn import ModelFn
 from bert_features.runtime.tensorflow import Device, TensorFlowRuntime
 
@@ -99,23 +99,23 @@ class Estimator:
 
     def predict_batches(self, input_fn: InputFn) -> Iterator[tuple[Arrays, Arrays]]:
         """Yields every batch, filler rows too, with its outputs [B, S, D] or [B, D]."""
-        pending: deque[tuple[dict[str, tf.Tensor], Callable[[], Arrays]]] = deque()
-        for batch in self._batches(input_fn):
-            pending.append((batch, self._step({name: batch[name] for name in self._inputs})))
+        pending: deque[tuple[Arrays, Callable[[], Arrays]]] = deque()
+        for batch in _taken_by_a_thread(self._batches(input_fn)):
+            inputs = {name: tf.constant(batch[name]) for name in self._inputs}
+            pending.append((batch, self._step(inputs)))
             if len(pending) == _IN_FLIGHT:
                 yield _finish(*pending.popleft())
         while pending:
             yield _finish(*pending.popleft())
 
-    def _batches(self, input_fn: InputFn) -> Iterator[dict[str, tf.Tensor]]:
-        dataset = input_fn(self._params)
-        try:
-            yield from _taken_by_a_thread(iter(dataset))
-        except tf.errors.OpError:
-            # tf.data wraps what the input raised; the input_fn kept the original.
-            if cause := getattr(input_fn, "error", None):
-                raise cause from None
-            raise
+    def _batches(self, input_fn: InputFn) -> Iterator[Arrays]:
+        # Without a tf.data iterator around it, whose threads may wait for Python, and Python for
+        # them, when a failed run ends.
+        if isinstance(input_fn, TextInputFn):
+            yield from input_fn.batches(self._params)
+            return
+        for batch in input_fn(self._params):
+            yield {name: value.numpy() for name, value in batch.items()}
 
 
 def _taken_by_a_thread(items: Iterator[_Item]) -> Iterator[_Item]:
@@ -139,7 +139,8 @@ def _taken_by_a_thread(items: Iterator[_Item]) -> Iterator[_Item]:
         except BaseException as error:
             offer(None, error)
 
-    threading.Thread(target=take, daemon=True).start()
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
     try:
         while True:
             item, error = ready.get()
@@ -150,7 +151,9 @@ def _taken_by_a_thread(items: Iterator[_Item]) -> Iterator[_Item]:
             yield cast(_Item, item)
     finally:
         unwanted.set()
+        # It ends by itself unless its input keeps it waiting; Python should not end before it.
+        thread.join(timeout=1.0)
 
 
-def _finish(batch: dict[str, tf.Tensor], results: Callable[[], Arrays]) -> tuple[Arrays, Arrays]:
-    return {name: value.numpy() for name, value in batch.items()}, results()
+def _finish(batch: Arrays, results: Callable[[], Arrays]) -> tuple[Arrays, Arrays]:
+    return batch, results()

@@ -35,7 +35,15 @@ from bert_features.preparation import Preparation
 from bert_features.records import FeatureBatch, FeatureRecord
 from bert_features.runtime.tensorflow import TensorFlowRuntime
 from bert_features.vocabulary import CLS, SEP
-from bert_features.writers import DTYPES, IdType, check_output, check_target, open_writer
+from bert_features.writers import (
+    DTYPES,
+    IdType,
+    check_output,
+    check_target,
+    open_writer,
+    output_format,
+)
+from bert_features.writers.columns import RESERVED_NAMES
 
 logger = logging.getLogger("bert_features")
 
@@ -308,8 +316,9 @@ def extract(
       BertFeaturesError: what was wrong, in one sentence.
     """
     # What is cheap to refuse comes before what is dear to load.
-    _check_dtypes(config)
-    check_output(output_path, format=config.format, overwrite=overwrite)
+    file_format = output_format(output_path, config.format)
+    _check_outputs(config, file_format)
+    check_output(output_path, format=file_format, overwrite=overwrite)
     if ledger_path is not None:
         check_target(Path(ledger_path), overwrite=overwrite)
     total = count_examples(input_path, config.input_settings())
@@ -335,7 +344,7 @@ def extract(
         writer = stack.enter_context(
             open_writer(
                 output_path,
-                format=config.format,
+                format=file_format,
                 features=extractor.features(),
                 metadata=extractor.metadata(),
                 id_type=id_type,
@@ -350,14 +359,20 @@ def extract(
     return ExtractSummary(counts, seconds, writer.bytes_written, Path(output_path))
 
 
-def _check_dtypes(config: ExtractConfig) -> None:
-    held = DTYPES[config.format]
+def _check_outputs(config: ExtractConfig, file_format: str) -> None:
+    """Refuses what the file cannot hold before anything is loaded."""
+    held = DTYPES[file_format]
     for output in config.output_configs():
+        if output.name in RESERVED_NAMES:
+            raise ConfigError(
+                f"an output is named '{output.name}', as a column of the file is; reserved are "
+                f"{', '.join(sorted(RESERVED_NAMES - {''}))}"
+            )
         dtype = output.dtype or config.dtype
         if dtype not in held:
             others = ", ".join(name for name, dtypes in DTYPES.items() if dtype in dtypes)
             raise ConfigError(
-                f"dtype is '{dtype}'; format '{config.format}' holds {', '.join(held)}; take one "
+                f"dtype is '{dtype}'; format '{file_format}' holds {', '.join(held)}; take one "
                 f"of these, or a format that holds {dtype}: {others}"
             )
 

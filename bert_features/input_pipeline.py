@@ -149,11 +149,16 @@ class TextInputFn:
             `num_devices`, what the rows are a multiple of. Without it a batch by rows has all of
             them, the last one too; a batch by tokens may have any number.
         """
-        shapes = self.shapes(params)
         batches = tf.data.Dataset.from_generator(
-            lambda: self._batches(shapes), output_signature=self._signature()
+            lambda: self._kept_batches(params), output_signature=self._signature()
         )
         return batches.prefetch(tf.data.AUTOTUNE)
+
+    def batches(self, params: Params) -> Iterator[Columns]:
+        """The batches of the dataset as NumPy arrays, without tf.data; `params` are the call's."""
+        shapes = self.shapes(params)
+        for window in sorting_windows(self.rows(), self._window_tokens):
+            yield from batched(window, shapes)
 
     def shapes(self, params: Params) -> BatchShapes:
         """The shapes that the batches have; of `params` see the call."""
@@ -196,10 +201,9 @@ class TextInputFn:
     def _may_need_more(self) -> bool:
         return self._words is not None or self._long_text.policy == "window"
 
-    def _batches(self, shapes: BatchShapes) -> Iterator[Columns]:
+    def _kept_batches(self, params: Params) -> Iterator[Columns]:
         try:
-            for window in sorting_windows(self.rows(), self._window_tokens):
-                yield from batched(window, shapes)
+            yield from self.batches(params)
         except Exception as error:
             self.error = error
             raise

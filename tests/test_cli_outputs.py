@@ -164,6 +164,7 @@ TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")
             "two outputs are named 's'",
         ),
         (TEXT, ["--output-spec", "name = 'a/b'"], 1, "a feature cannot be named 'a/b'"),
+        (TEXT, ["--output-spec", "name = 'tokens'"], 2, "an output is named 'tokens', as a column"),
         (TEXT, ["--output-spec", "layers = [7]"], 2, r"layer 7 is outside \[-3, 2\]"),
         (TEXT, ["--long-text", "window", "--stride", "14"], 2, "stride must be from 1 to 13"),
         (TEXT, ["--stride", "3"], 2, "stride is for 'window'"),
@@ -215,3 +216,16 @@ def test_what_is_refused(toy, tmp_path, out, source, options, status, message):
     assert len(lines) == 1, lines
     assert re.match(f"bert-features: .*{message}", lines[0]), lines[0]
     assert list(out.iterdir()) == []
+
+
+def test_the_output_suffix_says_the_format(toy, tmp_path, out):
+    text = write(tmp_path, "in.txt", "a b\n")
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL]
+    for name in ("o.npz", "o.jsonl", "o.h5", "o.tfrecord", "o.parquet"):
+        assert run("extract", text, "-o", out / name, *options).exit_code == 0
+        (record,) = read_features(out / name)
+        assert record.tokens == ("[CLS]", "a", "b", "[SEP]")
+    result = run("extract", text, "-o", out / "p.npz", "--format", "jsonl", *options)
+    assert result.exit_code == 1
+    assert "has the suffix of npz, and the format is jsonl" in result.stderr
+    assert not (out / "p.npz").exists()

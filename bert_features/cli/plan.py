@@ -43,8 +43,9 @@ def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
         )
     if result.words:
         rows["words"] = f"{result.words:,}, {result.words_without_vector:,} with a vector of zeros"
-    size = describe_size(result.output_bytes(settings.format))
-    rows["output"] = f"about {size} of features as {settings.format}"
+    file_format = settings.format or "parquet"
+    size = describe_size(result.output_bytes(file_format))
+    rows["output"] = f"about {size} of features as {file_format}"
     for output in result.outputs:
         rows[f"  {output.name}"] = f"{output.level}, {output.width} values of {output.dtype}"
     width = max(map(len, rows))
@@ -68,9 +69,10 @@ def _histogram(result: "Plan") -> list[str]:
         f"{name:>{width}} {_bar(count / counts.max())} {count:,}"
         for name, count in zip(names, counts.tolist(), strict=True)
     ]
+    first = int(np.flatnonzero(counts)[0])
     return [
         f"tokens of an example (median {np.median(lengths):.0f}, longest {lengths.max():,})",
-        *lines,
+        *lines[first:],
     ]
 
 

@@ -40,7 +40,7 @@ def count_rows(source: Source) -> int | None:
 
 def _object(source: Source, number: int, line: str) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = json.loads(line.rstrip())
     except json.JSONDecodeError as error:
         raise source.error(
             f"not JSON: {error.msg} (column {error.colno}); expected one object on each line",
@@ -67,7 +67,9 @@ def _without_surrogates(source: Source, number: int, line: str) -> dict[str, Any
             "--encoding-errors replace",
             number,
         )
-    record: dict[str, Any] = json.loads(_SURROGATE.sub("\ufffd", _unescaped(json.loads(line))))
+    record: dict[str, Any] = json.loads(
+        _SURROGATE.sub("\ufffd", _unescaped(json.loads(line.rstrip())))
+    )
     return record
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "check_output",
     "check_target",
     "open_writer",
+    "output_format",
     "read_features",
 ]
 
@@ -130,6 +131,20 @@ def read_features(path: str | Path, *, format: str | None = None) -> FeatureFile
     path = Path(path)
     file: type[FeatureFile] = _module(format or _format_of(path)).File
     return file(path)
+
+
+def output_format(path: str | Path, format: str | None = None) -> str:
+    """The format to write `path` in: the one asked for, or the one its suffix tells, or Parquet.
+
+    Raises:
+      OutputError: the suffix is another format's than the one asked for.
+    """
+    told = SUFFIXES.get(Path(path).suffix.lower())
+    if format and told and told != format:
+        raise OutputError(
+            f"{path} has the suffix of {told}, and the format is {format}; take one of the two out"
+        )
+    return format or told or DEFAULT_FORMAT
 
 
 def _module(format: str) -> Any:
