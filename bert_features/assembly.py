@@ -47,7 +47,7 @@ class ExampleCounts:
 
 @dataclass
 class _Row:
-    """One row's results: views into its batch's arrays."""
+    """One row's results, padding cut off."""
 
     ids: np.ndarray
     own: slice
@@ -119,8 +119,19 @@ class Assembler:
                 own=slice(own_start, own_end),
                 specials=3 if pairs[i] else 2,
                 tokens_lost=lost[i],
-                outputs={name: values[i] for name, values in outputs.items()},
+                outputs=self._outputs_of(i, lengths[i], outputs),
             )
+
+    def _outputs_of(
+        self, row: int, length: int, outputs: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Copies, without the padding: views would keep the whole batch for one row that waits."""
+        return {
+            output.name: outputs[output.name][row].copy()
+            if output.level == "sequence"
+            else outputs[output.name][row, :length].copy()
+            for output in self._outputs
+        }
 
     def take_ready(self) -> Iterator[ExampleCounts]:
         """Finishes the examples whose turn it is, and tells what became of each."""
@@ -163,7 +174,8 @@ class Assembler:
             return _words_of(parts, table)
         if not self._in_windows:
             return parts[0]
-        return _average(parts, [len(row.ids) for row in rows], output)
+        counted = [len(row.ids) - (0 if output.special_tokens else row.specials) for row in rows]
+        return _average(parts, counted, output)
 
     def _join(self, examples: list[_Finished]) -> FeatureBatch:
         ids = [example.counts.unique_id for example in examples]
@@ -230,7 +242,7 @@ def _words_of(parts: list[np.ndarray], table: WordTable) -> np.ndarray:
 
 
 def _average(parts: list[np.ndarray], lengths: list[int], output: OutputSpec) -> np.ndarray:
-    """[D]: the mean of the windows' vectors by their real tokens, finished as on the device."""
+    """[D]: the mean of the windows' vectors by the tokens counted, finished as on the device."""
     vector = parts[0].astype(np.float32)
     if len(parts) > 1:
         mean = np.average(np.stack(parts), axis=0, weights=lengths)

@@ -114,8 +114,14 @@ class Estimator:
         if isinstance(input_fn, TextInputFn):
             yield from input_fn.batches(self._params)
             return
-        for batch in input_fn(self._params):
-            yield {name: value.numpy() for name, value in batch.items()}
+        try:
+            for batch in input_fn(self._params):
+                yield {name: value.numpy() for name, value in batch.items()}
+        except tf.errors.OpError:
+            # tf.data wraps what the input raised; such an input_fn may have kept the original.
+            if cause := getattr(input_fn, "error", None):
+                raise cause from None
+            raise
 
 
 def _taken_by_a_thread(items: Iterator[_Item]) -> Iterator[_Item]:

@@ -19,7 +19,7 @@ from bert_features.assembly import Assembler, ExampleCounts
 from bert_features.bucketing import FILLER_ID
 from bert_features.checkpoints import read_weights
 from bert_features.config import ExtractConfig
-from bert_features.errors import ConfigError
+from bert_features.errors import ConfigError, OutputError
 from bert_features.estimator import Estimator
 from bert_features.examples import (
     InputExample,
@@ -53,7 +53,7 @@ class Counts:
     """What a run has done so far.
 
     Attributes:
-      examples: examples finished.
+      examples: examples computed, or of several windows the first.
       tokens: their real tokens, [CLS] and [SEP] included; those of every window, if there are any.
       computed_tokens: tokens computed for them, padding and filler rows included.
       truncated_examples: examples that lost pieces.
@@ -169,12 +169,14 @@ class FeatureExtractor(Preparation):
         ]
         if counts.truncated_examples:
             logger.warning(
-                "%d of %d texts did not fit max_seq_length %d and lost %d tokens; "
-                "long_text='window' would lose none",
+                "%d of %d texts did not fit max_seq_length %d and lost %d tokens%s",
                 counts.truncated_examples,
                 counts.examples,
                 self.config.max_seq_length,
                 counts.tokens_lost,
+                " of their shorter texts, which may take half of a window"
+                if self.long_text.policy == "window"
+                else "; long_text='window' would keep them",
             )
         return records
 
@@ -320,6 +322,8 @@ def extract(
     _check_outputs(config, file_format)
     check_output(output_path, format=file_format, overwrite=overwrite)
     if ledger_path is not None:
+        if Path(ledger_path).resolve() == Path(output_path).resolve():
+            raise OutputError(f"{output_path} is to be both output and ledger; name two files")
         check_target(Path(ledger_path), overwrite=overwrite)
     total = count_examples(input_path, config.input_settings())
     extractor = FeatureExtractor(config)

@@ -31,7 +31,8 @@ from bert_features.words import Units, WordSplit, find_words, text_lengths
 # One call of the tokenizer's graph: enough rows to make its overhead small (as many as in
 # scripts/benchmark_tokenizer.py), and a bound on their text.
 _CHUNK_ROWS = 1024
-_CHUNK_BYTES = 1 << 18
+_CHUNK_CHARACTERS = 1 << 18
+_MOST_SPECIALS = 3  # [CLS] and two [SEP]s
 
 Params = Mapping[str, Any]
 InputFn = Callable[[Params], tf.data.Dataset]
@@ -49,13 +50,14 @@ def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> Inpu
       {unique_ids int64 [B]; input_word_ids, input_mask, input_type_ids int32 [B, S]}.
 
     Raises:
-      ConfigError: a feature is of another length, or its id is not an integer.
+      ConfigError: a feature is of another length, or its id is not an integer from 0.
     """
     for feature in features:
-        if not isinstance(feature.unique_id, int):
+        if not isinstance(feature.unique_id, int) or feature.unique_id < 0:
             raise ConfigError(
                 f"the id of an example is {feature.unique_id!r}; an Estimator's batches hold "
-                "integers, number the examples (FeatureExtractor and extract keep ids of any kind)"
+                "integers from 0, number the examples (FeatureExtractor and extract keep ids of "
+                "any kind)"
             )
         if len(feature.input_ids) != seq_length:
             raise ConfigError(
@@ -241,15 +243,17 @@ class TextInputFn:
 
     def _chunks(self) -> Iterator[tuple[range, list[InputExample]]]:
         """Examples by the chunk, each with the positions of its first and last."""
-        # A piece is at least a byte: so a chunk holds no more of them than a window may.
-        most = min(_CHUNK_BYTES, self._window_tokens)
+        # A piece is at least a character, and stands in so many rows: so a chunk of several
+        # examples holds no more tokens than a sorting window may.
+        copies = self._long_text.most_copies
+        most = min(_CHUNK_CHARACTERS, self._window_tokens)
         held: list[InputExample] = []
         first = size = 0
         for position, example in enumerate(self._examples()):
             if self._pending is not None:
                 self._pending[position] = Pending(example)
             held.append(example)
-            size += len(example.text_a) + len(example.text_b or "")
+            size += copies * (len(example.text_a) + len(example.text_b or "") + _MOST_SPECIALS)
             if len(held) == _CHUNK_ROWS or size >= most:
                 yield range(first, position + 1), held
                 held, first, size = [], position + 1, 0

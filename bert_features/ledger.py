@@ -3,6 +3,7 @@
 JSON lines, one for each example in their order, with the fields of `ExampleCounts`.
 """
 
+import contextlib
 import json
 import os
 from dataclasses import asdict
@@ -65,16 +66,17 @@ class Ledger:
         try:
             if kind is None:
                 self.finish()
-                self._partial.replace(self.path)
+                self._put_in_place()
         finally:
+            with contextlib.suppress(OSError):  # what could not be flushed goes with the file
+                self._file.close()
             self._partial.unlink(missing_ok=True)
-            self._close()
 
-    def _close(self) -> None:
+    def _put_in_place(self) -> None:
         try:
-            self._file.close()
-        except OSError:  # what could not be flushed goes with the file
-            os.close(self._file.fileno())
+            self._partial.replace(self.path)
+        except OSError as error:
+            raise self._failure(error) from error
 
     def _failure(self, error: OSError) -> OutputError:
         return OutputError(

@@ -60,6 +60,11 @@ class LongText:
         """The pieces that a row holds between [CLS] and [SEP]."""
         return self.seq_length - (MIN_SEQ_LENGTH - 1)
 
+    @property
+    def most_copies(self) -> int:
+        """In how many rows a piece of a single text may stand."""
+        return -(-self.room // self.stride_in(self.room)) if self.policy == "window" else 1
+
     def stride_in(self, room: int) -> int:
         """The stride where a second text leaves only this room: smaller in proportion."""
         stride = self.room // 2 if self.stride is None else self.stride
@@ -137,6 +142,9 @@ class Rows:
     own_ends: np.ndarray
     tokens_lost: np.ndarray
 
+
+# [CLS], a piece of each text, and their [SEP]s.
+_SHORTEST_PAIR = 5
 
 # The segments of a row: [CLS], the head and the tail of text_a, [SEP], those of text_b, [SEP].
 _CLS, _A, _A_TAIL, _SEP_A, _B, _B_TAIL, _SEP_B = range(7)
@@ -307,6 +315,11 @@ class Layout:
         room = self._long_text.seq_length - (3 if length_b else 2)
         fixed = min(other, room // 2)
         room -= fixed
+        if length_b and self._long_text.seq_length < _SHORTEST_PAIR:
+            raise InputError(
+                f"{name(example)} is a pair that does not fit max_seq_length "
+                f"{self._long_text.seq_length}; windows of pairs need at least {_SHORTEST_PAIR}"
+            )
         text = 2 * example + b_slides
         word_starts = _word_starts(words, text, starts_of_texts[text], room, name, example)
         begins = np.array(

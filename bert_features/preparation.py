@@ -129,7 +129,9 @@ class Preparation:
 def _window_tokens(outputs: Iterable[OutputSpec], buffer_mb: int) -> int:
     per_token = 0
     for output in outputs:
-        size = output.width * ITEM_SIZES[output.dtype]
+        # Of windows the vectors of a sequence wait for each other as float32.
+        item_size = 4 if output.level == "sequence" else ITEM_SIZES[output.dtype]
+        size = output.width * item_size
         # A sequence has one vector for all of its tokens, of which there may be but two.
         per_token += size // 2 if output.level == "sequence" else size
     return max(1, min(buffer_mb * 2**20 // max(per_token, 1), _MOST_WINDOW_TOKENS))

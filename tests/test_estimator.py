@@ -207,3 +207,17 @@ def test_keras_on_another_backend(monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
     with pytest.raises(ConfigError, match=r"Keras runs on jax; .* KERAS_BACKEND=tensorflow"):
         TensorFlowRuntime()
+
+
+def test_xla_compiles_what_each_of_several_devices_does():
+    """As on several GPUs, with two CPUs in their place."""
+    names = [device.name for device in tf.config.list_logical_devices("CPU")[:2]]
+    devices = Devices("gpu", tf.distribute.MirroredStrategy(names), 2, "")
+    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1]))
+    step = TensorFlowRuntime(devices=devices).compile(model_fn.step, model_fn.weights)
+    batch = random_batch(TOY, [5, 3, 4, 2], 6)
+    got = step({name: tf.constant(value) for name, value in batch.items()})()["layer_output_0"]
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    want = NumpyEncoder(TOY, WEIGHTS)(*(batch[name] for name in names))[-1]
+    for row, length in enumerate([5, 3, 4, 2]):
+        np.testing.assert_allclose(got[row, :length], want[row, :length], rtol=0, atol=2e-5)

@@ -183,3 +183,10 @@ def test_a_word_longer_than_a_window_is_refused():
 def test_strides_that_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         LongText(*settings)
+
+
+@pytest.mark.parametrize("seq_length", [3, 4])
+def test_windows_too_short_for_a_pair_are_refused(seq_length):
+    with pytest.raises(InputError, match="windows of pairs need at least 5"):
+        lay_out("window", seq_length, [(2, 5)])
+    assert own_tokens(lay_out("window", 5, [(2, 5)])[0]) == [CLS, 0, SEP, *range(2, 7), SEP]
