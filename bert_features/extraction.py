@@ -33,7 +33,7 @@ from bert_features.model_fn import ModelFn, Precision
 from bert_features.outputs import OutputSpec, needs_pooler
 from bert_features.preparation import Preparation
 from bert_features.records import FeatureBatch, FeatureRecord
-from bert_features.runtime.tensorflow import TensorFlowRuntime
+from bert_features.runtime.tensorflow import TensorFlowRuntime, bfloat16_slowdown
 from bert_features.vocabulary import CLS, SEP
 from bert_features.writers import (
     DTYPES,
@@ -46,6 +46,9 @@ from bert_features.writers import (
 from bert_features.writers.columns import RESERVED_NAMES
 
 logger = logging.getLogger("bert_features")
+
+# Products of bfloat16 that take so many times as long as those of float32 are worth a warning.
+_SLOWDOWN_TOLD = 1.1
 
 
 @dataclass
@@ -120,6 +123,8 @@ class FeatureExtractor(Preparation):
         super().__init__(config)
         runtime = TensorFlowRuntime(devices=self.devices)
         self.precision = _resolve_precision(config.precision, runtime.devices.kind)
+        if self.precision == "bfloat16" and runtime.devices.kind == "cpu":
+            _warn_if_slow()
         self._estimator = self._make_estimator(runtime)
         self._pieces = np.array(self.tokenizer.tokens, object)
 
@@ -272,6 +277,16 @@ def _resolve_precision(
     if precision != "auto":
         return precision
     return "bfloat16" if device_kind == "tpu" else "float32"
+
+
+def _warn_if_slow() -> None:
+    slowdown = bfloat16_slowdown()
+    if slowdown > _SLOWDOWN_TOLD:
+        logger.warning(
+            "precision is bfloat16, in which a matrix product takes %.1f times as long as in "
+            "float32 on this CPU; float32 would be faster, and more exact",
+            slowdown,
+        )
 
 
 def _count_rows(batch: dict[str, np.ndarray], counts: Counts) -> None:

@@ -26,7 +26,7 @@ Precision = Literal["float32", "bfloat16"]
 
 MODEL_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 WORD_INDICES = "word_indices"  # a further input, of outputs of words
-_POLICIES: dict[Precision, str] = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+_POLICIES: dict[Precision, str] = {"float32": "float32", "bfloat16": "bfloat16"}
 
 
 class ModeKeys:

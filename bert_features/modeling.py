@@ -17,11 +17,7 @@ from keras import ops
 
 from bert_features.bert_config import BertConfig, HiddenAct
 from bert_features.errors import CheckpointError, ConfigError
-from bert_features.runtime.kernels import add_bias
-
-# Added to the scores of masked positions. -10000, not -inf: what the checkpoints were trained
-# with; and rows without any real token stay finite.
-MASK_BIAS = -10000.0
+from bert_features.runtime import kernels
 
 ACTIVATIONS: dict[HiddenAct, Callable[[Any], Any]] = {
     "gelu_erf": lambda x: ops.gelu(x, approximate=False),
@@ -60,12 +56,7 @@ class LayerNorm(_Part):
 
     def call(self, x: Any) -> Any:
         """[…, H] -> […, H]."""
-        wide = ops.cast(x, "float32")
-        mean = ops.mean(wide, axis=-1, keepdims=True)
-        centred = wide - mean
-        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-        scale = ops.rsqrt(variance + self.epsilon) * ops.cast(self.gamma, "float32")
-        return ops.cast(centred * scale + ops.cast(self.beta, "float32"), self.compute_dtype)
+        return kernels.layer_norm(x, self.gamma, self.beta, self.epsilon)
 
 
 class Dense(_Part):
@@ -81,7 +72,7 @@ class Dense(_Part):
 
     def call(self, x: Any) -> Any:
         """[N, inputs] -> [N, outputs]."""
-        return self.activation(add_bias(ops.matmul(x, self.weight), self.bias))
+        return self.activation(kernels.add_bias(ops.matmul(x, self.weight), self.bias))
 
 
 class Embeddings(_Part):
@@ -142,14 +133,11 @@ class SelfAttention(_Part):
             count = 3 // len(self.projections)
             parts += ops.unstack(ops.transpose(joined, (2, 0, 3, 1, 4)), count)
         query, key, value = parts
-        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, A, S, S]
-        mask_bias = ops.cast(1 - mask, "float32")[:, None, None, :] * MASK_BIAS
-        scores = ops.cast(scores, "float32") * self.head_size**-0.5 + mask_bias
-        weights = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
+        weights = kernels.attention_weights(query, key, mask, self.head_size**-0.5)  # [B, A, S, S]
         if self.dropout is not None:
             weights = self.dropout(weights, training=training)
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, S, A, D]
-        return self.output_dense(ops.reshape(context, (-1, self.heads * self.head_size)))
+        return self.output_dense(kernels.reshape_like(context, x))
 
 
 class Block(_Part):

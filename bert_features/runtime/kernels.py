@@ -1,20 +1,128 @@
-"""Operations that a backend fuses better in a form of its own than through `keras.ops`."""
+"""Operations in the forms that a backend fuses best.
 
+TensorFlow's graph rewrites for CPUs (Grappler's remapper and oneDNN) know a few patterns; what does
+not match one runs as a chain of operations, each a pass over memory. The forms here match. What
+that brought is in docs/performance.md.
+
+Shape legend: `B` batch, `S` sequence, `H` hidden, `A` heads, `D` head size, `N` rows.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import keras
 from keras import ops
 
+# Added to the scores of masked positions. -10000, not -inf: what the checkpoints were trained
+# with; and rows without any real token stay finite.
+MASK_BIAS = -10000.0
+
+# Whether what is traced now runs on a CPU. Only a runtime knows where its graph will run; a layer
+# in someone's model, or an export, takes the forms that do anywhere.
+_on_cpu: ContextVar[bool] = ContextVar("on_cpu", default=False)
+
+
+@contextlib.contextmanager
+def traced_for(device_kind: str) -> Iterator[None]:
+    """Chooses the forms for a kind of device, `tpu`, `gpu` or `cpu`, while a step is traced."""
+    token = _on_cpu.set(device_kind == "cpu" and keras.backend.backend() == "tensorflow")
+    try:
+        yield
+    finally:
+        _on_cpu.reset(token)
+
 
 def add_bias(x: Any, bias: Any) -> Any:
-    """The sum of x [N, H] and a bias [H].
+    """The sum of x [N, H] and a bias [H], as a matrix product in front and a GELU behind fuse with.
 
-    TensorFlow's graph rewrites fuse a matrix product with a BiasAdd and a GELU behind it, not with
-    the Add of `keras.ops`: 4096 x 384 x 1536 with the erf form takes 23 ms against 38 in float32,
-    37 against 132 in bfloat16 (docs/performance.md).
+    They do with a BiasAdd, not with the Add of `keras.ops`.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         return tf.nn.bias_add(x, tf.convert_to_tensor(bias, x.dtype))
     return ops.add(x, bias)
+
+
+def reshape_like(x: Any, like: Any) -> Any:
+    """Gives x the shape of `like`, so that a sum of the two fuses with the product in front.
+
+    TensorFlow must know that both have the same shape, even where it does not know which.
+    """
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.reshape(x, tf.shape(like))
+    return ops.reshape(x, ops.shape(like))
+
+
+def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
+    """Layer normalisation (Ba et al. 2016, arXiv:1607.06450) over the last axis.
+
+    Args:
+      x: [N, H] or [B, S, H].
+      gamma: the scale, [H].
+      beta: the offset, [H].
+      epsilon: added to the variance.
+
+    Returns:
+      The shape and dtype of x; computed in float32 whatever that is.
+    """
+    if _on_cpu.get():
+        return _onednn_layer_norm(x, gamma, beta, epsilon)
+    wide = ops.cast(x, "float32")
+    mean = ops.mean(wide, axis=-1, keepdims=True)
+    centred = wide - mean
+    variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+    scale = ops.rsqrt(variance + epsilon) * ops.cast(gamma, "float32")
+    return ops.cast(centred * scale + ops.cast(beta, "float32"), x.dtype)
+
+
+def _onednn_layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
+    """Layer norm as a batch norm of which every row is a channel, which becomes one kernel.
+
+    It is the form of the Keras 2 layer, and the only one that the remapper of TensorFlow 2.20
+    knows. Where the rewrite is off, it is computed as it stands here, with the same results.
+    """
+    import tensorflow as tf
+
+    shape = tf.shape(x)
+    rows = tf.reduce_prod(shape[:-1])
+    none = tf.constant([], tf.float32)
+    normal = tf.raw_ops.FusedBatchNormV3(
+        x=tf.reshape(x, [1, rows, x.shape[-1], 1]),
+        scale=tf.fill([rows], 1.0),
+        offset=tf.fill([rows], 0.0),
+        mean=none,
+        variance=none,
+        epsilon=epsilon,
+        data_format="NCHW",
+        is_training=True,
+    ).y
+    gamma, beta = (tf.convert_to_tensor(vector, x.dtype) for vector in (gamma, beta))
+    return tf.reshape(normal, shape) * gamma + beta
+
+
+def attention_weights(query: Any, key: Any, mask: Any, scale: float) -> Any:
+    """Softmax of the scaled scores, masked positions left out.
+
+    Args:
+      query: [B, A, S, D].
+      key: [B, A, S, D].
+      mask: int32 [B, S], 1 = real.
+      scale: of the scores.
+
+    Returns:
+      [B, A, S, S] of the dtype of `query`. The softmax is computed in float32; on a CPU only
+      inside its kernel, so that its input has the dtype of `query`.
+    """
+    scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+    # On a CPU the product takes up the factor and the bias; elsewhere the casts cost nothing, as
+    # the compiler fuses them.
+    dtype = scores.dtype if _on_cpu.get() else "float32"
+    # By a choice, not a product: of two products to add, the rewrite may take the wrong one.
+    bias = ops.where(mask > 0, ops.cast(0.0, dtype), ops.cast(MASK_BIAS, dtype))
+    scores = ops.cast(scores, dtype) * ops.cast(scale, dtype) + bias[:, None, None, :]
+    return ops.cast(ops.softmax(scores, axis=-1), query.dtype)

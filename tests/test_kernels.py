@@ -1,0 +1,141 @@
+"""The forms of operations that a CPU's graph takes: equal to float64 NumPy, and fused."""
+
+import logging
+from collections import Counter
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager import context  # the only way to the graph that ran
+
+from bert_features.checkpoints import find_checkpoint, read_weights
+from bert_features.model_fn import ModelFn
+from bert_features.outputs import OutputConfig, plan_outputs
+from bert_features.runtime import kernels
+from bert_features.runtime.tensorflow import (
+    Devices,
+    TensorFlowRuntime,
+    bfloat16_slowdown,
+)
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.toy import TOY, random_batch, random_weights
+
+ONE_CPU = Devices("cpu", None, 1, "")
+
+
+def cpu_step(config, weights, *, layers, precision="float32"):
+    outputs = plan_outputs([OutputConfig.of({"layers": layers, "name": "x"})], config)
+    model_fn = ModelFn(config, weights, outputs, precision=precision)
+    return TensorFlowRuntime(devices=ONE_CPU).compile(model_fn.step, model_fn.weights)
+
+
+def run(step, batch):
+    return step({name: tf.constant(value) for name, value in batch.items()})()
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8)])
+@pytest.mark.parametrize("on_cpu", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.03)])
+def test_layer_norm(shape, on_cpu, dtype, tolerance):
+    rng = np.random.default_rng(0)
+    x = tf.cast(rng.normal(3, 2, shape), dtype)
+    gamma, beta = rng.normal(1, 0.2, 8), rng.normal(0, 0.5, 8)
+
+    @tf.function(input_signature=[tf.TensorSpec([None] * (len(shape) - 1) + [8], x.dtype)])
+    def norm(x):
+        with kernels.traced_for("cpu" if on_cpu else "gpu"):
+            return kernels.layer_norm(x, tf.cast(gamma, dtype), tf.cast(beta, dtype), 1e-3)
+
+    wide = x.numpy().astype(np.float64)
+    centred = wide - wide.mean(-1, keepdims=True)
+    expected = centred / np.sqrt(wide.var(-1, keepdims=True) + 1e-3) * gamma + beta
+    got = norm(x)
+    assert got.dtype == x.dtype
+    np.testing.assert_allclose(got.numpy().astype(np.float64), expected, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_attention_weights(on_cpu):
+    rng = np.random.default_rng(1)
+    query, key = rng.normal(size=(2, 3, 4, 8)), rng.normal(size=(2, 3, 4, 8))
+    mask = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], np.int32)
+
+    @tf.function
+    def weights(query, key, mask):
+        with kernels.traced_for("cpu" if on_cpu else "gpu"):
+            return kernels.attention_weights(query, key, mask, 0.3)
+
+    scores = np.exp(0.3 * query @ key.transpose(0, 1, 3, 2)) * mask[:, None, None, :]
+    expected = scores / scores.sum(-1, keepdims=True)
+    got = weights(query.astype(np.float32), key.astype(np.float32), mask)
+    np.testing.assert_allclose(got, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("lengths", "padded"), [([40, 13, 2], 40), ([150, 131, 7], 160)])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_every_layer_of_the_cpu_step(minilm_dir, lengths, padded, precision):
+    checkpoint = find_checkpoint(minilm_dir)
+    config, weights = checkpoint.config, read_weights(checkpoint)
+    batch = random_batch(config, lengths, padded)
+    got = run(
+        cpu_step(config, weights, layers=["embeddings", *range(6)], precision=precision), batch
+    )
+    expected = NumpyEncoder(config, weights)(
+        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
+    )
+    real = batch["input_mask"] == 1
+    assert len(got) == len(expected) == 7
+    for values, want in zip(got.values(), expected, strict=True):
+        a, b = values.astype(np.float64)[real], want[real]
+        if precision == "float32":
+            np.testing.assert_allclose(a, b, atol=2e-5, rtol=0)
+        cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
+        assert cosine.min() > 0.999
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_graph_is_fused(precision):
+    """Each block: four products with bias and what follows, two for attention, two layer norms."""
+    step = cpu_step(TOY, random_weights(TOY), layers=[-1], precision=precision)
+    batch = random_batch(TOY, [6, 4], 6)
+    state = context.context()
+    state.enable_graph_collection()
+    try:
+        run(step, batch)
+        metadata = state.export_run_metadata()
+    finally:
+        state.disable_graph_collection()
+    graphs = [graph for f in metadata.function_graphs for graph in f.partition_graphs]
+    nodes = [node for graph in graphs for node in graph.node]
+    kinds = Counter(node.op for node in nodes)
+    if not any(kind.startswith("_Mkl") for kind in kinds):
+        pytest.skip("this TensorFlow does not rewrite its graphs for oneDNN on this CPU")
+    blocks = TOY.num_hidden_layers
+    fused = Counter(
+        tuple(operation.decode() for operation in node.attr["fused_ops"].list.s)
+        for node in nodes
+        if node.op == "_MklNativeFusedMatMul"
+    )
+    gelu = {key for key in fused if key[1:] and key[1].startswith("Gelu")}
+    assert len(gelu) == 1
+    assert fused == {("BiasAdd",): blocks, ("BiasAdd", "Add"): 2 * blocks, gelu.pop(): blocks}
+    assert kinds["_MklLayerNorm"] == 2 * blocks + 1
+    assert kinds["_MklFusedBatchMatMulV2"] == blocks
+    assert kinds["_MklSoftmax"] == blocks
+    # What is left to add are the embeddings.
+    assert kinds["AddV2"] <= 3
+    assert kinds["Mul"] == kinds["Rsqrt"] == kinds["Mean"] == 0
+
+
+def test_bfloat16_is_measured():
+    assert 0.01 < bfloat16_slowdown() < 100
+
+
+@pytest.mark.parametrize(("slowdown", "told"), [(1.9, True), (0.6, False)])
+def test_slow_bfloat16_is_told(one_device, monkeypatch, caplog, slowdown, told):
+    from bert_features import FeatureExtractor, extraction
+
+    monkeypatch.setattr(extraction, "bfloat16_slowdown", lambda: slowdown)
+    caplog.set_level(logging.WARNING, "bert_features")
+    FeatureExtractor.from_checkpoint("minilm", precision="bfloat16")
+    assert ("1.9 times as long" in caplog.text) is told
