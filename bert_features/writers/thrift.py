@@ -1,0 +1,145 @@
+"""Thrift's compact protocol, as far as Parquet's headers and footers need it.
+
+A struct is a dict from a field's number to its `(type, value)`. A list is `(type, values)` of its
+elements. https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST = range(1, 10)
+STRUCT = 12
+
+Struct = dict[int, tuple[int, Any]]
+
+_SHORT = 15  # the longest list whose length stands in its first byte
+_DOUBLE_BYTES = 8
+
+
+def encode_struct(fields: Struct) -> bytes:
+    """The bytes of a struct. A struct inside it may be given as bytes already."""
+    out = bytearray()
+    last = 0
+    for number, (kind, value) in sorted(fields.items()):
+        step = number - last
+        if 0 < step <= _SHORT:
+            out.append(step << 4 | kind)
+        else:
+            out.append(kind)
+            out += _signed(number)
+        if kind not in (TRUE, FALSE):  # the type is the value
+            out += _encode(kind, value)
+        last = number
+    out.append(0)
+    return bytes(out)
+
+
+def encode_unsigned(value: int) -> bytes:
+    """A number from 0 in groups of 7 bits, the lowest first."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def decode_struct(data: bytes, start: int = 0) -> Struct:
+    """The struct that begins at `start`.
+
+    Raises:
+      KeyError, IndexError: there is none, or one with types that Parquet does not use.
+    """
+    return _Decoder(data, start).struct()
+
+
+def _signed(value: int) -> bytes:
+    return encode_unsigned(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def _binary(value: bytes) -> bytes:
+    return encode_unsigned(len(value)) + value
+
+
+def _list(value: tuple[int, list[Any]]) -> bytes:
+    kind, items = value
+    length = len(items)
+    head = bytes([length << 4 | kind]) if length < _SHORT else bytes([0xF0 | kind])
+    head += b"" if length < _SHORT else encode_unsigned(length)
+    return head + b"".join([_encode(kind, item) for item in items])
+
+
+def _encode(kind: int, value: Any) -> bytes:
+    if kind == STRUCT and isinstance(value, bytes):
+        return value
+    return _ENCODERS[kind](value)
+
+
+_ENCODERS: dict[int, Callable[[Any], bytes]] = {
+    TRUE: lambda value: bytes([TRUE if value else FALSE]),
+    FALSE: lambda value: bytes([TRUE if value else FALSE]),
+    BYTE: lambda value: bytes([value]),
+    I16: _signed,
+    I32: _signed,
+    I64: _signed,
+    DOUBLE: bytes,
+    BINARY: _binary,
+    LIST: _list,
+    STRUCT: encode_struct,
+}
+
+
+class _Decoder:
+    """Reads values from `data`, one after the other."""
+
+    def __init__(self, data: bytes, start: int) -> None:
+        self._data = data
+        self._at = start
+        self._readers: dict[int, Callable[[], Any]] = {
+            TRUE: lambda: self._byte() == TRUE,
+            FALSE: lambda: self._byte() == TRUE,
+            BYTE: self._byte,
+            I16: self._signed,
+            I32: self._signed,
+            I64: self._signed,
+            DOUBLE: lambda: self._take(_DOUBLE_BYTES),
+            BINARY: lambda: self._take(self._unsigned()),
+            LIST: self._list,
+            STRUCT: self.struct,
+        }
+
+    def struct(self) -> Struct:
+        fields: Struct = {}
+        number = 0
+        while head := self._byte():
+            step, kind = head >> 4, head & 0xF
+            number = number + step if step else self._signed()
+            value = kind == TRUE if kind in (TRUE, FALSE) else self._readers[kind]()
+            fields[number] = (kind, value)
+        return fields
+
+    def _list(self) -> tuple[int, list[Any]]:
+        head = self._byte()
+        length, kind = head >> 4, head & 0xF
+        length = self._unsigned() if length == _SHORT else length
+        return kind, [self._readers[kind]() for _ in range(length)]
+
+    def _byte(self) -> int:
+        value = self._data[self._at]
+        self._at += 1
+        return value
+
+    def _take(self, size: int) -> bytes:
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def _unsigned(self) -> int:
+        value = shift = 0
+        while (byte := self._byte()) & 0x80:
+            value |= (byte & 0x7F) << shift
+            shift += 7
+        return value | byte << shift
+
+    def _signed(self) -> int:
+        value = self._unsigned()
+        return value >> 1 if value & 1 == 0 else -(value + 1 >> 1)
