@@ -13,13 +13,13 @@ from bert_features.outputs import (
     DEFAULT_LAYERS,
     Combine,
     LayerEntry,
+    Level,
     OutputConfig,
     OutputDtype,
     OutputSpec,
     plan_outputs,
 )
 from bert_features.readers.input_format import FormatName, InputFormat
-from bert_features.records import Level
 from bert_features.settings import Settings
 
 _Positive = Annotated[int, Field(ge=1)]

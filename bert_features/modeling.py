@@ -32,11 +32,14 @@ QKV = ("query", "key", "value")
 
 
 class _Part(keras.layers.Layer):
-    """A layer whose weights carry the initialiser of its encoder."""
+    """A layer whose weights carry the initialiser of its encoder, and are made with it."""
 
     def __init__(self, initializer: keras.initializers.Initializer, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.initializer = initializer
+
+    def build(self, *shapes: Any) -> None:
+        """Nothing is left to make; without this, Keras would call the layer once to find out."""
 
     def kernel(self, name: str, *shape: int) -> keras.Variable:
         return self.add_weight(name=name, shape=shape, initializer=self.initializer)

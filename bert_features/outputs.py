@@ -13,10 +13,10 @@ from pydantic import Field, field_validator, model_validator
 
 from bert_features.bert_config import BertConfig
 from bert_features.errors import ConfigError
-from bert_features.records import Level
 from bert_features.settings import Settings
 
 Combine = Literal["none", "sum", "mean", "concat", "weighted"]
+Level = Literal["token", "word", "sequence"]
 OutputDtype = Literal["float32", "float16", "bfloat16"]
 ITEM_SIZES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes
 LayerEntry = Annotated[int, Field(strict=True)] | Literal["embeddings"]

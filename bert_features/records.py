@@ -6,11 +6,11 @@ not), `W` words of all of them together, `D` width of a feature.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-Level = Literal["token", "word", "sequence"]
+from bert_features.outputs import Level
 
 
 @dataclass(frozen=True)

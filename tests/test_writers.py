@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from bert_features.errors import MissingExtraError, OutputError
-from bert_features.records import Feature, FeatureBatch, FeatureRecord, Level, Tokens, Words
+from bert_features.outputs import Level
+from bert_features.records import Feature, FeatureBatch, FeatureRecord, Tokens, Words
 from bert_features.writers import (
     DTYPES,
     FORMATS,

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from bert_features.cli.command import DebugOption, InputArgument, command, describe_size
 from bert_features.cli.settings import takes_settings
 from bert_features.config import ExtractConfig
@@ -54,6 +52,8 @@ def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
 
 def _histogram(result: "Plan") -> list[str]:
     """Bars of the lengths of examples, before anything is cut."""
+    import numpy as np  # here, as --help should not wait for it
+
     lengths = np.repeat(np.arange(len(result.example_lengths)), result.example_lengths)
     if not len(lengths):
         return ["no examples"]
