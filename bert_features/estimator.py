@@ -16,9 +16,6 @@ from bert_features.input_pipeline import InputFn, TextInputFn
 from bert_features.model_fn import ModelFn
 from bert_features.runtime.tensorflow import Device, TensorFlowRuntime
 
-# Batches in flight: while one computes, the next is on its way and the last is being written.
-_IN_FLIGHT = 2
-
 _Item = TypeVar("_Item")
 Arrays = dict[str, np.ndarray]
 
@@ -103,7 +100,7 @@ class Estimator:
         for batch in _taken_by_a_thread(self._batches(input_fn)):
             inputs = {name: tf.constant(batch[name]) for name in self._inputs}
             pending.append((batch, self._step(inputs)))
-            if len(pending) == _IN_FLIGHT:
+            if len(pending) == self._step.in_flight:
                 yield _finish(*pending.popleft())
         while pending:
             yield _finish(*pending.popleft())

@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +17,13 @@ from bert_features.errors import ConfigError
 from bert_features.runtime.kernels import traced_for
 
 logger = logging.getLogger("bert_features")
+
+# Steps side by side on a CPU. One alone leaves cores idle, as each of its kernels waits for its
+# slowest thread: 1.15 times as many tokens/s on 2 cores (docs/performance.md). Each holds the
+# activations of its batch, so that on many cores a few must do.
+_MOST_STREAMS = 8
+# Batches on an accelerator: while one computes, the next is on its way.
+_IN_FLIGHT = 2
 
 Device = Literal["auto", "tpu", "gpu", "cpu"]
 Step = Callable[[Sequence[Any], Mapping[str, Any]], dict[str, Any]]
@@ -154,6 +162,7 @@ class CompiledStep:
 
     Attributes:
       traces: how many batch shapes were compiled so far.
+      in_flight: how many batches to start before waiting for the first of them.
     """
 
     def __init__(self, step: Step, weights: Sequence[keras.Variable], devices: Devices) -> None:
@@ -188,6 +197,13 @@ class CompiledStep:
 
         self._run = run
         self._of_any_shape: Any = None
+        self._streams: ThreadPoolExecutor | None = None
+        self.in_flight = _IN_FLIGHT
+        if devices.kind == "cpu" and strategy is None:
+            streams = min(_cores(), _MOST_STREAMS)
+            self._streams = ThreadPoolExecutor(streams, "step")
+            # One more than run, so that the next is ready when one of them ends.
+            self.in_flight = streams + 1
 
     def __call__(self, batch: Mapping[str, tf.Tensor]) -> Callable[[], dict[str, np.ndarray]]:
         """Starts one batch; what it returns waits for the results, [B, …] each.
@@ -196,8 +212,10 @@ class CompiledStep:
           ConfigError: the batch cannot be shared out evenly.
         """
         strategy = self._devices.strategy
+        if self._streams is not None:
+            return self._streams.submit(_run_here, self._traced(batch), dict(batch)).result
         if strategy is None:
-            outputs = self._traced(batch)(dict(batch))
+            outputs = self._run(dict(batch))
             return lambda: {name: value.numpy() for name, value in outputs.items()}
         outputs = self._run(_share_out(batch, strategy, self._devices.count))
 
@@ -210,9 +228,7 @@ class CompiledStep:
         return results
 
     def _traced(self, batch: Mapping[str, tf.Tensor]) -> Any:
-        """The step on one device; on a CPU its only trace, which takes any shape."""
-        if self._devices.kind != "cpu":
-            return self._run
+        """The only trace of the step on a CPU, which takes any shape."""
         if self._of_any_shape is None:
             self._of_any_shape = self._run.get_concrete_function(
                 {
@@ -221,6 +237,17 @@ class CompiledStep:
                 }
             )
         return self._of_any_shape
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _run_here(step: Any, batch: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
+    return {name: value.numpy() for name, value in step(batch).items()}
 
 
 def _share_out(batch: Mapping[str, tf.Tensor], strategy: tf.distribute.Strategy, count: int) -> Any:
