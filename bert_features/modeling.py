@@ -136,10 +136,13 @@ class SelfAttention(_Part):
             count = 3 // len(self.projections)
             parts += ops.unstack(ops.transpose(joined, (2, 0, 3, 1, 4)), count)
         query, key, value = parts
-        weights = kernels.attention_weights(query, key, mask, self.head_size**-0.5)  # [B, A, S, S]
-        if self.dropout is not None:
-            weights = self.dropout(weights, training=training)
-        context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, S, A, D]
+        scale = self.head_size**-0.5
+        if self.dropout is None:
+            context = kernels.attend(query, key, value, mask, scale)
+        else:
+            weights = kernels.attention_weights(query, key, mask, scale)
+            context = ops.matmul(self.dropout(weights, training=training), value)
+        context = ops.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
         return self.output_dense(kernels.reshape_like(context, x))
 
 

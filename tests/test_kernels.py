@@ -71,7 +71,7 @@ def test_attention_weights(on_cpu):
     np.testing.assert_allclose(got, expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize(("lengths", "padded"), [([40, 13, 2], 40), ([150, 131, 7], 160)])
+@pytest.mark.parametrize(("lengths", "padded"), [([40, 13, 2], 40), ([300, 270, 7], 320)])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_every_layer_of_the_cpu_step(minilm_dir, lengths, padded, precision):
     checkpoint = find_checkpoint(minilm_dir)
@@ -91,6 +91,35 @@ def test_every_layer_of_the_cpu_step(minilm_dir, lengths, padded, precision):
             np.testing.assert_allclose(a, b, atol=2e-5, rtol=0)
         cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
         assert cosine.min() > 0.999
+
+
+def test_steps_side_by_side_keep_to_their_batches():
+    """Twice as many started as run at a time, of all kinds of shapes, in two traces."""
+    config = TOY.model_copy(update={"max_position_embeddings": 300})
+    weights = random_weights(config)
+    step = cpu_step(config, weights, layers=[-1])
+    batches = [
+        random_batch(config, [length, 3], length + 1, seed=length)
+        for length in [5, 260, 9, 17, 290, 30, 4, 11]
+    ]
+    started = [
+        step({name: tf.constant(value) for name, value in batch.items()}) for batch in batches
+    ]
+    for batch, results in zip(batches, started, strict=True):
+        expected = NumpyEncoder(config, weights)(
+            batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
+        )[-1]
+        real = batch["input_mask"] == 1
+        np.testing.assert_allclose(results()["x"][real], expected[real], atol=2e-5, rtol=0)
+    assert step.traces == 2
+
+
+def test_an_error_of_a_step_reaches_who_waits_for_it():
+    step = cpu_step(TOY, random_weights(TOY), layers=[-1])
+    batch = random_batch(TOY, [6], 6)
+    batch["input_word_ids"][0, 0] = 1000  # beyond the vocabulary
+    with pytest.raises(tf.errors.InvalidArgumentError, match="1000"):
+        run(step, batch)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -22,16 +22,25 @@ MASK_BIAS = -10000.0
 # Whether what is traced now runs on a CPU. Only a runtime knows where its graph will run; a layer
 # in someone's model, or an export, takes the forms that do anywhere.
 _on_cpu: ContextVar[bool] = ContextVar("on_cpu", default=False)
+# And whether its rows are so long that the scores of all heads together outgrow the caches.
+_long_rows: ContextVar[bool] = ContextVar("long_rows", default=False)
 
 
 @contextlib.contextmanager
-def traced_for(device_kind: str) -> Iterator[None]:
-    """Chooses the forms for a kind of device, `tpu`, `gpu` or `cpu`, while a step is traced."""
-    token = _on_cpu.set(device_kind == "cpu" and keras.backend.backend() == "tensorflow")
+def traced_for(device_kind: str, *, long_rows: bool = False) -> Iterator[None]:
+    """Chooses the forms of operations while a step is traced.
+
+    Args:
+      device_kind: `tpu`, `gpu` or `cpu`.
+      long_rows: whether the rows are longer than a CPU's caches like.
+    """
+    on_cpu = device_kind == "cpu" and keras.backend.backend() == "tensorflow"
+    tokens = _on_cpu.set(on_cpu), _long_rows.set(on_cpu and long_rows)
     try:
         yield
     finally:
-        _on_cpu.reset(token)
+        _on_cpu.reset(tokens[0])
+        _long_rows.reset(tokens[1])
 
 
 def add_bias(x: Any, bias: Any) -> Any:
@@ -126,3 +135,25 @@ def attention_weights(query: Any, key: Any, mask: Any, scale: float) -> Any:
     bias = ops.where(mask > 0, ops.cast(0.0, dtype), ops.cast(MASK_BIAS, dtype))
     scores = ops.cast(scores, dtype) * ops.cast(scale, dtype) + bias[:, None, None, :]
     return ops.cast(ops.softmax(scores, axis=-1), query.dtype)
+
+
+def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
+    """Scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762).
+
+    Args:
+      query: [B, A, S, D], as `key` and `value`.
+      key: see there.
+      value: see there.
+      mask: int32 [B, S], 1 = real.
+      scale: of the scores.
+
+    Returns:
+      [B, A, S, D].
+    """
+    if not _long_rows.get():
+        return ops.matmul(attention_weights(query, key, mask, scale), value)
+    # Head by head: what one operation leaves in the caches, the next finds there.
+    heads = zip(*(ops.split(x, x.shape[1], axis=1) for x in (query, key, value)), strict=True)
+    return ops.concatenate(
+        [ops.matmul(attention_weights(q, k, mask, scale), v) for q, k, v in heads], axis=1
+    )

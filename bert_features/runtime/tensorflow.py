@@ -1,5 +1,6 @@
 """The TensorFlow runtime: TPU, GPU or CPU through tf.distribute."""
 
+import abc
 import importlib.util
 import logging
 import os
@@ -22,8 +23,8 @@ logger = logging.getLogger("bert_features")
 # slowest thread: 1.15 times as many tokens/s on 2 cores (docs/performance.md). Each holds the
 # activations of its batch, so that on many cores a few must do.
 _MOST_STREAMS = 8
-# Batches on an accelerator: while one computes, the next is on its way.
-_IN_FLIGHT = 2
+# Rows longer than this have a graph of their own on a CPU: see `kernels.attend`.
+_LONG_ROW = 256
 
 Device = Literal["auto", "tpu", "gpu", "cpu"]
 Step = Callable[[Sequence[Any], Mapping[str, Any]], dict[str, Any]]
@@ -152,21 +153,77 @@ class TensorFlowRuntime:
     def compile(self, step: Step, weights: Sequence[keras.Variable]) -> "CompiledStep":
         """Places the weights and prepares the step.
 
-        On a CPU it is traced once for all shapes; elsewhere each is compiled at its first use.
+        On one CPU it is traced once for all shapes, and once more for long rows if there are any;
+        elsewhere each shape is compiled at its first use.
         """
-        return CompiledStep(step, weights, self.devices)
+        alone_on_cpu = self.devices.kind == "cpu" and self.devices.strategy is None
+        kind = _StepOnCpu if alone_on_cpu else _StepByShape
+        return kind(step, weights, self.devices)
 
 
-class CompiledStep:
+class CompiledStep(abc.ABC):
     """A device step with its weights in place.
 
     Attributes:
-      traces: how many batch shapes were compiled so far.
+      traces: how often it was traced so far.
       in_flight: how many batches to start before waiting for the first of them.
     """
 
+    traces = 0
+    in_flight = 2  # while one computes, the next is on its way
+
+    @abc.abstractmethod
+    def __call__(self, batch: Mapping[str, tf.Tensor]) -> Callable[[], dict[str, np.ndarray]]:
+        """Starts one batch; what it returns waits for the results, [B, …] each.
+
+        Raises:
+          ConfigError: the batch cannot be shared out evenly.
+        """
+
+
+class _StepOnCpu(CompiledStep):
+    """Several steps side by side on one CPU; no compiler, so that a trace takes any shape.
+
+    XLA does not help there, where oneDNN's graph rewrites do (BERT-base, tokens/s: 1126 against
+    1122 in float32, 1051 against 2163 in bfloat16), and oneDNN makes its kernels by actual shapes.
+    """
+
     def __init__(self, step: Step, weights: Sequence[keras.Variable], devices: Devices) -> None:
-        self.traces = 0
+        del devices
+        self._step = step
+        self._variables = [weight.value for weight in weights]
+        self._traced: dict[bool, Callable[..., dict[str, tf.Tensor]]] = {}
+        streams = min(_cores(), _MOST_STREAMS)
+        self._streams = ThreadPoolExecutor(streams, "step")
+        # One more than run, so that the next is ready when one of them ends.
+        self.in_flight = streams + 1
+
+    def __call__(self, batch: Mapping[str, tf.Tensor]) -> Callable[[], dict[str, np.ndarray]]:
+        long_rows = batch["input_mask"].shape[1] > _LONG_ROW
+        if long_rows not in self._traced:
+            self._traced[long_rows] = self._trace(batch, long_rows)
+        return self._streams.submit(_run, self._traced[long_rows], dict(batch)).result
+
+    def _trace(self, batch: Mapping[str, tf.Tensor], long_rows: bool) -> Any:
+        self.traces += 1
+
+        @tf.function(autograph=False)
+        def run(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            with traced_for("cpu", long_rows=long_rows):
+                return self._step([variable.value() for variable in self._variables], batch)
+
+        return run.get_concrete_function(
+            {
+                name: tf.TensorSpec([None] * value.shape.rank, value.dtype)
+                for name, value in batch.items()
+            }
+        )
+
+
+class _StepByShape(CompiledStep):
+    """One step at a time on all devices, traced and compiled for each shape."""
+
+    def __init__(self, step: Step, weights: Sequence[keras.Variable], devices: Devices) -> None:
         self._devices = devices
         strategy = devices.strategy
         if strategy is None:
@@ -178,9 +235,8 @@ class CompiledStep:
                     for weight in weights
                 ]
 
-        # XLA does not help on a CPU, where oneDNN's graph rewrites do (BERT-base, tokens/s: 1126
-        # against 1122 in float32, 1051 against 2163 in bfloat16). On a TPU all is XLA already.
-        # On GPUs it compiles what one of them does: it could not hold the variables of several.
+        # On a TPU all is XLA already. On GPUs it compiles what one of them does: it could not hold
+        # the variables of several.
         compiled = step
         if devices.kind == "gpu":
             compiled = tf.function(step, jit_compile=True, autograph=False)
@@ -189,31 +245,15 @@ class CompiledStep:
             with traced_for(devices.kind):
                 return compiled([variable.value() for variable in variables], batch)
 
-        # On a CPU one trace does for all shapes: oneDNN makes its kernels by the actual ones.
         @tf.function(autograph=False, reduce_retracing=devices.kind == "cpu")
         def run(batch: Any) -> Any:
             self.traces += 1
             return run_on_one(batch) if strategy is None else strategy.run(run_on_one, (batch,))
 
         self._run = run
-        self._of_any_shape: Any = None
-        self._streams: ThreadPoolExecutor | None = None
-        self.in_flight = _IN_FLIGHT
-        if devices.kind == "cpu" and strategy is None:
-            streams = min(_cores(), _MOST_STREAMS)
-            self._streams = ThreadPoolExecutor(streams, "step")
-            # One more than run, so that the next is ready when one of them ends.
-            self.in_flight = streams + 1
 
     def __call__(self, batch: Mapping[str, tf.Tensor]) -> Callable[[], dict[str, np.ndarray]]:
-        """Starts one batch; what it returns waits for the results, [B, …] each.
-
-        Raises:
-          ConfigError: the batch cannot be shared out evenly.
-        """
         strategy = self._devices.strategy
-        if self._streams is not None:
-            return self._streams.submit(_run_here, self._traced(batch), dict(batch)).result
         if strategy is None:
             outputs = self._run(dict(batch))
             return lambda: {name: value.numpy() for name, value in outputs.items()}
@@ -227,17 +267,6 @@ class CompiledStep:
 
         return results
 
-    def _traced(self, batch: Mapping[str, tf.Tensor]) -> Any:
-        """The only trace of the step on a CPU, which takes any shape."""
-        if self._of_any_shape is None:
-            self._of_any_shape = self._run.get_concrete_function(
-                {
-                    name: tf.TensorSpec([None] * value.shape.rank, value.dtype)
-                    for name, value in batch.items()
-                }
-            )
-        return self._of_any_shape
-
 
 def _cores() -> int:
     """Those that this process may use."""
@@ -246,7 +275,7 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _run_here(step: Any, batch: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
+def _run(step: Any, batch: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
     return {name: value.numpy() for name, value in step(batch).items()}
 
 
