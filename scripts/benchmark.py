@@ -1,0 +1,124 @@
+"""Measures this project beside its peers; `scripts/benchmark.sh` makes the environment for it.
+
+    bash scripts/benchmark.sh                          # everything but memory; most of an hour
+    bash scripts/benchmark.sh --quick --sections jobs  # few texts, one round: does it work?
+
+Sections: `jobs`, the same texts through every program, from text to a mean vector of the last layer
+(all-MiniLM-L6-v2, not Google's BERT); `encoder`, equal shapes with random weights; `targets`, what
+this project promises of itself; `memory`, its peak for 50,000 and 1,000,000 lines (minutes).
+
+Every program runs in a process of its own on all cores, as its documentation recommends, and
+chooses its batch size before it is timed. Its vectors are compared with those of transformers in
+float32 first; float32 ones that differ by more than 1e-4 are not timed. The Markdown goes to
+standard output, what is going on to standard error.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarking.corpora import CORPORA, Corpus, read_lines
+from benchmarking.encoders import roofline, run_encoders
+from benchmarking.jobs import run_jobs
+from benchmarking.machine import describe_machine
+from benchmarking.processes import BenchmarkError
+from benchmarking.programs import PROGRAMS
+from benchmarking.report import markdown
+from benchmarking.targets import measure_memory, measure_targets
+
+_TEXTS = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "ud_ewt.txt"
+_SECTIONS = ("jobs", "encoder", "targets", "memory")
+_QUICK_TEXTS = 256
+
+
+def main() -> int:
+    """Measures what is asked for; the exit status."""
+    arguments = _arguments()
+    try:
+        if not arguments.texts.is_file():
+            raise BenchmarkError(f"{arguments.texts} is not here; name a file with --texts FILE")
+        results = _measure(arguments)
+    except BenchmarkError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    document = markdown(results)
+    print(document)
+    if arguments.markdown:
+        arguments.markdown.write_text(document, encoding="utf-8")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add(
+        "--sections",
+        type=_names(_SECTIONS),
+        default=_SECTIONS[:3],
+        help="by default all but memory",
+    )
+    add("--corpora", type=_names(CORPORA), default=tuple(CORPORA), help=", ".join(CORPORA))
+    add("--programs", type=_names(PROGRAMS), default=tuple(PROGRAMS), help=", ".join(PROGRAMS))
+    add("--rounds", type=int, default=5, help="timed runs of each; default 5")
+    add("--quick", action="store_true", help="one round, few texts: to see that it works")
+    add("--sample", type=int, metavar="N", help="so many texts of each set, drawn by a seed")
+    add("--texts", type=Path, default=_TEXTS, help="lines of English (ud_ewt.txt)")
+    add("--models", type=Path, help="keep the models' forms in this folder and take them from it")
+    add("--log", type=Path, help="what the programs print; by default a temporary file")
+    add("--json", type=Path, metavar="FILE", help="write the results here too")
+    add("--markdown", type=Path, metavar="FILE", help="write the tables here too")
+    return parser.parse_args()
+
+
+def _names(allowed: Any) -> Any:
+    def names(text: str) -> tuple[str, ...]:
+        chosen = tuple(name.strip() for name in text.split(","))
+        for name in chosen:
+            if name not in allowed:
+                raise argparse.ArgumentTypeError(f"{name!r}; allowed: {', '.join(allowed)}")
+        return chosen
+
+    return names
+
+
+def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    lines = read_lines(arguments.texts)
+    rounds = 1 if arguments.quick else arguments.rounds
+    results: dict[str, Any] = {"machine": describe_machine()}
+    with tempfile.TemporaryDirectory() as work:
+        models = arguments.models or Path(work)
+        log = arguments.log or Path(tempfile.gettempdir(), "bert_features_benchmark.log")
+        log.write_text("")
+        common: dict[str, Any] = {"rounds": rounds, "models": models, "log": log}
+        if "jobs" in arguments.sections:
+            count = arguments.sample or (_QUICK_TEXTS if arguments.quick else None)
+            corpora = [_corpus(name, lines, count) for name in arguments.corpora]
+            programs = [name for name in arguments.programs if PROGRAMS[name].job]
+            results["jobs"] = run_jobs(corpora, programs, **common)
+        if "encoder" in arguments.sections:
+            results["roofline"] = roofline(rounds)
+            results["encoder"] = run_encoders(arguments.programs, quick=arguments.quick, **common)
+        if "targets" in arguments.sections:
+            results["targets"] = measure_targets(lines, quick=arguments.quick, **common)
+        if "memory" in arguments.sections:
+            results["memory"] = measure_memory(lines, quick=arguments.quick, models=models)
+    return results
+
+
+def _corpus(name: str, lines: list[str], count: int | None) -> Corpus:
+    corpus = CORPORA[name](lines)
+    if count is None:
+        return corpus
+    # Of long documents fewer make as many tokens.
+    return corpus.sample(max(16, count // 16) if name == "long" else count)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What `scripts/benchmark.py` is made of: texts, programs, the processes they run in, tables."""

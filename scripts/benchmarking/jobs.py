@@ -1,0 +1,199 @@
+"""The whole job: the same texts through every program, compared, then timed in turns."""
+
+import contextlib
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarking.corpora import Corpus
+from benchmarking.processes import BenchmarkError, Idling, Worker, run_module, say, spread
+from benchmarking.programs import PROGRAMS, REFERENCE
+
+# Of float32 vectors; other precisions are only described.
+_MOST_DIFFERENCE = 1e-4
+_TUNING_TEXTS = 1024
+
+
+class RefusedError(BenchmarkError):
+    """A program whose outputs are not those of the reference; it is not timed."""
+
+
+def run_jobs(
+    corpora: Sequence[Corpus], programs: Sequence[str], *, rounds: int, models: Path, log: Path
+) -> list[dict[str, Any]]:
+    """Times the programs on each corpus; a table's worth for each."""
+    runtimes = sorted({g for name in programs if (g := PROGRAMS[name].graphs)})
+    say("writing the model in every form")
+    run_module("models", models / "minilm", "minilm", "pooled", *runtimes)
+    return [_Comparison(corpus, programs, models / "minilm", log).run(rounds) for corpus in corpora]
+
+
+class _Comparison:
+    """The programs on one corpus."""
+
+    def __init__(self, corpus: Corpus, programs: Sequence[str], folder: Path, log: Path) -> None:
+        self._corpus = corpus
+        # The reference goes first, even where it is not to be timed.
+        self._programs = [REFERENCE, *(name for name in programs if name != REFERENCE)]
+        self._timed = programs
+        self._folder = folder
+        self._log = log
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._refused: dict[str, str] = {}
+        self._paths: dict[str, str] = {}
+        self._seconds: dict[str, list[float]] = {}
+
+    def run(self, rounds: int) -> dict[str, Any]:
+        """Chooses settings, compares, times."""
+        with tempfile.TemporaryDirectory() as work, contextlib.ExitStack() as stack:
+            self._work = Path(work)
+            for name in self._programs:
+                texts = PROGRAMS[name].texts_of(self._corpus)
+                path = self._work / f"{len(texts.texts)}.json"
+                self._paths[name] = str(texts.write(path))
+            workers = {}
+            for name in self._programs:
+                settings = self._choose(name)
+                worker = stack.enter_context(Worker(name, self._log))
+                if self._warm_up(worker, settings):
+                    workers[name] = worker
+            idling = Idling(workers.values())
+            timed = [workers[name] for name in self._timed if name in workers]
+            for turn in range(rounds):
+                say(f"{self._corpus.name}: round {turn + 1} of {rounds}")
+                # Each begins once, if there are as many rounds, so that none is always after one.
+                start = turn % len(timed)
+                for worker in timed[start:] + timed[:start]:
+                    self._time(worker, idling)
+        return self._table(rounds, idling)
+
+    def _choose(self, name: str) -> dict[str, Any]:
+        """The fastest settings on a part of the texts, in a process that ends with that.
+
+        What was tried must not count in the peak of memory.
+        """
+        settings = PROGRAMS[name].first_settings(self._corpus.batch_sizes)
+        choices = PROGRAMS[name].all_choices(self._corpus.batch_sizes)
+        if not choices:
+            return settings
+        part = self._corpus.sample(_TUNING_TEXTS)
+        path = str(part.write(self._work / "tuning.json"))
+        seconds: dict[str, float] = {}
+        with Worker(name, self._log) as worker:
+
+            def time_once(settings: dict[str, Any]) -> float:
+                key = str(settings)
+                if key not in seconds:
+                    worker("load_job", folder=str(self._folder), corpus=path, settings=settings)
+                    if not seconds:
+                        worker("run_job", corpus=path)  # the first of a process is slower
+                    seconds[key] = worker("run_job", corpus=path)["seconds"]
+                return seconds[key]
+
+            # One choice after the other, each with the best of those before it.
+            for choice, values in choices.items():
+                settings = min(({**settings, choice: v} for v in values), key=time_once)
+        return settings
+
+    def _warm_up(self, worker: Worker, settings: dict[str, Any]) -> bool:
+        """Loads, runs once and compares; whether the program may be timed."""
+        name = worker.program
+        say(f"{self._corpus.name}: warming up {name} {_described(settings)}")
+        loaded = worker(
+            "load_job", folder=str(self._folder), corpus=self._paths[name], settings=settings
+        )
+        done = worker("run_job", corpus=self._paths[name], save=str(self._vectors(name)))
+        try:
+            compared = self._compare(name)
+        except RefusedError as error:
+            say(str(error))
+            self._refused[name] = str(error)
+            return False
+        self._rows[name] = {
+            "program": name,
+            "settings": settings,
+            "load_seconds": loaded["seconds"],
+            "tokens": done["tokens"],
+            "pad_waste": 1.0 - done["tokens"] / done["computed_tokens"],
+            "traces_in_warm_up": done["traces"],
+            **compared,
+        }
+        return True
+
+    def _vectors(self, name: str) -> Path:
+        return self._work / f"{name}.npy"
+
+    def _compare(self, name: str) -> dict[str, float]:
+        """How far the vectors are from the reference's.
+
+        Raises:
+          RefusedError: of float32 they differ by more than rounding does.
+        """
+        vectors, expected = np.load(self._vectors(name)), np.load(self._vectors(REFERENCE))
+        texts = PROGRAMS[name].texts_of(self._corpus).texts
+        if len(texts) < len(expected):
+            expected = expected[_places(self._corpus.texts, texts)]
+        if vectors.shape != expected.shape:
+            raise RefusedError(
+                f"{name}: vectors {vectors.shape}, of the reference {expected.shape}"
+            )
+        difference = float(np.abs(vectors - expected).max())
+        if PROGRAMS[name].precision == "float32" and not difference <= _MOST_DIFFERENCE:
+            raise RefusedError(
+                f"{name} is refused on {self._corpus.name}: its float32 vectors differ from "
+                f"{REFERENCE} by up to {difference:.2g}, allowed are {_MOST_DIFFERENCE:g}"
+            )
+        cosines = (vectors * expected).sum(1) / (
+            np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
+        )
+        return {
+            "max_difference": difference,
+            "min_cosine": float(cosines.min()),
+            "mean_cosine": float(cosines.mean()),
+        }
+
+    def _time(self, worker: Worker, idling: Idling) -> None:
+        name = worker.program
+        done = idling.run(worker, "run_job", corpus=self._paths[name])
+        self._seconds.setdefault(name, []).append(done["seconds"])
+        say(f"  {name}: {done['tokens'] / done['seconds']:,.0f} tokens/s")
+        self._rows[name] |= {"peak_bytes": done["peak_bytes"], "traces_in_all": done["traces"]}
+
+    def _table(self, rounds: int, idling: Idling) -> dict[str, Any]:
+        rows = []
+        for name in self._timed:
+            if name not in self._seconds:
+                continue
+            row = self._rows[name]
+            rates = [row["tokens"] / seconds for seconds in self._seconds[name]]
+            rows.append(
+                {
+                    **row,
+                    "texts": len(PROGRAMS[name].texts_of(self._corpus).texts),
+                    "seconds": self._seconds[name],
+                    "tokens_per_second": spread(rates),
+                }
+            )
+        return {
+            "corpus": self._corpus.name,
+            "texts": len(self._corpus.texts),
+            "tokens": self._rows[REFERENCE]["tokens"],
+            "max_length": self._corpus.max_length,
+            "rounds": rounds,
+            "rows": rows,
+            "refused": self._refused,
+            "idle_cores": idling.worst,
+        }
+
+
+def _described(settings: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in settings.items() if name != "precision")
+
+
+def _places(texts: Sequence[str], sample: Sequence[str]) -> list[int]:
+    """Where a sample's texts stand among all; of equal texts any is as good."""
+    place = {text: i for i, text in enumerate(texts)}
+    return [place[text] for text in sample]

@@ -1,0 +1,168 @@
+"""The processes of the benchmark: workers, one for each program, and runs to their end."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+_SCRIPTS = Path(__file__).resolve().parents[1]
+# Thread pools spin for a while after their last work.
+_SETTLING_SECONDS = 0.3
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class BenchmarkError(Exception):
+    """The benchmark cannot go on; its message is for the user."""
+
+
+def environment() -> dict[str, str]:
+    """Of every process: this folder importable, no network, threads of tokenizers allowed."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(_SCRIPTS),
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "true",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    }
+
+
+class Worker:
+    """A program in a process of its own; a context manager.
+
+    Args:
+      program: its name.
+      log: where what it prints goes.
+
+    Raises:
+      BenchmarkError: a command failed.
+    """
+
+    def __init__(self, program: str, log: Path) -> None:
+        self.program = program
+        self._log = log
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarking.worker", program],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+                env=environment(),
+            )
+
+    def __call__(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """Sends a command and waits for its answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+            self._process.stdin.flush()
+            answer = json.loads(self._process.stdout.readline() or "{}")
+        except BrokenPipeError:
+            answer = {}
+        if not answer and self._process.poll() is not None:
+            answer = {"error": f"the process ended with status {self._process.returncode}"}
+        if "error" in answer:
+            raise BenchmarkError(f"{self.program}: {answer['error']}; its log is {self._log}")
+        return answer
+
+    def cpu_seconds(self) -> float:
+        """What it computed so far, by all of its threads."""
+        text = Path(f"/proc/{self._process.pid}/stat").read_text()
+        fields = text.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Idling:
+    """How much of a core the workers take that are waiting for their turn."""
+
+    def __init__(self, workers: Iterable[Worker]) -> None:
+        self._workers = list(workers)
+        self.worst: dict[str, float] = {}
+
+    def run(self, worker: Worker, do: str, **arguments: Any) -> dict[str, Any]:
+        """Runs a command of one worker and looks at the others."""
+        time.sleep(_SETTLING_SECONDS)
+        others = {other: other.cpu_seconds() for other in self._workers if other is not worker}
+        started = time.perf_counter()
+        answer = worker(do, **arguments)
+        seconds = time.perf_counter() - started
+        for other, before in others.items():
+            share = (other.cpu_seconds() - before) / seconds
+            self.worst[other.program] = max(share, self.worst.get(other.program, 0.0))
+        return answer
+
+
+def run(arguments: Sequence[str | Path]) -> str:
+    """Runs a command to its end and returns what it printed.
+
+    Raises:
+      BenchmarkError: it failed.
+    """
+    result = subprocess.run(
+        [str(argument) for argument in arguments],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+    if result.returncode:
+        last = (result.stderr.strip().splitlines() or ["no message"])[-1]
+        raise BenchmarkError(f"{' '.join(map(str, arguments))} failed: {last}")
+    return result.stdout
+
+
+def run_module(module: str, *arguments: str | Path) -> str:
+    """Runs a module of this folder; see `run`."""
+    return run([sys.executable, "-m", f"benchmarking.{module}", *arguments])
+
+
+def peak_of(arguments: Sequence[str | Path]) -> tuple[int, float]:
+    """Runs a command to its end: its peak of resident memory in bytes, and seconds.
+
+    Raises:
+      BenchmarkError: it failed.
+    """
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        [str(argument) for argument in arguments], stdout=subprocess.DEVNULL, env=environment()
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise BenchmarkError(f"{' '.join(map(str, arguments))}: status {process.returncode}")
+    return usage.ru_maxrss * 1024, time.perf_counter() - started
+
+
+def spread(values: Sequence[float]) -> Mapping[str, float]:
+    """Median, smallest and largest."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def say(text: str) -> None:
+    """A line about what is going on, to standard error."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,122 @@
+"""The programs by name: what runs them, in which precision, what they may choose from."""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarking.corpora import Corpus
+
+REFERENCE = "transformers fp32"
+BASELINE = "sentence-transformers fp32"
+PROJECT = "bert_features fp32"
+_HINTS = ("LATENCY", "THROUGHPUT")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of the benchmark.
+
+    Attributes:
+      module: below `benchmarking.programs`.
+      job: its class for the whole job, or None.
+      encoder: its class for equal shapes, or None.
+      precision: of the arithmetic.
+      choices: settings to choose from, beside the batch size.
+      chooses_batch_size: whether it may choose one of the corpus's.
+      sample_tokens: how many tokens, padded, it gets, if it is too slow for all of them.
+      graphs: the runtime whose graphs it needs, if any.
+    """
+
+    module: str
+    job: str | None
+    encoder: str | None
+    precision: str
+    choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    chooses_batch_size: bool = True
+    sample_tokens: int | None = None
+    graphs: str | None = None
+
+    def all_choices(self, batch_sizes: Sequence[int] = ()) -> dict[str, Sequence[Any]]:
+        """What it may choose from, by setting."""
+        sized = self.chooses_batch_size and batch_sizes
+        return {**self.choices, **({"batch_size": batch_sizes} if sized else {})}
+
+    def first_settings(self, batch_sizes: Sequence[int] = ()) -> dict[str, Any]:
+        """The first of every choice."""
+        choices = self.all_choices(batch_sizes)
+        return {"precision": self.precision, **{name: c[0] for name, c in choices.items()}}
+
+    def encoder_settings(self) -> list[dict[str, Any]]:
+        """All settings that its encoder may choose from."""
+        found: list[dict[str, Any]] = [{"precision": self.precision}]
+        for name, values in self.choices.items():
+            found = [{**settings, name: value} for settings in found for value in values]
+        return found
+
+    def texts_of(self, corpus: Corpus) -> Corpus:
+        """What it runs: the corpus, or as much of it as it gets."""
+        if self.sample_tokens is None:
+            return corpus
+        return corpus.sample(max(32, self.sample_tokens // corpus.max_length))
+
+    def make_job(self, folder: Path, corpus: Corpus, settings: dict[str, Any]) -> Any:
+        """Loads it for texts like these."""
+        return self._class(self.job)(folder, corpus, settings)
+
+    def make_encoder(self, folder: Path, settings: dict[str, Any]) -> Any:
+        """Loads it for equal shapes."""
+        return self._class(self.encoder)(folder, settings)
+
+    def _class(self, name: str | None) -> Any:
+        assert name is not None
+        return getattr(importlib.import_module(f"benchmarking.programs.{self.module}"), name)
+
+
+def _project(precision: str) -> Program:
+    return Program("project", "ProjectJob", "ProjectEncoder", precision, chooses_batch_size=False)
+
+
+def _sentence_transformers(precision: str) -> Program:
+    return Program("pytorch", "SentenceTransformersJob", None, precision)
+
+
+def _transformers(precision: str) -> Program:
+    job = "TransformersJob" if precision == "float32" else None
+    return Program("pytorch", job, "TransformersEncoder", precision)
+
+
+def _onnx_runtime(precision: str) -> Program:
+    return Program(
+        "onnx_runtime", "OnnxRuntimeJob", "OnnxRuntimeEncoder", precision, graphs="onnxruntime"
+    )
+
+
+def _open_vino(precision: str) -> Program:
+    choices = {"hint": _HINTS}
+    return Program(
+        "open_vino", "OpenVinoJob", "OpenVinoEncoder", precision, choices, graphs="openvino"
+    )
+
+
+PROGRAMS = {
+    PROJECT: _project("float32"),
+    "bert_features bf16": _project("bfloat16"),
+    BASELINE: _sentence_transformers("float32"),
+    "sentence-transformers bf16": _sentence_transformers("bfloat16"),
+    REFERENCE: _transformers("float32"),
+    "transformers bf16": _transformers("bfloat16"),
+    "onnxruntime fp32": _onnx_runtime("float32"),
+    "onnxruntime int8": _onnx_runtime("int8"),
+    "openvino fp32": _open_vino("float32"),
+    "openvino bf16": _open_vino("bfloat16"),
+    "official manner": Program(
+        "official",
+        "OfficialMannerJob",
+        None,
+        "float32",
+        chooses_batch_size=False,
+        sample_tokens=32768,
+    ),
+}

@@ -1,0 +1,93 @@
+"""This project, by its own defaults but for the precision."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarking.corpora import Corpus
+from benchmarking.programs.base import Arrays, Done, Settings
+
+_NAMES = {
+    "input_word_ids": "input_ids",
+    "input_mask": "attention_mask",
+    "input_type_ids": "token_type_ids",
+}
+
+
+class ProjectJob:
+    """`FeatureExtractor.batches`: a mean vector of the last layer for each text."""
+
+    def __init__(self, folder: Path, corpus: Corpus, settings: Settings) -> None:
+        from bert_features import FeatureExtractor
+
+        del folder  # it has the embedded model itself
+        self._extractor = FeatureExtractor.from_checkpoint(
+            "minilm",
+            outputs=[{"name": "text", "layers": [-1], "level": "sequence"}],
+            precision=settings["precision"],
+            max_seq_length=corpus.max_length,
+        )
+        self._counts: Any = None
+
+    def run(self, corpus: Corpus) -> list[np.ndarray]:
+        """The vectors of each batch, which come in the texts' order."""
+        from bert_features import InputExample
+
+        def examples() -> Any:
+            return (InputExample(i, text) for i, text in enumerate(corpus.texts))
+
+        def note(counts: Any) -> None:
+            self._counts = counts
+
+        return [
+            batch.features["text"] for batch in self._extractor.batches(examples, progress=note)
+        ]
+
+    def finish(self, result: list[np.ndarray]) -> Done:
+        """The counts are the extractor's own, the traces its estimator's."""
+        return Done(
+            np.concatenate(result),
+            self._counts.tokens,
+            self._counts.computed_tokens,
+            self._extractor._estimator.traces,
+        )
+
+
+class ProjectEncoder:
+    """The device step of a layer's tokens, compiled as the Estimator does it."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        from bert_features.checkpoints import find_checkpoint, read_weights
+        from bert_features.model_fn import ModelFn
+        from bert_features.outputs import OutputConfig, plan_outputs
+        from bert_features.runtime.tensorflow import TensorFlowRuntime
+
+        checkpoint = find_checkpoint(folder)
+        wanted = OutputConfig.of({"name": "x", "layers": [settings.get("layer", -1)]})
+        model_fn = ModelFn(
+            checkpoint.config,
+            read_weights(checkpoint),
+            plan_outputs([wanted], checkpoint.config),
+            precision=settings["precision"],
+        )
+        # The runtime keeps no hold of the model, whose variables it computes with.
+        self._model_fn = model_fn
+        self._step = TensorFlowRuntime("cpu").compile(model_fn.step, model_fn.weights)
+
+    def run(self, batches: Sequence[Arrays]) -> list[np.ndarray]:
+        """As many batches in flight as in `Estimator.predict_batches`."""
+        import tensorflow as tf
+
+        results: list[np.ndarray] = []
+        waiting: deque[Callable[[], dict[str, np.ndarray]]] = deque()
+        for batch in batches:
+            inputs = {
+                ours: tf.constant(batch[theirs].astype(np.int32)) for ours, theirs in _NAMES.items()
+            }
+            waiting.append(self._step(inputs))
+            if len(waiting) == self._step.in_flight:
+                results.append(waiting.popleft()()["x"])
+        return [*results, *(step()["x"] for step in waiting)]

@@ -1,0 +1,113 @@
+"""sentence-transformers and plain transformers, on PyTorch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarking.corpora import Corpus
+from benchmarking.programs.base import Arrays, Done, Settings, SortedBatches, threads
+
+
+class SentenceTransformersJob:
+    """`SentenceTransformer.encode`, which tokenizes, sorts, batches and pools by itself."""
+
+    def __init__(self, folder: Path, corpus: Corpus, settings: Settings) -> None:
+        import torch
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.models import Pooling, Transformer
+
+        torch.set_num_threads(threads())
+        transformer = Transformer(
+            str(folder),
+            max_seq_length=corpus.max_length,
+            model_kwargs={
+                "dtype": getattr(torch, settings["precision"]),
+                "attn_implementation": "sdpa",
+            },
+        )
+        pooling = Pooling(transformer.get_embedding_dimension(), pooling_mode="mean")
+        self._model = SentenceTransformer(modules=[transformer, pooling], device="cpu")
+        self._batch_size = settings["batch_size"]
+        self._tokens = self._computed = 0
+        transformer.register_forward_pre_hook(self._count)
+
+    def _count(self, module: Any, inputs: tuple[Any, ...]) -> None:
+        # Kept as they are, to be summed after the clock has stopped.
+        del module
+        self._masks.append(inputs[0]["attention_mask"])
+
+    def run(self, corpus: Corpus) -> np.ndarray:
+        """The vectors."""
+        self._masks: list[Any] = []
+        return self._model.encode(
+            list(corpus.texts),
+            batch_size=self._batch_size,
+            convert_to_numpy=True,
+            show_progress_bar=False,
+        )
+
+    def finish(self, result: np.ndarray) -> Done:
+        """Counts by the masks that the model saw."""
+        tokens = sum(int(mask.sum()) for mask in self._masks)
+        computed = sum(mask.numel() for mask in self._masks)
+        return Done(np.asarray(result, np.float32), tokens, computed)
+
+
+class _Model:
+    """A BertModel with PyTorch's fused attention."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        import torch
+        from transformers import BertModel
+
+        torch.set_num_threads(threads())
+        self._torch = torch
+        self.model = BertModel.from_pretrained(
+            folder,
+            attn_implementation="sdpa",
+            add_pooling_layer=False,
+            dtype=getattr(torch, settings["precision"]),
+        ).eval()
+
+    def inputs(self, batch: Arrays) -> dict[str, Any]:
+        return {name: self._torch.from_numpy(values) for name, values in batch.items()}
+
+
+class TransformersJob(_Model):
+    """A plain loop over sorted batches with dynamic padding."""
+
+    def __init__(self, folder: Path, corpus: Corpus, settings: Settings) -> None:
+        super().__init__(folder, settings)
+        self._batches = SortedBatches(folder, corpus.max_length)
+        self._batch_size = settings["batch_size"]
+
+    def run(self, corpus: Corpus) -> np.ndarray:
+        """The vectors."""
+        torch = self._torch
+        vectors = np.empty((len(corpus.texts), self.model.config.hidden_size), np.float32)
+        with torch.inference_mode():
+            for rows, batch in self._batches(corpus.texts, self._batch_size):
+                inputs = self.inputs(batch)
+                hidden = self.model(**inputs).last_hidden_state
+                mask = inputs["attention_mask"].unsqueeze(-1).to(hidden.dtype)
+                pooled = (hidden * mask).sum(1) / mask.sum(1)
+                vectors[rows] = pooled.float().numpy()
+        return vectors
+
+    def finish(self, result: np.ndarray) -> Done:
+        """Counts by the batches."""
+        return Done(result, self._batches.tokens, self._batches.computed_tokens)
+
+
+class TransformersEncoder(_Model):
+    """The last layer of batches."""
+
+    def run(self, batches: Sequence[Arrays]) -> list[np.ndarray]:
+        """As float32, whatever the arithmetic."""
+        with self._torch.inference_mode():
+            return [
+                self.model(**self.inputs(batch)).last_hidden_state.float().numpy()
+                for batch in batches
+            ]

@@ -1,0 +1,183 @@
+"""The results as Markdown."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarking.programs import BASELINE, PROJECT
+
+_Table = Mapping[str, Any]
+
+
+def markdown(results: Mapping[str, Any]) -> str:
+    """The whole document."""
+    parts = [_machine(results["machine"])]
+    parts += [_jobs(table) for table in results.get("jobs", [])]
+    if "encoder" in results:
+        parts.append(_roofline(results["roofline"]))
+        parts += [_encoders(table, results["roofline"]) for table in results["encoder"]]
+    if "targets" in results:
+        parts.append(_targets(results["targets"]))
+    if "memory" in results:
+        parts.append(_targets(results["memory"], title="Memory"))
+    return "\n\n".join(parts) + "\n"
+
+
+def table_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _machine(machine: _Table) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    family = ", ".join(
+        f"{name} {value}"
+        for name, value in zip(
+            ("family", "model", "stepping"), machine["family_model_stepping"], strict=True
+        )
+    )
+    return (
+        "# Benchmark\n\n"
+        f"{machine['cpu']} ({family}), {machine['cores']} cores, {machine['memory_gib']} GiB; "
+        f"{', '.join(machine['flags']) or 'no AVX'}; {machine['system']}, "
+        f"Python {machine['python']}.\n\n{versions}.\n\n"
+        "Medians of interleaved runs, (smallest – largest). Ratios are what to look at: speeds are "
+        "this machine's of that hour."
+    )
+
+
+def _jobs(table: _Table) -> str:
+    medians = _medians(table["rows"])
+    header = [
+        "program",
+        "tokens/s",
+        f"/ {BASELINE}",
+        f"/ {PROJECT}",
+        "pad waste",
+        "peak MB",
+        "max. difference",
+        "cosine, min.",
+        "mean",
+        "chosen",
+    ]
+    rows = []
+    for row in table["rows"]:
+        sampled = f" ({row['texts']} texts)" if row["texts"] != table["texts"] else ""
+        rows.append(
+            [
+                row["program"] + sampled,
+                _spread(row["tokens_per_second"]),
+                _ratio(medians, row["program"], BASELINE),
+                _ratio(medians, row["program"], PROJECT),
+                f"{row['pad_waste']:.1%}",
+                f"{row['peak_bytes'] / 1e6:,.0f}",
+                f"{row['max_difference']:.1e}",
+                f"{row['min_cosine']:.5f}",
+                f"{row['mean_cosine']:.5f}",
+                _chosen(row["settings"]),
+            ]
+        )
+    notes = [_refused(table), _idle(table), *_traces(table["rows"])]
+    return "\n\n".join(
+        [
+            f"## Whole job, {table['corpus']}\n\n"
+            f"{table['texts']:,} texts, {table['tokens']:,} tokens, cut at {table['max_length']}; "
+            f"all-MiniLM-L6-v2, mean of the last layer, tokenizing included; {table['rounds']} "
+            "rounds. Tokens are real ones.",
+            table_of(header, rows),
+            *(note for note in notes if note),
+        ]
+    )
+
+
+def _encoders(table: _Table, roofline: Mapping[str, float]) -> str:
+    medians = _medians(table["programs"])
+    header = [
+        "program",
+        "tokens/s",
+        f"/ {PROJECT}",
+        "GFLOP/s",
+        "/ BLAS fp32",
+        "max. difference",
+        "cosine, min.",
+        "chosen",
+    ]
+    rows = [
+        [
+            row["program"],
+            _spread(row["tokens_per_second"]),
+            _ratio(medians, row["program"], PROJECT),
+            f"{row['gflops']:.0f}",
+            f"{row['gflops'] / roofline['median']:.2f}",
+            f"{row['max_difference']:.1e}",
+            f"{row['min_cosine']:.5f}",
+            _chosen(row["settings"]),
+        ]
+        for row in table["programs"]
+    ]
+    notes = [_refused(table), _idle(table)]
+    return "\n\n".join(
+        [
+            f"## Encoder alone, {table['architecture']}, {table['rows']} x {table['length']}\n\n"
+            "Equal shapes without padding, random weights, last layer out as float32; "
+            f"{table['rounds']} rounds.",
+            table_of(header, rows),
+            *(note for note in notes if note),
+        ]
+    )
+
+
+def _roofline(roofline: Mapping[str, float]) -> str:
+    return (
+        "## Roofline\n\nA float32 matrix product of NumPy's BLAS, 4096 x 768 x 3072: "
+        f"{_spread(roofline)} GFLOP/s. Below, the encoders' multiplications and additions by it."
+    )
+
+
+def _targets(rows: Sequence[_Table], title: str = "Targets") -> str:
+    header = ["what", "measured", "wanted", "met"]
+    return f"## {title}\n\n" + table_of(
+        header,
+        [
+            [row["what"], row["measured"], row["wanted"], "yes" if row["met"] else "**no**"]
+            for row in rows
+        ],
+    )
+
+
+def _medians(rows: Sequence[_Table]) -> dict[str, float]:
+    return {row["program"]: row["tokens_per_second"]["median"] for row in rows}
+
+
+def _spread(values: Mapping[str, float]) -> str:
+    return f"{values['median']:,.0f} ({values['min']:,.0f} – {values['max']:,.0f})"
+
+
+def _ratio(medians: Mapping[str, float], name: str, other: str) -> str:
+    return f"{medians[name] / medians[other]:.2f}" if other in medians else "–"
+
+
+def _chosen(settings: Mapping[str, Any]) -> str:
+    chosen = [str(value) for name, value in settings.items() if name != "precision"]
+    return ", ".join(chosen) or "defaults"
+
+
+def _refused(table: _Table) -> str:
+    return "\n".join(f"- Refused: {name}: {why}" for name, why in table["refused"].items())
+
+
+def _idle(table: _Table) -> str:
+    idle = table["idle_cores"]
+    if not idle:
+        return ""
+    name = max(idle, key=idle.__getitem__)
+    return f"Of the processes waiting, {name} took most: {idle[name]:.1%} of a core at worst."
+
+
+def _traces(rows: Sequence[_Table]) -> list[str]:
+    return [
+        f"{row['program']}: {row['traces_in_warm_up']} traces in warm-up, "
+        f"{row['traces_in_all'] - row['traces_in_warm_up']} after it."
+        for row in rows
+        if row["traces_in_all"] is not None
+    ]
