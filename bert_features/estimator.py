@@ -4,7 +4,7 @@ import contextlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_features.bucketing import FILLER_ID
 from bert_features.input_pipeline import InputFn, TextInputFn
 from bert_features.model_fn import ModelFn
-from bert_features.runtime.tensorflow import Device, TensorFlowRuntime
+from bert_features.runtime.tensorflow import Device, Started, TensorFlowRuntime
 
 _Item = TypeVar("_Item")
 Arrays = dict[str, np.ndarray]
@@ -68,7 +68,7 @@ class Estimator:
 
     @property
     def traces(self) -> int:
-        """How many batch shapes were compiled so far."""
+        """How often the step was traced so far."""
         return self._step.traces
 
     def predict(
@@ -96,14 +96,18 @@ class Estimator:
 
     def predict_batches(self, input_fn: InputFn) -> Iterator[tuple[Arrays, Arrays]]:
         """Yields every batch, filler rows too, with its outputs [B, S, D] or [B, D]."""
-        pending: deque[tuple[Arrays, Callable[[], Arrays]]] = deque()
-        for batch in _taken_by_a_thread(self._batches(input_fn)):
-            inputs = {name: tf.constant(batch[name]) for name in self._inputs}
-            pending.append((batch, self._step(inputs)))
-            if len(pending) == self._step.in_flight:
+        pending: deque[tuple[Arrays, Started]] = deque()
+        try:
+            for batch in _taken_by_a_thread(self._batches(input_fn)):
+                inputs = {name: tf.constant(batch[name]) for name in self._inputs}
+                pending.append((batch, self._step(inputs)))
+                while pending and (len(pending) == self._step.in_flight or pending[0][1].done()):
+                    yield _finish(*pending.popleft())
+            while pending:
                 yield _finish(*pending.popleft())
-        while pending:
-            yield _finish(*pending.popleft())
+        finally:
+            for _, started in pending:  # of a run that failed, or was left
+                started.cancel()
 
     def _batches(self, input_fn: InputFn) -> Iterator[Arrays]:
         # Without a tf.data iterator around it, whose threads may wait for Python, and Python for
@@ -158,5 +162,5 @@ def _taken_by_a_thread(items: Iterator[_Item]) -> Iterator[_Item]:
         thread.join(timeout=1.0)
 
 
-def _finish(batch: Arrays, results: Callable[[], Arrays]) -> tuple[Arrays, Arrays]:
+def _finish(batch: Arrays, results: Started) -> tuple[Arrays, Arrays]:
     return batch, results()

@@ -59,7 +59,7 @@ class ModelFn:
         if an output needs it; None for random ones.
       outputs: what to compute; blocks above the highest layer in them are left out.
       special_ids: the ids of [CLS] and [SEP], for outputs that leave them out.
-      precision: of the arithmetic: `float32`, or `bfloat16` with float32 weights.
+      precision: of the arithmetic: `float32`, or `bfloat16`, of the weights too.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
 
     Attributes:

@@ -25,7 +25,7 @@ from benchmarking.encoders import roofline, run_encoders
 from benchmarking.jobs import run_jobs
 from benchmarking.machine import describe_machine
 from benchmarking.processes import BenchmarkError
-from benchmarking.programs import PROGRAMS
+from benchmarking.programs import PROGRAMS, PROJECT
 from benchmarking.report import markdown
 from benchmarking.targets import measure_memory, measure_targets
 
@@ -48,9 +48,14 @@ def main() -> int:
     print(document)
     if arguments.markdown:
         arguments.markdown.write_text(document, encoding="utf-8")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    return 0
+    refused = any(PROJECT in table["refused"] for table in results.get("jobs", []))
+    return 1 if refused else 0
+
+
+def _keep(results: dict[str, Any], path: Path | None) -> None:
+    """Writes what there is so far: a section takes long, and the next one may fail."""
+    if path:
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def _arguments() -> argparse.Namespace:
@@ -102,13 +107,17 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
             corpora = [_corpus(name, lines, count) for name in arguments.corpora]
             programs = [name for name in arguments.programs if PROGRAMS[name].job]
             results["jobs"] = run_jobs(corpora, programs, **common)
+            _keep(results, arguments.json)
         if "encoder" in arguments.sections:
             results["roofline"] = roofline(rounds)
             results["encoder"] = run_encoders(arguments.programs, quick=arguments.quick, **common)
+            _keep(results, arguments.json)
         if "targets" in arguments.sections:
             results["targets"] = measure_targets(lines, quick=arguments.quick, **common)
+            _keep(results, arguments.json)
         if "memory" in arguments.sections:
             results["memory"] = measure_memory(lines, quick=arguments.quick, models=models)
+            _keep(results, arguments.json)
     return results
 
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 from bert_features.bert_config import BertConfig
 from bert_features.model_fn import ModelFn
 from bert_features.outputs import OutputConfig, plan_outputs
-from bert_features.runtime.tensorflow import TensorFlowRuntime
+from bert_features.runtime.tensorflow import TensorFlowRuntime, cores
 
 CONFIG = BertConfig(
     vocab_size=30522,
@@ -42,7 +42,7 @@ def main() -> None:
     rows, inner, columns = PRODUCT
     left = rng.normal(size=(rows, inner)).astype(np.float32)
     right = rng.normal(size=(inner, columns)).astype(np.float32)
-    print(f"float32, {len(os.sched_getaffinity(0))} cores; medians of {ROUNDS} interleaved runs")
+    print(f"float32, {cores()} cores; medians of {ROUNDS} interleaved runs")
     print("| rows x length | tokens/s | encoder, GFLOP/s | NumPy's product, GFLOP/s | ratio |")
     print("|---|---|---|---|---|")
     for batch, length in SHAPES:

@@ -15,7 +15,12 @@ from bert_features.input_pipeline import TextInputFn, input_fn_builder
 from bert_features.model_fn import EstimatorSpec, ModeKeys, ModelFn, model_fn_builder
 from bert_features.outputs import OutputConfig, plan_outputs
 from bert_features.runtime import tensorflow as runtime
-from bert_features.runtime.tensorflow import Devices, TensorFlowRuntime, resolve_devices
+from bert_features.runtime.tensorflow import (
+    Devices,
+    Started,
+    TensorFlowRuntime,
+    resolve_devices,
+)
 from bert_features.tokenization import FullTokenizer
 from tests.conftest import NUM_DEVICES
 from tests.reference.numpy_encoder import NumpyEncoder
@@ -77,6 +82,24 @@ def test_batches_without_their_fillers(features):
     (batch,) = estimator.predict(input_fn, yield_single_examples=False)
     assert batch["unique_id"].tolist() == [10, 11, 12, 13, 14, 15]
     assert batch["layer_output_0"].shape == (6, SEQ_LENGTH, 8)
+
+
+def test_a_run_that_is_left_drops_what_it_started(one_device, features):
+    estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])), predict_batch_size=1)
+    dropped = []
+
+    class Step:
+        in_flight = 3
+
+        def __call__(self, batch):
+            number = int(batch["input_word_ids"].numpy().sum())
+            return Started(lambda: {"x": number}, cancel=lambda: dropped.append(number))
+
+    estimator._step = Step()
+    run = estimator.predict_batches(input_fn_builder(features, SEQ_LENGTH))
+    next(run)
+    run.close()
+    assert dropped == [sum(features[i].input_ids) for i in (1, 2)]
 
 
 def test_model_fn_has_the_official_signature():

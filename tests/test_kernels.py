@@ -1,7 +1,9 @@
 """The forms of operations that a CPU's graph takes: equal to float64 NumPy, and fused."""
 
 import logging
+import threading
 from collections import Counter
+from concurrent.futures import CancelledError
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from bert_features.checkpoints import find_checkpoint, read_weights
 from bert_features.model_fn import ModelFn
 from bert_features.outputs import OutputConfig, plan_outputs
 from bert_features.runtime import kernels
+from bert_features.runtime import tensorflow as runtime
 from bert_features.runtime.tensorflow import (
     Devices,
     TensorFlowRuntime,
@@ -112,6 +115,42 @@ def test_steps_side_by_side_keep_to_their_batches():
         real = batch["input_mask"] == 1
         np.testing.assert_allclose(results()["x"][real], expected[real], atol=2e-5, rtol=0)
     assert step.traces == 2
+
+
+def test_steps_of_a_run_that_is_left_are_dropped(monkeypatch):
+    """Those that have not begun; or leaving would take as long as they do."""
+    monkeypatch.setattr(runtime, "cores", lambda: 1)
+    step = cpu_step(TOY, random_weights(TOY), layers=[-1])
+    begun = threading.Event()
+    go_on = threading.Event()
+    ran = []
+    original = runtime._run
+
+    def slow(traced, batch):
+        begun.set()
+        ran.append(batch)
+        assert go_on.wait(20)
+        return original(traced, batch)
+
+    monkeypatch.setattr(runtime, "_run", slow)
+    batch = {name: tf.constant(value) for name, value in random_batch(TOY, [6], 6).items()}
+    first, second = step(batch), step(batch)
+    assert begun.wait(20)
+    assert not first.done()
+    second.cancel()
+    go_on.set()
+    assert first()["x"].shape == (1, 6, 8)
+    assert len(ran) == 1
+    with pytest.raises(CancelledError):
+        second()
+
+
+def test_weights_and_step_are_on_the_cpu():
+    step = cpu_step(TOY, random_weights(TOY), layers=[-1])
+    run(step, random_batch(TOY, [6], 6))
+    assert all("CPU:0" in variable.device for variable in step._variables)
+    graph = step._traced[False].graph
+    assert {op.device for op in graph.get_operations() if op.type == "MatMul"} == {"/device:CPU:0"}
 
 
 def test_an_error_of_a_step_reaches_who_waits_for_it():

@@ -1320,6 +1320,7 @@ def wrong_batches() -> Iterator[FeatureBatch]:
         {"row_splits": tokens.row_splits + 1},
         {"row_splits": tokens.row_splits[:1]},
         {"row_splits": np.array([0, 1, 3])},
+        {"row_splits": np.array([0, 5, 3])},
     ):
         yield dataclasses.replace(batch, tokens=dataclasses.replace(tokens, **changes))
     yield dataclasses.replace(batch, tokens=None)

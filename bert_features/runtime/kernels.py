@@ -124,8 +124,8 @@ def attention_weights(query: Any, key: Any, mask: Any, scale: float) -> Any:
       scale: of the scores.
 
     Returns:
-      [B, A, S, S] of the dtype of `query`. The softmax is computed in float32; on a CPU only
-      inside its kernel, so that its input has the dtype of `query`.
+      [B, A, S, S] of the dtype of `query`. The softmax is computed in float32; on a CPU by
+      oneDNN's kernel, whose input has the dtype of `query`, and in that dtype where oneDNN is off.
     """
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     # On a CPU the product takes up the factor and the bias; elsewhere the casts cost nothing, as

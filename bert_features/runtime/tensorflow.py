@@ -23,6 +23,7 @@ logger = logging.getLogger("bert_features")
 # slowest thread: 1.15 times as many tokens/s on 2 cores (docs/performance.md). Each holds the
 # activations of its batch, so that on many cores a few must do.
 _MOST_STREAMS = 8
+_CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
 # Rows longer than this have a graph of their own on a CPU: see `kernels.attend`.
 _LONG_ROW = 256
 
@@ -112,12 +113,13 @@ def bfloat16_slowdown() -> float:
     """
     seconds = {}
     for dtype in (tf.float32, tf.bfloat16):
-        x, y = (tf.cast(tf.random.stateless_normal(s, (1, 2)), dtype) for s in _PROBE_SHAPES)
         times = []
-        for _ in range(_PROBES):
-            started = time.perf_counter()
-            tf.linalg.matmul(x, y).numpy()
-            times.append(time.perf_counter() - started)
+        with tf.device(_CPU):
+            x, y = (tf.cast(tf.random.stateless_normal(s, (1, 2)), dtype) for s in _PROBE_SHAPES)
+            for _ in range(_PROBES):
+                started = time.perf_counter()
+                tf.linalg.matmul(x, y).numpy()
+                times.append(time.perf_counter() - started)
         seconds[dtype] = min(times)
     return seconds[tf.bfloat16] / seconds[tf.float32]
 
@@ -161,6 +163,25 @@ class TensorFlowRuntime:
         return kind(step, weights, self.devices)
 
 
+@dataclass(frozen=True)
+class Started:
+    """A batch under way; called, it waits for the results, [B, …] each.
+
+    Attributes:
+      wait: what a call does.
+      done: whether that would return at once; False where it cannot be known.
+      cancel: drops it, unless it is computing already.
+    """
+
+    wait: Callable[[], dict[str, np.ndarray]]
+    done: Callable[[], bool] = lambda: False
+    cancel: Callable[[], object] = lambda: None
+
+    def __call__(self) -> dict[str, np.ndarray]:
+        """The results."""
+        return self.wait()
+
+
 class CompiledStep(abc.ABC):
     """A device step with its weights in place.
 
@@ -173,8 +194,8 @@ class CompiledStep(abc.ABC):
     in_flight = 2  # while one computes, the next is on its way
 
     @abc.abstractmethod
-    def __call__(self, batch: Mapping[str, tf.Tensor]) -> Callable[[], dict[str, np.ndarray]]:
-        """Starts one batch; what it returns waits for the results, [B, …] each.
+    def __call__(self, batch: Mapping[str, tf.Tensor]) -> Started:
+        """Starts one batch.
 
         Raises:
           ConfigError: the batch cannot be shared out evenly.
@@ -191,25 +212,27 @@ class _StepOnCpu(CompiledStep):
     def __init__(self, step: Step, weights: Sequence[keras.Variable], devices: Devices) -> None:
         del devices
         self._step = step
-        self._variables = [weight.value for weight in weights]
+        with tf.device(_CPU):
+            self._variables = [_on_cpu(weight.value) for weight in weights]
         self._traced: dict[bool, Callable[..., dict[str, tf.Tensor]]] = {}
-        streams = min(_cores(), _MOST_STREAMS)
+        streams = min(cores(), _MOST_STREAMS)
         self._streams = ThreadPoolExecutor(streams, "step")
         # One more than run, so that the next is ready when one of them ends.
         self.in_flight = streams + 1
 
-    def __call__(self, batch: Mapping[str, tf.Tensor]) -> Callable[[], dict[str, np.ndarray]]:
+    def __call__(self, batch: Mapping[str, tf.Tensor]) -> Started:
         long_rows = batch["input_mask"].shape[1] > _LONG_ROW
         if long_rows not in self._traced:
             self._traced[long_rows] = self._trace(batch, long_rows)
-        return self._streams.submit(_run, self._traced[long_rows], dict(batch)).result
+        future = self._streams.submit(_run, self._traced[long_rows], dict(batch))
+        return Started(future.result, future.done, future.cancel)
 
     def _trace(self, batch: Mapping[str, tf.Tensor], long_rows: bool) -> Any:
         self.traces += 1
 
         @tf.function(autograph=False)
         def run(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            with traced_for("cpu", long_rows=long_rows):
+            with tf.device(_CPU), traced_for("cpu", long_rows=long_rows):
                 return self._step([variable.value() for variable in self._variables], batch)
 
         return run.get_concrete_function(
@@ -252,11 +275,11 @@ class _StepByShape(CompiledStep):
 
         self._run = run
 
-    def __call__(self, batch: Mapping[str, tf.Tensor]) -> Callable[[], dict[str, np.ndarray]]:
+    def __call__(self, batch: Mapping[str, tf.Tensor]) -> Started:
         strategy = self._devices.strategy
         if strategy is None:
             outputs = self._run(dict(batch))
-            return lambda: {name: value.numpy() for name, value in outputs.items()}
+            return Started(lambda: {name: value.numpy() for name, value in outputs.items()})
         outputs = self._run(_share_out(batch, strategy, self._devices.count))
 
         def results() -> dict[str, np.ndarray]:
@@ -265,10 +288,17 @@ class _StepByShape(CompiledStep):
                 for name, o in outputs.items()
             }
 
-        return results
+        return Started(results)
 
 
-def _cores() -> int:
+def _on_cpu(variable: tf.Variable) -> tf.Variable:
+    """The variable, or a copy of one that Keras put on a GPU."""
+    if tf.DeviceSpec.from_string(variable.device).device_type in (None, "CPU"):
+        return variable
+    return tf.Variable(variable, trainable=False)
+
+
+def cores() -> int:
     """Those that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

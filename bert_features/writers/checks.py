@@ -50,6 +50,8 @@ def check_batch(batch: FeatureBatch, features: Sequence[Feature], id_type: str) 
             raise OutputError(f"a batch {verb} {layout.batch}, but {which} feature is of a {level}")
         if part is not None and (len(part.row_splits) == 0 or part.row_splits[0] != 0):
             raise OutputError(f"a batch has {layout.splits} that do not begin at 0")
+        if part is not None and np.any(np.diff(part.row_splits) < 0):
+            raise OutputError(f"a batch has {layout.splits} that descend")
     if batch.features.keys() != {feature.name for feature in features}:
         raise OutputError(
             f"a batch has the features {', '.join(batch.features) or 'none'}; "

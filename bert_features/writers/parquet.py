@@ -145,6 +145,7 @@ def encode_table(table: Any) -> bytes:
         row_group_size=max(len(table), 1),
         compression="none",
         write_statistics=["unique_id"],
+        write_page_index=False,  # its places in the file would have to be moved too
         use_dictionary=[f"{name}.list.element" for name in table.column_names[1:]],
     )
     encoded: bytes = sink.getvalue().to_pybytes()

@@ -62,6 +62,10 @@ class _Comparison:
                     workers[name] = worker
             idling = Idling(workers.values())
             timed = [workers[name] for name in self._timed if name in workers]
+            if not timed:
+                raise BenchmarkError(
+                    f"none of {', '.join(self._timed) or 'no programs'} can be timed"
+                )
             for turn in range(rounds):
                 say(f"{self._corpus.name}: round {turn + 1} of {rounds}")
                 # Each begins once, if there are as many rounds, so that none is always after one.
@@ -88,8 +92,7 @@ class _Comparison:
                 key = str(settings)
                 if key not in seconds:
                     worker("load_job", folder=str(self._folder), corpus=path, settings=settings)
-                    if not seconds:
-                        worker("run_job", corpus=path)  # the first of a process is slower
+                    worker("run_job", corpus=path)  # the first makes kernels for every shape
                     seconds[key] = worker("run_job", corpus=path)["seconds"]
                 return seconds[key]
 

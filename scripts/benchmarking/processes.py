@@ -1,5 +1,6 @@
 """The processes of the benchmark: workers, one for each program, and runs to their end."""
 
+import contextlib
 import json
 import os
 import statistics
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 _SCRIPTS = Path(__file__).resolve().parents[1]
+_ENDING_SECONDS = 1.0
 # Thread pools spin for a while after their last work.
 _SETTLING_SECONDS = 0.3
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -67,11 +69,18 @@ class Worker:
             answer = json.loads(self._process.stdout.readline() or "{}")
         except BrokenPipeError:
             answer = {}
-        if not answer and self._process.poll() is not None:
+        if not answer and self._ended():
             answer = {"error": f"the process ended with status {self._process.returncode}"}
         if "error" in answer:
             raise BenchmarkError(f"{self.program}: {answer['error']}; its log is {self._log}")
         return answer
+
+    def _ended(self) -> bool:
+        """Whether the process is gone; an empty answer may be one, or the end of its output."""
+        try:
+            return self._process.wait(timeout=_ENDING_SECONDS) is not None
+        except subprocess.TimeoutExpired:
+            return False
 
     def cpu_seconds(self) -> float:
         """What it computed so far, by all of its threads."""
@@ -89,7 +98,8 @@ class Worker:
         traceback: TracebackType | None,
     ) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(timeout=20)
         except subprocess.TimeoutExpired:
