@@ -15,6 +15,7 @@ standard output, what is going on to standard error.
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -52,6 +53,13 @@ def main() -> int:
     return 1 if refused else 0
 
 
+def _log_file() -> Path:
+    """One that outlives the run, as errors name it."""
+    handle, name = tempfile.mkstemp(prefix="bert_features_benchmark_", suffix=".log")
+    os.close(handle)
+    return Path(name)
+
+
 def _keep(results: dict[str, Any], path: Path | None) -> None:
     """Writes what there is so far: a section takes long, and the next one may fail."""
     if path:
@@ -71,7 +79,7 @@ def _arguments() -> argparse.Namespace:
     )
     add("--corpora", type=_names(CORPORA), default=tuple(CORPORA), help=", ".join(CORPORA))
     add("--programs", type=_names(PROGRAMS), default=tuple(PROGRAMS), help=", ".join(PROGRAMS))
-    add("--rounds", type=int, default=5, help="timed runs of each; default 5")
+    add("--rounds", type=_positive, default=5, help="timed runs of each; default 5")
     add("--quick", action="store_true", help="one round, few texts: to see that it works")
     add("--sample", type=int, metavar="N", help="so many texts of each set, drawn by a seed")
     add("--texts", type=Path, default=_TEXTS, help="lines of English (ud_ewt.txt)")
@@ -80,6 +88,13 @@ def _arguments() -> argparse.Namespace:
     add("--json", type=Path, metavar="FILE", help="write the results here too")
     add("--markdown", type=Path, metavar="FILE", help="write the tables here too")
     return parser.parse_args()
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number}; allowed: an integer of at least 1")
+    return number
 
 
 def _names(allowed: Any) -> Any:
@@ -99,7 +114,7 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     results: dict[str, Any] = {"machine": describe_machine()}
     with tempfile.TemporaryDirectory() as work:
         models = arguments.models or Path(work)
-        log = arguments.log or Path(tempfile.gettempdir(), "bert_features_benchmark.log")
+        log = arguments.log or _log_file()
         log.write_text("")
         common: dict[str, Any] = {"rounds": rounds, "models": models, "log": log}
         if "jobs" in arguments.sections:

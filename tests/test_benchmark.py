@@ -26,6 +26,7 @@ def test_help_names_the_sections():
     [
         (["--texts", "nowhere.txt"], 1, "error: nowhere.txt is not here"),
         (["--sections", "speed"], 2, "'speed'; allowed: jobs, encoder, targets, memory"),
+        (["--rounds", "0"], 2, "0; allowed: an integer of at least 1"),
         (["--programs", "word2vec"], 2, "'word2vec'; allowed: bert_features fp32"),
     ],
 )

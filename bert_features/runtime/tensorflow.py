@@ -23,6 +23,9 @@ logger = logging.getLogger("bert_features")
 # slowest thread: 1.15 times as many tokens/s on 2 cores (docs/performance.md). Each holds the
 # activations of its batch, so that on many cores a few must do.
 _MOST_STREAMS = 8
+# What `bfloat16_slowdown` times: a feed-forward product of a small BERT, for some hundred tokens.
+_PROBE_SHAPES = ((512, 384), (384, 1536))
+_PROBES = 5
 _CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
 # Rows longer than this have a graph of their own on a CPU: see `kernels.attend`.
 _LONG_ROW = 256
@@ -122,11 +125,6 @@ def bfloat16_slowdown() -> float:
                 times.append(time.perf_counter() - started)
         seconds[dtype] = min(times)
     return seconds[tf.bfloat16] / seconds[tf.float32]
-
-
-# A feed-forward product of a small BERT, for a few hundred tokens.
-_PROBE_SHAPES = ((512, 384), (384, 1536))
-_PROBES = 5
 
 
 class TensorFlowRuntime:
