@@ -35,14 +35,14 @@ _COARSE_BUCKETS = (16, 32, 64, 128, 256, 512)
 Columns = dict[str, np.ndarray]
 
 
-def default_buckets(device_kind: str, max_seq_length: int) -> tuple[int, ...]:
-    """The lengths of a run that names none: many on a CPU, few where each is compiled.
+def default_buckets(max_seq_length: int, *, any_shape: bool) -> tuple[int, ...]:
+    """The lengths of a run that names none: few where each is compiled, else many.
 
     Args:
-      device_kind: `tpu`, `gpu` or `cpu`.
       max_seq_length: the longest.
+      any_shape: whether batches of any shape cost no compilation, see `runtime.base.Runtime`.
     """
-    buckets = _FINE_BUCKETS if device_kind == "cpu" else _COARSE_BUCKETS
+    buckets = _FINE_BUCKETS if any_shape else _COARSE_BUCKETS
     return resolve_buckets(buckets, max_seq_length)
 
 

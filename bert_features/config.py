@@ -141,6 +141,12 @@ class ExtractConfig(Settings):
         description="where to run; auto takes TPU, GPU or CPU, in that order",
         json_schema_extra={"allowed": "'auto', 'tpu', 'gpu' or 'cpu'"},
     )
+    runtime: Literal["auto", "tensorflow", "jax"] = Field(
+        default="auto",
+        description="what drives the device; auto is TensorFlow, or JAX where only that can drive "
+        "the TPU or GPU of this machine",
+        json_schema_extra={"allowed": "'auto', 'tensorflow' or 'jax'"},
+    )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto",
         description="of the arithmetic; auto is bfloat16 on a TPU, else float32",

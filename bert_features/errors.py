@@ -21,6 +21,10 @@ class OutputError(BertFeaturesError):
     """Output that cannot be written, or a features file that cannot be read."""
 
 
+class DeviceError(BertFeaturesError):
+    """A device that cannot do what is asked of it, or is held by someone else."""
+
+
 class MissingExtraError(BertFeaturesError, ImportError):
     """An optional dependency that is not installed; the message holds the line that installs it."""
 

@@ -14,7 +14,8 @@ import tensorflow as tf
 from bert_features.bucketing import FILLER_ID
 from bert_features.input_pipeline import InputFn, TextInputFn
 from bert_features.model_fn import ModelFn
-from bert_features.runtime.tensorflow import Device, Started, TensorFlowRuntime
+from bert_features.runtime.base import Device, Runtime, RuntimeName, Started
+from bert_features.runtime.selection import make_runtime
 
 _Item = TypeVar("_Item")
 Arrays = dict[str, np.ndarray]
@@ -26,9 +27,11 @@ class RunConfig:
 
     Attributes:
       device: `auto` takes TPU, GPU or CPU, in that order.
+      runtime: `auto` takes that of Keras' backend, see `runtime.selection`.
     """
 
     device: Device = "auto"
+    runtime: RuntimeName = "auto"
 
 
 class Estimator:
@@ -56,9 +59,10 @@ class Estimator:
         *,
         predict_batch_size: int | None = 32,
         params: Mapping[str, Any] | None = None,
-        runtime: TensorFlowRuntime | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
-        runtime = runtime or TensorFlowRuntime((config or RunConfig()).device)
+        config = config or RunConfig()
+        runtime = runtime or make_runtime(config.runtime, config.device)
         self.devices = runtime.devices
         self._params = {**(params or {}), "num_devices": self.devices.count}
         if predict_batch_size is not None:
@@ -99,7 +103,7 @@ class Estimator:
         pending: deque[tuple[Arrays, Started]] = deque()
         try:
             for batch in _taken_by_a_thread(self._batches(input_fn)):
-                inputs = {name: tf.constant(batch[name]) for name in self._inputs}
+                inputs = {name: batch[name] for name in self._inputs}
                 pending.append((batch, self._step(inputs)))
                 while pending and (len(pending) == self._step.in_flight or pending[0][1].done()):
                     yield _finish(*pending.popleft())

@@ -33,7 +33,7 @@ from bert_features.model_fn import ModelFn, Precision
 from bert_features.outputs import OutputSpec, needs_pooler
 from bert_features.preparation import Preparation
 from bert_features.records import FeatureBatch, FeatureRecord
-from bert_features.runtime.tensorflow import TensorFlowRuntime, bfloat16_slowdown
+from bert_features.runtime.base import Runtime
 from bert_features.vocabulary import CLS, SEP
 from bert_features.writers import (
     DTYPES,
@@ -121,11 +121,10 @@ class FeatureExtractor(Preparation):
 
     def __init__(self, config: ExtractConfig) -> None:
         super().__init__(config)
-        runtime = TensorFlowRuntime(devices=self.devices)
-        self.precision = _resolve_precision(config.precision, runtime.devices.kind)
-        if self.precision == "bfloat16" and runtime.devices.kind == "cpu":
-            _warn_if_slow()
-        self._estimator = self._make_estimator(runtime)
+        self.precision = _resolve_precision(config.precision, self.devices.kind)
+        if self.precision == "bfloat16" and self.devices.kind == "cpu":
+            _warn_if_slow(self.runtime)
+        self._estimator = self._make_estimator()
         self._pieces = np.array(self.tokenizer.tokens, object)
 
     @classmethod
@@ -227,7 +226,8 @@ class FeatureExtractor(Preparation):
     def metadata(self) -> dict[str, Any]:
         """What a reader of the output must know to make it again."""
         checkpoint, vocab = self.checkpoint, self.checkpoint.vocab_file
-        packages = ("bert_features", "tensorflow", "tensorflow-text", "keras", "numpy")
+        packages = ["bert_features", "tensorflow", "tensorflow-text", "keras", "numpy"]
+        packages += ["jax"] if self.runtime.name == "jax" else []
         return {
             "config": self.config.model_dump(mode="json"),
             "checkpoint": {
@@ -241,11 +241,12 @@ class FeatureExtractor(Preparation):
             },
             "do_lower_case": self.tokenizer.do_lower_case,
             "precision": self.precision,
+            "runtime": self.runtime.name,
             "versions": {name: importlib.metadata.version(name) for name in packages}
             | {"python": platform.python_version()},
         }
 
-    def _make_estimator(self, runtime: TensorFlowRuntime) -> Estimator:
+    def _make_estimator(self) -> Estimator:
         config = self.config
         model_fn = ModelFn(
             self.checkpoint.config,
@@ -256,7 +257,7 @@ class FeatureExtractor(Preparation):
             use_one_hot_embeddings=config.use_one_hot_embeddings,
         )
         return Estimator(
-            model_fn, runtime=runtime, predict_batch_size=None, params=self.batch_params()
+            model_fn, runtime=self.runtime, predict_batch_size=None, params=self.batch_params()
         )
 
     def _device_outputs(self) -> tuple[OutputSpec, ...]:
@@ -279,8 +280,8 @@ def _resolve_precision(
     return "bfloat16" if device_kind == "tpu" else "float32"
 
 
-def _warn_if_slow() -> None:
-    slowdown = bfloat16_slowdown()
+def _warn_if_slow(runtime: Runtime) -> None:
+    slowdown = runtime.bfloat16_slowdown()
     if slowdown > _SLOWDOWN_TOLD:
         logger.warning(
             "precision is bfloat16, in which a matrix product takes %.1f times as long as in "

@@ -11,7 +11,7 @@ from bert_features.input_pipeline import Pending, TextInputFn
 from bert_features.long_text import LongText
 from bert_features.outputs import ITEM_SIZES, OutputSpec
 from bert_features.records import Feature
-from bert_features.runtime.tensorflow import resolve_devices
+from bert_features.runtime.selection import make_runtime
 from bert_features.tokenization import FullTokenizer
 from bert_features.vocabulary import read_vocab
 
@@ -34,7 +34,8 @@ class Preparation:
       checkpoint: where the weights are.
       outputs: what is wanted of them.
       long_text: what becomes of examples that do not fit a row.
-      devices: what to run on.
+      runtime: what runs the steps.
+      devices: what it runs them on.
       buckets: the lengths of rows.
       tokenizer: the checkpoint's.
       window_tokens: how many tokens are sorted by length together, so that their features fit
@@ -66,13 +67,14 @@ class Preparation:
         )  # refused before a device starts
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
-        self.devices = resolve_devices(config.device)
+        self.runtime = make_runtime(config.runtime, config.device)
+        self.devices = self.runtime.devices
         self.buckets = self._buckets()
 
     def _buckets(self) -> tuple[int, ...]:
         length = self.config.max_seq_length
         if self.config.buckets is None:
-            return default_buckets(self.devices.kind, length)
+            return default_buckets(length, any_shape=self.runtime.any_shape)
         return resolve_buckets(self.config.buckets, length)
 
     def batch_params(self) -> dict[str, int]:

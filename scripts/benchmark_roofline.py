@@ -15,12 +15,12 @@ from collections.abc import Callable
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
-import tensorflow as tf
 
 from bert_features.bert_config import BertConfig
 from bert_features.model_fn import ModelFn
 from bert_features.outputs import OutputConfig, plan_outputs
-from bert_features.runtime.tensorflow import TensorFlowRuntime, cores
+from bert_features.runtime.base import cores
+from bert_features.runtime.tensorflow import TensorFlowRuntime
 
 CONFIG = BertConfig(
     vocab_size=30522,
@@ -51,8 +51,8 @@ def main() -> None:
             "input_mask": np.ones((batch, length)),
             "input_type_ids": np.zeros((batch, length)),
         }
-        tensors = {name: tf.constant(value, tf.int32) for name, value in inputs.items()}
-        encoder, product = _medians(lambda x=tensors: step(x)(), lambda: left @ right)
+        arrays = {name: np.asarray(value, np.int32) for name, value in inputs.items()}
+        encoder, product = _medians(lambda x=arrays: step(x)(), lambda: left @ right)
         tokens = batch * length
         mine = tokens * flops_per_token(CONFIG, length) / encoder / 1e9
         roof = 2 * rows * inner * columns / product / 1e9

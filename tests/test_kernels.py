@@ -18,7 +18,6 @@ from bert_features.runtime import tensorflow as runtime
 from bert_features.runtime.tensorflow import (
     Devices,
     TensorFlowRuntime,
-    bfloat16_slowdown,
 )
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, random_batch, random_weights
@@ -196,14 +195,14 @@ def test_the_graph_is_fused(precision):
 
 
 def test_bfloat16_is_measured():
-    assert 0.01 < bfloat16_slowdown() < 100
+    assert 0.01 < TensorFlowRuntime("cpu").bfloat16_slowdown() < 100
 
 
 @pytest.mark.parametrize(("slowdown", "told"), [(1.9, True), (0.6, False)])
 def test_slow_bfloat16_is_told(one_device, monkeypatch, caplog, slowdown, told):
-    from bert_features import FeatureExtractor, extraction
+    from bert_features import FeatureExtractor
 
-    monkeypatch.setattr(extraction, "bfloat16_slowdown", lambda: slowdown)
+    monkeypatch.setattr(TensorFlowRuntime, "bfloat16_slowdown", lambda self: slowdown)
     caplog.set_level(logging.WARNING, "bert_features")
     FeatureExtractor.from_checkpoint("minilm", precision="bfloat16")
     assert ("1.9 times as long" in caplog.text) is told

@@ -43,6 +43,9 @@ def extract(
     debug: DebugOption = False,
 ) -> None:
     """Writes the hidden layers of every token, word or text of INPUT to a file."""
+    from bert_features.runtime.selection import activate_runtime
+
+    activate_runtime(settings.runtime, settings.device)  # before TensorFlow, which imports Keras
     import_tensorflow()
     from bert_features.extraction import extract as run
 

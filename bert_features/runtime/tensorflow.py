@@ -1,10 +1,8 @@
 """The TensorFlow runtime: TPU, GPU or CPU through tf.distribute."""
 
-import abc
 import importlib.util
 import logging
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +13,16 @@ import numpy as np
 import tensorflow as tf
 
 from bert_features.errors import ConfigError
+from bert_features.runtime.base import (
+    CompiledStep,
+    Device,
+    Runtime,
+    Started,
+    Step,
+    cores,
+    memory_errors_explained,
+    slowdown,
+)
 from bert_features.runtime.kernels import traced_for
 
 logger = logging.getLogger("bert_features")
@@ -23,15 +31,9 @@ logger = logging.getLogger("bert_features")
 # slowest thread: 1.15 times as many tokens/s on 2 cores (docs/performance.md). Each holds the
 # activations of its batch, so that on many cores a few must do.
 _MOST_STREAMS = 8
-# What `bfloat16_slowdown` times: a feed-forward product of a small BERT, for some hundred tokens.
-_PROBE_SHAPES = ((512, 384), (384, 1536))
-_PROBES = 5
 _CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
 # Rows longer than this have a graph of their own on a CPU: see `kernels.attend`.
 _LONG_ROW = 256
-
-Device = Literal["auto", "tpu", "gpu", "cpu"]
-Step = Callable[[Sequence[Any], Mapping[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -108,26 +110,7 @@ def _mirrored(names: list[str]) -> _Found:
     return strategy, len(names)
 
 
-def bfloat16_slowdown() -> float:
-    """How much longer a bfloat16 product takes than the same in float32, on this CPU.
-
-    Measured, in some 50 ms: what the CPU says of itself (AVX512-BF16, AMX) does not tell; virtual
-    machines emulate, and clocks differ.
-    """
-    seconds = {}
-    for dtype in (tf.float32, tf.bfloat16):
-        times = []
-        with tf.device(_CPU):
-            x, y = (tf.cast(tf.random.stateless_normal(s, (1, 2)), dtype) for s in _PROBE_SHAPES)
-            for _ in range(_PROBES):
-                started = time.perf_counter()
-                tf.linalg.matmul(x, y).numpy()
-                times.append(time.perf_counter() - started)
-        seconds[dtype] = min(times)
-    return seconds[tf.bfloat16] / seconds[tf.float32]
-
-
-class TensorFlowRuntime:
+class TensorFlowRuntime(Runtime):
     """Runs a device step on the devices of one machine or slice.
 
     Args:
@@ -137,6 +120,9 @@ class TensorFlowRuntime:
     Raises:
       ConfigError: that kind is not here, or Keras runs on another backend than TensorFlow.
     """
+
+    name: Literal["tensorflow"] = "tensorflow"
+    devices: Devices
 
     def __init__(self, device: Device = "auto", *, devices: Devices | None = None) -> None:
         if keras.backend.backend() != "tensorflow":
@@ -148,56 +134,26 @@ class TensorFlowRuntime:
         if self.devices.kind == "gpu":
             # TensorFlow's default there rounds the factors of float32 products to 10 bits.
             tf.config.experimental.enable_tensor_float_32_execution(False)
-        logger.info("%s", self.devices.describe())
+        self.any_shape = self.devices.kind == "cpu"
 
-    def compile(self, step: Step, weights: Sequence[keras.Variable]) -> "CompiledStep":
+    def compile(self, step: Step, weights: Sequence[keras.Variable]) -> CompiledStep:
         """Places the weights and prepares the step.
 
         On one CPU it is traced once for all shapes, and once more for long rows if there are any;
         elsewhere each shape is compiled at its first use.
         """
+        logger.info("%s", self.devices.describe())
         alone_on_cpu = self.devices.kind == "cpu" and self.devices.strategy is None
         kind = _StepOnCpu if alone_on_cpu else _StepByShape
         return kind(step, weights, self.devices)
 
-
-@dataclass(frozen=True)
-class Started:
-    """A batch under way; called, it waits for the results, [B, …] each.
-
-    Attributes:
-      wait: what a call does.
-      done: whether that would return at once; False where it cannot be known.
-      cancel: drops it, unless it is computing already.
-    """
-
-    wait: Callable[[], dict[str, np.ndarray]]
-    done: Callable[[], bool] = lambda: False
-    cancel: Callable[[], object] = lambda: None
-
-    def __call__(self) -> dict[str, np.ndarray]:
-        """The results."""
-        return self.wait()
-
-
-class CompiledStep(abc.ABC):
-    """A device step with its weights in place.
-
-    Attributes:
-      traces: how often it was traced so far.
-      in_flight: how many batches to start before waiting for the first of them.
-    """
-
-    traces = 0
-    in_flight = 2  # while one computes, the next is on its way
-
-    @abc.abstractmethod
-    def __call__(self, batch: Mapping[str, tf.Tensor]) -> Started:
-        """Starts one batch.
-
-        Raises:
-          ConfigError: the batch cannot be shared out evenly.
-        """
+    def bfloat16_slowdown(self) -> float:
+        """Measured on the CPU, in some 50 ms."""
+        with tf.device(_CPU):
+            return slowdown(
+                lambda x, y: tf.linalg.matmul(x, y).numpy(),
+                lambda array, dtype: tf.cast(array, dtype),
+            )
 
 
 class _StepOnCpu(CompiledStep):
@@ -218,11 +174,12 @@ class _StepOnCpu(CompiledStep):
         # One more than run, so that the next is ready when one of them ends.
         self.in_flight = streams + 1
 
-    def __call__(self, batch: Mapping[str, tf.Tensor]) -> Started:
+    def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
+        inputs = {name: tf.constant(value) for name, value in batch.items()}
         long_rows = batch["input_mask"].shape[1] > _LONG_ROW
         if long_rows not in self._traced:
-            self._traced[long_rows] = self._trace(batch, long_rows)
-        future = self._streams.submit(_run, self._traced[long_rows], dict(batch))
+            self._traced[long_rows] = self._trace(inputs, long_rows)
+        future = self._streams.submit(_run, self._traced[long_rows], inputs)
         return Started(future.result, future.done, future.cancel)
 
     def _trace(self, batch: Mapping[str, tf.Tensor], long_rows: bool) -> Any:
@@ -273,20 +230,31 @@ class _StepByShape(CompiledStep):
 
         self._run = run
 
-    def __call__(self, batch: Mapping[str, tf.Tensor]) -> Started:
+    def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
+        inputs = {name: tf.constant(value) for name, value in batch.items()}
         strategy = self._devices.strategy
-        if strategy is None:
-            outputs = self._run(dict(batch))
-            return Started(lambda: {name: value.numpy() for name, value in outputs.items()})
-        outputs = self._run(_share_out(batch, strategy, self._devices.count))
+        with memory_errors_explained(batch, _lacks_memory):
+            if strategy is None:
+                outputs = self._run(inputs)
+            else:
+                outputs = self._run(_share_out(inputs, strategy, self._devices.count))
 
         def results() -> dict[str, np.ndarray]:
-            return {
-                name: np.concatenate([v.numpy() for v in strategy.experimental_local_results(o)])
-                for name, o in outputs.items()
-            }
+            with memory_errors_explained(batch, _lacks_memory):
+                return {name: _gathered(value, strategy) for name, value in outputs.items()}
 
         return Started(results)
+
+
+def _gathered(value: Any, strategy: tf.distribute.Strategy | None) -> np.ndarray:
+    """What the devices have of an output, [B, …]."""
+    if strategy is None:
+        return value.numpy()
+    return np.concatenate([v.numpy() for v in strategy.experimental_local_results(value)])
+
+
+def _lacks_memory(error: Exception) -> bool:
+    return isinstance(error, tf.errors.ResourceExhaustedError)
 
 
 def _on_cpu(variable: tf.Variable) -> tf.Variable:
@@ -294,13 +262,6 @@ def _on_cpu(variable: tf.Variable) -> tf.Variable:
     if tf.DeviceSpec.from_string(variable.device).device_type in (None, "CPU"):
         return variable
     return tf.Variable(variable, trainable=False)
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _run(step: Any, batch: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:

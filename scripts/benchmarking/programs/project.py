@@ -79,14 +79,10 @@ class ProjectEncoder:
 
     def run(self, batches: Sequence[Arrays]) -> list[np.ndarray]:
         """As many batches in flight as in `Estimator.predict_batches`."""
-        import tensorflow as tf
-
         results: list[np.ndarray] = []
         waiting: deque[Callable[[], dict[str, np.ndarray]]] = deque()
         for batch in batches:
-            inputs = {
-                ours: tf.constant(batch[theirs].astype(np.int32)) for ours, theirs in _NAMES.items()
-            }
+            inputs = {ours: batch[theirs].astype(np.int32) for ours, theirs in _NAMES.items()}
             waiting.append(self._step(inputs))
             if len(waiting) == self._step.in_flight:
                 results.append(waiting.popleft()()["x"])

@@ -1,0 +1,235 @@
+"""The JAX runtime: a data-parallel mesh over the TPU, GPU or CPU devices of this machine."""
+
+import contextlib
+import logging
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from bert_features.errors import ConfigError, MissingExtraError
+from bert_features.runtime.base import (
+    CompiledStep,
+    Device,
+    Devices,
+    Runtime,
+    Started,
+    Step,
+    memory_errors_explained,
+    slowdown,
+)
+from bert_features.runtime.hardware import nvidia_gpus, tpu_chips
+from bert_features.runtime.kernels import traced_for
+
+try:
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+except ImportError as error:
+    raise MissingExtraError("jax", "jax") from error
+
+logger = logging.getLogger("bert_features")
+
+_DATA = "data"  # the mesh's only axis
+# Batches on their way at once: one computes, one has its inputs put, one its results fetched.
+_IN_FLIGHT = 3
+# What tells the processes of a job of each other, for `jax.distributed.initialize`.
+_COORDINATOR = "JAX_COORDINATOR_ADDRESS"
+_KINDS = ("tpu", "gpu", "cpu")  # from the best
+_NAMES = {"tpu": {"tpu"}, "gpu": {"gpu", "cuda", "rocm"}, "cpu": {"cpu"}}  # in JAX_PLATFORMS
+# Asked before JAX is, whose search for a driver may take minutes.
+_PRESENT = {"tpu": tpu_chips, "gpu": nvidia_gpus}
+_INSTALL = {"tpu": "pip install 'jax[tpu]'", "gpu": "pip install 'jax[cuda13]'"}
+_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
+
+
+@dataclass(frozen=True)
+class JaxDevices:
+    """The devices of a run.
+
+    Attributes:
+      kind: `tpu`, `gpu` or `cpu`.
+      devices: they, as JAX has them.
+      reason: why no better kind was taken; empty if there is none better.
+    """
+
+    kind: str
+    devices: tuple[Any, ...]
+    reason: str = ""
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return len(self.devices)
+
+    def describe(self) -> str:
+        """One line for the log."""
+        because = f" ({self.reason})" if self.reason else ""
+        return f"running on {self.count} {self.kind.upper()} device(s) by JAX{because}"
+
+
+def resolve_devices(device: Device = "auto") -> JaxDevices:
+    """Takes the wanted kind of device, or the best there is: TPU, then GPU, then CPU.
+
+    Of several processes each takes the devices of its own machine.
+
+    Raises:
+      ConfigError: the wanted kind is not here, or is none of `auto`, `tpu`, `gpu`, `cpu`.
+    """
+    if device not in get_args(Device):
+        raise ConfigError(f"device is {device!r}; allowed: {', '.join(get_args(Device))}")
+    reasons: list[str] = []
+    for kind in _KINDS if device == "auto" else [device]:
+        found = _find(kind)
+        if isinstance(found, tuple):
+            return JaxDevices(kind, found, "; ".join(reasons))
+        reasons.append(f"no {kind.upper()}: {found}")
+    raise ConfigError(f"{'; '.join(reasons)}. Pass --device auto to take what is here")
+
+
+def _find(kind: str) -> tuple[Any, ...] | str:
+    """The devices of a kind on this machine, or why there are none."""
+    if kind in _PRESENT and not _PRESENT[kind]():
+        return "this machine has none"
+    allowed = _platforms()
+    if allowed and not _NAMES[kind].intersection(allowed.split(",")):
+        return f"JAX is set to {allowed} (JAX_PLATFORMS)"
+    try:
+        return tuple(jax.local_devices(backend=kind))
+    except RuntimeError as error:
+        said = str(error).strip().splitlines()[0]
+        return f"{said}; JAX drives it after: {_INSTALL[kind]}" if kind in _INSTALL else said
+
+
+class JaxRuntime(Runtime):
+    """Runs a device step on the devices of one machine, as one compiled program over all of them.
+
+    On several machines (a slice of a TPU pod) each runs a process of its own over its own devices;
+    they share out the input, not the batches, so that none waits for another.
+
+    Args:
+      device: which kind to take.
+
+    Raises:
+      ConfigError: that kind is not here, or Keras runs on another backend than JAX.
+    """
+
+    name: Literal["jax"] = "jax"
+
+    def __init__(self, device: Device = "auto") -> None:
+        import keras
+
+        if keras.backend.backend() != "jax":
+            raise ConfigError(
+                f"Keras runs on {keras.backend.backend()}; the JAX runtime needs KERAS_BACKEND=jax "
+                "in the environment, before Keras is imported"
+            )
+        _leave_accelerators_to_jax()
+        _skip_absent_platforms(device)
+        if _COORDINATOR in os.environ and not jax.distributed.is_initialized():
+            jax.distributed.initialize()
+        self.devices: Devices = resolve_devices(device)
+        self.process = (jax.process_index(), jax.process_count())
+
+    def compile(self, step: Step, weights: Sequence[Any]) -> CompiledStep:
+        """Puts the weights on every device, once; each shape is compiled at its first use.
+
+        The variables hold what was put from then on, so that no second copy stays.
+        """
+        logger.info("%s", self.devices.describe())
+        assert isinstance(self.devices, JaxDevices)
+        return _ShardedStep(step, weights, self.devices)
+
+    def bfloat16_slowdown(self) -> float:
+        """Measured, in some 50 ms."""
+
+        def product(x: Any, y: Any) -> Any:
+            return jax.block_until_ready(jnp.matmul(x, y))
+
+        return slowdown(product, lambda array, dtype: jnp.asarray(array, dtype))
+
+
+class _ShardedStep(CompiledStep):
+    """The step as one program over a mesh: weights on every device, rows shared out."""
+
+    in_flight = _IN_FLIGHT
+
+    def __init__(self, step: Step, weights: Sequence[Any], devices: JaxDevices) -> None:
+        self._count = devices.count
+        mesh = Mesh(np.array(devices.devices), (_DATA,))
+        everywhere = NamedSharding(mesh, PartitionSpec())
+        self._by_rows = NamedSharding(mesh, PartitionSpec(_DATA))
+        self._weights = []
+        for variable in weights:
+            value = jax.device_put(variable.value, everywhere)
+            variable.assign(value)
+            self._weights.append(value)
+
+        def run(weights: Sequence[Any], batch: Mapping[str, Any]) -> dict[str, Any]:
+            self.traces += 1
+            # By default a TPU rounds the factors of float32 products to bfloat16, a GPU to TF32.
+            with traced_for(devices.kind), jax.default_matmul_precision("highest"):
+                return step(weights, batch)
+
+        self._run = jax.jit(
+            run,
+            in_shardings=(everywhere, self._by_rows),
+            out_shardings=self._by_rows,
+            donate_argnums=1,
+        )
+
+    def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
+        rows = len(next(iter(batch.values())))
+        if rows % self._count:
+            raise ConfigError(
+                f"batch_size {rows} is not a multiple of the {self._count} devices; "
+                f"take {-(-rows // self._count) * self._count}"
+            )
+        with memory_errors_explained(batch, _lacks_memory):
+            inputs = jax.device_put(dict(batch), self._by_rows)
+            outputs = self._dispatch(inputs)
+            for value in outputs.values():
+                value.copy_to_host_async()
+
+        def wait() -> dict[str, np.ndarray]:
+            with memory_errors_explained(batch, _lacks_memory):
+                return {name: np.asarray(value) for name, value in outputs.items()}
+
+        return Started(wait, lambda: all(value.is_ready() for value in outputs.values()))
+
+    def _dispatch(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        with warnings.catch_warnings():
+            # Donated so that their memory serves the step; that no output has their shape is known.
+            warnings.filterwarnings("ignore", "Some donated buffers were not usable")
+            return self._run(self._weights, inputs)
+
+
+def _leave_accelerators_to_jax() -> None:
+    """Keeps TensorFlow, which tokenises, from taking a GPU's or a TPU's memory."""
+    import tensorflow as tf
+
+    for kind in ("GPU", "TPU"):
+        # Too late if it has them already; then they share.
+        with contextlib.suppress(RuntimeError, ValueError):
+            tf.config.set_visible_devices([], kind)
+
+
+def _skip_absent_platforms(device: Device) -> None:
+    """Keeps JAX from looking for what is not here or not wanted, which can take long.
+
+    It has no effect on a JAX that has looked already.
+    """
+    if not _platforms() and (device == "cpu" or not (tpu_chips() or nvidia_gpus())):
+        jax.config.update("jax_platforms", "cpu")
+
+
+def _platforms() -> str:
+    """Those JAX is restricted to, by JAX_PLATFORMS or by its config; none for no restriction."""
+    return jax.config.jax_platforms or ""  # type: ignore[attr-defined]
+
+
+def _lacks_memory(error: Exception) -> bool:
+    return isinstance(error, jax.errors.JaxRuntimeError) and _OUT_OF_MEMORY in str(error)
