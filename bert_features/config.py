@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from bert_features.bert_config import BertConfig
 from bert_features.errors import ConfigError
@@ -21,6 +21,7 @@ from bert_features.outputs import (
 )
 from bert_features.readers.input_format import FormatName, InputFormat
 from bert_features.settings import Settings
+from bert_features.shards import AUTO, Shard
 
 _Positive = Annotated[int, Field(ge=1)]
 # The settings that make up the one output of a run without `outputs`.
@@ -204,6 +205,12 @@ class ExtractConfig(Settings):
         description="what to do with input that is not UTF-8",
         json_schema_extra={"allowed": "'strict' or 'replace'"},
     )
+    shard: str | None = Field(
+        default=None,
+        description="the share of the examples to compute, I/N: every N-th from the I-th, counted "
+        "from 0, into a file of that number; or auto, that of this host of a TPU slice",
+        json_schema_extra={"allowed": "'auto', or 'I/N' with I from 0 to N - 1"},
+    )
     buffer_mb: _Positive = Field(
         default=256,
         description="megabytes of finished features that may wait for their turn to be written",
@@ -244,6 +251,13 @@ class ExtractConfig(Settings):
             for i, output in enumerate(outputs)
         ]
         return super().of({**values, "outputs": checked}, source=source)
+
+    @field_validator("shard")
+    @classmethod
+    def _shard_is_one(cls, shard: str | None) -> str | None:
+        if shard not in (None, AUTO):
+            Shard.parse(shard)
+        return shard
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:

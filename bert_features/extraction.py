@@ -31,9 +31,11 @@ from bert_features.input_pipeline import Pending
 from bert_features.ledger import Ledger
 from bert_features.model_fn import ModelFn, Precision
 from bert_features.outputs import OutputSpec, needs_pooler
-from bert_features.preparation import Preparation
+from bert_features.preparation import Preparation, resolve_shard
 from bert_features.records import FeatureBatch, FeatureRecord
 from bert_features.runtime.base import Runtime
+from bert_features.runtime.selection import make_runtime
+from bert_features.shards import AUTO, Shard
 from bert_features.vocabulary import CLS, SEP
 from bert_features.writers import (
     DTYPES,
@@ -110,6 +112,7 @@ class FeatureExtractor(Preparation):
 
     Args:
       config: the settings; those of the output file do not count here.
+      runtime: what runs the steps, if it exists already; by default what the settings say.
 
     Attributes:
       precision: of the arithmetic, `float32` or `bfloat16`.
@@ -119,8 +122,8 @@ class FeatureExtractor(Preparation):
       ConfigError: a setting does not fit the checkpoint, or the wanted device is not here.
     """
 
-    def __init__(self, config: ExtractConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: ExtractConfig, *, runtime: Runtime | None = None) -> None:
+        super().__init__(config, runtime=runtime)
         self.precision = _resolve_precision(config.precision, self.devices.kind)
         if self.precision == "bfloat16" and self.devices.kind == "cpu":
             _warn_if_slow(self.runtime)
@@ -323,7 +326,7 @@ def extract(
     Args:
       config: the settings.
       input_path: the file to read, in `config.input_format`; or `-` for standard input.
-      output_path: the file to write.
+      output_path: the file to write; with `config.shard` its name gets the share's number.
       ledger_path: where to write what became of each example, one JSON line each, with the fields
         of `ExampleCounts`.
       overwrite: whether existing files may be replaced.
@@ -336,13 +339,20 @@ def extract(
     # What is cheap to refuse comes before what is dear to load.
     file_format = output_format(output_path, config.format)
     _check_outputs(config, file_format)
+    runtime = make_runtime(config.runtime, config.device) if config.shard == AUTO else None
+    shard = resolve_shard(config.shard, runtime)
+    output_path = shard.path(output_path)
+    if ledger_path is not None:
+        ledger_path = shard.path(ledger_path)
     check_output(output_path, format=file_format, overwrite=overwrite)
     if ledger_path is not None:
         if Path(ledger_path).resolve() == Path(output_path).resolve():
             raise OutputError(f"{output_path} is to be both output and ledger; name two files")
         check_target(Path(ledger_path), overwrite=overwrite)
     total = count_examples(input_path, config.input_settings())
-    extractor = FeatureExtractor(config)
+    if total is not None:
+        total = shard.size(total)
+    extractor = FeatureExtractor(config, runtime=runtime)
     started = time.monotonic()
     counts = Counts()
 
@@ -359,7 +369,8 @@ def extract(
         examples, id_type = _peeked(
             read_examples(
                 input_path, config.input_settings(), encoding_errors=config.encoding_errors
-            )
+            ),
+            shard,
         )
         writer = stack.enter_context(
             open_writer(
@@ -397,12 +408,15 @@ def _check_outputs(config: ExtractConfig, file_format: str) -> None:
             )
 
 
-def _peeked(examples: Iterator[InputExample]) -> tuple[Iterator[InputExample], IdType]:
-    """The same examples, and of which type their ids are."""
+def _peeked(
+    examples: Iterator[InputExample], shard: Shard
+) -> tuple[Iterator[InputExample], IdType]:
+    """The share of the examples, and of which type the ids of all are."""
     first = next(examples, None)
     if first is None:
         return iter(()), "int"
-    return chain([first], examples), "str" if isinstance(first.unique_id, str) else "int"
+    id_type: IdType = "str" if isinstance(first.unique_id, str) else "int"
+    return shard.take(chain([first], examples)), id_type
 
 
 def get_features(

@@ -134,7 +134,7 @@ def plan(
         input_path, config.input_settings(), encoding_errors=config.encoding_errors
     )
     pending: dict[int, Pending] = {}
-    input_fn = preparation.input_fn(lambda: examples, pending)
+    input_fn = preparation.input_fn(lambda: preparation.shard.take(examples), pending)
     result = Plan(input_fn.shapes(preparation.batch_params()), preparation.outputs)
     result.buckets = [BucketPlan(length) for length in preparation.buckets]
     held: list[np.ndarray] = []

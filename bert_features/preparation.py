@@ -11,7 +11,9 @@ from bert_features.input_pipeline import Pending, TextInputFn
 from bert_features.long_text import LongText
 from bert_features.outputs import ITEM_SIZES, OutputSpec
 from bert_features.records import Feature
+from bert_features.runtime.base import Runtime
 from bert_features.runtime.selection import make_runtime
+from bert_features.shards import AUTO, Shard
 from bert_features.tokenization import FullTokenizer
 from bert_features.vocabulary import read_vocab
 
@@ -28,6 +30,7 @@ class Preparation:
 
     Args:
       config: the settings; those of the output file do not count here.
+      runtime: what runs the steps, if it exists already; by default what the settings say.
 
     Attributes:
       config: the settings.
@@ -36,6 +39,7 @@ class Preparation:
       long_text: what becomes of examples that do not fit a row.
       runtime: what runs the steps.
       devices: what it runs them on.
+      shard: the share of the examples that is this process's.
       buckets: the lengths of rows.
       tokenizer: the checkpoint's.
       window_tokens: how many tokens are sorted by length together, so that their features fit
@@ -46,7 +50,7 @@ class Preparation:
       ConfigError: a setting does not fit the checkpoint.
     """
 
-    def __init__(self, config: ExtractConfig) -> None:
+    def __init__(self, config: ExtractConfig, *, runtime: Runtime | None = None) -> None:
         self.config = config
         self.checkpoint = find_checkpoint(
             config.checkpoint,
@@ -67,8 +71,9 @@ class Preparation:
         )  # refused before a device starts
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
-        self.runtime = make_runtime(config.runtime, config.device)
+        self.runtime = runtime or make_runtime(config.runtime, config.device)
         self.devices = self.runtime.devices
+        self.shard = resolve_shard(config.shard, self.runtime)
         self.buckets = self._buckets()
 
     def _buckets(self) -> tuple[int, ...]:
@@ -126,6 +131,18 @@ class Preparation:
             )
             for output in self.outputs
         )
+
+
+def resolve_shard(shard: str | None, runtime: Runtime | None) -> Shard:
+    """The share of a job that the setting `shard` means.
+
+    Args:
+      shard: the setting; the whole job without it.
+      runtime: what `auto` asks which of several processes this is.
+    """
+    if shard == AUTO and runtime is not None:
+        return Shard(*runtime.process)
+    return Shard() if shard is None else Shard.parse(shard)
 
 
 def _window_tokens(outputs: Iterable[OutputSpec], buffer_mb: int) -> int:

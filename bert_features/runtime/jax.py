@@ -36,8 +36,10 @@ logger = logging.getLogger("bert_features")
 _DATA = "data"  # the mesh's only axis
 # Batches on their way at once: one computes, one has its inputs put, one its results fetched.
 _IN_FLIGHT = 3
-# What tells the processes of a job of each other, for `jax.distributed.initialize`.
+# How the processes of a job find each other where no cluster manager tells; JAX reads the first.
 _COORDINATOR = "JAX_COORDINATOR_ADDRESS"
+_NUM_PROCESSES = "JAX_NUM_PROCESSES"
+_PROCESS_ID = "JAX_PROCESS_ID"
 _KINDS = ("tpu", "gpu", "cpu")  # from the best
 _NAMES = {"tpu": {"tpu"}, "gpu": {"gpu", "cuda", "rocm"}, "cpu": {"cpu"}}  # in JAX_PLATFORMS
 # Asked before JAX is, whose search for a driver may take minutes.
@@ -114,7 +116,8 @@ class JaxRuntime(Runtime):
       device: which kind to take.
 
     Raises:
-      ConfigError: that kind is not here, or Keras runs on another backend than JAX.
+      ConfigError: that kind is not here, Keras runs on another backend than JAX, or the other
+        processes of the job cannot be joined.
     """
 
     name: Literal["jax"] = "jax"
@@ -129,8 +132,7 @@ class JaxRuntime(Runtime):
             )
         _leave_accelerators_to_jax()
         _skip_absent_platforms(device)
-        if _COORDINATOR in os.environ and not jax.distributed.is_initialized():
-            jax.distributed.initialize()
+        _join_other_processes()
         self.devices: Devices = resolve_devices(device)
         self.process = (jax.process_index(), jax.process_count())
 
@@ -224,6 +226,27 @@ def _skip_absent_platforms(device: Device) -> None:
     """
     if not _platforms() and (device == "cpu" or not (tpu_chips() or nvidia_gpus())):
         jax.config.update("jax_platforms", "cpu")
+
+
+def _join_other_processes() -> None:
+    """Learns which of several processes this is. The hosts of a TPU slice know that without."""
+    if _COORDINATOR not in os.environ or jax.distributed.is_initialized():
+        return
+    try:
+        jax.distributed.initialize(
+            num_processes=_number(_NUM_PROCESSES), process_id=_number(_PROCESS_ID)
+        )
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"{_COORDINATOR} is set, but the processes of the job cannot join: {error} Set "
+            f"{_NUM_PROCESSES} and {_PROCESS_ID} too, or unset it"
+        ) from error
+
+
+def _number(name: str) -> int | None:
+    """A variable of the environment as a number; None, if it is unset."""
+    value = os.environ.get(name)
+    return None if value is None else int(value)
 
 
 def _platforms() -> str:

@@ -48,7 +48,7 @@ def activate_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> N
       ConfigError: see `choose_runtime`.
       MissingExtraError: see there.
     """
-    if "keras" in sys.modules or (wanted == "auto" and os.environ.get(_BACKEND)):
+    if "keras" in sys.modules:
         return
     runtime = choose_runtime(wanted, device)
     # Keras' own default is TensorFlow; someone's ~/.keras/keras.json may say otherwise.

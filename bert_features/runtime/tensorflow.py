@@ -23,6 +23,7 @@ from bert_features.runtime.base import (
     memory_errors_explained,
     slowdown,
 )
+from bert_features.runtime.hardware import tpu_slice
 from bert_features.runtime.kernels import traced_for
 
 logger = logging.getLogger("bert_features")
@@ -134,6 +135,9 @@ class TensorFlowRuntime(Runtime):
         if self.devices.kind == "gpu":
             # TensorFlow's default there rounds the factors of float32 products to 10 bits.
             tf.config.experimental.enable_tensor_float_32_execution(False)
+        if self.devices.kind == "tpu":
+            place = tpu_slice()
+            self.process = (place.host, place.hosts)
         self.any_shape = self.devices.kind == "cpu"
 
     def compile(self, step: Step, weights: Sequence[keras.Variable]) -> CompiledStep:

@@ -1,0 +1,86 @@
+"""What tests/test_jax_runtime.py runs in a process of its own, where Keras runs on JAX.
+
+The job comes as JSON on standard input; the results go to the folder it names.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import jax
+import keras
+import numpy as np
+
+from bert_features import FeatureExtractor
+from bert_features.model_fn import ModelFn
+from bert_features.outputs import OutputConfig, plan_outputs
+from bert_features.runtime.jax import JaxRuntime
+from tests.toy import TOY, random_batch, random_weights
+
+
+def features(job):
+    """The features of texts, under `<number of the text>/<name of the output>`."""
+    extractor = FeatureExtractor.from_checkpoint(job["checkpoint"], **job["settings"])
+    return {
+        f"{i}/{name}": np.asarray(values, np.float32)
+        for i, record in enumerate(extractor(job["texts"]))
+        for name, values in record.features.items()
+    }
+
+
+def step():
+    """What becomes of the weights, of a batch's rows and of traces, on all devices."""
+    outputs = plan_outputs([OutputConfig.of({"name": "x", "layers": [-1]})], TOY)
+    model_fn = ModelFn(TOY, random_weights(TOY), outputs)
+    runtime = JaxRuntime("cpu")
+    compiled = runtime.compile(model_fn.step, model_fn.weights)
+    lengths = [5, 3, 4, 2, 6, 1, 2, 3]
+    batch = random_batch(TOY, lengths, 6)
+    started = [compiled(batch) for _ in range(2)]
+    arrays = {f"x{i}": results()["x"] for i, results in enumerate(started)}
+    done = started[-1].done()
+    compiled(random_batch(TOY, [5] * 16, 6))()
+    weights = [variable.value for variable in model_fn.weights]
+    try:
+        compiled(random_batch(TOY, [5] * 12, 6))
+        refusal = ""
+    except Exception as error:
+        refusal = f"{type(error).__name__}: {error}"
+    facts = {
+        "devices": runtime.devices.count,
+        "process": runtime.process,
+        "any_shape": runtime.any_shape,
+        "described": runtime.devices.describe(),
+        "done": done,
+        "traces": compiled.traces,
+        "refusal": refusal,
+        "placed_on": sorted({len(value.sharding.device_set) for value in weights}),
+        "replicated": all(value.sharding.is_fully_replicated for value in weights),
+        # The model has no second copy.
+        "same": all(a is b for a, b in zip(compiled._weights, weights, strict=True)),
+        "slowdown": runtime.bfloat16_slowdown(),
+        "backend": keras.backend.backend(),
+        "visible_to_tensorflow": _accelerators_of_tensorflow(),
+        "matmul_precision": str(jax.config.jax_default_matmul_precision),
+    }
+    return arrays, facts
+
+
+def _accelerators_of_tensorflow():
+    import tensorflow as tf
+
+    return len(tf.config.list_logical_devices("GPU") + tf.config.list_logical_devices("TPU"))
+
+
+def main():
+    jobs = json.load(sys.stdin)
+    folder = Path(jobs.pop("folder"))
+    for name, job in jobs.items():
+        np.savez(folder / f"{name}.npz", **features(job))
+    arrays, facts = step()
+    np.savez(folder / "step.npz", **arrays)
+    (folder / "facts.json").write_text(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main()
