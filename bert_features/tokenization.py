@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -168,6 +168,7 @@ class FullTokenizer:
         self.vocab = {token: index for index, token in enumerate(self.tokens)}
         if UNK not in self.vocab:
             raise CheckpointError(f"the vocabulary lacks {UNK}; it is not one of BERT's")
+        self._called: set[str] = set()
         matchable = [
             token if token and self.vocab[token] == index else f" {index}"
             for index, token in enumerate(self.tokens)
@@ -195,11 +196,18 @@ class FullTokenizer:
         Returns:
           int32 ragged [B, pieces], without [CLS] and [SEP].
         """
-        return self._ids_graph(tf.convert_to_tensor(texts, tf.string))
+        return self._run("_ids", tf.convert_to_tensor(texts, tf.string))
+
+    def _run(self, what: Literal["_ids", "_pieces"], texts: tf.Tensor) -> Any:
+        """By the graph; but a first call op by op: tracing takes half a second, those 0.04 s."""
+        if tf.executing_eagerly() and what not in self._called:
+            self._called.add(what)
+            return getattr(self, what)(texts)
+        return getattr(self, f"{what}_graph")(texts)
 
     @functools.cached_property
     def _ids_graph(self) -> Any:
-        """The graph, traced once, whatever is built of it: tracing takes half a second."""
+        """The graph, traced once, whatever is built of it."""
         return tf.function(
             self._ids, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
         )
@@ -221,10 +229,11 @@ class FullTokenizer:
         self, texts: tf.Tensor, ids: tf.RaggedTensor, settled: tf.Tensor
     ) -> tf.RaggedTensor:
         """The rows of `ids` that are settled, the others made in the exact way."""
-        fast = tf.where(settled)[:, 0]
         exact = tf.where(~settled)[:, 0]
-        rows = tf.concat([tf.gather(ids, fast), self._exact(tf.gather(texts, exact))], axis=0)
-        return tf.gather(rows, tf.math.invert_permutation(tf.concat([fast, exact], axis=0)))
+        rows = tf.concat([ids, self._exact(tf.gather(texts, exact))], axis=0)
+        count = tf.size(texts, tf.int64)
+        nth_exact = tf.cumsum(tf.cast(~settled, tf.int64)) - 1
+        return tf.gather(rows, tf.where(settled, tf.range(count), count + nth_exact))
 
     def _exact(self, texts: tf.Tensor) -> tf.RaggedTensor:
         words = self._words(_decode(texts))
@@ -245,7 +254,7 @@ class FullTokenizer:
         Returns:
           `Pieces`, each int32 ragged [B, pieces]; the ids are those of calling the tokenizer.
         """
-        return self._pieces_graph(tf.convert_to_tensor(texts, tf.string))
+        return self._run("_pieces", tf.convert_to_tensor(texts, tf.string))
 
     @functools.cached_property
     def _pieces_graph(self) -> Any:
