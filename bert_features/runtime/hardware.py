@@ -1,0 +1,147 @@
+"""Which accelerators this machine has and who holds them, asked of the kernel's own files.
+
+Importing this imports neither TensorFlow nor JAX, and nothing here starts a device or takes longer
+than reading some small files. Every function takes the root of the file system, for tests.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/")
+
+# PCI vendors and devices, as in JAX's `hardware_utils.py`. The vendor alone tells nothing: the
+# network cards and disks of Google's virtual machines have it too.
+_GOOGLE = "0x1ae0"
+TPU_GENERATIONS: dict[str, str] = {
+    "0x0027": "v2 or v3",
+    "0x005e": "v4",
+    "0x0062": "v5p",
+    "0x0063": "v5e",
+    "0x006f": "v6e",
+    "0x0076": "7x",
+}
+_NVIDIA = "0x10de"
+_DISPLAY_CLASS = "0x03"  # VGA and 3D controllers; a card's sound device has the same vendor
+
+# One for each chip: up to v4 /dev/accel0, …, since v5e /dev/vfio/0, … .
+_TPU_FILES = (("dev", r"accel\d+"), ("dev/vfio", r"\d+"))
+_NVIDIA_FILES = (("dev", r"nvidia\d+"), ("dev", "dxg"))  # dxg: under Windows
+
+
+@dataclass(frozen=True)
+class Slice:
+    """This host's place among those of a TPU slice, as its environment tells.
+
+    Attributes:
+      host: from 0.
+      hosts: how many.
+    """
+
+    host: int = 0
+    hosts: int = 1
+
+
+def tpu_chips(root: Path = ROOT) -> int:
+    """How many TPU chips this machine has, whether or not this process may open them."""
+    return len(_tpu_devices(root))
+
+
+def tpu_generation(root: Path = ROOT) -> str | None:
+    """The generation of the chips, such as `v5e`; None without any."""
+    return next(iter(_tpu_devices(root)), None)
+
+
+def tpu_device_files(root: Path = ROOT) -> list[Path]:
+    """The device files of the chips, in their order; none in a container that was not given them.
+
+    A machine without chips has none either: other hardware has files of the same names.
+    """
+    return _files(root, _TPU_FILES) if tpu_chips(root) else []
+
+
+def nvidia_gpus(root: Path = ROOT) -> int:
+    """How many NVIDIA GPUs have a driver and are given to this machine or container."""
+    return len(_files(root, _NVIDIA_FILES))
+
+
+def nvidia_cards(root: Path = ROOT) -> int:
+    """How many NVIDIA GPUs are plugged in, with a driver or without."""
+    return sum(
+        vendor == _NVIDIA and _read(path / "class").startswith(_DISPLAY_CLASS)
+        for path, vendor in _pci_devices(root)
+    )
+
+
+def holder_of(paths: Iterable[Path | str], root: Path = ROOT) -> int | None:
+    """The id of another process that has one of these files open; None if none can be seen.
+
+    Only the superuser sees what other users' processes hold.
+    """
+    wanted = {str(path) for path in paths}
+    processes = (int(entry.name) for entry in _entries(root / "proc") if entry.name.isdigit())
+    for process in sorted(processes):
+        if process == os.getpid():
+            continue
+        for descriptor in _entries(root / "proc" / str(process) / "fd"):
+            with contextlib.suppress(OSError):
+                if str(descriptor.readlink()) in wanted:
+                    return process
+    return None
+
+
+def process_name(process: int, root: Path = ROOT) -> str:
+    """What a process runs, `?` if that cannot be seen."""
+    return _read(root / "proc" / str(process) / "comm") or "?"
+
+
+def tpu_slice() -> Slice:
+    """The place of this host by TPU_WORKER_ID and TPU_WORKER_HOSTNAMES; alone, if they are unset.
+
+    Kubernetes sets them in every pod, and so does who starts one program on each host.
+    """
+    hosts = [host for host in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]
+    worker = os.environ.get("TPU_WORKER_ID", "")
+    if len(hosts) < 2 or not worker.isdigit():
+        return Slice()
+    return Slice(int(worker), len(hosts))
+
+
+def _tpu_devices(root: Path) -> list[str]:
+    """The generation of each chip."""
+    devices = [_read(path / "device") for path, vendor in _pci_devices(root) if vendor == _GOOGLE]
+    return [TPU_GENERATIONS[device] for device in devices if device in TPU_GENERATIONS]
+
+
+def _pci_devices(root: Path) -> Iterator[tuple[Path, str]]:
+    """The folder and the vendor of each device on the PCI bus."""
+    for path in _entries(root / "sys/bus/pci/devices"):
+        yield path, _read(path / "vendor")
+
+
+def _files(root: Path, patterns: Iterable[tuple[str, str]]) -> list[Path]:
+    found = [
+        path
+        for folder, pattern in patterns
+        for path in _entries(root / folder)
+        if re.fullmatch(pattern, path.name)
+    ]
+    return sorted(found, key=lambda path: (len(path.name), path.name))
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What is in a folder; nothing, if it is not there or may not be read."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
