@@ -14,7 +14,8 @@ import tensorflow as tf
 from bert_features.bucketing import FILLER_ID
 from bert_features.input_pipeline import InputFn, TextInputFn
 from bert_features.model_fn import ModelFn
-from bert_features.runtime.tensorflow import Device, Started, TensorFlowRuntime
+from bert_features.runtime.tensorflow import Started, TensorFlowRuntime
+from bert_features.runtime.tensorflow_devices import Device
 
 _Item = TypeVar("_Item")
 Arrays = dict[str, np.ndarray]

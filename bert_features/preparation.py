@@ -11,7 +11,7 @@ from bert_features.input_pipeline import Pending, TextInputFn
 from bert_features.long_text import LongText
 from bert_features.outputs import ITEM_SIZES, OutputSpec
 from bert_features.records import Feature
-from bert_features.runtime.tensorflow import resolve_devices
+from bert_features.runtime.tensorflow_devices import resolve_devices
 from bert_features.tokenization import FullTokenizer
 from bert_features.vocabulary import read_vocab
 
@@ -64,9 +64,10 @@ class Preparation:
         resolve_buckets(
             config.buckets or (), config.max_seq_length
         )  # refused before a device starts
-        self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
+        # Before the tokenizer makes its tables: a TPU is to be started before anything else is.
         self.devices = resolve_devices(config.device)
+        self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.buckets = self._buckets()
 
     def _buckets(self) -> tuple[int, ...]:
