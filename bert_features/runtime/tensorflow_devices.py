@@ -63,12 +63,12 @@ def resolve_devices(device: Device = "auto") -> Devices:
             reasons.append(f"no {kind.upper()}: {found}")
             continue
         if kind != "cpu":
-            _round_no_factors()
+            keep_float32()
         return Devices(kind, *found, "; ".join(reasons))
     raise ConfigError(f"{'; '.join(reasons)}. Pass --device auto to take what is here")
 
 
-def _round_no_factors() -> None:
+def keep_float32() -> None:
     """Makes float32 matrix products exact to float32.
 
     By default the factors are rounded, to 10 bits of mantissa on a GPU (TF32) and to the 7 of
