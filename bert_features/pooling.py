@@ -10,6 +10,7 @@ from typing import Any
 from keras import ops
 
 from bert_features.outputs import OutputSpec
+from bert_features.runtime import kernels
 
 # Below this a vector is left as it is when it is scaled to length 1.
 _SHORTEST = 1e-12
@@ -112,13 +113,25 @@ def _word_mean(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
 
 
 def _word_first(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
-    return _rows(vectors, ops.argmax(pieces, axis=1)) * ops.minimum(counts, 1.0)
+    return _word_sum(vectors, indices, pieces * _at_edges(indices, 1), counts)
 
 
 def _word_last(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
-    first = ops.argmax(pieces, axis=1)
-    last = ops.cast(first, "int32") + ops.cast(ops.maximum(counts - 1.0, 0.0)[:, :, 0], "int32")
-    return _rows(vectors, last) * ops.minimum(counts, 1.0)
+    return _word_sum(vectors, indices, pieces * _at_edges(indices, -1), counts)
+
+
+def _at_edges(indices: Any, step: int) -> Any:
+    """float32 [B, S, 1]: 1 where the token `step` before is not of the same word.
+
+    Of each word this leaves one piece in the matrix product above. A gather would have an index for
+    every value of a row, which a TPU follows one by one.
+    """
+    beyond = ops.full_like(indices[:, :1], -1)
+    if step > 0:
+        neighbours = ops.concatenate([beyond, indices[:, :-1]], axis=1)
+    else:
+        neighbours = ops.concatenate([indices[:, 1:], beyond], axis=1)
+    return ops.cast(indices != neighbours, "float32")[:, :, None]
 
 
 def _word_first_last(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
@@ -127,6 +140,30 @@ def _word_first_last(vectors: Any, indices: Any, pieces: Any, counts: Any) -> An
 
 
 def _word_max(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
+    # An export does not know the length of its rows.
+    if kernels.on_cpu() or indices.shape[1] is None:
+        return _segment_max(vectors, indices, counts)
+    return _word_last(_running_max(vectors, indices), indices, pieces, counts)
+
+
+def _running_max(vectors: Any, indices: Any) -> Any:
+    """The largest value of a token's word up to that token, [B, S, D].
+
+    In log2(S) steps, each of which looks twice as far back (Hillis and Steele 1986, "Data parallel
+    algorithms"): elementwise, where a maximum by segments is a scatter, a TPU's slowest operation.
+    """
+    back, length = 1, indices.shape[1]
+    while back < length:
+        same_word = indices[:, back:, None] == indices[:, :-back, None]
+        earlier = ops.where(same_word, vectors[:, :-back], _LOWEST)
+        later = ops.maximum(vectors[:, back:], earlier)
+        vectors = ops.concatenate([vectors[:, :back], later], axis=1)
+        back *= 2
+    return vectors
+
+
+def _segment_max(vectors: Any, indices: Any, counts: Any) -> Any:
+    """The largest value of each word in one pass, as a CPU likes it, [B, W, D]."""
     batch, length, width = ops.shape(vectors)
     segments = ops.arange(batch, dtype="int32")[:, None] * length + indices
     nowhere = batch * length
@@ -181,12 +218,19 @@ def _sequence_max(vectors: Any, weights: Any) -> Any:
 
 
 def _sequence_first(vectors: Any, weights: Any) -> Any:
-    return _row(vectors, ops.argmax(weights, axis=1)) * ops.max(weights, axis=1, keepdims=True)
+    return _sequence_at(vectors, weights, ops.argmax(weights, axis=1))
 
 
 def _sequence_last(vectors: Any, weights: Any) -> Any:
     last = ops.shape(weights)[1] - 1 - ops.argmax(ops.flip(weights, axis=1), axis=1)
-    return _row(vectors, last) * ops.max(weights, axis=1, keepdims=True)
+    return _sequence_at(vectors, weights, last)
+
+
+def _sequence_at(vectors: Any, weights: Any, positions: Any) -> Any:
+    """The token at int [B], zero if it does not count; by a sum, not a gather: see `_at_edges`."""
+    tokens = ops.arange(ops.shape(weights)[1], dtype="int32")
+    there = ops.cast(tokens[None] == ops.cast(positions, "int32")[:, None], "float32")
+    return _sequence_sum(vectors, weights * there)
 
 
 _SEQUENCE_POOLERS: dict[str, Callable[[Any, Any], Any]] = {
@@ -209,13 +253,3 @@ _POOLERS: dict[str, Callable[[Any, Mapping[str, Any], OutputSpec, Sequence[int]]
     "word": _pool_words,
     "sequence": _pool_sequence,
 }
-
-
-def _rows(vectors: Any, positions: Any) -> Any:
-    """[B, S, D], int [B, W] -> [B, W, D]."""
-    return ops.take_along_axis(vectors, positions[:, :, None], axis=1)
-
-
-def _row(vectors: Any, positions: Any) -> Any:
-    """[B, S, D], int [B] -> [B, D]."""
-    return _rows(vectors, positions[:, None])[:, 0]

@@ -69,11 +69,12 @@ class Preparation:
         resolve_buckets(
             config.buckets or (), config.max_seq_length
         )  # refused before a device starts
-        self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
+        # Before the tokenizer makes its tables: a TPU is to be started before anything else is.
         self.runtime = runtime or make_runtime(config.runtime, config.device)
         self.devices = self.runtime.devices
         self.shard = resolve_shard(config.shard, self.runtime)
+        self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.buckets = self._buckets()
 
     def _buckets(self) -> tuple[int, ...]:

@@ -7,6 +7,8 @@ import sys
 import tempfile
 from typing import Any
 
+from bert_features.runtime import tpu_installation
+
 # Up to 2.20 TensorFlow heeds TF_CPP_MIN_LOG_LEVEL. 2.21 says some things before it does, through
 # absl's log: "I0000 00:00:1795…  port.cc:153] oneDNN custom operations are on. …".
 _NOISE = re.compile(
@@ -19,9 +21,14 @@ def import_tensorflow() -> Any:
 
     They come from C++, past sys.stderr, so for a moment the file descriptor leads elsewhere; what
     others wrote meanwhile is written on, and all of it if the import fails.
+
+    Raises:
+      ConfigError: the import would end the process; see `tpu_installation.refuse_what_aborts`.
     """
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
+    tpu_installation.refuse_what_aborts()
+    tpu_installation.choose_pjrt()
     try:
         terminal = os.dup(2)
     except OSError:  # there is no standard error to keep clean

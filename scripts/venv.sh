@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the scripts beside it: makes .venv at the repository's root and installs into it.
 #
 #   install_into_venv EXTRAS      as in `install_into_venv demo,test`
@@ -27,5 +28,5 @@ install_into_venv() {
   echo "Installing bert_features[$1] into .venv (the first time: minutes, and 2.5 GB of disk)"
   # Twice quiet: pip's notices about itself and its mirrors are not about this project.
   "$root/.venv/bin/python" -m pip install --disable-pip-version-check --quiet --quiet \
-    --constraint "$root/scripts/constraints.txt" --editable "$root[$1]"
+    --constraint "$root/scripts/constraints.txt" --editable "${root}[$1]"
 }

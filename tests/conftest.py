@@ -21,9 +21,9 @@ SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 @pytest.fixture
 def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """One CPU device in place of eight: each device traces the step anew, which takes time."""
-    from bert_features.runtime import tensorflow as runtime
+    from bert_features.runtime import tensorflow_devices
 
-    monkeypatch.setattr(runtime, "_cpu", lambda: (None, 1))
+    monkeypatch.setattr(tensorflow_devices, "_cpu", lambda: (None, 1))
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """model_fn and Estimator: the official calls, on one device and on eight."""
 
-import logging
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,13 +12,9 @@ from bert_features.features import convert_examples_to_features
 from bert_features.input_pipeline import TextInputFn, input_fn_builder
 from bert_features.model_fn import EstimatorSpec, ModeKeys, ModelFn, model_fn_builder
 from bert_features.outputs import OutputConfig, plan_outputs
-from bert_features.runtime import tensorflow as runtime
-from bert_features.runtime.tensorflow import (
-    Devices,
-    Started,
-    TensorFlowRuntime,
-    resolve_devices,
-)
+from bert_features.runtime import tensorflow_devices
+from bert_features.runtime.tensorflow import Started, TensorFlowRuntime
+from bert_features.runtime.tensorflow_devices import Devices
 from bert_features.tokenization import FullTokenizer
 from tests.conftest import NUM_DEVICES
 from tests.reference.numpy_encoder import NumpyEncoder
@@ -149,7 +143,7 @@ def test_eight_devices_give_what_one_gives(monkeypatch, features):
     input_fn = input_fn_builder(features, SEQ_LENGTH)
     on_eight = Estimator(ModelFn(TOY, WEIGHTS, wanted), predict_batch_size=NUM_DEVICES)
     assert (on_eight.devices.kind, on_eight.devices.count) == ("cpu", NUM_DEVICES)
-    monkeypatch.setattr(runtime, "_cpu", lambda: (None, 1))
+    monkeypatch.setattr(tensorflow_devices, "_cpu", lambda: (None, 1))
     on_one = Estimator(ModelFn(TOY, WEIGHTS, wanted), predict_batch_size=NUM_DEVICES)
     assert on_one.devices.count == 1
     pairs = zip(on_eight.predict(input_fn), on_one.predict(input_fn), strict=True)
@@ -201,29 +195,6 @@ def test_errors_of_the_input_come_through_as_they_are(one_device):
     estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])))
     with pytest.raises(InputError, match="line 2 is bad"):
         list(estimator.predict(input_fn))
-
-
-def test_the_best_device_is_taken_and_said_in_one_line(monkeypatch, caplog):
-    strategy = tf.distribute.get_strategy()
-    monkeypatch.setattr(runtime, "_tpu", lambda: "libtpu is not installed")
-    monkeypatch.setattr(runtime, "_gpu", lambda: (strategy, 2))
-    assert resolve_devices() == Devices("gpu", strategy, 2, "no TPU: libtpu is not installed")
-    monkeypatch.setattr(runtime, "_tpu", lambda: (strategy, 8))
-    assert resolve_devices().describe() == "running on 8 TPU device(s)"
-    monkeypatch.undo()
-    with caplog.at_level(logging.INFO, "bert_features"):
-        TensorFlowRuntime("auto")
-    assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith("running on 8 CPU device(s) (no TPU: ")
-
-
-def test_a_device_that_is_not_here():
-    if tf.config.list_physical_devices("GPU"):
-        pytest.skip("there is a GPU here")
-    with pytest.raises(ConfigError, match=r"no GPU: TensorFlow sees none\. Pass --device auto"):
-        resolve_devices("gpu")
-    with pytest.raises(ConfigError, match="device is 'npu'; allowed: auto, tpu, gpu, cpu"):
-        resolve_devices("npu")
 
 
 def test_keras_on_another_backend(monkeypatch):

@@ -12,7 +12,7 @@ from bert_features.config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError, InputError, OutputError
 from bert_features.examples import InputExample
 from bert_features.extraction import Counts
-from bert_features.runtime import tensorflow as runtime
+from bert_features.runtime import tensorflow_devices
 from bert_features.vocabulary import read_vocab
 from tests.conftest import NUM_DEVICES
 from tests.reference.numpy_encoder import NumpyEncoder
@@ -172,7 +172,7 @@ def test_a_single_string_is_no_list_of_texts(toy):
 
 def test_same_text_same_vector(minilm_dir, monkeypatch):
     """Alone, in a batch, in every bucket, on one device and on eight: within 1e-5."""
-    on_one_device = runtime._cpu
+    on_one_device = tensorflow_devices._cpu
     others = ["short", "a text of some more words than the others have " * 3, "x " * 120]
     settings = {"layers": (-1, -2), "batch_size": NUM_DEVICES}
     seen = []
@@ -187,7 +187,7 @@ def test_same_text_same_vector(minilm_dir, monkeypatch):
     for bucket in (64, 128, 256, 512):
         run([BANK, *others[:2]], buckets=(), max_seq_length=bucket)
     monkeypatch.undo()
-    assert runtime._cpu is not on_one_device
+    assert tensorflow_devices._cpu is not on_one_device
     run([BANK, *others])
     assert len(seen) == 7
     for states in seen[1:]:

@@ -8,27 +8,7 @@ from pathlib import Path
 import pytest
 
 from bert_features.runtime import hardware
-
-V5E, V4, GVNIC, NVME = "0x0063", "0x005e", "0x0042", "0x001f"
-GOOGLE, NVIDIA, VIRTIO = "0x1ae0", "0x10de", "0x1af4"
-
-
-def machine(root: Path, *pci: tuple[str, ...], files: tuple[str, ...] = ()) -> Path:
-    """A file system with these PCI devices (vendor, device, class) and device files."""
-    for i, values in enumerate(pci):
-        folder = root / f"sys/bus/pci/devices/0000:00:{i:02x}.0"
-        folder.mkdir(parents=True)
-        for name, value in zip(("vendor", "device", "class"), values, strict=True):
-            (folder / name).write_text(f"{value}\n")
-    for name in files:
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    return root
-
-
-def pci(vendor: str, device: str, kind: str = "0x120000") -> tuple[str, str, str]:
-    return vendor, device, kind
+from tests.made_up_machine import GVNIC, H100, ITS_SOUND, NVME, V4, V5E, VIRTIO, move_to
 
 
 @pytest.mark.parametrize(
@@ -36,21 +16,21 @@ def pci(vendor: str, device: str, kind: str = "0x120000") -> tuple[str, str, str
     [
         ([], (), 0, None, []),
         # A virtual machine of Google's without TPU; one that hands devices through has /dev/vfio.
-        ([(GOOGLE, GVNIC), (GOOGLE, NVME), (VIRTIO, V5E)], ("dev/vfio/0",), 0, None, []),
-        ([(GOOGLE, V4)] * 4, tuple(f"dev/accel{i}" for i in range(4)), 4, "v4",
+        ([GVNIC, NVME, VIRTIO], ("dev/vfio/0",), 0, None, []),
+        ([V4] * 4, tuple(f"dev/accel{i}" for i in range(4)), 4, "v4",
          ["accel0", "accel1", "accel2", "accel3"]),
-        ([(GOOGLE, V5E)] * 11, ("dev/vfio/vfio", *(f"dev/vfio/{i}" for i in range(11))), 11, "v5e",
+        ([V5E] * 11, ("dev/vfio/vfio", *(f"dev/vfio/{i}" for i in range(11))), 11, "v5e",
          [str(i) for i in range(11)]),
         # The drivers of others: /dev/accel is a folder.
-        ([(VIRTIO, GVNIC)], ("dev/accel/accel0",), 0, None, []),
-        ([(GOOGLE, V5E)], (), 1, "v5e", []),  # a container
+        ([VIRTIO], ("dev/accel/accel0",), 0, None, []),
+        ([V5E], (), 1, "v5e", []),  # a container
     ],
 )  # fmt: skip
-def test_tpu_chips(tmp_path, devices, files, chips, generation, names):
-    root = machine(tmp_path, *(pci(*device) for device in devices), files=files)
-    assert hardware.tpu_chips(root) == chips
-    assert hardware.tpu_generation(root) == generation
-    assert [path.name for path in hardware.tpu_device_files(root)] == names
+def test_tpu_chips(tmp_path, monkeypatch, devices, files, chips, generation, names):
+    move_to(monkeypatch, tmp_path, *devices, files=files)
+    assert hardware.tpu_chips() == chips
+    assert hardware.tpu_generation() == generation
+    assert [path.name for path in hardware.tpu_device_files()] == names
 
 
 @pytest.mark.parametrize(
@@ -58,16 +38,16 @@ def test_tpu_chips(tmp_path, devices, files, chips, generation, names):
     [
         ([], (), 0, 0),
         # The second is the sound device of the first.
-        ([pci(NVIDIA, "0x2330", "0x030200"), pci(NVIDIA, "0x22bd", "0x040300")], (), 1, 0),
-        ([pci(NVIDIA, "0x2330", "0x030200")] * 2,
+        ([H100, ITS_SOUND], (), 1, 0),
+        ([H100] * 2,
          ("dev/nvidia0", "dev/nvidia1", "dev/nvidiactl", "dev/nvidia-uvm"), 2, 2),
         ([], ("dev/dxg",), 0, 1),
     ],
 )  # fmt: skip
-def test_nvidia_gpus(tmp_path, devices, files, cards, gpus):
-    root = machine(tmp_path, *devices, files=files)
-    assert hardware.nvidia_cards(root) == cards
-    assert hardware.nvidia_gpus(root) == gpus
+def test_nvidia_gpus(tmp_path, monkeypatch, devices, files, cards, gpus):
+    move_to(monkeypatch, tmp_path, *devices, files=files)
+    assert hardware.nvidia_cards() == cards
+    assert hardware.nvidia_gpus() == gpus
 
 
 def test_the_process_that_holds_a_file_is_found(tmp_path):

@@ -15,10 +15,8 @@ from bert_features.model_fn import ModelFn
 from bert_features.outputs import OutputConfig, plan_outputs
 from bert_features.runtime import kernels
 from bert_features.runtime import tensorflow as runtime
-from bert_features.runtime.tensorflow import (
-    Devices,
-    TensorFlowRuntime,
-)
+from bert_features.runtime.tensorflow import TensorFlowRuntime
+from bert_features.runtime.tensorflow_devices import Devices
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, random_batch, random_weights
 

@@ -3,9 +3,11 @@
 import ml_dtypes
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_features.outputs import POOLINGS, OutputConfig, plan_outputs
 from bert_features.pooling import compute_outputs
+from bert_features.runtime.kernels import traced_for
 from tests.reference import numpy_outputs
 from tests.toy import TOY
 
@@ -44,9 +46,10 @@ def encoded():
     }
 
 
-def compute(encoded, batch, **output):
+def compute(encoded, batch, device="tpu", **output):
     specs = plan_outputs([OutputConfig.of({"name": "o", **output})], TOY)
-    (values,) = compute_outputs(encoded, batch, specs, (CLS, SEP)).values()
+    with traced_for(device):  # in the forms that it likes
+        (values,) = compute_outputs(encoded, batch, specs, (CLS, SEP)).values()
     return values.numpy()
 
 
@@ -78,8 +81,9 @@ def test_tokens(encoded, batch, output):
 
 @pytest.mark.parametrize("output", [COMBINATIONS[0], COMBINATIONS[2], COMBINATIONS[7]], ids=str)
 @pytest.mark.parametrize("pooling", POOLINGS["word"])
-def test_words(encoded, batch, output, pooling):
-    values = compute(encoded, batch, level="word", pooling=pooling, **output)
+@pytest.mark.parametrize("device", ["tpu", "cpu"])
+def test_words(encoded, batch, output, pooling, device):
+    values = compute(encoded, batch, device, level="word", pooling=pooling, **output)
     for row in range(len(LENGTHS)):
         tokens = numpy_outputs.combine(states_of(encoded, row), output)
         words = np.array([-1, *WORDS.get(row, []), -1])
@@ -121,3 +125,24 @@ def test_dtypes_round_once_at_the_end(encoded, batch, dtype):
     values = compute(encoded, batch, **settings, dtype=dtype)
     assert values.dtype == np.dtype(getattr(ml_dtypes, dtype, dtype))
     np.testing.assert_array_equal(values, wide.astype(values.dtype))
+
+
+def test_words_of_rows_whose_length_is_not_known(encoded, batch):
+    """As in an export."""
+    specs = plan_outputs(
+        [OutputConfig.of({"layers": [-1], "level": "word", "pooling": "max"})], TOY
+    )
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, None, H], tf.float32),
+            tf.TensorSpec([None, None], tf.int32),
+        ]
+    )
+    def run(state, indices):
+        encoded = {"embedding_output": state, "encoder_outputs": [state] * TOY.num_hidden_layers}
+        return compute_outputs(encoded, {"word_indices": indices}, specs, (CLS, SEP))["features"]
+
+    state = encoded["encoder_outputs"][-1]
+    wanted = compute(encoded, batch, layers=[-1], level="word", pooling="max")
+    np.testing.assert_array_equal(run(state, batch["word_indices"]), wanted)

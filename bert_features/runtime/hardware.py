@@ -1,7 +1,7 @@
 """Which accelerators this machine has and who holds them, asked of the kernel's own files.
 
 Importing this imports neither TensorFlow nor JAX, and nothing here starts a device or takes longer
-than reading some small files. Every function takes the root of the file system, for tests.
+than reading some small files.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path("/")
+ROOT = Path("/")  # of the file system
 
 # PCI vendors and devices, as in JAX's `hardware_utils.py`. The vendor alone tells nothing: the
 # network cards and disks of Google's virtual machines have it too.
@@ -45,57 +45,57 @@ class Slice:
     hosts: int = 1
 
 
-def tpu_chips(root: Path = ROOT) -> int:
+def tpu_chips() -> int:
     """How many TPU chips this machine has, whether or not this process may open them."""
-    return len(_tpu_devices(root))
+    return len(_tpu_devices())
 
 
-def tpu_generation(root: Path = ROOT) -> str | None:
+def tpu_generation() -> str | None:
     """The generation of the chips, such as `v5e`; None without any."""
-    return next(iter(_tpu_devices(root)), None)
+    return next(iter(_tpu_devices()), None)
 
 
-def tpu_device_files(root: Path = ROOT) -> list[Path]:
+def tpu_device_files() -> list[Path]:
     """The device files of the chips, in their order; none in a container that was not given them.
 
     A machine without chips has none either: other hardware has files of the same names.
     """
-    return _files(root, _TPU_FILES) if tpu_chips(root) else []
+    return _files(_TPU_FILES) if tpu_chips() else []
 
 
-def nvidia_gpus(root: Path = ROOT) -> int:
+def nvidia_gpus() -> int:
     """How many NVIDIA GPUs have a driver and are given to this machine or container."""
-    return len(_files(root, _NVIDIA_FILES))
+    return len(_files(_NVIDIA_FILES))
 
 
-def nvidia_cards(root: Path = ROOT) -> int:
+def nvidia_cards() -> int:
     """How many NVIDIA GPUs are plugged in, with a driver or without."""
     return sum(
         vendor == _NVIDIA and _read(path / "class").startswith(_DISPLAY_CLASS)
-        for path, vendor in _pci_devices(root)
+        for path, vendor in _pci_devices()
     )
 
 
-def holder_of(paths: Iterable[Path | str], root: Path = ROOT) -> int | None:
+def holder_of(paths: Iterable[Path | str]) -> int | None:
     """The id of another process that has one of these files open; None if none can be seen.
 
     Only the superuser sees what other users' processes hold.
     """
     wanted = {str(path) for path in paths}
-    processes = (int(entry.name) for entry in _entries(root / "proc") if entry.name.isdigit())
+    processes = (int(entry.name) for entry in _entries(ROOT / "proc") if entry.name.isdigit())
     for process in sorted(processes):
         if process == os.getpid():
             continue
-        for descriptor in _entries(root / "proc" / str(process) / "fd"):
+        for descriptor in _entries(ROOT / "proc" / str(process) / "fd"):
             with contextlib.suppress(OSError):
                 if str(descriptor.readlink()) in wanted:
                     return process
     return None
 
 
-def process_name(process: int, root: Path = ROOT) -> str:
+def process_name(process: int) -> str:
     """What a process runs, `?` if that cannot be seen."""
-    return _read(root / "proc" / str(process) / "comm") or "?"
+    return _read(ROOT / "proc" / str(process) / "comm") or "?"
 
 
 def tpu_slice() -> Slice:
@@ -110,23 +110,23 @@ def tpu_slice() -> Slice:
     return Slice(int(worker), len(hosts))
 
 
-def _tpu_devices(root: Path) -> list[str]:
+def _tpu_devices() -> list[str]:
     """The generation of each chip."""
-    devices = [_read(path / "device") for path, vendor in _pci_devices(root) if vendor == _GOOGLE]
+    devices = [_read(path / "device") for path, vendor in _pci_devices() if vendor == _GOOGLE]
     return [TPU_GENERATIONS[device] for device in devices if device in TPU_GENERATIONS]
 
 
-def _pci_devices(root: Path) -> Iterator[tuple[Path, str]]:
+def _pci_devices() -> Iterator[tuple[Path, str]]:
     """The folder and the vendor of each device on the PCI bus."""
-    for path in _entries(root / "sys/bus/pci/devices"):
+    for path in _entries(ROOT / "sys/bus/pci/devices"):
         yield path, _read(path / "vendor")
 
 
-def _files(root: Path, patterns: Iterable[tuple[str, str]]) -> list[Path]:
+def _files(patterns: Iterable[tuple[str, str]]) -> list[Path]:
     found = [
         path
         for folder, pattern in patterns
-        for path in _entries(root / folder)
+        for path in _entries(ROOT / folder)
         if re.fullmatch(pattern, path.name)
     ]
     return sorted(found, key=lambda path: (len(path.name), path.name))

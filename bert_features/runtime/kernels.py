@@ -43,6 +43,11 @@ def traced_for(device_kind: str, *, long_rows: bool = False) -> Iterator[None]:
         _long_rows.reset(tokens[1])
 
 
+def on_cpu() -> bool:
+    """Whether what is traced now will run on a CPU, on TensorFlow; False where nobody knows."""
+    return _on_cpu.get()
+
+
 def add_bias(x: Any, bias: Any) -> Any:
     """The sum of x [N, H] and a bias [H], as a matrix product in front and a GELU behind fuse with.
 

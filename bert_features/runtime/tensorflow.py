@@ -1,11 +1,8 @@
 """The TensorFlow runtime: TPU, GPU or CPU through tf.distribute."""
 
-import importlib.util
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import keras
@@ -25,6 +22,7 @@ from bert_features.runtime.base import (
 )
 from bert_features.runtime.hardware import tpu_slice
 from bert_features.runtime.kernels import traced_for
+from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
 
 logger = logging.getLogger("bert_features")
 
@@ -35,80 +33,6 @@ _MOST_STREAMS = 8
 _CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
 # Rows longer than this have a graph of their own on a CPU: see `kernels.attend`.
 _LONG_ROW = 256
-
-
-@dataclass(frozen=True)
-class Devices:
-    """The devices of a run.
-
-    Attributes:
-      kind: `tpu`, `gpu` or `cpu`.
-      strategy: how they are shared out; None for a single device, which needs no sharing.
-      count: how many.
-      reason: why no better kind was taken; empty if there is none better.
-    """
-
-    kind: str
-    strategy: tf.distribute.Strategy | None
-    count: int
-    reason: str
-
-    def describe(self) -> str:
-        """One line for the log."""
-        because = f" ({self.reason})" if self.reason else ""
-        return f"running on {self.count} {self.kind.upper()} device(s){because}"
-
-
-def resolve_devices(device: Device = "auto") -> Devices:
-    """Takes the wanted kind of device, or the best there is: TPU, then GPU, then CPU.
-
-    Raises:
-      ConfigError: the wanted kind is not here, or is none of `auto`, `tpu`, `gpu`, `cpu`.
-    """
-    finders = {"tpu": _tpu, "gpu": _gpu, "cpu": _cpu}
-    if device != "auto" and device not in finders:
-        raise ConfigError(f"device is {device!r}; allowed: auto, {', '.join(finders)}")
-    reasons = []
-    for kind in finders if device == "auto" else [device]:
-        found = finders[kind]()
-        if isinstance(found, str):
-            reasons.append(f"no {kind.upper()}: {found}")
-            continue
-        strategy, count = found
-        return Devices(kind, strategy, count, "; ".join(reasons))
-    raise ConfigError(f"{'; '.join(reasons)}. Pass --device auto to take what is here")
-
-
-_Found = tuple[tf.distribute.Strategy | None, int]
-
-
-def _tpu() -> _Found | str:
-    """The TPU cores of this machine or of TPU_NAME, or why there are none."""
-    name = os.environ.get("TPU_NAME")
-    if not name and importlib.util.find_spec("libtpu") is None:
-        return "libtpu is not installed"
-    try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name or "local")
-        tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-        strategy = tf.distribute.TPUStrategy(resolver)
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        return str(error).strip().splitlines()[0]
-    return strategy, strategy.num_replicas_in_sync
-
-
-def _gpu() -> _Found | str:
-    gpus = tf.config.list_logical_devices("GPU")
-    return _mirrored([gpu.name for gpu in gpus]) if gpus else "TensorFlow sees none"
-
-
-def _cpu() -> _Found:
-    return _mirrored([cpu.name for cpu in tf.config.list_logical_devices("CPU")])
-
-
-def _mirrored(names: list[str]) -> _Found:
-    strategy = tf.distribute.MirroredStrategy(names) if len(names) > 1 else None
-    return strategy, len(names)
 
 
 class TensorFlowRuntime(Runtime):
@@ -132,9 +56,6 @@ class TensorFlowRuntime(Runtime):
                 "KERAS_BACKEND=tensorflow in the environment"
             )
         self.devices = devices or resolve_devices(device)
-        if self.devices.kind == "gpu":
-            # TensorFlow's default there rounds the factors of float32 products to 10 bits.
-            tf.config.experimental.enable_tensor_float_32_execution(False)
         if self.devices.kind == "tpu":
             place = tpu_slice()
             self.process = (place.host, place.hosts)

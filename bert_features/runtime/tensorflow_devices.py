@@ -1,0 +1,175 @@
+"""The devices that TensorFlow runs on: TPU, GPU or CPU, and why a better kind was not taken."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+
+import tensorflow as tf
+
+# The only way to ask whether the program has initialised a TPU by itself.
+from tensorflow.python.tpu import tpu_strategy_util
+
+from bert_features.errors import ConfigError
+from bert_features.runtime import hardware, tpu_installation
+from bert_features.runtime.base import Device
+
+_LOCAL = "local"  # what TensorFlow calls the TPU of this machine
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices of a run.
+
+    Attributes:
+      kind: `tpu`, `gpu` or `cpu`.
+      strategy: how they are shared out; None for a single device, which needs no sharing.
+      count: how many.
+      reason: why no better kind was taken; empty if there is none better.
+    """
+
+    kind: str
+    strategy: tf.distribute.Strategy | None
+    count: int
+    reason: str
+
+    def describe(self) -> str:
+        """One line for the log."""
+        because = f" ({self.reason})" if self.reason else ""
+        return f"running on {self.count} {self.kind.upper()} device(s){because}"
+
+
+_Found = tuple[tf.distribute.Strategy | None, int]
+
+
+def resolve_devices(device: Device = "auto") -> Devices:
+    """Takes the wanted kind of device, or the best there is: TPU, then GPU, then CPU.
+
+    A TPU is initialised by the first call, which must come before the program's first operation;
+    later calls return the same strategy. On TPUs and GPUs float32 products are made to be of
+    float32.
+
+    Raises:
+      ConfigError: the wanted kind is not here, or is none of `auto`, `tpu`, `gpu`, `cpu`.
+    """
+    finders: dict[str, Callable[[], _Found | str]] = {"tpu": _tpu, "gpu": _gpu, "cpu": _cpu}
+    if device != "auto" and device not in finders:
+        raise ConfigError(f"device is {device!r}; allowed: auto, {', '.join(finders)}")
+    reasons = []
+    for kind in finders if device == "auto" else [device]:
+        found = finders[kind]()
+        if isinstance(found, str):
+            reasons.append(f"no {kind.upper()}: {found}")
+            continue
+        if kind != "cpu":
+            keep_float32()
+        return Devices(kind, *found, "; ".join(reasons))
+    raise ConfigError(f"{'; '.join(reasons)}. Pass --device auto to take what is here")
+
+
+def keep_float32() -> None:
+    """Makes float32 matrix products exact to float32.
+
+    By default the factors are rounded, to 10 bits of mantissa on a GPU (TF32) and to the 7 of
+    bfloat16 on a TPU. There, this gives every product `operand_precision={highest,highest}`, which
+    XLA computes in several bfloat16 passes; bfloat16 products are as they were.
+    """
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+# TPUs.
+
+_strategies: dict[str, tf.distribute.TPUStrategy] = {}  # by the TPU's name; each initialised once
+
+
+def _tpu() -> _Found | str:
+    """The TPU of this machine, else the one that the environment names, or why there is none.
+
+    On a slice of several hosts each takes its own chips: it runs the program on texts of its own.
+    """
+    name = _LOCAL if hardware.tpu_chips() else tpu_installation.remote_tpu()
+    if name is None or name == _LOCAL:
+        problem = tpu_installation.device_problem() or tpu_installation.tensorflow_problem()
+        if name is None or problem:
+            return problem or ""
+    try:
+        strategy = _strategies.get(name) or _start_tpu(name)
+    except (tf.errors.OpError, ValueError, RuntimeError, ImportError, OSError) as error:
+        return f"{_named(name)} did not start: {_first_line(error)}"
+    _strategies[name] = strategy
+    return strategy, strategy.num_replicas_in_sync
+
+
+def _start_tpu(name: str) -> tf.distribute.TPUStrategy:
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+    # Initialising takes the memory away from whoever has done it already.
+    if name not in tpu_strategy_util.get_initialized_tpu_systems():
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def _named(name: str) -> str:
+    return "the TPU of this machine" if name == _LOCAL else f"the TPU {name!r}"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+# GPUs and CPUs.
+
+
+def _gpu() -> _Found | str:
+    gpus = tf.config.list_logical_devices("GPU")
+    return _mirrored([gpu.name for gpu in gpus]) if gpus else _why_no_gpu()
+
+
+def _why_no_gpu() -> str:
+    count = hardware.nvidia_gpus()
+    if not count:
+        if hardware.nvidia_cards():
+            return (
+                "an NVIDIA GPU is plugged in, but has no driver here; install one, or start the "
+                "container with --gpus all"
+            )
+        return "this machine has none"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and not _shows_any(visible, count):
+        return f"CUDA_VISIBLE_DEVICES={visible!r} hides the {count} GPU(s) of this machine"
+    if not tf.test.is_built_with_cuda():
+        return f"this build of TensorFlow {tf.__version__} has no CUDA, for the {count} GPU(s) here"
+    if not any(_installed(f"nvidia-cudnn-cu{cuda}") for cuda in (12, 13)):
+        return (
+            f"TensorFlow {tf.__version__} finds no CUDA libraries for the {count} GPU(s) here; "
+            "pip install 'bert_features[gpu]'"
+        )
+    return (
+        f"TensorFlow {tf.__version__} cannot use the {count} GPU(s) here; nvidia-smi shows whether "
+        "their driver works and is new enough"
+    )
+
+
+def _shows_any(visible: str, count: int) -> bool:
+    """Whether a value of CUDA_VISIBLE_DEVICES leaves a GPU: CUDA stops at the first bad entry."""
+    first = visible.split(",")[0].strip()
+    if first.isdigit():
+        return int(first) < count
+    return first.startswith(("GPU-", "MIG-"))
+
+
+def _installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _cpu() -> _Found:
+    return _mirrored([cpu.name for cpu in tf.config.list_logical_devices("CPU")])
+
+
+def _mirrored(names: list[str]) -> _Found:
+    strategy = tf.distribute.MirroredStrategy(names) if len(names) > 1 else None
+    return strategy, len(names)

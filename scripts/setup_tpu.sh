@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# Installs bert_features for a TPU, in the one order that works; for a TPU VM, Colab, or a machine
+# without a TPU that checks code for one. Safe to run again.
+#
+#   bash scripts/setup_tpu.sh                     makes or completes .venv-tpu
+#   bash scripts/setup_tpu.sh --system            into the Python on PATH, as on Colab
+#   bash scripts/setup_tpu.sh --python PATH       into that Python's environment
+#   bash scripts/setup_tpu.sh --runtime jax       JAX instead of TensorFlow's TPU build; .venv-tpu-jax
+#   bash scripts/setup_tpu.sh --extras demo,gcs   with these extras of bert_features as well
+#
+# Why an order: tensorflow-tpu takes any newer libtpu, beside which it cannot be imported; and
+# tensorflow-text, tensorflow-hub and tf_keras require plain tensorflow, whose files would replace
+# tensorflow-tpu's. So they are installed without what they require, and `pip check` says of them, and
+# of bert_features, that tensorflow is missing: it goes by names, and tensorflow-tpu is another one.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=venv.sh
+source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
+
+usage() {
+  sed -n '5,9s/^# *//p' "${BASH_SOURCE[0]}" >&2
+  exit 2
+}
+
+runtime=tensorflow
+extras=
+python=
+while [ $# -gt 0 ]; do
+  case $1 in
+  --system) python=$(find_python) ;;
+  --python | --runtime | --extras)
+    [ $# -gt 1 ] || usage
+    declare "${1#--}=$2"
+    shift
+    ;;
+  *) usage ;;
+  esac
+  shift
+done
+case $runtime in
+tensorflow) environment="$root/.venv-tpu" ;;
+jax) environment="$root/.venv-tpu-jax" ;;
+*) usage ;;
+esac
+
+if [ -z "$python" ]; then
+  python="$environment/bin/python"
+  if [ ! -x "$python" ]; then
+    "$(find_python)" -m venv "$environment"
+  fi
+fi
+if ! command -v "$python" >/dev/null; then
+  echo "error: there is no $python; pass --python the path of a Python 3.11 or later" >&2
+  exit 1
+fi
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+  echo "error: $python is older than Python 3.11, which bert_features needs" >&2
+  exit 1
+fi
+
+# What setup.cfg requires, one a line: `requirements plain EXTRA…` what does not bring TensorFlow,
+# `requirements on_tensorflow` what does, and is installed without it; `requirements all EXTRA…`.
+requirements() {
+  "$python" - "$root/setup.cfg" "$@" <<'PYTHON'
+import configparser
+import re
+import sys
+
+path, wanted, *extras = sys.argv[1:]
+setup = configparser.ConfigParser()
+setup.read(path, encoding="utf-8")
+lines = setup["options"]["install_requires"].split("\n") if wanted != "all" else []
+table = setup["options.extras_require"]
+unknown = [extra for extra in extras if extra not in table]
+if unknown:
+    sys.exit(f"error: setup.cfg has no extra {', '.join(unknown)}; it has {', '.join(table)}")
+for extra in extras:
+    lines += table[extra].split("\n")
+for line in filter(None, map(str.strip, lines)):
+    name = re.match(r"[\w.-]+", line)[0]
+    if name == "tensorflow":
+        # What an extra of TensorFlow's brings is the same for both builds of it.
+        found = re.match(r"tensorflow\[(.+)\]", line)
+        kind, line = "plain", f"tensorflow-tpu[{found[1]}]" if found else ""
+    else:
+        kind = "on_tensorflow" if re.match(r"(tensorflow-(text|hub)|tf_keras)$", name) else "plain"
+    if line and wanted in ("all", kind):
+        print(line)
+if wanted == "on_tensorflow":
+    print("tf_keras>=2.20,<2.21")  # required by tensorflow-hub, and the one of this TensorFlow
+PYTHON
+}
+
+install() {
+  # Twice quiet: pip's notices about itself and its mirrors are not about this project.
+  "$python" -m pip install --disable-pip-version-check --quiet --quiet \
+    --constraint "$root/scripts/constraints.txt" "$@"
+}
+
+installed() {
+  "$python" -c 'import sys; from importlib import metadata; metadata.version(sys.argv[1])' "$1" \
+    2>/dev/null
+}
+
+install_tensorflow() {
+  local wanted of_tensorflow others
+  wanted=$(requirements all tpu)
+  of_tensorflow=$(requirements on_tensorflow)
+  # shellcheck disable=SC2086  # a word for each extra
+  others=$(requirements plain ${extras//,/ })
+  # Where plain tensorflow lies over tensorflow-tpu, both go: what is left is neither.
+  if installed tensorflow; then
+    echo "Removing plain tensorflow, which has no TPU support" >&2
+    "$python" -m pip uninstall --yes --quiet --quiet tensorflow tensorflow-tpu
+  fi
+  local packages
+  mapfile -t packages <<<"$wanted"
+  install "${packages[@]}"
+  mapfile -t packages <<<"$of_tensorflow"
+  install --no-deps "${packages[@]}"
+  mapfile -t packages <<<"$others"
+  install "${packages[@]}"
+  install --no-deps --editable "$root"
+}
+
+install_jax() {
+  # Plain TensorFlow reads and tokenizes the input; JAX, which brings a libtpu of its own, computes.
+  install --editable "${root}[jax${extras:+,$extras}]" "jax[tpu]"
+}
+
+check() {
+  TPU_SKIP_MDS_QUERY=1 TF_CPP_MIN_LOG_LEVEL=3 "$python" - "$@" <<'PYTHON'
+import importlib
+import sys
+from importlib import metadata
+
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+import bert_features
+
+print(f"Python {sys.version.split()[0]} at {sys.executable} imports {', '.join(sys.argv[1:])}")
+shown = ("bert_features", "tensorflow-tpu", "tensorflow", "libtpu", "tensorflow-text", "keras", "jax")
+versions = {d.metadata["Name"].lower().replace("_", "-"): d.version for d in metadata.distributions()}
+for name in shown:
+    if found := versions.get(name.replace("_", "-")):
+        print(f"  {name:<15} {found}")
+PYTHON
+}
+
+echo "Installing bert_features for TPUs, $runtime runtime (the first time: minutes)" >&2
+"install_$runtime"
+case $runtime in
+tensorflow) check tensorflow tensorflow_text ;;
+jax) check jax tensorflow tensorflow_text ;;
+esac
