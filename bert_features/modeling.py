@@ -128,7 +128,9 @@ class SelfAttention(_Part):
         self.dropout = _dropout(dropout, self.dtype_policy)
 
     def call(self, x: Any, mask: Any, training: bool = False) -> Any:
-        """[N, H], int32 [B, S] -> [N, H]."""
+        """[N, H], int32 [B, S] -> [N, H]; on a TPU [B, S, H] in place of [N, H]."""
+        if self.dropout is None and kernels.tokens_in_lanes():
+            return self._in_lanes(x, mask)
         batch, length = ops.shape(mask)
         parts = []  # query, key, value: [B, A, S, D]
         for projection in self.projections:
@@ -144,6 +146,30 @@ class SelfAttention(_Part):
             context = ops.matmul(self.dropout(weights, training=training), value)
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
         return self.output_dense(kernels.reshape_like(context, x))
+
+    def _in_lanes(self, x: Any, mask: Any) -> Any:
+        """[B, S, H], int32 [B, S] -> [B, S, H]: in the form of `kernels.attend_in_lanes`."""
+        batch, length = ops.shape(mask)
+        query, key, value = (
+            ops.reshape(
+                kernels.project_into_lanes(x, weight, bias),
+                (batch, self.heads, self.head_size, length),
+            )
+            for weight, bias in self._query_key_value()
+        )
+        context = kernels.attend_in_lanes(query, key, value, mask, self.head_size**-0.5)
+        context = ops.reshape(context, (batch, -1, length))
+        output = self.output_dense
+        weight, bias = (ops.convert_to_tensor(v) for v in (output.weight, output.bias))
+        return kernels.project_out_of_lanes(context, weight, bias)
+
+    def _query_key_value(self) -> list[tuple[Any, Any]]:
+        """Weight [H, H] and bias [H] of each, from one variable or three."""
+        weights, biases = (
+            [part for v in variables for part in ops.split(v, 3 // len(self.projections), axis=-1)]
+            for variables in zip(*((p.weight, p.bias) for p in self.projections), strict=True)
+        )
+        return list(zip(weights, biases, strict=True))
 
 
 class Block(_Part):
@@ -258,7 +284,8 @@ class BertEncoder(keras.layers.Layer):
         if self.embeddings_dropout is not None:
             embedded = self.embeddings_dropout(embedded, training=training)
         size = self.config.hidden_size
-        x = ops.reshape(embedded, (-1, size))
+        # On a TPU rows stay apart: with products of [N, H] the compiler moves what attention takes.
+        x = embedded if kernels.tokens_in_lanes() else ops.reshape(embedded, (-1, size))
         outputs = []
         for block in self.blocks:
             x = block(x, mask, training=training)

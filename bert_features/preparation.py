@@ -20,7 +20,7 @@ from bert_features.vocabulary import read_vocab
 # Tokens of a batch: more fill a CPU's cores no better, and leave more padding
 # (docs/performance.md); other devices want work for thousands of lanes.
 _CPU_BATCH_TOKENS = 2048
-_DEVICE_BATCH_TOKENS = 16384
+DEVICE_BATCH_TOKENS = 16384
 # Enough to sort by length; more would only hold results back, where their vectors are small.
 _MOST_WINDOW_TOKENS = 1 << 20
 
@@ -90,7 +90,7 @@ class Preparation:
         tokens = self.config.batch_tokens
         if tokens is None:
             on_cpu = self.devices.kind == "cpu"
-            tokens = _CPU_BATCH_TOKENS if on_cpu else _DEVICE_BATCH_TOKENS * self.devices.count
+            tokens = _CPU_BATCH_TOKENS if on_cpu else DEVICE_BATCH_TOKENS * self.devices.count
         return {"batch_tokens": tokens, "num_devices": self.devices.count}
 
     def input_fn(

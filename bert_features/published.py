@@ -45,16 +45,20 @@ class Published:
     note: str = ""
 
     @property
-    def parameters(self) -> int:
-        """Numbers in the encoder and its pooler."""
-        config = BertConfig(
+    def config(self) -> BertConfig:
+        """Its architecture, as its archive's `bert_config.json` has it."""
+        return BertConfig(
             vocab_size=self.vocab_size,
             hidden_size=self.hidden,
             num_hidden_layers=self.layers,
             num_attention_heads=self.heads,
             intermediate_size=4 * self.hidden,
         )
-        return parameter_count(config)
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in the encoder and its pooler."""
+        return parameter_count(self.config)
 
     @property
     def most_bytes(self) -> int:

@@ -1,6 +1,9 @@
 """The forms of operations that a CPU's graph takes: equal to float64 NumPy, and fused."""
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from concurrent.futures import CancelledError
@@ -12,6 +15,7 @@ from tensorflow.python.eager import context  # the only way to the graph that ra
 
 from bert_features.checkpoints import find_checkpoint, read_weights
 from bert_features.model_fn import ModelFn
+from bert_features.modeling import BertEncoder
 from bert_features.outputs import OutputConfig, plan_outputs
 from bert_features.runtime import kernels
 from bert_features.runtime import tensorflow as runtime
@@ -34,16 +38,16 @@ def run(step, batch):
 
 
 @pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8)])
-@pytest.mark.parametrize("on_cpu", [False, True])
+@pytest.mark.parametrize("device_kind", ["cpu", "gpu", "tpu"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.03)])
-def test_layer_norm(shape, on_cpu, dtype, tolerance):
+def test_layer_norm(shape, device_kind, dtype, tolerance):
     rng = np.random.default_rng(0)
     x = tf.cast(rng.normal(3, 2, shape), dtype)
     gamma, beta = rng.normal(1, 0.2, 8), rng.normal(0, 0.5, 8)
 
     @tf.function(input_signature=[tf.TensorSpec([None] * (len(shape) - 1) + [8], x.dtype)])
     def norm(x):
-        with kernels.traced_for("cpu" if on_cpu else "gpu"):
+        with kernels.traced_for(device_kind):
             return kernels.layer_norm(x, tf.cast(gamma, dtype), tf.cast(beta, dtype), 1e-3)
 
     wide = x.numpy().astype(np.float64)
@@ -83,14 +87,84 @@ def test_every_layer_of_the_cpu_step(minilm_dir, lengths, padded, precision):
     expected = NumpyEncoder(config, weights)(
         batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
     )
-    real = batch["input_mask"] == 1
+    assert_layers_equal_reference(list(got.values()), expected, batch["input_mask"] == 1, precision)
+
+
+def assert_layers_equal_reference(got, expected, real, precision):
     assert len(got) == len(expected) == 7
-    for values, want in zip(got.values(), expected, strict=True):
-        a, b = values.astype(np.float64)[real], want[real]
+    for values, want in zip(got, expected, strict=True):
+        a, b = np.asarray(values).astype(np.float64)[real], want[real]
         if precision == "float32":
             np.testing.assert_allclose(a, b, atol=2e-5, rtol=0)
         cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
         assert cosine.min() > 0.999
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("fuse_qkv", [False, True])
+def test_every_layer_in_the_forms_for_tpus(minilm_dir, precision, fuse_qkv):
+    """Computed on the CPU: that they are other ways to the same numbers."""
+    checkpoint = find_checkpoint(minilm_dir)
+    config, weights = checkpoint.config, read_weights(checkpoint)
+    batch = random_batch(config, [40, 13, 2], 40)
+    encoder = BertEncoder(config, dtype=precision, fuse_qkv=fuse_qkv)
+    encoder.load_weights_dict(weights)
+    with kernels.traced_for("tpu"):
+        encoded = encoder(batch)
+    got = [encoded["embedding_output"], *encoded["encoder_outputs"]]
+    expected = NumpyEncoder(config, weights)(
+        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
+    )
+    assert_layers_equal_reference(got, expected, batch["input_mask"] == 1, precision)
+
+
+ON_JAX = """
+import sys
+
+import jax
+import numpy as np
+
+from bert_features.checkpoints import find_checkpoint, read_weights
+from bert_features.modeling import BertEncoder
+from bert_features.runtime import kernels
+
+checkpoint = find_checkpoint(sys.argv[1])
+config, weights = checkpoint.config, read_weights(checkpoint)
+batch = dict(np.load(sys.argv[2]))
+states = {}
+for precision in ["float32", "bfloat16"]:
+    encoder = BertEncoder(config, dtype=precision)
+    encoder.load_weights_dict(weights)
+
+    @jax.jit
+    def step(weights, batch):
+        with kernels.traced_for("tpu"):
+            encoded, _ = encoder.stateless_call(weights, [], batch)
+        return [encoded["embedding_output"], *encoded["encoder_outputs"]]
+
+    got = step([variable.value for variable in encoder.trainable_variables], batch)
+    states[precision] = np.stack([np.asarray(state, np.float32) for state in got])
+np.savez(sys.argv[3], **states)
+"""
+
+
+def test_every_layer_in_the_forms_for_tpus_on_jax(minilm_dir, tmp_path):
+    """In a process of its own, as Keras has one backend for each."""
+    pytest.importorskip("jax", reason="no JAX: pip install 'bert_features[jax]'")
+    checkpoint = find_checkpoint(minilm_dir)
+    batch = random_batch(checkpoint.config, [40, 13, 2], 40)
+    np.savez(tmp_path / "batch.npz", **batch)
+    paths = (str(minilm_dir), str(tmp_path / "batch.npz"), str(tmp_path / "states.npz"))
+    environment = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    subprocess.run([sys.executable, "-c", ON_JAX, *paths], env=os.environ | environment, check=True)
+    expected = NumpyEncoder(checkpoint.config, read_weights(checkpoint))(
+        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
+    )
+    with np.load(tmp_path / "states.npz") as states:
+        for precision in states:
+            assert_layers_equal_reference(
+                states[precision], expected, batch["input_mask"] == 1, precision
+            )
 
 
 def test_steps_side_by_side_keep_to_their_batches():

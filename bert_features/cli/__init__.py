@@ -5,6 +5,7 @@ traceback. TensorFlow is imported by the commands that need it, not by `--help`.
 """
 
 from bert_features.cli import (  # noqa: F401 - they register themselves
+    compile,
     convert,
     doctor,
     download,

@@ -4,6 +4,9 @@ TensorFlow's graph rewrites for CPUs (Grappler's remapper and oneDNN) know a few
 not match one runs as a chain of operations, each a pass over memory. The forms here match. What
 that brought is in docs/performance.md.
 
+XLA's compiler for TPUs fuses what it likes, but moves an array wherever the layout that one product
+leaves it in is not the one that the next wants. What the forms for TPUs save is in docs/tpu.md.
+
 Shape legend: `B` batch, `S` sequence, `H` hidden, `A` heads, `D` head size, `N` rows.
 """
 
@@ -24,6 +27,8 @@ MASK_BIAS = -10000.0
 _on_cpu: ContextVar[bool] = ContextVar("on_cpu", default=False)
 # And whether its rows are so long that the scores of all heads together outgrow the caches.
 _long_rows: ContextVar[bool] = ContextVar("long_rows", default=False)
+# Whether what is traced now runs on a TPU.
+_on_tpu: ContextVar[bool] = ContextVar("on_tpu", default=False)
 
 
 @contextlib.contextmanager
@@ -35,12 +40,22 @@ def traced_for(device_kind: str, *, long_rows: bool = False) -> Iterator[None]:
       long_rows: whether the rows are longer than a CPU's caches like.
     """
     on_cpu = device_kind == "cpu" and keras.backend.backend() == "tensorflow"
-    tokens = _on_cpu.set(on_cpu), _long_rows.set(on_cpu and long_rows)
+    wanted = {
+        _on_cpu: on_cpu,
+        _long_rows: on_cpu and long_rows,
+        _on_tpu: device_kind == "tpu",
+    }
+    tokens = {variable: variable.set(value) for variable, value in wanted.items()}
     try:
         yield
     finally:
-        _on_cpu.reset(tokens[0])
-        _long_rows.reset(tokens[1])
+        for variable, token in tokens.items():
+            variable.reset(token)
+
+
+def tokens_in_lanes() -> bool:
+    """Whether attention shall keep the tokens of a row in the last dimension: on a TPU."""
+    return _on_tpu.get()
 
 
 def on_cpu() -> bool:
@@ -89,7 +104,13 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
     wide = ops.cast(x, "float32")
     mean = ops.mean(wide, axis=-1, keepdims=True)
     centred = wide - mean
-    variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+    if _on_tpu.get() and x.dtype != wide.dtype:
+        # Both sums in one pass, with the product that makes x. What cancels in float32 is far less
+        # than what x lost by being narrower.
+        squares = ops.mean(ops.square(wide), axis=-1, keepdims=True)
+        variance = ops.maximum(squares - ops.square(mean), 0.0)
+    else:
+        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
     scale = ops.rsqrt(variance + epsilon) * ops.cast(gamma, "float32")
     return ops.cast(centred * scale + ops.cast(beta, "float32"), x.dtype)
 
@@ -162,3 +183,52 @@ def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
     return ops.concatenate(
         [ops.matmul(attention_weights(q, k, mask, scale), v) for q, k, v in heads], axis=1
     )
+
+
+def project_into_lanes(x: Any, weight: Any, bias: Any) -> Any:
+    """A dense layer with the tokens of a row last: [B, S, H], [H, M], [M] -> [B, M, S]."""
+    return ops.einsum("bsh,hm->bms", x, weight) + bias[:, None]
+
+
+def project_out_of_lanes(x: Any, weight: Any, bias: Any) -> Any:
+    """The way back: [B, M, S], [M, H], [H] -> [B, S, H]."""
+    return ops.einsum("bms,mh->bsh", x, weight) + bias
+
+
+def attend_in_lanes(query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
+    """As `attend`, with the tokens of a row in the last dimension, which a TPU has in its lanes.
+
+    Every product then leaves its result as the next takes it, and no array is transposed. In
+    bfloat16 the scores are rounded to it between the two products, which halves what of them is
+    written and read; their maximum and the softmax are computed in float32.
+
+    Args:
+      query: [B, A, D, S], as `key` and `value`.
+      key: see there.
+      value: see there.
+      mask: int32 [B, S], 1 = real.
+      scale: of the scores.
+
+    Returns:
+      [B, A, D, S].
+    """
+    scores = ops.cast(ops.einsum("badq,badk->baqk", query, key), "float32")
+    bias = ops.where(mask > 0, ops.cast(0.0, "float32"), ops.cast(MASK_BIAS, "float32"))
+    scores = scores * scale + bias[:, None, None, :]
+    highest = ops.max(scores, axis=-1, keepdims=True)
+    scores, highest = _materialised(ops.cast(scores, query.dtype), highest)
+    powers = ops.exp(ops.cast(scores, "float32") - highest)
+    weights = powers / ops.sum(powers, axis=-1, keepdims=True)
+    return ops.einsum("baqk,badk->badq", ops.cast(weights, query.dtype), value)
+
+
+def _materialised(*arrays: Any) -> tuple[Any, ...]:
+    """The arrays, which XLA then writes as they are; it would keep the wider ones they come from.
+
+    TensorFlow has no public way to say so, and the compiler its choice.
+    """
+    if keras.backend.backend() != "jax":
+        return arrays
+    import jax
+
+    return tuple(jax.lax.optimization_barrier(arrays))

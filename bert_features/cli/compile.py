@@ -1,0 +1,139 @@
+"""bert-features compile: the step, compiled for TPUs that are not here."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bert_features.cli.command import DebugOption, command
+from bert_features.cli.settings import takes_settings
+from bert_features.config import ExtractConfig
+from bert_features.quiet_tensorflow import import_tensorflow
+
+if TYPE_CHECKING:
+    from bert_features.tpu_compile import Bounds, ShapeReport
+    from bert_features.tpu_job import Job
+
+_MB = 1e6
+
+
+@command
+@takes_settings
+def compile(
+    topology: Annotated[str, typer.Option(help="The chips: v5e:2x2, v4:2x2x1, v6e:1x1, …")],
+    settings: ExtractConfig,
+    architecture: Annotated[
+        str | None,
+        typer.Option(
+            help="An architecture by its published name (bert-base, bert-large, …), in place of a "
+            "checkpoint: only shapes are needed."
+        ),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, help="Rows of a batch on each chip, in place of --batch-size."),
+    ] = None,
+    largest: Annotated[
+        bool,
+        typer.Option(help="Look for the largest batch that fits, in some more compiles."),
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    debug: DebugOption = False,
+) -> None:
+    """Compiles the step for TPUs that are not here; shows memory, traffic and bounds of speed.
+
+    It takes the settings of `extract`; those of input and output files do not count.
+    """
+    from bert_features.tpu_chips import parse_topology
+    from bert_features.tpu_compile import TpuCompiler, prepare_process
+
+    parse_topology(topology)  # refused before anything slow
+    prepare_process()
+    import_tensorflow()
+    from bert_features.tpu_job import plan_job
+
+    job = plan_job(settings, topology, architecture=architecture, rows=batch)
+    reports = list(TpuCompiler(job).reports(largest=largest))
+    print(_as_json(job, reports) if as_json else "\n".join(_table(job, reports)))
+
+
+def _as_json(job: "Job", reports: "list[ShapeReport]") -> str:
+    from bert_features.tpu_compile import Bounds
+
+    shapes = []
+    for report in reports:
+        bounds = Bounds.of(report, job.topology, job.precision)
+        figures = {**dataclasses.asdict(bounds), "roofline": bounds.roofline}
+        shapes.append({**dataclasses.asdict(report), "bounds_not_measured": figures})
+    return json.dumps(
+        {
+            "topology": job.topology.name,
+            "chips": job.topology.chips,
+            "chip": dataclasses.asdict(job.topology.chip),
+            "model": job.name,
+            "precision": job.precision,
+            "outputs": [
+                {"name": o.name, "level": o.level, "width": o.width, "dtype": o.dtype}
+                for o in job.outputs
+            ],
+            "shapes": shapes,
+        },
+        indent=2,
+    )
+
+
+# What each line of the table says of a shape.
+_LINES: dict[str, Callable[["ShapeReport", "Bounds"], str]] = {
+    "compile time, s": lambda r, b: f"{r.compile_seconds:.1f}",
+    "HBM: weights, MB": lambda r, b: f"{r.weight_bytes / _MB:,.1f}",
+    "HBM: temporaries, MB": lambda r, b: f"{r.temporary_bytes / _MB:,.1f}",
+    "HBM: outputs, MB": lambda r, b: f"{r.output_bytes / _MB:,.1f}",
+    "largest batch that fits": lambda r, b: (
+        "not looked for" if r.largest_rows is None else f"{r.largest_rows:,}"
+    ),
+    "kernels": lambda r, b: f"{r.kernels}",
+    "Mflop/token": lambda r, b: f"{r.flops_per_token / 1e6:,.1f}",
+    "bytes accessed, kB/token": lambda r, b: f"{r.bytes_per_token / 1e3:,.1f}",
+    "  of them in HBM": lambda r, b: (
+        "loops" if r.hbm_bytes_per_token is None else f"{r.hbm_bytes_per_token / 1e3:,.1f}"
+    ),
+    "flop/byte accessed": lambda r, b: f"{b.intensity:,.0f}",
+    "roofline, tokens/s": lambda r, b: f"{b.roofline:,.0f}",
+    "  bound by": lambda r, b: "arithmetic" if b.arithmetic <= b.memory else "memory",
+    "leaves the chip, B/token": lambda r, b: f"{r.left_bytes_per_token:,.0f}",
+    "  over PCIe, ns/token": lambda r, b: f"{1e9 / b.pcie:,.1f}",
+    "  PCIe bound, tokens/s": lambda r, b: f"{b.pcie:,.0f}",
+    "collectives": lambda r, b: ", ".join(r.collectives) or "none",
+    "host callbacks": lambda r, b: ", ".join(r.host_callbacks) or "none",
+}
+
+
+def _table(job: "Job", reports: "list[ShapeReport]") -> list[str]:
+    from bert_features.tpu_compile import Bounds
+
+    topology, chip = job.topology, job.topology.chip
+    columns = [[f"{report.rows} x {report.length}" for report in reports]]
+    bounds = [Bounds.of(report, topology, job.precision) for report in reports]
+    columns += [
+        [line(*pair) for pair in zip(reports, bounds, strict=True)] for line in _LINES.values()
+    ]
+    names = ["shape on a chip", *_LINES]
+    left = max(map(len, names))
+    width = max(len(cell) for column in columns for cell in column)
+    outputs = ", ".join(f"{o.name} ({o.level}, {o.width} of {o.dtype})" for o in job.outputs)
+    return [
+        f"{job.name} in {job.precision} for {topology.name}: {topology.chips} chips of "
+        f"{chip.tflops:,g} TFLOP/s, {chip.hbm_gib:g} GiB at {chip.hbm_gbps:,g} GB/s, PCIe "
+        f"{chip.pcie_gbps:g} GB/s",
+        f"outputs: {outputs}",
+        "",
+        *(
+            f"{name:<{left}}" + "".join(f"  {cell:>{width}}" for cell in cells)
+            for name, cells in zip(names, columns, strict=True)
+        ),
+        "",
+        "All figures are of one chip. Nothing ran: roofline and PCIe are bounds by published "
+        "peaks, not measurements.",
+    ]

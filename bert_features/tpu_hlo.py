@@ -1,0 +1,154 @@
+"""What a compiled TPU program does, read from its text: traffic, collectives, ways to the host.
+
+The text is XLA's HLO after optimisation, one instruction a line:
+`%fusion.1 = bf16[128,768]{1,0:T(8,128)(2,1)S(1)} fusion(%param.1, %copy-done.2), kind=kOutput, …`;
+in braces the layout (from the minor dimension to the major one), the tiles that the last dimensions
+are padded to, and the memory: S(1) is the on-chip VMEM, none the HBM.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_ITEM_SIZES = {
+    "pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2,
+    "f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8, "u64": 8,
+}  # fmt: skip
+_HBM = 0  # the memory space of a layout without S(…)
+
+_INSTRUCTION = re.compile(
+    r"\s*(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<type>\(.*?\)|\S+) (?P<opcode>[\w\-]+)\((?P<rest>.*)"
+)
+_ARRAY = re.compile(
+    r"(?P<dtype>[a-z]\w*)\[(?P<dims>[\d,]*)\]"
+    r"(?:\{(?P<layout>[\d,]*)(?::(?:T\((?P<tile>[\d,]*)\))?[^}]*?(?:S\((?P<space>\d+)\))?)?\})?"
+)
+_OPERAND = re.compile(r"%([\w.\-]+)")
+
+# Instructions that move nothing by themselves: names for parts of what others made.
+_FREE = {
+    "parameter", "tuple", "get-tuple-element", "bitcast", "constant", "after-all", "partition-id",
+    "replica-id",
+}  # fmt: skip
+# What is in their bodies runs an unknown number of times.
+_CONTROL_FLOW = {"while", "conditional", "call"}
+_COLLECTIVES = {
+    "all-reduce", "all-gather", "all-to-all", "ragged-all-to-all", "reduce-scatter",
+    "collective-permute", "collective-broadcast",
+}  # fmt: skip
+_TO_THE_HOST = {"send", "recv", "infeed", "outfeed"}
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line of a program.
+
+    Attributes:
+      name: of its result.
+      type: of its result, with layouts.
+      opcode: what it does.
+      operands: names of what it takes.
+      line: all of it.
+    """
+
+    name: str
+    type: str
+    opcode: str
+    operands: tuple[str, ...]
+    line: str
+
+
+def instructions(text: str) -> Iterator[Instruction]:
+    """Every instruction of some lines of HLO."""
+    for line in text.splitlines():
+        match = _INSTRUCTION.match(line)
+        if match:
+            operands = _OPERAND.findall(match["rest"].split("), ")[0])
+            yield Instruction(
+                match["name"], match["type"], match["opcode"], tuple(operands), line.strip()
+            )
+
+
+def entry(text: str) -> str:
+    """The lines of the program's main computation."""
+    start = text.index("\nENTRY ")
+    return text[start + 1 : text.index("\n}", start)]
+
+
+def collectives(text: str) -> list[str]:
+    """The instructions by which devices talk to each other, by opcode, each once, sorted."""
+    opcodes = {one.opcode.removesuffix("-start") for one in instructions(text)}
+    return sorted(opcodes & _COLLECTIVES)
+
+
+def host_callbacks(text: str) -> list[str]:
+    """The instructions by which a program talks to its host while it runs, by opcode, sorted."""
+    found = set()
+    for one in instructions(text):
+        if one.opcode in _TO_THE_HOST or (
+            one.opcode == "custom-call" and "callback" in one.line.partition("metadata=")[0]
+        ):
+            found.add(one.opcode)
+    return sorted(found)
+
+
+def fusions(text: str) -> int:
+    """How many kernels run: fusions and custom calls of the main computation."""
+    return sum(one.opcode in ("fusion", "custom-call") for one in instructions(entry(text)))
+
+
+def hbm_bytes(text: str) -> int | None:
+    """The bytes that a program reads from HBM and writes there, padding of tiles included.
+
+    Of each instruction all operands and the result that lie in HBM, each once and whole; of an
+    asynchronous copy or slice what it copies. `cost_analysis()["bytes accessed"]` counts operands
+    and results in VMEM too, and no padding.
+
+    Returns:
+      The bytes; None for a program with loops or branches, of which the text does not tell how
+      often they run.
+    """
+    by_name: dict[str, Instruction] = {}
+    total = 0
+    for one in instructions(entry(text)):
+        if one.opcode in _CONTROL_FLOW:
+            return None
+        operands = [by_name[name] for name in one.operands if name in by_name]
+        by_name[one.name] = one
+        if one.opcode in _FREE or one.opcode.endswith("-start"):
+            continue
+        if one.opcode.endswith("-done"):
+            total += _copied(one, operands[0], by_name)
+        else:
+            total += sum(_hbm_bytes_of(x.type) for x in (one, *operands))
+    return total
+
+
+def _copied(done: Instruction, start: Instruction, by_name: dict[str, Instruction]) -> int:
+    """HBM bytes of an asynchronous copy: its result, read on one side, written on the other."""
+    ends = [done.type, by_name[start.operands[0]].type] if start.operands else [done.type]
+    size = sum(_padded_bytes(array) for array in _ARRAY.finditer(done.type))
+    return size * sum(any(_space(array) == _HBM for array in _ARRAY.finditer(x)) for x in ends)
+
+
+def _hbm_bytes_of(type_: str) -> int:
+    return sum(_padded_bytes(a) for a in _ARRAY.finditer(type_) if _space(a) == _HBM)
+
+
+def _space(array: re.Match[str]) -> int:
+    return int(array["space"] or _HBM)
+
+
+def _padded_bytes(array: re.Match[str]) -> int:
+    """The bytes of an array in memory: its last dimensions are multiples of its tile."""
+    dims = [int(size) for size in array["dims"].split(",") if size]
+    if array["layout"]:
+        dims = [dims[int(axis)] for axis in reversed(array["layout"].split(","))]
+    tile = [int(size) for size in (array["tile"] or "").split(",") if size]
+    dims = [1] * (len(tile) - len(dims)) + dims
+    for axis, size in enumerate(tile, start=len(dims) - len(tile)):
+        dims[axis] = -(-dims[axis] // size) * size
+    count = 1
+    for size in dims:
+        count *= size
+    return count * _ITEM_SIZES.get(array["dtype"], 0)
