@@ -100,7 +100,7 @@ def _shapes(
 
     length, devices = settings.max_seq_length, topology.chips * topology.chip.devices
     buckets = (
-        default_buckets("tpu", length)
+        default_buckets(length, any_shape=False)
         if settings.buckets is None
         else resolve_buckets(settings.buckets, length)
     )
