@@ -24,6 +24,7 @@ from bert_features.doctor.children import Outcome, last_words
 from bert_features.doctor.imports import Runtimes
 from bert_features.doctor.machine import Accelerators
 from bert_features.doctor.packages import installed
+from tests.made_up_machine import H100, V5E, move_to
 
 ROOT = Path(__file__).parents[1]
 # The interpreter of an environment made in the plain order, for the reproduction at the end:
@@ -520,52 +521,20 @@ def write(path, text=""):
     path.write_text(text)
 
 
-def add_pci_device(root, address, vendor, device):
-    folder = root / "sys" / "bus" / "pci" / "devices" / address
-    write(folder / "vendor", f"{vendor}\n")
-    write(folder / "device", f"{device}\n")
-
-
 class TestMachine:
-    def test_the_device_files_of_accelerators(self, root):
-        for name in ("accel0", "accel1", "accelerometer", "nvidia0", "nvidiactl", "vfio/7"):
-            write(root / "dev" / name)
-        found = machine.find_accelerators(root)
-        assert found.tpus == tuple(str(root / "dev" / name) for name in ("accel0", "accel1"))
-        assert found.gpus == (str(root / "dev" / "nvidia0"),)
-
-    @pytest.mark.parametrize(
-        ("device", "count"),
-        [("0x0063", 1), ("0x0042", 0)],  # a v5e; Google's network card
-    )
-    def test_a_vfio_group_is_a_tpu_where_there_is_one(self, root, device, count):
-        write(root / "dev" / "vfio" / "0")
-        add_pci_device(root, "0000:00:04.0", "0x1ae0", device)
-        assert len(machine.find_accelerators(root).tpus) == count
-
-    def test_who_holds_a_tpu(self, root):
-        write(root / "dev" / "accel0")
-        for pid, target in ((12, root / "dev" / "accel0"), (13, "/dev/null"), (os.getpid(), "x")):
+    def test_its_accelerators_and_who_holds_them(self, monkeypatch, root):
+        """What counts as one is tested in test_hardware.py."""
+        files = ("dev/vfio/0", "dev/nvidia0", "dev/nvidiactl")
+        move_to(monkeypatch, root, V5E, H100, files=files)
+        for pid, target in ((12, root / "dev/vfio/0"), (13, "/dev/null"), (os.getpid(), "x")):
             write(root / "proc" / str(pid) / "comm", f"program{pid}\n")
             (root / "proc" / str(pid) / "fd").mkdir()
             (root / "proc" / str(pid) / "fd" / "3").symlink_to(target)
         write(root / "proc" / "14" / "comm", "ended\n")
-        assert machine.find_accelerators(root).tpu_holders == {12: "program12"}
-
-    def test_this_machine_tells_who_has_a_file_open(self, root):
-        """The same on the real /proc, and a process of its own."""
-        write(root / "dev" / "accel0")
-        hold = f"import time; f = open({str(root / 'dev' / 'accel0')!r}); print(1, flush=True)"
-        with subprocess.Popen(
-            [sys.executable, "-c", f"{hold}; time.sleep(60)"], stdout=subprocess.PIPE
-        ) as process:
-            process.stdout.read(1)
-            (root / "proc").rmdir()
-            (root / "proc").symlink_to("/proc")
-            if not Path("/proc/self/fd").is_dir():
-                pytest.skip("there is no /proc here")
-            assert list(machine.find_accelerators(root).tpu_holders) == [process.pid]
-            process.kill()
+        found = machine.find_accelerators()
+        assert found.tpus == (str(root / "dev/vfio/0"),)
+        assert found.gpus == (str(root / "dev/nvidia0"),)
+        assert found.tpu_holders == {12: "program12"}
 
     @pytest.mark.parametrize(
         ("line", "status", "part"),

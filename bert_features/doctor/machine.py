@@ -3,34 +3,19 @@
 Files of the system are read below a root, so that a test can make a machine of its own.
 """
 
-import contextlib
 import os
 import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bert_features.doctor.finding import Finding, describe_bytes
+from bert_features.runtime import hardware
+from bert_features.runtime.base import cores
 
-# jax/_src/hardware_utils.py (JAX 0.10.2): the vendor is Google, whose network cards have other ids.
-_GOOGLE_PCI_VENDOR = "0x1ae0"
-_TPU_PCI_DEVICES = frozenset(
-    {
-        "0x0027",  # v3
-        "0x0056",  # plc
-        "0x005e",  # v4
-        "0x0062",  # v5p
-        "0x0063",  # v5e
-        "0x006f",  # v6e
-        "0x0076",  # 7x
-    }
-)
-_ACCEL = re.compile(r"accel\d+")
-_VFIO_GROUP = re.compile(r"\d+")
-_NVIDIA = re.compile(r"nvidia\d+")
 _NVIDIA_SMI_SECONDS = 10
 # Lines of /proc/cpuinfo: x86 says `flags`, ARM `Features`.
 _CPU_FLAGS = re.compile(r"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)
@@ -56,17 +41,13 @@ class Accelerators:
     gpu_names: tuple[str, ...] = ()
 
 
-def find_accelerators(root: Path = Path("/")) -> Accelerators:
+def find_accelerators() -> Accelerators:
     """Looks for the device files of TPUs and GPUs, and for the holders of the TPUs."""
-    tpus = _named(root / "dev", _ACCEL)
-    if _has_tpu_on_pci(root):
-        # From v5 on a TPU is a VFIO group; other devices may be one too.
-        tpus += _named(root / "dev" / "vfio", _VFIO_GROUP)
-    gpus = _named(root / "dev", _NVIDIA)
+    tpus, gpus = hardware.tpu_device_files(), hardware.nvidia_device_files()
     return Accelerators(
         tpus=tuple(map(str, tpus)),
         gpus=tuple(map(str, gpus)),
-        tpu_holders=_holders({str(path) for path in tpus}, root / "proc"),
+        tpu_holders=hardware.holders_of(tpus),
         gpu_names=_nvidia_smi() if gpus else (),
     )
 
@@ -82,16 +63,16 @@ def check_cpu(environment: Mapping[str, str], root: Path = Path("/")) -> Finding
     text = _read(root / "proc" / "cpuinfo")
     flags = _CPU_FLAGS.search(text or "")
     model = _CPU_MODEL.search(text or "")
-    cores = _cores()
-    name = f"{cores} cores of {model[1] if model else platform.processor() or platform.machine()}"
+    count = cores()
+    name = f"{count} cores of {model[1] if model else platform.processor() or platform.machine()}"
     if environment.get("TF_ENABLE_ONEDNN_OPTS") == "0":
         found = f"{name}; TF_ENABLE_ONEDNN_OPTS=0 turns off oneDNN, the fast kernels of a CPU"
-        return Finding("cpu", "warning", found, "unset TF_ENABLE_ONEDNN_OPTS", {"cores": cores})
+        return Finding("cpu", "warning", found, "unset TF_ENABLE_ONEDNN_OPTS", {"cores": count})
     if flags is None:
-        return Finding("cpu", "ok", f"{name}; instructions unknown here", details={"cores": cores})
+        return Finding("cpu", "ok", f"{name}; instructions unknown here", details={"cores": count})
     has = set(flags[1].split())
     told = [flag for flag in _TOLD_FLAGS if flag in has]
-    details = {"cores": cores, "flags": told}
+    details = {"cores": count, "flags": told}
     found = f"{name}; {', '.join(told) or 'no vector instructions known here'}"
     if has.isdisjoint(_BFLOAT16_FLAGS):
         found += "; no bfloat16 instructions: --precision bfloat16 is slow here"
@@ -111,53 +92,11 @@ def check_memory(root: Path = Path("/")) -> Finding:
     return Finding("memory", "ok", found, details=details)
 
 
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _read(path: Path) -> str | None:
     try:
         return path.read_text(errors="replace")
     except OSError:
         return None
-
-
-def _named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
-    except OSError:
-        return []
-
-
-def _has_tpu_on_pci(root: Path) -> bool:
-    return any(
-        (_read(device / "vendor") or "").strip() == _GOOGLE_PCI_VENDOR
-        and (_read(device / "device") or "").strip() in _TPU_PCI_DEVICES
-        for device in (root / "sys" / "bus" / "pci" / "devices").glob("*")
-    )
-
-
-def _holders(devices: set[str], proc: Path) -> dict[int, str]:
-    """The processes, other than this one, that have one of the device files open.
-
-    Those of other users can be seen by root only.
-    """
-    if not devices:
-        return {}
-    found = {}
-    for process in proc.glob("[0-9]*"):
-        if int(process.name) != os.getpid() and not devices.isdisjoint(_open_files(process)):
-            found[int(process.name)] = (_read(process / "comm") or "unknown").strip()
-    return dict(sorted(found.items()))
-
-
-def _open_files(process: Path) -> Iterator[str]:
-    with contextlib.suppress(OSError):  # another user's, or it has ended
-        for descriptor in (process / "fd").iterdir():
-            with contextlib.suppress(OSError):
-                yield str(descriptor.readlink())
 
 
 def _nvidia_smi() -> tuple[str, ...]:

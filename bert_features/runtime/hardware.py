@@ -65,7 +65,12 @@ def tpu_device_files() -> list[Path]:
 
 def nvidia_gpus() -> int:
     """How many NVIDIA GPUs have a driver and are given to this machine or container."""
-    return len(_files(_NVIDIA_FILES))
+    return len(nvidia_device_files())
+
+
+def nvidia_device_files() -> list[Path]:
+    """The device files of the GPUs that have a driver, in their order."""
+    return _files(_NVIDIA_FILES)
 
 
 def nvidia_cards() -> int:
@@ -76,26 +81,20 @@ def nvidia_cards() -> int:
     )
 
 
-def holder_of(paths: Iterable[Path | str]) -> int | None:
-    """The id of another process that has one of these files open; None if none can be seen.
+def holders_of(paths: Iterable[Path | str]) -> dict[int, str]:
+    """The other processes that have one of these files open: their ids, and what they run.
 
     Only the superuser sees what other users' processes hold.
     """
     wanted = {str(path) for path in paths}
+    if not wanted:
+        return {}
     processes = (int(entry.name) for entry in _entries(ROOT / "proc") if entry.name.isdigit())
-    for process in sorted(processes):
-        if process == os.getpid():
-            continue
-        for descriptor in _entries(ROOT / "proc" / str(process) / "fd"):
-            with contextlib.suppress(OSError):
-                if str(descriptor.readlink()) in wanted:
-                    return process
-    return None
-
-
-def process_name(process: int) -> str:
-    """What a process runs, `?` if that cannot be seen."""
-    return _read(ROOT / "proc" / str(process) / "comm") or "?"
+    return {
+        process: _read(ROOT / "proc" / str(process) / "comm") or "?"
+        for process in sorted(processes)
+        if process != os.getpid() and not wanted.isdisjoint(_open_files(process))
+    }
 
 
 def tpu_slice() -> Slice:
@@ -108,6 +107,12 @@ def tpu_slice() -> Slice:
     if len(hosts) < 2 or not worker.isdigit():
         return Slice()
     return Slice(int(worker), len(hosts))
+
+
+def _open_files(process: int) -> Iterator[str]:
+    for descriptor in _entries(ROOT / "proc" / str(process) / "fd"):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            yield str(descriptor.readlink())
 
 
 def _tpu_devices() -> list[str]:

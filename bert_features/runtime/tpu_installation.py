@@ -54,9 +54,7 @@ def device_problem() -> str | None:
     # Who chose some of the chips shares them with others, each of which has its own.
     if any(os.environ.get(name) for name in _CHIPS_CHOSEN):
         return None
-    holder = hardware.holder_of(files)
-    if holder is not None:
-        name = hardware.process_name(holder)
+    for holder, name in hardware.holders_of(files).items():
         return f"process {holder} ({name}) holds {named}; wait for it, or end it: kill {holder}"
     return None
 
