@@ -11,7 +11,10 @@ from bert_features.quiet_tensorflow import import_tensorflow
 # among them. What goes wrong reaches the user as an exception; a setting of theirs stands.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-__version__ = importlib.metadata.version("bert_features")
+try:
+    __version__ = importlib.metadata.version("bert_features")
+except importlib.metadata.PackageNotFoundError:  # on sys.path, but not installed
+    __version__ = "unknown"
 
 if TYPE_CHECKING:
     from bert_features.bert_config import BertConfig as BertConfig

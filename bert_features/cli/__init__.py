@@ -14,6 +14,7 @@ from bert_features.cli import (  # noqa: F401 - they register themselves
     inspect,
     plan,
     tokenize,
+    verify,
 )
 from bert_features.cli.command import app
 

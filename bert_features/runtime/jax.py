@@ -211,8 +211,10 @@ class _ShardedStep(CompiledStep):
 
 def _leave_accelerators_to_jax() -> None:
     """Keeps TensorFlow, which tokenises, from taking a GPU's or a TPU's memory."""
-    import tensorflow as tf
-
+    try:
+        import tensorflow as tf
+    except ImportError:  # steps alone need none
+        return
     for kind in ("GPU", "TPU"):
         # Too late if it has them already; then they share.
         with contextlib.suppress(RuntimeError, ValueError):
