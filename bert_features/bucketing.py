@@ -2,8 +2,8 @@
 
 Every batch has one of a declared set of shapes: a length among the buckets, and as many rows as
 that length has. The rows of a window are taken from the longest to the shortest, so that every
-batch but the last is full; that one may have half, a quarter, … of the rows. Rows that fill it up
-are masked and carry `FILLER_ID`.
+batch but the last is full; that one may have half, a quarter, … of the rows, unless each shape is
+to be compiled. Rows that fill it up are masked and carry `FILLER_ID`.
 
 Shape legend: `R` rows of a chunk or window, `T` tokens of all of them, `B` rows of a batch, `S` the
 length of the bucket, `N` batches of a window.
@@ -70,11 +70,14 @@ class BatchShapes:
       buckets: S, ascending.
       rows: B of a full batch of each.
       multiple: what every B is a multiple of: the number of devices.
+      whole: whether every batch has all of its rows, the last of a window too: one shape for each
+        length, where shapes are compiled for seconds.
     """
 
     buckets: tuple[int, ...]
     rows: tuple[int, ...]
     multiple: int = 1
+    whole: bool = False
 
     @classmethod
     def by_rows(cls, buckets: Sequence[int], rows: int, multiple: int) -> "BatchShapes":
@@ -91,6 +94,8 @@ class BatchShapes:
 
     def tail(self, rows: int, needed: int) -> int:
         """The rows of a batch for `needed` of them: the half, quarter, … of `rows` that will do."""
+        if self.whole:
+            return rows
         shares = rows // self.multiple
         while shares > 1 and (half := -(-shares // 2)) * self.multiple >= needed:
             shares = half

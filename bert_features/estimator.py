@@ -64,7 +64,11 @@ class Estimator:
         config = config or RunConfig()
         runtime = runtime or make_runtime(config.runtime, config.device)
         self.devices = runtime.devices
-        self._params = {**(params or {}), "num_devices": self.devices.count}
+        self._params = {
+            **(params or {}),
+            "num_devices": self.devices.count,
+            "whole_batches": not runtime.any_shape,
+        }
         if predict_batch_size is not None:
             self._params["batch_size"] = predict_batch_size
         self._inputs = model_fn.inputs

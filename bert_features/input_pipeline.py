@@ -6,7 +6,7 @@ Shape legend: `N` examples of a chunk or window, `B` batch_size, `S` the length 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -149,7 +149,8 @@ class TextInputFn:
         Args:
           params: `batch_size`, the rows of each batch, or `batch_tokens`, the tokens of each; and
             `num_devices`, what the rows are a multiple of. Without it a batch by rows has all of
-            them, the last one too; a batch by tokens may have any number.
+            them, the last one too; a batch by tokens may have any number. With `whole_batches` each
+            has all of its rows.
         """
         batches = tf.data.Dataset.from_generator(
             lambda: self._kept_batches(params), output_signature=self._signature()
@@ -166,9 +167,11 @@ class TextInputFn:
         """The shapes that the batches have; of `params` see the call."""
         if "batch_size" in params:
             rows = int(params["batch_size"])
-            return BatchShapes.by_rows(self.buckets, rows, int(params.get("num_devices", rows)))
-        tokens, multiple = int(params["batch_tokens"]), int(params.get("num_devices", 1))
-        return BatchShapes.by_tokens(self.buckets, tokens, multiple)
+            shapes = BatchShapes.by_rows(self.buckets, rows, int(params.get("num_devices", rows)))
+        else:
+            tokens, multiple = int(params["batch_tokens"]), int(params.get("num_devices", 1))
+            shapes = BatchShapes.by_tokens(self.buckets, tokens, multiple)
+        return replace(shapes, whole=bool(params.get("whole_batches")))
 
     def rows(self) -> Iterator[Columns]:
         """The rows before they are sorted into buckets, chunk by chunk: flat columns.

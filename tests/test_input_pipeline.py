@@ -94,6 +94,21 @@ def test_batches_by_tokens(tokenizer, num_devices):
     assert len(lengths) + needed == 500
 
 
+@pytest.mark.parametrize("size", [{"batch_tokens": 48}, {"batch_size": 4}])
+def test_where_each_shape_is_compiled_there_is_one_for_each_length(tokenizer, size):
+    """Windows of a few rows, whose last batches would have all kinds of shapes."""
+    examples = random_examples(300)
+    input_fn = TextInputFn(lambda: examples, tokenizer, buckets=BUCKETS, window_tokens=60)
+    rows = {}
+    for whole in (False, True):
+        params = {**size, "num_devices": 2, "whole_batches": whole}
+        shapes = {batch["input_mask"].shape for batch in input_fn.batches(params)}
+        rows[whole] = sorted((length, count) for count, length in shapes)
+    declared = input_fn.shapes(params)
+    assert rows[True] == list(zip(declared.buckets, declared.rows, strict=True))
+    assert len(rows[False]) > len(rows[True])
+
+
 def test_windows_bound_what_waits_for_its_turn(tokenizer):
     window = 300
     batches = run(random_examples(3000), tokenizer, window_tokens=window)
