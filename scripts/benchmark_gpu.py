@@ -1,0 +1,371 @@
+"""The JAX runtime on a GPU beside transformers (sdpa) and sentence-transformers, all in one run.
+
+    python scripts/benchmark_gpu.py [--json FILE] [--markdown FILE] [--models BERT-Base]
+
+BERT-Base and BERT-Large shapes, random weights, bfloat16, rows of 32 to 512 tokens without
+padding: token ids on the host in, a mean vector of the last layer for each row on the host out.
+Tokenizing is not part of it. Each program runs in a process of its own and takes, of the sizes of a
+batch, the one it is fastest with; then all run in turns, and medians are reported. A time counts
+only if the vectors of a batch with padding agree with ours: cosine of each at least 0.999.
+
+Our program needs jax with its CUDA plugin, keras (with numpy, h5py, ml_dtypes) and pydantic;
+bert_features itself may be installed or on PYTHONPATH. It needs neither tensorflow nor
+tensorflow-text. The peers need torch and transformers, and sentence-transformers; one that is not
+installed is said and left out. `--device cpu --quick` tries the script at toy size anywhere.
+"""
+
+import argparse
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import logging
+import os
+import platform
+import re
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+# Before JAX is imported, here and in the processes: it would take most of the GPU's memory.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # one GPU, which is all the peers use
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import numpy as np
+
+if importlib.util.find_spec("bert_features") is None:
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from benchmarking.gpu_programs import MODULES, OURS, random_batch
+from benchmarking.gpu_workers import ProgramError, Worker
+
+from bert_features.bert_config import BertConfig
+from bert_features.errors import BertFeaturesError
+
+MODELS = {
+    "BERT-Base": BertConfig(vocab_size=30522, hidden_act="gelu_erf"),
+    "BERT-Large": BertConfig(
+        vocab_size=30522,
+        hidden_size=1024,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        intermediate_size=4096,
+        hidden_act="gelu_erf",
+    ),
+}
+LENGTHS = (32, 64, 128, 256, 512)
+TOKENS = (16384, 32768, 65536)  # of a batch, to choose from
+QUICK_MODELS = {
+    "toy": BertConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+        hidden_act="gelu_erf",
+    )
+}
+QUICK_LENGTHS = (8, 16)
+QUICK_TOKENS = (64, 128)
+
+# Published dense rates of the matrix units in bfloat16, TFLOP/s, by the device's name; the first
+# pattern that is found counts. From NVIDIA's data sheets, half of what they give "with sparsity".
+# Volta and Turing have no bfloat16 units: theirs is the rate in float16.
+PEAKS: tuple[tuple[str, float], ...] = (
+    (r"\bB200\b", 2250.0),
+    (r"\bH[12]00 NVL\b", 835.0),
+    (r"\bH100 PCIe\b", 756.0),
+    (r"\bG?H[12]00\b", 989.0),
+    (r"\bA100\b", 312.0),
+    (r"\bA30\b", 165.0),
+    (r"\bA40\b", 150.0),
+    (r"\bA10\b", 125.0),
+    (r"\bL40S\b", 362.0),
+    (r"\bL40\b", 181.0),
+    (r"\bL4\b", 121.0),
+    (r"\bRTX 4090$", 165.0),
+    (r"\bRTX 3090$", 71.0),
+    (r"\bT4\b", 65.0),
+    (r"\bV100-PCIE\b", 112.0),
+    (r"\bV100\b", 125.0),
+)
+LOWEST_COSINE = 0.999  # the project's contract for bfloat16
+TARGET_RATIO = 1.3  # of our speed to the faster peer's
+TARGET_SHARE = 0.55  # of the peak, in rows of TARGET_LENGTH
+TARGET_LENGTH = 128
+
+
+def main() -> int:
+    """Measures and reports; the exit status is 1 if a program failed or its vectors differ."""
+    options = _options()
+    logging.disable(logging.WARNING)
+    try:
+        report = measure(options)
+    except (BertFeaturesError, ProgramError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(markdown(report))
+    return 1 if report["problems"] else 0
+
+
+def _save(report: dict[str, Any], options: argparse.Namespace) -> None:
+    """Writes the files as far as they go: a run may be cut off."""
+    if options.markdown:
+        options.markdown.write_text(markdown(report) + "\n", encoding="utf-8")
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    parser.add_argument("--quick", action="store_true", help="toy size, to try the script")
+    parser.add_argument("--models", type=_names, help="some of the models, by comma")
+    parser.add_argument("--lengths", type=_numbers, help="of rows, by comma")
+    parser.add_argument("--tokens", type=_numbers, help="of a batch, to choose from, by comma")
+    parser.add_argument("--rounds", type=_number, default=5)
+    parser.add_argument("--steps", type=_number, default=8, help="batches of a round")
+    parser.add_argument("--peak-tflops", type=float, help="of the chip, if it is not in the table")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path)
+    options = parser.parse_args()
+    models = QUICK_MODELS if options.quick else MODELS
+    unknown = [name for name in options.models or () if name not in models]
+    if unknown:
+        parser.error(f"--models {', '.join(unknown)}; allowed: {', '.join(models)}")
+    options.models = {name: models[name] for name in options.models or models}
+    options.lengths = options.lengths or (QUICK_LENGTHS if options.quick else LENGTHS)
+    options.tokens = options.tokens or (QUICK_TOKENS if options.quick else TOKENS)
+    return options
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}; allowed: an integer of at least 1")
+    return int(text)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(_number(part) for part in text.split(","))
+
+
+# The measurement.
+
+
+def flops_per_token(config: BertConfig, length: int) -> int:
+    """Of the matrix products of the blocks, a multiplication and an addition counted as two."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    dense = 4 * hidden * hidden + 2 * hidden * inner
+    return 2 * config.num_hidden_layers * (dense + 2 * length * hidden)
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Everything, as it goes into the JSON file.
+
+    Raises:
+      BertFeaturesError: our own program does not start: there is no GPU, say.
+    """
+    absent = {
+        name: [module for module in modules if importlib.util.find_spec(module) is None]
+        for name, modules in MODULES.items()
+    }
+    installed = [name for name, missing in absent.items() if not missing]
+    report: dict[str, Any] = {
+        "device": "",
+        "peak_tflops": None,
+        "python": platform.python_version(),
+        "versions": {},
+        "absent": {
+            name: f"not installed: {', '.join(missing)}"
+            for name, missing in absent.items()
+            if missing
+        },
+        "problems": [],
+        "results": [],
+    }
+    for model, config in options.models.items():
+        with _workers([OURS, *installed], config, options.device, report) as workers:
+            report["device"] = workers[OURS].facts["device"]
+            report["peak_tflops"] = options.peak_tflops or peak_of(report["device"])
+            for length in options.lengths:
+                print(f"{model}, {length} tokens", file=sys.stderr)
+                report["results"] += _measure_length(
+                    model, config, length, workers, options, report["problems"]
+                )
+                _save(report, options)
+    return report
+
+
+@contextlib.contextmanager
+def _workers(
+    names: Sequence[str], config: BertConfig, device: str, report: dict[str, Any]
+) -> Iterator[dict[str, Worker]]:
+    workers: dict[str, Worker] = {}
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            try:
+                worker = Worker(name, config, device)
+            except ProgramError as error:
+                if name == OURS:
+                    told = str(error).split(". Pass ")[0]  # options of another program
+                    raise BertFeaturesError(
+                        f"{name} does not start: {told}. Without a GPU, --device cpu --quick tries "
+                        "the script"
+                    ) from error
+                report["problems"].append(f"{name} does not start: {error}")
+                continue
+            stack.callback(worker.close)
+            workers[name] = worker
+            report["versions"].update(worker.facts["versions"])
+        yield workers
+
+
+def _measure_length(
+    model: str,
+    config: BertConfig,
+    length: int,
+    workers: dict[str, Worker],
+    options: argparse.Namespace,
+    problems: list[str],
+) -> list[dict[str, Any]]:
+    """A row for each program that gives our vectors, at its own best size of a batch."""
+    batch = random_batch(config, max(options.tokens[0] // length, 1), length, padded=True, seed=99)
+    reference = workers[OURS].vectors(batch)
+    rows, cosines = {}, {}
+    for name, worker in workers.items():
+        with _noting(problems, f"{name}, {model}, {length} tokens"):
+            cosine = _lowest_cosine(reference, worker.vectors(batch))
+            if not cosine >= LOWEST_COSINE:
+                raise ProgramError(f"its vectors differ from ours: lowest cosine {cosine:.5f}")
+            rows[name], cosines[name] = _best_rows(worker, length, options), cosine
+    speeds: dict[str, list[float]] = {name: [] for name in rows}
+    for turn in range(options.rounds):
+        for name in list(rows) if turn % 2 == 0 else list(rows)[::-1]:
+            with _noting(problems, f"{name}, {model}, {length} tokens"):
+                taken = workers[name].seconds(rows[name], length, options.steps)
+                speeds[name].append(rows[name] * length * options.steps / taken)
+    flops = flops_per_token(config, length)
+    return [
+        {
+            "model": model,
+            "length": length,
+            "program": name,
+            "rows": rows[name],
+            "tokens_per_second": statistics.median(values),
+            "rounds": values,
+            "lowest_cosine": cosines[name],
+            "tflops": statistics.median(values) * flops / 1e12,
+        }
+        for name, values in speeds.items()
+        if values
+    ]
+
+
+@contextlib.contextmanager
+def _noting(problems: list[str], what: str) -> Iterator[None]:
+    """Goes on where a program fails, and keeps what it said."""
+    try:
+        yield
+    except ProgramError as error:
+        problems.append(f"{what}: {error}")
+
+
+def _best_rows(worker: Worker, length: int, options: argparse.Namespace) -> int:
+    """The rows of a batch at which a program is fastest; sizes that fail (memory) are left out.
+
+    Raises:
+      ProgramError: all of them do.
+    """
+    speeds, failure = {}, ""
+    for tokens in options.tokens:
+        rows = max(tokens // length, 1)
+        try:
+            speeds[rows] = rows / worker.seconds(rows, length, max(options.steps // 2, 2))
+        except ProgramError as error:
+            failure = str(error)
+    if not speeds:
+        raise ProgramError(failure)
+    return max(speeds, key=lambda rows: speeds[rows])
+
+
+def _lowest_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    return float(((a * b).sum(axis=1) / norms).min())
+
+
+def peak_of(device: str) -> float | None:
+    """TFLOP/s in bfloat16; None of a device that is not in the table."""
+    return next((peak for pattern, peak in PEAKS if re.search(pattern, device)), None)
+
+
+# The report.
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The tables, and whether the targets were met."""
+    peak = report["peak_tflops"]
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    lines = [
+        f"{report['device']}, bfloat16, Python {report['python']}, {versions}; peak "
+        + (f"{peak:g} TFLOP/s" if peak else "not known: pass --peak-tflops"),
+        *(f"Left out: {name} ({why})" for name, why in report["absent"].items()),
+        *(f"Problem: {problem}" for problem in report["problems"]),
+        "",
+        "| model | tokens of a row | program | rows | tokens/s (lowest – highest) "
+        "| ours by it | TFLOP/s | of the peak |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    ours = {_place(row): row for row in report["results"] if row["program"] == OURS}
+    for row in report["results"]:
+        mine = ours.get(_place(row))
+        ratio = ""
+        if mine is not None and mine is not row:
+            ratio = f"{mine['tokens_per_second'] / row['tokens_per_second']:.2f}"
+        share = f"{row['tflops'] / peak:.1%}" if peak else "-"
+        low, high = min(row["rounds"]), max(row["rounds"])
+        lines.append(
+            f"| {row['model']} | {row['length']} | {row['program']} | {row['rows']} "
+            f"| {row['tokens_per_second']:,.0f} ({low:,.0f} – {high:,.0f}) "
+            f"| {ratio} | {row['tflops']:.1f} | {share} |"
+        )
+    return "\n".join([*lines, "", *_targets(report, ours)])
+
+
+def _place(row: dict[str, Any]) -> tuple[str, int]:
+    return row["model"], row["length"]
+
+
+def _targets(report: dict[str, Any], ours: dict[tuple[str, int], dict[str, Any]]) -> list[str]:
+    lines = []
+    for (model, length), mine in ours.items():
+        peers = [row for row in report["results"] if _place(row) == (model, length)]
+        peers = [row["tokens_per_second"] for row in peers if row is not mine]
+        if peers:
+            ratio = mine["tokens_per_second"] / max(peers)
+            lines.append(_target(f"{model}, {length}: by the faster peer", ratio, TARGET_RATIO))
+        if length == TARGET_LENGTH and report["peak_tflops"]:
+            share = mine["tflops"] / report["peak_tflops"]
+            lines.append(_target(f"{model}, {length}: share of the peak", share, TARGET_SHARE))
+    return lines
+
+
+def _target(name: str, value: float, target: float) -> str:
+    return f"{name} {value:.2f}, target {target}: {'met' if value >= target else 'missed'}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

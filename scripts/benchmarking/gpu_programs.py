@@ -1,0 +1,193 @@
+"""What scripts/benchmark_gpu.py runs: ours on JAX, the peers on PyTorch, with the same weights.
+
+Nothing here needs TensorFlow. Shape legend: `B` rows, `S` tokens of a row, `H` hidden_size.
+"""
+
+import importlib.metadata
+import tempfile
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from bert_features.bert_config import BertConfig
+from bert_features.weight_names import weight_shapes, weights
+
+Batch = dict[str, np.ndarray]
+
+OURS = "bert_features"
+_SEED = 20
+
+
+def random_weights(config: BertConfig) -> dict[str, np.ndarray]:
+    """float32 weights under canonical names, the same in every process."""
+    rng = np.random.default_rng(_SEED)
+    made = {}
+    for name, shape in weight_shapes(config, pooler=False).items():
+        values = rng.standard_normal(shape, np.float32) * np.float32(config.initializer_range)
+        made[name] = values + np.float32(name.endswith("gamma"))
+    return made
+
+
+def random_batch(config: BertConfig, rows: int, length: int, *, padded: bool, seed: int) -> Batch:
+    """int32 [rows, length]: rows that are full or, if `padded`, of many lengths."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, length + 1, rows) if padded else np.full(rows, length)
+    mask = (np.arange(length) < lengths[:, None]).astype(np.int32)
+    ids = rng.integers(0, config.vocab_size, (rows, length), np.int32) * mask
+    return {"input_word_ids": ids, "input_mask": mask, "input_type_ids": np.zeros_like(ids)}
+
+
+class Program(Protocol):
+    """A program with a model loaded."""
+
+    def __init__(self, config: BertConfig, device: str) -> None: ...
+
+    def facts(self) -> dict[str, Any]:
+        """The device's name, and versions by package."""
+
+    def run(self, batches: Sequence[Batch]) -> np.ndarray:
+        """float32 [rows of all, H]: from arrays on the host to vectors on the host."""
+
+
+class Ours:
+    """The device step, compiled and run as the Estimator does it."""
+
+    def __init__(self, config: BertConfig, device: str) -> None:
+        from bert_features.model_fn import ModelFn
+        from bert_features.outputs import OutputConfig, plan_outputs
+        from bert_features.runtime.jax import JaxRuntime
+
+        wanted = OutputConfig.of({"name": "text", "layers": [-1], "level": "sequence"})
+        runtime = JaxRuntime("gpu" if device == "gpu" else "cpu")
+        outputs = plan_outputs([wanted], config)
+        model_fn = ModelFn(config, random_weights(config), outputs, precision="bfloat16")
+        self._model_fn = model_fn  # the variables live in it
+        self._step = runtime.compile(model_fn.step, model_fn.weights)
+
+    def facts(self) -> dict[str, Any]:
+        """See `Program`."""
+        import jax
+
+        return {
+            "device": jax.local_devices()[0].device_kind,
+            "devices": jax.local_device_count(),
+            "versions": _versions("jax", "keras", "numpy"),
+        }
+
+    def run(self, batches: Sequence[Batch]) -> np.ndarray:
+        """See `Program`; as many batches on their way as the Estimator has."""
+        started: deque[Callable[[], dict[str, np.ndarray]]] = deque()
+        vectors = []
+        for batch in batches:
+            started.append(self._step(batch))
+            if len(started) == self._step.in_flight:
+                vectors.append(started.popleft()()["text"])
+        vectors += [results()["text"] for results in started]
+        return np.concatenate(vectors)
+
+
+class Transformers:
+    """A BertModel with PyTorch's scaled_dot_product_attention, and the mean of its tokens."""
+
+    def __init__(self, config: BertConfig, device: str) -> None:
+        import torch
+
+        self._torch = torch
+        self._device = "cuda" if device == "gpu" else "cpu"
+        self._model = _bert_model(config).to(self._device, torch.bfloat16).eval()
+
+    def facts(self) -> dict[str, Any]:
+        """See `Program`."""
+        return {"versions": _versions("torch", "transformers")}
+
+    def run(self, batches: Sequence[Batch]) -> np.ndarray:
+        """See `Program`; no batch waits for the one before."""
+        with self._torch.inference_mode():
+            vectors = [self._vectors(self._inputs(batch)) for batch in batches]
+            return self._torch.cat(vectors).float().cpu().numpy()
+
+    def _inputs(self, batch: Batch) -> dict[str, Any]:
+        names = {
+            "input_ids": "input_word_ids",
+            "attention_mask": "input_mask",
+            "token_type_ids": "input_type_ids",
+        }
+        return {
+            name: self._torch.from_numpy(batch[ours]).to(
+                self._device, self._torch.int64, non_blocking=True
+            )
+            for name, ours in names.items()
+        }
+
+    def _vectors(self, inputs: dict[str, Any]) -> Any:
+        hidden = self._model(**inputs).last_hidden_state
+        mask = inputs["attention_mask"].unsqueeze(-1).to(hidden.dtype)
+        # The sum in float32, as ours is.
+        return (hidden * mask).sum(1, dtype=self._torch.float32) / mask.sum(1)
+
+
+class SentenceTransformers(Transformers):
+    """The same model under a mean Pooling module, called on token ids."""
+
+    def __init__(self, config: BertConfig, device: str) -> None:
+        import torch
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.models import Pooling, Transformer
+
+        self._torch = torch
+        self._device = "cuda" if device == "gpu" else "cpu"
+        with tempfile.TemporaryDirectory() as folder:
+            _bert_model(config).save_pretrained(folder)
+            pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+            pieces += [f"[unused{i}]" for i in range(config.vocab_size - len(pieces))]
+            Path(folder, "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+            transformer = Transformer(
+                folder,
+                model_kwargs={"dtype": torch.bfloat16, "attn_implementation": "sdpa"},
+            )
+        pooling = Pooling(config.hidden_size, pooling_mode="mean")
+        modules = [transformer, pooling]
+        self._model = SentenceTransformer(modules=modules, device=self._device).eval()
+
+    def facts(self) -> dict[str, Any]:
+        """See `Program`."""
+        return {"versions": _versions("sentence-transformers")}
+
+    def _vectors(self, inputs: dict[str, Any]) -> Any:
+        return self._model(dict(inputs))["sentence_embedding"]
+
+
+def _bert_model(config: BertConfig) -> Any:
+    """A Hugging Face BertModel with our weights, float32 on the CPU."""
+    import torch
+    import transformers
+
+    settings = config.model_dump() | {"hidden_act": "gelu", "attn_implementation": "sdpa"}
+    model = transformers.BertModel(transformers.BertConfig(**settings), add_pooling_layer=False)
+    ours = random_weights(config)
+    tensors = {}
+    for weight in weights(config, pooler=False):
+        value = ours[weight.canonical]
+        value = np.ascontiguousarray(value.T if weight.transposed else value)
+        tensors[weight.huggingface] = torch.from_numpy(value)
+    model.load_state_dict(tensors)  # all of them, or an error
+    return model
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    return {package: importlib.metadata.version(package) for package in packages}
+
+
+PROGRAMS: dict[str, type[Program]] = {
+    OURS: Ours,
+    "transformers": Transformers,
+    "sentence-transformers": SentenceTransformers,
+}
+# What a peer needs.
+MODULES = {
+    "transformers": ("torch", "transformers"),
+    "sentence-transformers": ("torch", "transformers", "sentence_transformers"),
+}

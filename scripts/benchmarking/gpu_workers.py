@@ -1,0 +1,106 @@
+"""A process for each program of scripts/benchmark_gpu.py, that answers when it is asked.
+
+So that no program has another's libraries or memory, and they can still be timed in turns.
+"""
+
+import contextlib
+import multiprocessing
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+from benchmarking.gpu_programs import PROGRAMS, Batch, Program, random_batch
+from bert_features.bert_config import BertConfig
+
+
+class ProgramError(Exception):
+    """What went wrong in a program's process."""
+
+
+class Worker:
+    """A process with one program and one model."""
+
+    def __init__(self, name: str, config: BertConfig, device: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        arguments = (name, config.model_dump(), device, theirs)
+        self._process = context.Process(target=_work, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()
+        self.facts: dict[str, Any] = self._answer()
+
+    def vectors(self, batch: Batch) -> np.ndarray:
+        """float32 [B, H]."""
+        return self._ask("vectors", batch)
+
+    def seconds(self, rows: int, length: int, steps: int) -> float:
+        """Of so many batches, all different; the first call for a shape compiles it before."""
+        return self._ask("seconds", rows, length, steps)
+
+    def close(self) -> None:
+        """Ends the process."""
+        with contextlib.suppress(OSError):
+            self._connection.send(None)
+        self._process.join(10)
+        self._process.kill()
+
+    def _ask(self, *job: Any) -> Any:
+        self._connection.send(job)
+        return self._answer()
+
+    def _answer(self) -> Any:
+        try:
+            result, error = self._connection.recv()
+        except EOFError:
+            raise ProgramError("its process ended") from None
+        if error:
+            raise ProgramError(error)
+        return result
+
+
+def _work(name: str, settings: dict[str, Any], device: str, connection: Any) -> None:
+    """Answers with (result, error): first with the facts, then jobs until there is none."""
+    warnings.simplefilter("ignore")  # theirs are not about what is measured
+    config = BertConfig(**settings)
+    try:
+        program = PROGRAMS[name](config, device)
+        connection.send((program.facts(), ""))
+    except Exception as error:
+        connection.send((None, _told(error)))
+        return
+    jobs = _Jobs(program, config)
+    while (job := connection.recv()) is not None:
+        try:
+            connection.send((getattr(jobs, job[0])(*job[1:]), ""))
+        except Exception as error:  # out of memory, say: another size may do
+            connection.send((None, _told(error)))
+
+
+class _Jobs:
+    """What a worker can be asked."""
+
+    def __init__(self, program: Program, config: BertConfig) -> None:
+        self._program = program
+        self._config = config
+        self._warm: set[tuple[int, int]] = set()
+
+    def vectors(self, batch: Batch) -> np.ndarray:
+        return self._program.run([batch])
+
+    def seconds(self, rows: int, length: int, steps: int) -> float:
+        batches = [
+            random_batch(self._config, rows, length, padded=False, seed=i) for i in range(steps)
+        ]
+        if (rows, length) not in self._warm:
+            self._program.run(batches[:2])
+            self._warm.add((rows, length))
+        started = time.perf_counter()
+        self._program.run(batches)
+        return time.perf_counter() - started
+
+
+def _told(error: Exception) -> str:
+    told = str(error).strip() or "no message"
+    return f"{type(error).__name__}: {told.splitlines()[0]}"
