@@ -34,6 +34,7 @@ from bert_features.outputs import OutputSpec, needs_pooler
 from bert_features.preparation import Preparation
 from bert_features.records import FeatureBatch, FeatureRecord
 from bert_features.runtime.tensorflow import TensorFlowRuntime, bfloat16_slowdown
+from bert_features.runtime.tpu_installation import tensorflow_version
 from bert_features.vocabulary import CLS, SEP
 from bert_features.writers import (
     DTYPES,
@@ -227,7 +228,7 @@ class FeatureExtractor(Preparation):
     def metadata(self) -> dict[str, Any]:
         """What a reader of the output must know to make it again."""
         checkpoint, vocab = self.checkpoint, self.checkpoint.vocab_file
-        packages = ("bert_features", "tensorflow", "tensorflow-text", "keras", "numpy")
+        packages = ("bert_features", "tensorflow-text", "keras", "numpy")
         return {
             "config": self.config.model_dump(mode="json"),
             "checkpoint": {
@@ -242,7 +243,7 @@ class FeatureExtractor(Preparation):
             "do_lower_case": self.tokenizer.do_lower_case,
             "precision": self.precision,
             "versions": {name: importlib.metadata.version(name) for name in packages}
-            | {"python": platform.python_version()},
+            | {"tensorflow": tensorflow_version(), "python": platform.python_version()},
         }
 
     def _make_estimator(self, runtime: TensorFlowRuntime) -> Estimator:
