@@ -35,6 +35,7 @@ from bert_features.preparation import Preparation, resolve_shard
 from bert_features.records import FeatureBatch, FeatureRecord
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.selection import make_runtime
+from bert_features.runtime.tpu_installation import tensorflow_version
 from bert_features.shards import AUTO, Shard
 from bert_features.vocabulary import CLS, SEP
 from bert_features.writers import (
@@ -229,7 +230,7 @@ class FeatureExtractor(Preparation):
     def metadata(self) -> dict[str, Any]:
         """What a reader of the output must know to make it again."""
         checkpoint, vocab = self.checkpoint, self.checkpoint.vocab_file
-        packages = ["bert_features", "tensorflow", "tensorflow-text", "keras", "numpy"]
+        packages = ["bert_features", "tensorflow-text", "keras", "numpy"]
         packages += ["jax"] if self.runtime.name == "jax" else []
         return {
             "config": self.config.model_dump(mode="json"),
@@ -246,7 +247,7 @@ class FeatureExtractor(Preparation):
             "precision": self.precision,
             "runtime": self.runtime.name,
             "versions": {name: importlib.metadata.version(name) for name in packages}
-            | {"python": platform.python_version()},
+            | {"tensorflow": tensorflow_version(), "python": platform.python_version()},
         }
 
     def _make_estimator(self) -> Estimator:

@@ -15,5 +15,6 @@ if [ ! -x "$environment/bin/python" ]; then
   echo "error: BERT_FEATURES_TPU_VENV is $environment, which has no bin/python" >&2
   exit 1
 fi
+unset TPU_LIBRARY_PATH  # importing a libtpu sets it, for all that is started from there
 PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" \
   exec "$environment/bin/python" "$root/scripts/check_tpu_bridge.py" "$@"

@@ -26,7 +26,7 @@ extras=
 python=
 while [ $# -gt 0 ]; do
   case $1 in
-  --system) python=$(find_python) ;;
+  --system) python=${PYTHON:-python3} ;;
   --python | --runtime | --extras)
     [ $# -gt 1 ] || usage
     declare "${1#--}=$2"
@@ -73,8 +73,12 @@ table = setup["options.extras_require"]
 unknown = [extra for extra in extras if extra not in table]
 if unknown:
     sys.exit(f"error: setup.cfg has no extra {', '.join(unknown)}; it has {', '.join(table)}")
-for extra in extras:
-    lines += table[extra].split("\n")
+for extra in extras:  # which grow by those that they name
+    for line in table[extra].split("\n"):
+        if own := re.match(r"bert_features\[(.+)\]", line):
+            extras += own[1].split(",")
+        else:
+            lines.append(line)
 for line in filter(None, map(str.strip, lines)):
     name = re.match(r"[\w.-]+", line)[0]
     if name == "tensorflow":
@@ -102,23 +106,24 @@ installed() {
 }
 
 install_tensorflow() {
-  local wanted of_tensorflow others
-  wanted=$(requirements all tpu)
-  of_tensorflow=$(requirements on_tensorflow)
+  local lines tpu_build on_tensorflow others
+  # On lines of their own, for an error to end the script before anything is changed.
+  lines=$(requirements all tpu)
+  mapfile -t tpu_build <<<"$lines"
+  lines=$(requirements on_tensorflow)
+  mapfile -t on_tensorflow <<<"$lines"
   # shellcheck disable=SC2086  # a word for each extra
-  others=$(requirements plain ${extras//,/ })
+  lines=$(requirements plain ${extras//,/ })
+  mapfile -t others <<<"$lines"
   # Where plain tensorflow lies over tensorflow-tpu, both go: what is left is neither.
   if installed tensorflow; then
     echo "Removing plain tensorflow, which has no TPU support" >&2
     "$python" -m pip uninstall --yes --quiet --quiet tensorflow tensorflow-tpu
   fi
-  local packages
-  mapfile -t packages <<<"$wanted"
-  install "${packages[@]}"
-  mapfile -t packages <<<"$of_tensorflow"
-  install --no-deps "${packages[@]}"
-  mapfile -t packages <<<"$others"
-  install "${packages[@]}"
+  install "${tpu_build[@]}"
+  install --no-deps "${on_tensorflow[@]}"
+  # Beside the first again: what would move libtpu is refused.
+  install "${tpu_build[@]}" "${others[@]}"
   install --no-deps --editable "$root"
 }
 
@@ -128,15 +133,23 @@ install_jax() {
 }
 
 check() {
-  TPU_SKIP_MDS_QUERY=1 TF_CPP_MIN_LOG_LEVEL=3 "$python" - "$@" <<'PYTHON'
+  TF_CPP_MIN_LOG_LEVEL=3 "$python" - "$@" <<'PYTHON'
 import importlib
+import os
 import sys
 from importlib import metadata
 
+from bert_features.runtime import hardware
+
+if not hardware.tpu_chips():  # lest libtpu ask Google Cloud which there are
+    os.environ |= {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_WORKER_ID": "0",
+    }
 for name in sys.argv[1:]:
     importlib.import_module(name)
-import bert_features
-
 print(f"Python {sys.version.split()[0]} at {sys.executable} imports {', '.join(sys.argv[1:])}")
 shown = ("bert_features", "tensorflow-tpu", "tensorflow", "libtpu", "tensorflow-text", "keras", "jax")
 versions = {d.metadata["Name"].lower().replace("_", "-"): d.version for d in metadata.distributions()}

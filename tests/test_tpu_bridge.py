@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,28 @@ def test_an_environment_that_is_not_there():
     result = check(Path("/nowhere"))
     assert result.returncode == 1
     assert result.stderr == "error: BERT_FEATURES_TPU_VENV is /nowhere, which has no bin/python\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--runtime", "torch"], 2, "bash scripts/setup_tpu.sh --runtime jax"),
+        (["--python"], 2, "bash scripts/setup_tpu.sh --python PATH"),
+        (["--python", "/nowhere"], 1, "error: there is no /nowhere; pass --python the path of"),
+        (
+            ["--python", sys.executable, "--extras", "demo,tpus"],
+            1,
+            "has no extra tpus; it has demo",
+        ),
+    ],
+)
+def test_what_the_set_up_refuses_before_it_changes_anything(arguments, status, message):
+    result = subprocess.run(
+        ["bash", str(ROOT / "scripts" / "setup_tpu.sh"), *arguments],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        timeout=60,
+    )
+    assert result.returncode == status
+    assert message in result.stderr

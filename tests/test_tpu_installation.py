@@ -99,6 +99,14 @@ def test_the_range_of_libtpu_is_the_one_that_is_installed():
     assert tpu_installation._RANGE in extra
 
 
+def test_tensorflow_has_a_version_under_both_names(monkeypatch):
+    """What a run notes in its output; the TPU build is a distribution of another name."""
+    install(monkeypatch, **WORKS)
+    assert tpu_installation.tensorflow_version() == "2.20.0"
+    install(monkeypatch, tensorflow="2.21.0")
+    assert tpu_installation.tensorflow_version() == "2.21.0"
+
+
 def test_an_import_that_would_abort_is_refused(monkeypatch):
     install(monkeypatch, tensorflow_tpu="2.20.0", libtpu="0.0.51")
     monkeypatch.delitem(sys.modules, "tensorflow")
@@ -129,7 +137,8 @@ def test_pjrt_is_chosen_where_a_tpu_can_be_used(tmp_path, monkeypatch):
     library = tmp_path / "libtpu" / "libtpu.so"
     monkeypatch.setattr(tpu_installation, "_libtpu_path", lambda: library)
     # What is set below is to be taken back after the test.
-    for name in ("NEXT_PLUGGABLE_DEVICE_USE_C_API", "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"):
+    names = ("NEXT_PLUGGABLE_DEVICE_USE_C_API", "TF_PLUGGABLE_DEVICE_LIBRARY_PATH")
+    for name in (*names, *tpu_installation._NO_QUESTIONS):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
 
@@ -141,6 +150,7 @@ def test_pjrt_is_chosen_where_a_tpu_can_be_used(tmp_path, monkeypatch):
     install(monkeypatch, **WORKS)
     move_to(monkeypatch, tmp_path / "without", GVNIC)
     assert chosen() == (None, None)
+    assert os.environ["TPU_SKIP_MDS_QUERY"] == "1"  # libtpu is asked nothing, and asks nobody
     move_to(monkeypatch, tmp_path / "with", V5E, files=("dev/vfio/0",))
     install(monkeypatch, tensorflow="2.20.0", libtpu="0.0.51")
     assert chosen() == (None, None)

@@ -26,6 +26,14 @@ _SET_UP = "bash scripts/setup_tpu.sh makes an environment that works"
 _USE_PJRT = "NEXT_PLUGGABLE_DEVICE_USE_C_API"
 _PJRT_LIBRARY = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
 
+# Some slice, the smallest: it is not there.
+_NO_QUESTIONS = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_WORKER_ID": "0",
+}
+
 _GOOGLES_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 _CHIPS_CHOSEN = ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES")
 
@@ -59,6 +67,11 @@ def device_problem() -> str | None:
     return None
 
 
+def tensorflow_version() -> str | None:
+    """The version of TensorFlow, whichever of its builds is installed."""
+    return _version("tensorflow") or _version("tensorflow-tpu")
+
+
 def tensorflow_problem() -> str | None:
     """Why the TensorFlow that is installed cannot drive a TPU; None if it can."""
     return next((problem for check in _WHEEL_CHECKS if (problem := check())), None)
@@ -79,10 +92,15 @@ def refuse_what_aborts() -> None:
 def choose_pjrt() -> None:
     """Lets a TensorFlow that is imported from now on drive the TPU of this machine through PJRT.
 
-    Does nothing where there is none, or where the environment has made its choice.
+    Does nothing where the environment has made its choice. Where there is no TPU, it keeps libtpu
+    from asking Google's metadata server about one, for which it waits long where there is none.
     """
     library = _libtpu_path()
-    if library is None or not hardware.tpu_chips() or tensorflow_problem():
+    if library is None or tensorflow_problem():
+        return
+    if not hardware.tpu_chips():
+        for name, value in _NO_QUESTIONS.items():
+            os.environ.setdefault(name, value)
         return
     if _USE_PJRT not in os.environ and _PJRT_LIBRARY not in os.environ:
         os.environ[_USE_PJRT] = "true"
