@@ -254,6 +254,7 @@ class FeatureExtractor(Preparation):
             special_ids=self.tokenizer.convert_tokens_to_ids([CLS, SEP]),
             precision=self.precision,
             use_one_hot_embeddings=config.use_one_hot_embeddings,
+            fuse_qkv=self.devices.kind != "tpu",
         )
         return Estimator(
             model_fn, runtime=runtime, predict_batch_size=None, params=self.batch_params()

@@ -396,6 +396,7 @@ def _shapes_only(job: Job) -> "ModelFn":
             special_ids=(101, 102),  # which ids these are does not change the program
             precision=job.precision,
             use_one_hot_embeddings=job.use_one_hot_embeddings,
+            fuse_qkv=False,
         )
 
 
