@@ -141,6 +141,5 @@ def _table(job: "Job", reports: "list[ShapeReport]") -> list[str]:
             for name, cells in zip(names, columns, strict=True)
         ),
         "",
-        "All figures are of one chip. Nothing ran: roofline and PCIe are bounds by published "
-        "peaks, not measurements.",
+        "All figures are of one chip. Nothing ran: the bounds are by published peaks, not measured.",
     ]
