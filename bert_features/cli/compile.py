@@ -141,5 +141,5 @@ def _table(job: "Job", reports: "list[ShapeReport]") -> list[str]:
             for name, cells in zip(names, columns, strict=True)
         ),
         "",
-        "All figures are of one chip. Nothing ran: the bounds are by published peaks, not measured.",
+        "All figures are of one chip. Nothing ran: bounds are by published peaks, not measured.",
     ]
