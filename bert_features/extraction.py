@@ -8,7 +8,7 @@ import logging
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -30,7 +30,7 @@ from bert_features.examples import (
 from bert_features.input_pipeline import Pending
 from bert_features.ledger import Ledger
 from bert_features.model_fn import ModelFn, Precision
-from bert_features.outputs import OutputSpec, needs_pooler
+from bert_features.outputs import needs_pooler, outputs_on_device
 from bert_features.preparation import Preparation, resolve_shard
 from bert_features.records import FeatureBatch, FeatureRecord
 from bert_features.runtime.base import Runtime
@@ -255,24 +255,14 @@ class FeatureExtractor(Preparation):
         model_fn = ModelFn(
             self.checkpoint.config,
             read_weights(self.checkpoint, pooler=needs_pooler(self.outputs)),
-            self._device_outputs(),
+            outputs_on_device(self.outputs, in_windows=self.long_text.policy == "window"),
             special_ids=self.tokenizer.convert_tokens_to_ids([CLS, SEP]),
             precision=self.precision,
             use_one_hot_embeddings=config.use_one_hot_embeddings,
+            fuse_qkv=self.devices.kind != "tpu",
         )
         return Estimator(
             model_fn, runtime=self.runtime, predict_batch_size=None, params=self.batch_params()
-        )
-
-    def _device_outputs(self) -> tuple[OutputSpec, ...]:
-        """The outputs; those that are averaged over windows are finished after that."""
-        if self.long_text.policy != "window":
-            return self.outputs
-        return tuple(
-            replace(output, normalize=False, dtype="float32")
-            if output.level == "sequence"
-            else output
-            for output in self.outputs
         )
 
 

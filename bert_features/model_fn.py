@@ -61,6 +61,7 @@ class ModelFn:
       special_ids: the ids of [CLS] and [SEP], for outputs that leave them out.
       precision: of the arithmetic: `float32`, or `bfloat16`, of the weights too.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
+      fuse_qkv: see `BertEncoder`; on a TPU what is joined is taken apart again (docs/tpu.md).
 
     Attributes:
       outputs: the outputs.
@@ -77,6 +78,7 @@ class ModelFn:
         special_ids: Sequence[int] = (),
         precision: Precision = "float32",
         use_one_hot_embeddings: bool = False,
+        fuse_qkv: bool = True,
     ) -> None:
         self.outputs = tuple(outputs)
         of_words = any(output.level == "word" for output in self.outputs)
@@ -87,6 +89,7 @@ class ModelFn:
             num_blocks=blocks_needed(self.outputs),
             with_pooler=needs_pooler(self.outputs),
             use_one_hot_embeddings=use_one_hot_embeddings,
+            fuse_qkv=fuse_qkv,
             # Random values that the checkpoint's would replace at once cost seconds.
             initializer=None if weights is None else "zeros",
             dtype=_POLICIES[precision],

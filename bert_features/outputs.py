@@ -6,7 +6,7 @@ Shape legend: `B` batch, `S` sequence, `H` hidden, `K` selected layers, `D` widt
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -310,3 +310,19 @@ def blocks_needed(outputs: Sequence[OutputSpec]) -> int:
 def needs_pooler(outputs: Sequence[OutputSpec]) -> bool:
     """Whether an output is of the pooler."""
     return any(output.is_pooled_output for output in outputs)
+
+
+def outputs_on_device(outputs: Sequence[OutputSpec], *, in_windows: bool) -> tuple[OutputSpec, ...]:
+    """What the device step makes of the outputs: all of it, but what waits for further windows.
+
+    Args:
+      outputs: of the run.
+      in_windows: whether long texts are computed in windows; vectors of sequences are then averaged
+        over them, and scaled and cast after that.
+    """
+    if not in_windows:
+        return tuple(outputs)
+    return tuple(
+        replace(output, normalize=False, dtype="float32") if output.level == "sequence" else output
+        for output in outputs
+    )

@@ -17,14 +17,14 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bert_features import tpu_hlo
 from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraError
 from bert_features.outputs import ITEM_SIZES, OutputSpec
-from bert_features.tpu_chips import PASSES, Topology, accepted
+from bert_features.tpu_chips import Topology, accepted
 from bert_features.tpu_job import Job
+from bert_features.tpu_report import ShapeReport
 
 if TYPE_CHECKING:
     from bert_features.model_fn import ModelFn, Precision
@@ -61,81 +61,6 @@ _CLOSE_ENOUGH = 0.02
 _MOST_TRIES = 5
 # More than any BERT leaves room for; a toy must not grow beyond what arrays can have.
 _MOST_TOKENS = 1 << 22
-
-
-@dataclass(frozen=True)
-class ShapeReport:
-    """What the compiler makes of the step for one shape; bytes and rows are of a chip.
-
-    Attributes:
-      length: S.
-      rows: B of a chip.
-      compile_seconds: how long it took.
-      weight_bytes: of the step's arguments in HBM, the batch left out.
-      temporary_bytes: of what lives only while the step runs.
-      output_bytes: of the results in HBM.
-      largest_rows: the largest batch found that the compiler fits into the chip; None if it was
-        not looked for.
-      flops_per_token: operations, by the compiler's count.
-      bytes_per_token: `cost_analysis()["bytes accessed"]`: operands and results of all kernels, in
-        HBM and in VMEM.
-      hbm_bytes_per_token: those in HBM, by `tpu_hlo.hbm_bytes`; None where it cannot tell.
-      kernels: fusions and custom calls.
-      left_bytes_per_token: bytes of results that leave the chip.
-      collectives: opcodes by which chips talk to each other; there must be none.
-      host_callbacks: opcodes by which the step talks to its host; there must be none.
-    """
-
-    length: int
-    rows: int
-    compile_seconds: float
-    weight_bytes: int
-    temporary_bytes: int
-    output_bytes: int
-    largest_rows: int | None
-    flops_per_token: float
-    bytes_per_token: float
-    hbm_bytes_per_token: float | None
-    kernels: int
-    left_bytes_per_token: float
-    collectives: tuple[str, ...]
-    host_callbacks: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """What a chip's published figures allow at most, tokens/s of a chip; not a measurement.
-
-    Williams et al. 2009, "Roofline", doi:10.1145/1498765.1498785.
-
-    Attributes:
-      intensity: operations for each byte accessed.
-      arithmetic: by the peak of products.
-      memory: by the bandwidth of HBM, as if all bytes accessed were in it.
-      pcie: by the way to the host.
-    """
-
-    intensity: float
-    arithmetic: float
-    memory: float
-    pcie: float
-
-    @classmethod
-    def of(cls, report: ShapeReport, topology: Topology, precision: "Precision") -> "Bounds":
-        """The bounds of one shape on one chip."""
-        chip = topology.chip
-        peak = chip.tflops * 1e12 / PASSES[precision]
-        return cls(
-            intensity=report.flops_per_token / report.bytes_per_token,
-            arithmetic=peak / report.flops_per_token,
-            memory=chip.hbm_gbps * 1e9 / report.bytes_per_token,
-            pcie=chip.pcie_gbps * 1e9 / report.left_bytes_per_token,
-        )
-
-    @property
-    def roofline(self) -> float:
-        """The lower of arithmetic and memory."""
-        return min(self.arithmetic, self.memory)
 
 
 def prepare_process() -> None:
@@ -195,10 +120,14 @@ class TpuCompiler:
             compiled = self.compile(rows, length)
         except _DoesNotFitError as error:
             fits = self._largest(length, 0, rows, error.needed / error.available)
+            advice = (
+                f"the largest found to fit is {fits} x {length}: pass --batch {fits}"
+                if fits
+                else "nor does any smaller one that was tried fit: take a chip with more"
+            )
             raise ConfigError(
                 f"a batch of {rows} x {length} on each chip needs {error.needed / 2**30:.1f} GiB, "
-                f"and {self.job.topology.name} has {error.available / 2**30:.2f} GiB; the largest "
-                f"found to fit is {fits} x {length}: pass --batch {fits}"
+                f"and {self.job.topology.name} has {error.available / 2**30:.2f} GiB; {advice}"
             ) from error
         seconds = time.perf_counter() - started
         report = self._describe(compiled, rows, length, seconds)
@@ -396,6 +325,7 @@ def _shapes_only(job: Job) -> "ModelFn":
             special_ids=(101, 102),  # which ids these are does not change the program
             precision=job.precision,
             use_one_hot_embeddings=job.use_one_hot_embeddings,
+            fuse_qkv=False,
         )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from bert_features.bert_config import BertConfig
 from bert_features.config import ExtractConfig
 from bert_features.errors import ConfigError
-from bert_features.outputs import OutputSpec
+from bert_features.outputs import OutputSpec, outputs_on_device
 from bert_features.tpu_chips import Topology, parse_topology
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ def plan_job(
         topology=where,
         name=name,
         config=config,
-        outputs=settings.plan_outputs(config),
+        outputs=outputs_on_device(
+            settings.plan_outputs(config), in_windows=settings.long_text == "window"
+        ),
         precision="float32" if settings.precision == "float32" else "bfloat16",
         shapes=_shapes(settings, where, rows),
         use_one_hot_embeddings=settings.use_one_hot_embeddings,

@@ -101,12 +101,12 @@ def assert_layers_equal_reference(got, expected, real, precision):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("fuse_qkv", [False, True])
-def test_every_layer_in_the_forms_for_tpus(minilm_dir, precision, fuse_qkv):
+@pytest.mark.parametrize(("fuse_qkv", "padded"), [(False, 40), (True, 40), (True, 136)])
+def test_every_layer_in_the_forms_for_tpus(minilm_dir, precision, fuse_qkv, padded):
     """Computed on the CPU: that they are other ways to the same numbers."""
     checkpoint = find_checkpoint(minilm_dir)
     config, weights = checkpoint.config, read_weights(checkpoint)
-    batch = random_batch(config, [40, 13, 2], 40)
+    batch = random_batch(config, [padded, 13, 2], padded)
     encoder = BertEncoder(config, dtype=precision, fuse_qkv=fuse_qkv)
     encoder.load_weights_dict(weights)
     with kernels.traced_for("tpu"):
@@ -148,11 +148,12 @@ np.savez(sys.argv[3], **states)
 """
 
 
-def test_every_layer_in_the_forms_for_tpus_on_jax(minilm_dir, tmp_path):
+@pytest.mark.parametrize("padded", [40, 136])
+def test_every_layer_in_the_forms_for_tpus_on_jax(minilm_dir, tmp_path, padded):
     """In a process of its own, as Keras has one backend for each."""
     pytest.importorskip("jax", reason="no JAX: pip install 'bert_features[jax]'")
     checkpoint = find_checkpoint(minilm_dir)
-    batch = random_batch(checkpoint.config, [40, 13, 2], 40)
+    batch = random_batch(checkpoint.config, [padded, 13, 2], padded)
     np.savez(tmp_path / "batch.npz", **batch)
     paths = (str(minilm_dir), str(tmp_path / "batch.npz"), str(tmp_path / "states.npz"))
     environment = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}

@@ -19,9 +19,10 @@ from bert_features.config import ExtractConfig
 from bert_features.errors import ConfigError, MissingExtraError
 from bert_features.published import find_published
 from bert_features.tpu_chips import CHIPS, parse_topology
-from bert_features.tpu_compile import Bounds, ShapeReport, prepare_process
+from bert_features.tpu_compile import prepare_process
 from bert_features.tpu_hlo import collectives, fusions, hbm_bytes, host_callbacks
 from bert_features.tpu_job import plan_job
+from bert_features.tpu_report import Bounds, ShapeReport
 from bert_features.weight_names import parameter_count
 
 needs_compiler = pytest.mark.skipif(
@@ -102,11 +103,17 @@ def test_roofline(bytes_per_token, precision, roofline):
     assert bounds.roofline == pytest.approx(roofline)
     peak = 197e12 if precision == "bfloat16" else 197e12 / 6
     assert bounds.roofline * 2e8 == pytest.approx(min(peak, bounds.intensity * 819e9))
+    assert bounds.hbm_roofline == pytest.approx(min(peak / 2e8, 819e9 / 1e5))
     assert bounds.pcie == pytest.approx(16e9 / 3200)
 
 
+def test_without_a_count_of_hbm_there_is_no_bound_by_it():
+    bounds = Bounds.of(report(hbm_bytes_per_token=None), parse_topology("v5e:2x2"), "bfloat16")
+    assert bounds.hbm_roofline is None
+
+
 def test_the_chip_is_bound_by_arithmetic_below_740_kb():
-    """As the issue has it of BERT-base on a v5e: 177.6 Mflop/token * 819 / 197,000."""
+    """What BERT-base has on a v5e: 178 Mflop/token * 819 / 197,000."""
     topology = parse_topology("v5e:2x2")
     for kilobytes, by_arithmetic in [(735, True), (745, False)]:
         bounds = Bounds.of(
@@ -158,6 +165,15 @@ def test_a_config_file_needs_no_weights(tmp_path):
     path.write_text(json.dumps({"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 4}))
     job = plan_job(ExtractConfig.of({"config_file": str(path)}), "v5e:2x2")
     assert job.config == BertConfig(vocab_size=50, hidden_size=24, num_hidden_layers=4)
+
+
+def test_outputs_are_those_of_the_device_step():
+    """Sequences of windows are averaged, then scaled and cast, outside of it."""
+    wanted = {"level": "sequence", "normalize": True, "dtype": "float16"}
+    (whole,) = plan(wanted).outputs
+    assert (whole.normalize, whole.dtype) == (True, "float16")
+    (part,) = plan(wanted | {"long_text": "window"}).outputs
+    assert (part.normalize, part.dtype) == (False, "float32")
 
 
 @pytest.mark.parametrize("package", ["jax", "libtpu"])

@@ -13,8 +13,8 @@ from bert_features.config import ExtractConfig
 from bert_features.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.tpu_compile import Bounds, ShapeReport
     from bert_features.tpu_job import Job
+    from bert_features.tpu_report import Bounds, ShapeReport
 
 _MB = 1e6
 
@@ -60,12 +60,16 @@ def compile(
 
 
 def _as_json(job: "Job", reports: "list[ShapeReport]") -> str:
-    from bert_features.tpu_compile import Bounds
+    from bert_features.tpu_report import Bounds
 
     shapes = []
     for report in reports:
         bounds = Bounds.of(report, job.topology, job.precision)
-        figures = {**dataclasses.asdict(bounds), "roofline": bounds.roofline}
+        figures = {
+            **dataclasses.asdict(bounds),
+            "roofline": bounds.roofline,
+            "hbm_roofline": bounds.hbm_roofline,
+        }
         shapes.append({**dataclasses.asdict(report), "bounds_not_measured": figures})
     return json.dumps(
         {
@@ -102,6 +106,9 @@ _LINES: dict[str, Callable[["ShapeReport", "Bounds"], str]] = {
     "flop/byte accessed": lambda r, b: f"{b.intensity:,.0f}",
     "roofline, tokens/s": lambda r, b: f"{b.roofline:,.0f}",
     "  bound by": lambda r, b: "arithmetic" if b.arithmetic <= b.memory else "memory",
+    "  by bytes in HBM alone": lambda r, b: (
+        "unknown" if b.hbm_roofline is None else f"{b.hbm_roofline:,.0f}"
+    ),
     "leaves the chip, B/token": lambda r, b: f"{r.left_bytes_per_token:,.0f}",
     "  over PCIe, ns/token": lambda r, b: f"{1e9 / b.pcie:,.1f}",
     "  PCIe bound, tokens/s": lambda r, b: f"{b.pcie:,.0f}",
@@ -111,7 +118,7 @@ _LINES: dict[str, Callable[["ShapeReport", "Bounds"], str]] = {
 
 
 def _table(job: "Job", reports: "list[ShapeReport]") -> list[str]:
-    from bert_features.tpu_compile import Bounds
+    from bert_features.tpu_report import Bounds
 
     topology, chip = job.topology, job.topology.chip
     columns = [[f"{report.rows} x {report.length}" for report in reports]]
@@ -134,6 +141,5 @@ def _table(job: "Job", reports: "list[ShapeReport]") -> list[str]:
             for name, cells in zip(names, columns, strict=True)
         ),
         "",
-        "All figures are of one chip. Nothing ran: roofline and PCIe are bounds by published "
-        "peaks, not measurements.",
+        "All figures are of one chip. Nothing ran: bounds are by published peaks, not measured.",
     ]

@@ -27,6 +27,8 @@ MASK_BIAS = -10000.0
 _on_cpu: ContextVar[bool] = ContextVar("on_cpu", default=False)
 # And whether its rows are so long that the scores of all heads together outgrow the caches.
 _long_rows: ContextVar[bool] = ContextVar("long_rows", default=False)
+# Rows up to this have fewer scores than it costs to compute them twice (docs/tpu.md).
+_SHORT_ROW = 128
 # Whether what is traced now runs on a TPU.
 _on_tpu: ContextVar[bool] = ContextVar("on_tpu", default=False)
 
@@ -198,9 +200,10 @@ def project_out_of_lanes(x: Any, weight: Any, bias: Any) -> Any:
 def attend_in_lanes(query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
     """As `attend`, with the tokens of a row in the last dimension, which a TPU has in its lanes.
 
-    Every product then leaves its result as the next takes it, and no array is transposed. In
-    bfloat16 the scores are rounded to it between the two products, which halves what of them is
-    written and read; their maximum and the softmax are computed in float32.
+    Every product then leaves its result as the next takes it, and no array is transposed. What is
+    written of [B, A, S, S] and read again has the dtype of `query`: of short rows the scores; of
+    longer ones, which have more of them, only the softmax's powers, the scores being computed once
+    for their maximum and once for the powers. In between all is float32.
 
     Args:
       query: [B, A, D, S], as `key` and `value`.
@@ -212,20 +215,32 @@ def attend_in_lanes(query: Any, key: Any, value: Any, mask: Any, scale: float) -
     Returns:
       [B, A, D, S].
     """
-    scores = ops.cast(ops.einsum("badq,badk->baqk", query, key), "float32")
     bias = ops.where(mask > 0, ops.cast(0.0, "float32"), ops.cast(MASK_BIAS, "float32"))
-    scores = scores * scale + bias[:, None, None, :]
+    scores = _scores_in_lanes(query, key, bias, scale)
     highest = ops.max(scores, axis=-1, keepdims=True)
-    scores, highest = _materialised(ops.cast(scores, query.dtype), highest)
-    powers = ops.exp(ops.cast(scores, "float32") - highest)
-    weights = powers / ops.sum(powers, axis=-1, keepdims=True)
-    return ops.einsum("baqk,badk->badq", ops.cast(weights, query.dtype), value)
+    if (query.shape[-1] or 0) <= _SHORT_ROW:  # None: a length that TensorFlow does not know yet
+        scores, highest = _materialised(ops.cast(scores, query.dtype), highest)
+        powers = ops.exp(ops.cast(scores, "float32") - highest)
+        weights = powers / ops.sum(powers, axis=-1, keepdims=True)
+        return ops.einsum("baqk,badk->badq", ops.cast(weights, query.dtype), value)
+    query, key, highest = _materialised(query, key, highest)
+    powers = ops.exp(_scores_in_lanes(query, key, bias, scale) - highest)
+    powers, total = _materialised(ops.cast(powers, query.dtype), ops.sum(powers, axis=-1))
+    context = ops.cast(ops.einsum("baqk,badk->badq", powers, value), "float32")
+    return ops.cast(context / total[:, :, None, :], query.dtype)
+
+
+def _scores_in_lanes(query: Any, key: Any, bias: Any, scale: float) -> Any:
+    """[B, A, D, S], [B, A, D, S], [B, S] -> float32 [B, A, S, S]."""
+    scores = ops.cast(ops.einsum("badq,badk->baqk", query, key), "float32")
+    return scores * scale + bias[:, None, None, :]
 
 
 def _materialised(*arrays: Any) -> tuple[Any, ...]:
-    """The arrays, which XLA then writes as they are; it would keep the wider ones they come from.
+    """The arrays, which XLA then has as they are.
 
-    TensorFlow has no public way to say so, and the compiler its choice.
+    It would keep the wider ones that they come from, and compute nothing twice. TensorFlow has no
+    public way to say so; there the compiler has its choice.
     """
     if keras.backend.backend() != "jax":
         return arrays

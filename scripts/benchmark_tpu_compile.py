@@ -1,0 +1,143 @@
+"""Bytes of memory that a BERT step moves on a TPU, compiled ahead of time: ours by a plain one.
+
+Nothing runs on a TPU: both are compiled by its compiler in one run, and what
+`cost_analysis()["bytes accessed"]` and `tpu_hlo.hbm_bytes` count is compared.
+
+    pip install 'bert_features[tpu-compile]'
+    python scripts/benchmark_tpu_compile.py [--topology v5e:2x2] [--tokens 16384] [LENGTH …]
+
+The plain one is what one writes down in JAX: rows of tokens, one product for each of query, key and
+value, `einsum` over heads, softmax and layer norm in float32, all else in bfloat16, words by index.
+Both make the sum of the last four layers of BERT-base, float32.
+
+Shape legend: `B` batch, `S` sequence, `H` hidden, `A` heads, `D` head size, `I` intermediate size.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bert_features import tpu_hlo
+from bert_features.config import ExtractConfig
+from bert_features.tpu_compile import TpuCompiler, compile_for_tpu, make_mesh, prepare_process
+from bert_features.tpu_job import plan_job
+
+prepare_process()
+
+import jax  # noqa: E402 - what was set above holds from its import on
+import jax.numpy as jnp  # noqa: E402
+from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
+
+VOCABULARY, POSITIONS, TYPES = 30_522, 512, 2
+H, A, I, BLOCKS = 768, 12, 3072, 12  # noqa: E741 - the legend's
+D = H // A
+TARGET = 0.8
+
+
+def plain_weights() -> dict[str, Any]:
+    """Name -> shape of the plain step's weights; those of a block in a list under `blocks`."""
+    block = dict.fromkeys(("query", "key", "value", "output"), (H, H))
+    block |= {f"{name}_bias": (H,) for name in block}
+    block |= {"inner": (H, I), "inner_bias": (I,), "outer": (I, H), "outer_bias": (H,)}
+    block |= {f"{norm}_{part}": (H,) for norm in ("norm_1", "norm_2") for part in ("gamma", "beta")}
+    tables = {"words": (VOCABULARY, H), "positions": (POSITIONS, H), "types": (TYPES, H)}
+    return tables | {"gamma": (H,), "beta": (H,), "blocks": [block] * BLOCKS}
+
+
+def layer_norm(x: Any, gamma: Any, beta: Any) -> Any:
+    """[B, S, H] -> bfloat16 [B, S, H]."""
+    x = x.astype(jnp.float32)
+    mean = x.mean(-1, keepdims=True)
+    variance = jnp.square(x - mean).mean(-1, keepdims=True)
+    return ((x - mean) * jax.lax.rsqrt(variance + 1e-12) * gamma + beta).astype(jnp.bfloat16)
+
+
+def plain_block(x: Any, w: Mapping[str, Any], bias: Any) -> Any:
+    """[B, S, H], float32 [B, 1, 1, S] -> [B, S, H]."""
+    batch, length, _ = x.shape
+    query, key, value = (
+        (x @ w[name] + w[f"{name}_bias"]).reshape(batch, length, A, D)
+        for name in ("query", "key", "value")
+    )
+    scores = jnp.einsum("bqad,bkad->baqk", query, key).astype(jnp.float32)
+    weights = jax.nn.softmax(scores * D**-0.5 + bias, axis=-1).astype(jnp.bfloat16)
+    context = jnp.einsum("baqk,bkad->bqad", weights, value).reshape(batch, length, H)
+    x = layer_norm(
+        x + context @ w["output"] + w["output_bias"], w["norm_1_gamma"], w["norm_1_beta"]
+    )
+    inner = jax.nn.gelu(x @ w["inner"] + w["inner_bias"], approximate=True)
+    return layer_norm(x + inner @ w["outer"] + w["outer_bias"], w["norm_2_gamma"], w["norm_2_beta"])
+
+
+def plain_step(w: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+    """int32 [B, S] each -> float32 [B, S, H], the sum of the last four blocks."""
+    ids = batch["input_word_ids"]
+    x = w["words"][ids] + w["positions"][: ids.shape[1]] + w["types"][batch["input_type_ids"]]
+    x = layer_norm(x, w["gamma"], w["beta"])
+    bias = jnp.where(batch["input_mask"] > 0, 0.0, -10000.0).astype(jnp.float32)[:, None, None, :]
+    states = []
+    for block in w["blocks"]:
+        x = plain_block(x, block, bias)
+        states.append(x)
+    return sum(state.astype(jnp.float32) for state in states[-4:])
+
+
+def compile_plain(job: Any, rows: int, length: int) -> Any:
+    """The plain step for `rows` rows of a chip."""
+    mesh = make_mesh(job.topology)
+    everywhere, by_rows = (
+        NamedSharding(mesh, spec) for spec in (PartitionSpec(), PartitionSpec("data"))
+    )
+    weights = jax.tree.map(
+        lambda shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=everywhere),
+        plain_weights(),
+        is_leaf=lambda node: isinstance(node, tuple),
+    )
+    ids = jax.ShapeDtypeStruct((rows * job.topology.chips, length), jnp.int32, sharding=by_rows)
+    batch = dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), ids)
+    return compile_for_tpu(plain_step, weights, batch, by_rows)
+
+
+def kilobytes(compiled: Any, tokens: int) -> tuple[float, float]:
+    """Thousands of bytes for each token: accessed by the compiler's count, and in HBM by ours."""
+    in_hbm = tpu_hlo.hbm_bytes(compiled.as_text())
+    moved = compiled.cost_analysis()["bytes accessed"], float("nan") if in_hbm is None else in_hbm
+    return moved[0] / tokens / 1e3, moved[1] / tokens / 1e3
+
+
+def rows_of_table(topology: str, tokens: int, lengths: list[int]) -> Iterator[str]:
+    """The lines of the table, each as soon as it is known."""
+    yield "| rows x length | plain, kB/token | ours | ratio | plain, in HBM | ours |"
+    yield "|---|---|---|---|---|---|"
+    settings = {"layers": [-1, -2, -3, -4], "combine": "sum", "max_seq_length": max(lengths)}
+    job = plan_job(
+        ExtractConfig.of(settings | {"buckets": lengths}),
+        topology,
+        architecture="bert-base",
+    )
+    compiler = TpuCompiler(job)
+    for length in lengths:
+        rows = tokens // length
+        plain = kilobytes(compile_plain(job, rows, length), tokens)
+        ours = kilobytes(compiler.compile(rows, length), tokens)
+        ratio = ours[0] / plain[0]
+        yield (
+            f"| {rows} x {length} | {plain[0]:.0f} | {ours[0]:.0f} | {ratio:.2f}"
+            f"{'' if ratio <= TARGET else ' (above the target)'} | {plain[1]:.0f} | {ours[1]:.0f} |"
+        )
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("lengths", metavar="LENGTH", nargs="*", type=int)
+    parser.add_argument("--topology", default="v5e:2x2")
+    parser.add_argument("--tokens", default=16384, type=int, help="of a batch on one chip")
+    options = parser.parse_args()
+    lengths = options.lengths or [64, 128, 256, 512]
+    for line in rows_of_table(options.topology, options.tokens, lengths):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
