@@ -20,6 +20,7 @@ from bert_features.outputs import POOLINGS
 from bert_features.runtime import selection
 from bert_features.runtime.base import memory_errors_explained
 from tests.conftest import NUM_DEVICES
+from tests.made_up_machine import install
 from tests.reference.full_tokenizer import ReferenceTokenizer
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.tf1_checkpoint import write_directory
@@ -340,25 +341,33 @@ def test_a_runtime_that_does_not_exist():
         selection.choose_runtime("torch")
 
 
+PLAIN = {"tensorflow": "2.20.0"}
+TPU_BUILD = {"tensorflow_tpu": "2.20.0", "libtpu": "0.0.24"}
+
+
 @pytest.mark.parametrize(
     ("tpus", "gpus", "packages", "device", "expected"),
     [
-        (0, 0, {"jax-cuda13-plugin"}, "auto", "tensorflow"),
-        (1, 0, {"tensorflow-tpu"}, "auto", "tensorflow"),
-        (1, 0, {"tensorflow"}, "auto", "jax"),  # as on Colab
-        (1, 0, {"tensorflow"}, "tpu", "jax"),
-        (1, 0, {"tensorflow"}, "cpu", "tensorflow"),
-        (0, 1, {"jax-cuda13-plugin"}, "auto", "jax"),
-        (0, 1, set(), "auto", "tensorflow"),
-        (0, 1, {"jax-cuda12-plugin", "nvidia-cudnn-cu12", "nvidia-cuda-nvcc-cu12"}, "gpu",
-         "tensorflow"),
+        (0, 0, {"jax_cuda13_plugin": "0.10"}, "auto", "tensorflow"),
+        (1, 0, TPU_BUILD, "auto", "tensorflow"),
+        (1, 0, PLAIN | {"libtpu": "0.0.51"}, "auto", "jax"),  # as on Colab
+        (1, 0, PLAIN | {"libtpu": "0.0.51"}, "tpu", "jax"),
+        (1, 0, PLAIN | {"libtpu": "0.0.51"}, "cpu", "tensorflow"),
+        (1, 0, PLAIN | TPU_BUILD, "auto", "jax"),  # the TPU build, overwritten
+        (1, 0, PLAIN, "auto", "tensorflow"),  # jax, but not jax[tpu]
+        (0, 1, {"jax_cuda13_plugin": "0.10"}, "auto", "jax"),
+        (0, 1, {}, "auto", "tensorflow"),
+        (0, 1, {"jax_cuda12_plugin": "0.10", "nvidia_cudnn_cu12": "9", "nvidia_cuda_nvcc_cu12":
+         "12"}, "gpu", "tensorflow"),
     ],
 )  # fmt: skip
 def test_auto_takes_what_can_drive_the_device(monkeypatch, tpus, gpus, packages, device, expected):
+    install(monkeypatch, **packages)
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
     monkeypatch.setattr(selection, "_backend_set", lambda: None)
     monkeypatch.setattr(selection, "tpu_chips", lambda: tpus)
     monkeypatch.setattr(selection, "nvidia_gpus", lambda: gpus)
-    monkeypatch.setattr(selection, "_has_package", lambda name: name in packages)
+    monkeypatch.setattr(selection, "_installed", lambda module: module in {"jax", *packages})
     assert selection.choose_runtime("auto", device) == expected
     monkeypatch.setattr(selection, "_installed", lambda module: False)
     assert selection.choose_runtime("auto", device) == "tensorflow"

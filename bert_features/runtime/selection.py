@@ -12,6 +12,7 @@ from typing import get_args
 from bert_features.errors import ConfigError, MissingExtraError
 from bert_features.runtime.base import Device, Runtime, RuntimeName
 from bert_features.runtime.hardware import nvidia_gpus, tpu_chips
+from bert_features.runtime.tpu_installation import tensorflow_problem
 
 _BACKEND = "KERAS_BACKEND"
 _RUNTIMES = ("tensorflow", "jax")
@@ -88,12 +89,17 @@ def _backend_set() -> str | None:
 def _for_hardware(device: Device) -> str:
     """TensorFlow, unless only JAX can drive the best device."""
     if device in ("auto", "tpu") and tpu_chips():
-        tensorflow_drives = _has_package("tensorflow-tpu")
+        tensorflow_drives = tensorflow_problem() is None or not _has_libtpu()
     elif device in ("auto", "gpu") and nvidia_gpus():
         tensorflow_drives = not _has_jax_for_cuda() or _has_cuda_for_tensorflow()
     else:
         return "tensorflow"
     return "tensorflow" if tensorflow_drives or not _installed("jax") else "jax"
+
+
+def _has_libtpu() -> bool:
+    """Whether JAX, if it is there, can drive a TPU: jax alone cannot, jax[tpu] can."""
+    return _installed("libtpu") or "TPU_LIBRARY_PATH" in os.environ
 
 
 def _has_jax_for_cuda() -> bool:
