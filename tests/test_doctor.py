@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
@@ -19,10 +20,17 @@ from typer.testing import CliRunner
 
 import bert_features.doctor
 from bert_features.cli import app
-from bert_features.doctor import environment, imports, machine, packages, storage
+from bert_features.doctor import (
+    environment,
+    imports,
+    machine,
+    packages,
+    storage,
+    tensorflow_child,
+)
 from bert_features.doctor.children import Outcome, last_words
 from bert_features.doctor.imports import Runtimes
-from bert_features.doctor.machine import Accelerators
+from bert_features.doctor.machine import Accelerators, find_accelerators
 from bert_features.doctor.packages import installed
 from tests.made_up_machine import H100, V5E, move_to
 
@@ -488,10 +496,44 @@ class TestDevices:
         assert said(finding) == ("warning", "kill 4711 4712")
         assert "held by process 4711 (python3), 4712 (train)" in finding.found
 
+    def test_the_tpu_that_is_asked_for_is_the_one_a_run_takes(self, tmp_path, monkeypatch):
+        asked = []
+
+        def resolver(tpu):
+            asked.append(tpu)
+
+        tf = SimpleNamespace(
+            distribute=SimpleNamespace(
+                cluster_resolver=SimpleNamespace(TPUClusterResolver=resolver)
+            ),
+            tpu=SimpleNamespace(experimental=SimpleNamespace(initialize_tpu_system=str)),
+            config=SimpleNamespace(
+                experimental_connect_to_cluster=str, list_logical_devices=lambda kind: []
+            ),
+        )
+        monkeypatch.setenv("TPU_NAME", "mine")  # some images of TPU VMs set it
+        move_to(monkeypatch, tmp_path / "bare")
+        tensorflow_child._tpus(tf)
+        move_to(monkeypatch, tmp_path / "tpu_vm", V5E, files=("dev/vfio/0",))
+        tensorflow_child._tpus(tf)
+        assert asked == ["mine", "local"]
+
+    def test_chips_and_cards_that_cannot_be_opened(self, tmp_path, monkeypatch):
+        """As in a container that was given neither."""
+        move_to(monkeypatch, tmp_path, V5E, H100)
+        machine = find_accelerators()
+        tpu = imports.check_tpu(machine, runtimes(), {})
+        assert tpu.status == "warning"
+        assert tpu.found.endswith(
+            "have no device files here, /dev/accel* or /dev/vfio/*; a container needs --privileged"
+        )
+        gpu = imports.check_gpu(machine, runtimes(), {})
+        assert said(gpu) == ("warning", "docker run --gpus all …")
+
     def test_a_tpu_by_name_that_cannot_be_reached(self):
         finding = imports.check_tpu(Accelerators(), runtimes("NotFound: x"), {"TPU_NAME": "mine"})
         assert finding.status == "warning"
-        assert finding.found.startswith("TPU_NAME=mine, which neither runtime can drive")
+        assert finding.found.startswith("the TPU mine, which neither runtime can drive")
 
     @pytest.mark.parametrize(
         ("environment", "remedy"),

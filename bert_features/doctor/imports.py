@@ -7,6 +7,7 @@ from typing import Any
 from bert_features.doctor.children import Outcome
 from bert_features.doctor.finding import Finding, Status, describe_bytes
 from bert_features.doctor.machine import Accelerators
+from bert_features.runtime.tpu_installation import remote_tpu
 
 # Google's TPU machines have a server that tells of the TPU. Elsewhere libtpu asks for it all the
 # same, each question up to 30 times: where the network answered 403, `import tensorflow` (TPU build
@@ -141,7 +142,7 @@ def check_gs(outcome: Outcome | None) -> list[Finding]:
 
 def has_tpu(machine: Accelerators, environment: Mapping[str, str]) -> bool:
     """Whether there is a TPU to be driven: of this machine, or by name."""
-    return bool(machine.tpus or environment.get("TPU_NAME"))
+    return bool(machine.tpus or remote_tpu(environment))
 
 
 def check_tpu(machine: Accelerators, runtimes: Runtimes, environment: Mapping[str, str]) -> Finding:
@@ -149,13 +150,16 @@ def check_tpu(machine: Accelerators, runtimes: Runtimes, environment: Mapping[st
     driven = runtimes.devices("tpu")
     if driven:
         return Finding("tpu", "ok", _describe_devices(driven), details=_details(driven))
-    remote = environment.get("TPU_NAME")
+    if machine.tpu_problem and not machine.tpu_holders:
+        return Finding("tpu", "warning", machine.tpu_problem)
     if not has_tpu(machine, environment):
         if runtimes.tensorflow_build == "tensorflow-tpu" and METADATA_VARIABLE not in environment:
             found = "none here, and importing tensorflow-tpu looks for one for minutes"
             return Finding("tpu", "warning", found, f"export {METADATA_VARIABLE}=1")
         return Finding("tpu", "ok", "none here")
-    seen = f"TPU_NAME={remote}" if remote else f"{len(machine.tpus)} chip(s) at {machine.tpus[0]}"
+    seen = f"the TPU {remote_tpu(environment)}"
+    if machine.tpus:
+        seen = f"{len(machine.tpus)} chip(s) at {machine.tpus[0]}"
     if machine.tpu_holders:
         held = ", ".join(f"{pid} ({name})" for pid, name in machine.tpu_holders.items())
         found = f"{seen}, held by process {held}: a TPU serves one process at a time"
@@ -171,6 +175,9 @@ def check_gpu(machine: Accelerators, runtimes: Runtimes, environment: Mapping[st
     driven = runtimes.devices("gpu")
     if driven:
         return Finding("gpu", "ok", _describe_devices(driven), details=_details(driven))
+    if machine.cards and not machine.gpus:
+        found = f"{machine.cards} NVIDIA GPU(s) plugged in, but no driver here for any"
+        return Finding("gpu", "warning", found, "docker run --gpus all …")
     if not machine.gpus:
         return Finding("gpu", "ok", "none here")
     named = f" ({'; '.join(machine.gpu_names)})" if machine.gpu_names else ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bert_features.doctor.finding import Finding, describe_bytes
-from bert_features.runtime import hardware
+from bert_features.runtime import hardware, tpu_installation
 from bert_features.runtime.base import cores
 
 _NVIDIA_SMI_SECONDS = 10
@@ -33,12 +33,16 @@ class Accelerators:
       gpus: the device files of NVIDIA GPUs.
       tpu_holders: process id -> name, of those that have a TPU's device file open.
       gpu_names: name and memory of each GPU, as nvidia-smi tells them.
+      tpu_problem: why chips that are here cannot be opened; empty if they can, or none are here.
+      cards: how many NVIDIA GPUs are plugged in, with a driver or without.
     """
 
     tpus: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     tpu_holders: Mapping[int, str] = field(default_factory=dict)
     gpu_names: tuple[str, ...] = ()
+    tpu_problem: str = ""
+    cards: int = 0
 
 
 def find_accelerators() -> Accelerators:
@@ -49,6 +53,8 @@ def find_accelerators() -> Accelerators:
         gpus=tuple(map(str, gpus)),
         tpu_holders=hardware.holders_of(tpus),
         gpu_names=_nvidia_smi() if gpus else (),
+        tpu_problem=(hardware.tpu_chips() and tpu_installation.device_problem()) or "",
+        cards=hardware.nvidia_cards(),
     )
 
 

@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 from bert_features.doctor.stages import Stages
+from bert_features.runtime import hardware, tpu_installation
 
 
 def main(*, with_tpu: bool) -> None:
@@ -15,6 +16,7 @@ def main(*, with_tpu: bool) -> None:
     """
     os.environ["KERAS_BACKEND"] = "tensorflow"
     stages = Stages()
+    tpu_installation.choose_pjrt()  # as a run does, else this would be another way to the TPU
     with stages.stage("tensorflow", vital=True) as result:
         import tensorflow as tf
 
@@ -56,9 +58,9 @@ def _gpus(tf: Any) -> list[dict[str, Any]]:
 
 
 def _tpus(tf: Any) -> list[dict[str, Any]]:
-    """The cores of this machine's TPU, or of TPU_NAME's; TensorFlow does not tell their memory."""
-    name = os.environ.get("TPU_NAME") or "local"
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+    """The cores of the TPU that a run takes; TensorFlow does not tell their memory."""
+    name = None if hardware.tpu_chips() else tpu_installation.remote_tpu()
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name or "local")
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
     cores = tf.config.list_logical_devices("TPU")

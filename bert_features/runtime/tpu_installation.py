@@ -7,7 +7,7 @@ answer is one clause that says what is wrong and what to do.
 import importlib.util
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -38,9 +38,9 @@ _GOOGLES_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 _CHIPS_CHOSEN = ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES")
 
 
-def remote_tpu() -> str | None:
+def remote_tpu(environment: Mapping[str, str] = os.environ) -> str | None:
     """The name or address of a TPU that is reached over the network, from the environment."""
-    values = (os.environ.get(name, "") for name in _GOOGLES_VARIABLES)
+    values = (environment.get(name, "") for name in _GOOGLES_VARIABLES)
     return next((value for value in values if value not in ("", "local")), None)
 
 
