@@ -78,6 +78,9 @@ def test_a_process_that_holds_the_chips_is_named(tmp_path, monkeypatch):
          "tensorflow 2.20.0 has no TPU support, tensorflow-tpu has; bash scripts/setup_tpu.sh"),
         ({"tensorflow": "2.20.0", **WORKS},
          "tensorflow 2.20.0 lies over tensorflow-tpu, whose files it replaced; bash"),
+        # As on Colab, where Keras came before this package.
+        ({"tensorflow": "2.20.0", "jax": "0.7.2", "libtpu": "0.0.21"},
+         "tensorflow 2.20.0 has no TPU support, tensorflow-tpu has; JAX is here and may drive "),
         ({"tensorflow_tpu": "2.20.0"}, "libtpu is not installed; pip install 'libtpu>=0.0.14,<0."),
         ({"tensorflow_tpu": "2.20.0", "libtpu": "0.0.51"},
          "libtpu 0.0.51 is too new for tensorflow-tpu; pip install 'libtpu>=0.0.14,<0.0.31'"),

@@ -20,6 +20,10 @@ LIBTPU = (0, 0, 14)
 LIBTPU_BEYOND = (0, 0, 31)
 _RANGE = "libtpu>={},<{}".format(*(".".join(map(str, v)) for v in (LIBTPU, LIBTPU_BEYOND)))
 _SET_UP = "bash scripts/setup_tpu.sh makes an environment that works"
+_USE_JAX = (
+    "JAX is here and may drive it: pass --runtime jax; in Python set KERAS_BACKEND=jax before "
+    "Keras and TensorFlow are imported"
+)
 
 # TensorFlow's client of PJRT, the interface that new TPUs are driven through. It reads these once,
 # when it is imported.
@@ -109,10 +113,11 @@ def choose_pjrt() -> None:
 
 def _plain_tensorflow() -> str | None:
     plain, tpu_build = _version("tensorflow"), _version("tensorflow-tpu")
+    mended = _USE_JAX if _version("jax") and _version("libtpu") else _SET_UP
     if tpu_build is None:
-        return f"tensorflow {plain} has no TPU support, tensorflow-tpu has; {_SET_UP}"
+        return f"tensorflow {plain} has no TPU support, tensorflow-tpu has; {mended}"
     if plain is not None:
-        return f"tensorflow {plain} lies over tensorflow-tpu, whose files it replaced; {_SET_UP}"
+        return f"tensorflow {plain} lies over tensorflow-tpu, whose files it replaced; {mended}"
     return None
 
 
