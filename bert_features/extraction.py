@@ -332,6 +332,9 @@ def extract(
     _check_outputs(config, file_format)
     runtime = make_runtime(config.runtime, config.device) if config.shard == AUTO else None
     shard = resolve_shard(config.shard, runtime)
+    if config.shard == AUTO:  # else hosts that do not know of each other would do the same work
+        alone = ", the whole input: this process knows of no others" if shard.count == 1 else ""
+        logger.info("shard auto is %d/%d%s", shard.index, shard.count, alone)
     output_path = shard.path(output_path)
     if ledger_path is not None:
         ledger_path = shard.path(ledger_path)

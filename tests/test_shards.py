@@ -71,7 +71,8 @@ def test_shares_of_a_file(one_device, toy, tmp_path):
         extract(config, texts, tmp_path / "o.jsonl")
 
 
-def test_alone_auto_is_the_whole(one_device, toy, tmp_path):
+def test_alone_auto_is_the_whole_and_says_so(one_device, toy, tmp_path, caplog):
+    caplog.set_level("INFO", "bert_features")
     texts = tmp_path / "in.txt"
     texts.write_text("a\nb\nthe\n")
     config = ExtractConfig.of(
@@ -85,6 +86,8 @@ def test_alone_auto_is_the_whole(one_device, toy, tmp_path):
     )
     summary = extract(config, texts, tmp_path / "o.jsonl")
     assert (summary.counts.examples, summary.output) == (3, tmp_path / "o.jsonl")
+    told = "shard auto is 0/1, the whole input: this process knows of no others"
+    assert told in caplog.messages
 
 
 def test_a_share_without_examples_is_an_empty_file(one_device, toy, tmp_path):
