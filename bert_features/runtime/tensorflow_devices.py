@@ -88,12 +88,14 @@ def _tpu() -> _Found | str:
     On a slice of several hosts each takes its own chips: it runs the program on texts of its own.
     """
     name = _LOCAL if hardware.tpu_chips() else tpu_installation.remote_tpu()
+    if name in _strategies:  # whoever else has the chips open has them from this process
+        return _strategies[name], _strategies[name].num_replicas_in_sync
     if name is None or name == _LOCAL:
         problem = tpu_installation.device_problem() or tpu_installation.tensorflow_problem()
         if name is None or problem:
             return problem or ""
     try:
-        strategy = _strategies.get(name) or _start_tpu(name)
+        strategy = _start_tpu(name)
     except (tf.errors.OpError, ValueError, RuntimeError, ImportError, OSError) as error:
         return f"{_named(name)} did not start: {_first_line(error)}"
     _strategies[name] = strategy
