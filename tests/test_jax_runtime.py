@@ -261,34 +261,57 @@ def test_the_command_line_sets_keras_up(one_device, toy, texts_file, tmp_path):
         np.testing.assert_allclose(got[i], record.features["layer_output_0"], rtol=0, atol=2e-5)
 
 
-def test_processes_of_a_slice_share_out_the_input(one_device, toy, texts_file, tmp_path):
-    """As the hosts of a TPU slice: they find each other, and each writes its own share."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    output = tmp_path / "out.jsonl"
-    arguments = [
-        "extract", texts_file, "-o", output, "--checkpoint", toy, "--runtime=jax", "--shard=auto",
-        *TOY_OPTIONS,
-    ]  # fmt: skip
+def run_processes(arguments, *environments):
     program = "from bert_features.cli import main; main()"
-    processes = [
+    return [
         subprocess.Popen(
             [sys.executable, "-c", program, *map(str, arguments)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment(
-                XLA_FLAGS="",
-                JAX_COORDINATOR_ADDRESS=f"127.0.0.1:{port}",
-                JAX_NUM_PROCESSES="2",
-                JAX_PROCESS_ID=str(i),
-            ),
+            env=environment(XLA_FLAGS="", **changes),
         )
-        for i in range(2)
+        for changes in environments
     ]
-    for process in processes:
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 0, said
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def by_number(i):
+    return {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": str(i)}
+
+
+def by_slurm(i):
+    """JAX asks the variables of a cluster's manager."""
+    numbers = {"PROCID": i, "LOCALID": i, "NTASKS": 2, "JOB_ID": 1, "STEP_NUM_TASKS": 2}
+    numbers["STEP_NODELIST"] = "localhost"
+    return {f"SLURM_{name}": str(value) for name, value in numbers.items()}
+
+
+@pytest.mark.parametrize("place", [by_number, by_slurm])
+def test_processes_of_a_slice_share_out_the_input(one_device, toy, tmp_path, place):
+    """As the hosts of a TPU slice: each writes its own share, and waits for no other to end."""
+    address = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}"}
+    output = tmp_path / "out.jsonl"
+    arguments = [
+        "extract", "-", "-o", output, "--checkpoint", toy, "--runtime=jax", "--shard=auto",
+        *TOY_OPTIONS,
+    ]  # fmt: skip
+    last, first = run_processes(arguments, *({**address, **place(i)} for i in range(2)))
+    texts = "\n".join(TEXTS) + "\n"
+    try:
+        _, said = first.communicate(texts, timeout=100)  # while the other still waits for its texts
+        assert first.returncode == 0, said
+        assert last.poll() is None
+        _, said = last.communicate(texts, timeout=100)
+        assert last.returncode == 0, said
+    finally:
+        for process in (first, last):
+            process.kill()
     shares = [vectors(tmp_path / f"out-0000{i}-of-00002.jsonl") for i in range(2)]
     assert [sorted(share) for share in shares] == [[0, 2, 4], [1, 3, 5]]
     wanted = FeatureExtractor.from_checkpoint(toy, **{**TOY_SETTINGS, "layers": (-1,)})(TEXTS)
@@ -296,6 +319,34 @@ def test_processes_of_a_slice_share_out_the_input(one_device, toy, texts_file, t
         np.testing.assert_allclose(
             shares[i % 2][i], record.features["layer_output_0"], rtol=0, atol=2e-5
         )
+
+
+def test_a_run_on_the_cpu_leaves_jax_as_it_was():
+    program = """
+import jax
+from bert_features.errors import ConfigError
+from bert_features.runtime import jax as runtime
+
+print(runtime.JaxRuntime("cpu").devices.describe(), jax.config.jax_platforms)
+runtime._PRESENT["gpu"] = lambda: 1
+try:
+    runtime.resolve_devices("gpu")
+except ConfigError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={k: v for k, v in environment().items() if k != "JAX_PLATFORMS"},
+        check=False,
+    )
+    assert done.stdout.splitlines() == [
+        f"running on {NUM_DEVICES} CPU device(s) by JAX None",
+        "no GPU: this process has used JAX for the CPU alone; start another. Pass --device auto to "
+        "take what is here",
+    ], done.stderr
 
 
 # What is refused.
@@ -306,6 +357,7 @@ def test_processes_of_a_slice_share_out_the_input(one_device, toy, texts_file, t
     [
         (["--runtime=jax", "--device=gpu"], {"JAX_PLATFORMS": ""}, "no GPU: this machine has none"),
         (["--runtime=jax", "--device=tpu"], {"JAX_PLATFORMS": ""}, "no TPU: this machine has none"),
+        (["--runtime=jax"], {"JAX_PLATFORMS": "cuda"}, "(JAX_PLATFORMS). Unset JAX_PLATFORMS"),
         (["--runtime=torch"], {}, "torch"),
         ([], {"KERAS_BACKEND": "torch"}, "Keras runs on torch"),
         (
@@ -313,6 +365,8 @@ def test_processes_of_a_slice_share_out_the_input(one_device, toy, texts_file, t
             {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1"},
             "Set JAX_NUM_PROCESSES and JAX_PROCESS_ID",
         ),
+        ([], {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "2"}, "JAX_PROCESS_ID is 2 and"),
+        ([], {"JAX_NUM_PROCESSES": "two", "JAX_PROCESS_ID": "1"}, "JAX_NUM_PROCESSES is 'two'"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(texts_file, tmp_path, options, changes, message):

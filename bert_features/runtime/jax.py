@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -21,7 +21,7 @@ from bert_features.runtime.base import (
     memory_errors_explained,
     slowdown,
 )
-from bert_features.runtime.hardware import nvidia_gpus, tpu_chips
+from bert_features.runtime.hardware import nvidia_gpus, tpu_chips, tpu_slice
 from bert_features.runtime.kernels import traced_for
 
 try:
@@ -89,7 +89,11 @@ def resolve_devices(device: Device = "auto") -> JaxDevices:
         if isinstance(found, tuple):
             return JaxDevices(kind, found, "; ".join(reasons))
         reasons.append(f"no {kind.upper()}: {found}")
-    raise ConfigError(f"{'; '.join(reasons)}. Pass --device auto to take what is here")
+    # A CPU is everywhere, unless it is kept from JAX.
+    remedy = "Unset JAX_PLATFORMS"
+    if device != "auto":
+        remedy = "Pass --device auto to take what is here"
+    raise ConfigError(f"{'; '.join(reasons)}. {remedy}")
 
 
 def _find(kind: str) -> tuple[Any, ...] | str:
@@ -103,6 +107,8 @@ def _find(kind: str) -> tuple[Any, ...] | str:
         return tuple(jax.local_devices(backend=kind))
     except RuntimeError as error:
         said = str(error).strip().splitlines()[0]
+        if _searched_for:  # JAX searches once in a process
+            return "this process has used JAX for the CPU alone; start another"
         return f"{said}; JAX drives it after: {_INSTALL[kind]}" if kind in _INSTALL else said
 
 
@@ -131,10 +137,10 @@ class JaxRuntime(Runtime):
                 "in the environment, before Keras is imported"
             )
         _leave_accelerators_to_jax()
-        _skip_absent_platforms(device)
-        _join_other_processes()
-        self.devices: Devices = resolve_devices(device)
-        self.process = (jax.process_index(), jax.process_count())
+        with _no_search_for_absent_platforms(device):
+            process = _place_among_processes()
+            self.devices: Devices = resolve_devices(device)
+        self.process = process or _place_in_slice(self.devices.kind)
 
     def compile(self, step: Step, weights: Sequence[Any]) -> CompiledStep:
         """Puts the weights on every device, once; each shape is compiled at its first use.
@@ -221,34 +227,78 @@ def _leave_accelerators_to_jax() -> None:
             tf.config.set_visible_devices([], kind)
 
 
-def _skip_absent_platforms(device: Device) -> None:
+_searched_for: set[str] = set()  # the platforms, if not all
+
+
+@contextlib.contextmanager
+def _no_search_for_absent_platforms(device: Device) -> Iterator[None]:
     """Keeps JAX from looking for what is not here or not wanted, which can take long.
 
     It has no effect on a JAX that has looked already.
     """
-    if not _platforms() and (device == "cpu" or not (tpu_chips() or nvidia_gpus())):
-        jax.config.update("jax_platforms", "cpu")
-
-
-def _join_other_processes() -> None:
-    """Learns which of several processes this is. The hosts of a TPU slice know that without."""
-    if _COORDINATOR not in os.environ or jax.distributed.is_initialized():
+    if _platforms() or (device != "cpu" and (tpu_chips() or nvidia_gpus())):
+        yield
         return
+    before = jax.config.jax_platforms  # type: ignore[attr-defined]
+    jax.config.update("jax_platforms", "cpu")
+    _searched_for.add("CPU")
     try:
-        jax.distributed.initialize(
-            num_processes=_number(_NUM_PROCESSES), process_id=_number(_PROCESS_ID)
-        )
+        yield
+    finally:  # a later run of this process may want what this one did not
+        jax.config.update("jax_platforms", before)
+
+
+def _place_among_processes() -> tuple[int, int] | None:
+    """Which of several processes this is, and of how many; None if the environment does not tell.
+
+    They are met, if the numbers are not set, and left at once: a process that stayed with the
+    others would wait for them at its end, for five minutes, and fail with the first of them.
+
+    Raises:
+      ConfigError: the numbers make no sense, or the others cannot be met.
+    """
+    index, count = _number(_PROCESS_ID), _number(_NUM_PROCESSES)
+    if index is not None and count is not None:
+        if not 0 <= index < count:
+            raise ConfigError(
+                f"{_PROCESS_ID} is {index} and {_NUM_PROCESSES} {count}; allowed: from 0 to "
+                f"{_NUM_PROCESSES} - 1"
+            )
+        return index, count
+    if _COORDINATOR not in os.environ or jax.distributed.is_initialized():
+        return None
+    try:
+        jax.distributed.initialize(num_processes=count, process_id=index)
     except (ValueError, RuntimeError) as error:
         raise ConfigError(
             f"{_COORDINATOR} is set, but the processes of the job cannot join: {error} Set "
             f"{_NUM_PROCESSES} and {_PROCESS_ID} too, or unset it"
         ) from error
+    try:
+        return jax.process_index(), jax.process_count()
+    finally:
+        jax.distributed.shutdown()
+
+
+def _place_in_slice(kind: str) -> tuple[int, int]:
+    """Which host of a TPU slice this is, and of how many; 0 and 1 where there is no slice.
+
+    JAX knows only the hosts whose chips compute together. The environment tells the others too.
+    """
+    if kind == "tpu" and jax.process_count() == 1:
+        place = tpu_slice()
+        return place.host, place.hosts
+    return jax.process_index(), jax.process_count()
 
 
 def _number(name: str) -> int | None:
     """A variable of the environment as a number; None, if it is unset."""
     value = os.environ.get(name)
-    return None if value is None else int(value)
+    if value is None:
+        return None
+    if not value.isdecimal():
+        raise ConfigError(f"{name} is {value!r}; allowed: a number from 0")
+    return int(value)
 
 
 def _platforms() -> str:
