@@ -19,7 +19,7 @@ import numpy as np
 from bert_features.bert_config import BertConfig
 from bert_features.model_fn import ModelFn
 from bert_features.outputs import OutputConfig, plan_outputs
-from bert_features.runtime.base import cores
+from bert_features.runtime.hardware import cores
 from bert_features.runtime.tensorflow import TensorFlowRuntime
 
 CONFIG = BertConfig(

@@ -65,7 +65,7 @@ def test_help_and_import_do_not_load_the_frameworks():
         "import sys, bert_features, bert_features.cli\n"
         "try: bert_features.cli.app(['extract', '--help'])\n"
         "except SystemExit: pass\n"
-        "heavy = {'tensorflow', 'keras', 'jax', 'tensorflow_text', 'pyarrow', 'h5py'}\n"
+        "heavy = {'tensorflow', 'keras', 'jax', 'tensorflow_text', 'numpy', 'pyarrow', 'h5py'}\n"
         "sys.exit(sorted(heavy & sys.modules.keys()) or None)"
     )
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from bert_features.doctor.finding import Finding, describe_bytes
 from bert_features.runtime import hardware, tpu_installation
-from bert_features.runtime.base import cores
 
 _NVIDIA_SMI_SECONDS = 10
 # Lines of /proc/cpuinfo: x86 says `flags`, ARM `Features`.
@@ -69,7 +68,7 @@ def check_cpu(environment: Mapping[str, str], root: Path = Path("/")) -> Finding
     text = _read(root / "proc" / "cpuinfo")
     flags = _CPU_FLAGS.search(text or "")
     model = _CPU_MODEL.search(text or "")
-    count = cores()
+    count = hardware.cores()
     name = f"{count} cores of {model[1] if model else platform.processor() or platform.machine()}"
     if environment.get("TF_ENABLE_ONEDNN_OPTS") == "0":
         found = f"{name}; TF_ENABLE_ONEDNN_OPTS=0 turns off oneDNN, the fast kernels of a CPU"

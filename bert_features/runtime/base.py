@@ -2,7 +2,6 @@
 
 import abc
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -150,10 +149,3 @@ def slowdown(
             times.append(time.perf_counter() - started)
         seconds[dtype] = min(times)
     return seconds["bfloat16"] / seconds["float32"]
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

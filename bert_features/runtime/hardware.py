@@ -45,6 +45,13 @@ class Slice:
     hosts: int = 1
 
 
+def cores() -> int:
+    """How many CPU cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def tpu_chips() -> int:
     """How many TPU chips this machine has, whether or not this process may open them."""
     return len(_tpu_devices())

@@ -16,11 +16,10 @@ from bert_features.runtime.base import (
     Runtime,
     Started,
     Step,
-    cores,
     memory_errors_explained,
     slowdown,
 )
-from bert_features.runtime.hardware import tpu_slice
+from bert_features.runtime.hardware import cores, tpu_slice
 from bert_features.runtime.kernels import traced_for
 from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
 
