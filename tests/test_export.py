@@ -1,6 +1,7 @@
 """SavedModels: what they give in a process without this package, TF-Hub's interface, failures."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -451,6 +452,20 @@ def test_command_line(toy, tmp_path):
     assert again.exit_code == 1
     assert again.stderr.strip() == f"bert-features: {to} exists; pass --overwrite to replace it"
     assert run(*options, "--overwrite").exit_code == 0
+
+
+def test_command_line_where_keras_is_to_run_on_jax(toy, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "bert_features", "export", "--to", str(tmp_path / "out"),
+         "--signature", "ids", "--checkpoint", str(toy)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "saved_model.pb").exists()
 
 
 @pytest.mark.parametrize(

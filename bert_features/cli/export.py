@@ -64,6 +64,9 @@ def export(
     outputs = [parse_output(text) for text in output_spec] if output_spec else None
     entries = None if layers is None else parse_entries("--layers", layers)
     started = time.monotonic()
+    from bert_features.runtime.selection import activate_runtime
+
+    activate_runtime("tensorflow")  # it alone writes SavedModels, whatever KERAS_BACKEND says
     import_tensorflow()
     from bert_features.export import export_savedmodel
 
