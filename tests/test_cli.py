@@ -11,9 +11,10 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from typer.testing import CliRunner
 
-from bert_features import read_features
+from bert_features import extraction, read_features
 from bert_features.checkpoints import find_checkpoint
 from bert_features.cli import app
 from bert_features.config import ExtractConfig
@@ -248,6 +249,28 @@ def test_debug_shows_the_traceback(text, out):
     result = run("extract", text, *options)
     assert "Traceback" in result.stderr
     assert result.exit_code == 1
+
+
+def test_a_device_that_fails_is_told_in_one_line(text, out, monkeypatch):
+    def fail(*arguments, **settings):
+        raise tf.errors.UnavailableError(None, None, "the chip is lost\nat a.cc:12")
+
+    monkeypatch.setattr(extraction, "extract", fail)
+    result = run("extract", text, "--output", out / "f.jsonl")
+    assert result.exit_code == 1
+    assert result.stderr.strip() == (
+        "bert-features: the device failed: UnavailableError: the chip is lost"
+    )
+
+
+def test_other_errors_are_not_hidden(text, out, monkeypatch):
+    def fail(*arguments, **settings):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(extraction, "extract", fail)
+    assert isinstance(
+        run("extract", text, "--output", out / "f.jsonl").exception, ZeroDivisionError
+    )
 
 
 def test_a_terminal_sees_no_noise_and_the_exit_status(toy, text, out):

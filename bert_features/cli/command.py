@@ -22,6 +22,9 @@ app = typer.Typer(
     help="Contextual features from BERT checkpoints: text in, hidden layers out.",
 )
 
+# TensorFlow's, and JAX's now and before 0.5; by name, as neither is to be imported for this.
+_DEVICE_ERRORS = {"OpError", "JaxRuntimeError", "XlaRuntimeError"}
+
 InputArgument = Annotated[
     str, typer.Argument(metavar="INPUT", help="The file of examples; - for standard input.")
 ]
@@ -62,8 +65,22 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             _fail(str(error), 2 if isinstance(error, ConfigError) else 1, debug=kwargs["debug"])
         except KeyboardInterrupt:
             _fail("interrupted", 1, debug=kwargs["debug"])
+        except Exception as error:
+            if not _is_of_a_device(error):
+                raise
+            _fail(f"the device failed: {_first_line(error)}", 1, debug=kwargs["debug"])
 
     return run
+
+
+def _is_of_a_device(error: Exception) -> bool:
+    """Whether TensorFlow or XLA raised it: memory that another process has, a chip that is lost."""
+    return not _DEVICE_ERRORS.isdisjoint(kind.__name__ for kind in type(error).__mro__)
+
+
+def _first_line(error: Exception) -> str:
+    said = next(iter(str(error).strip().splitlines()), "no message")
+    return f"{type(error).__name__}: {said}"
 
 
 def _fail(message: str, status: int, *, debug: bool) -> NoReturn:
