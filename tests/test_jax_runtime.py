@@ -28,6 +28,8 @@ from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
 
 pytest.importorskip("jax", reason="JAX is not installed: pip install 'bert_features[jax]'")
 
+jax_runtime = pytest.importorskip("bert_features.runtime.jax")
+
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = ["Is this Jacksonville?", "", "the a b", "not a jackson, is it? No. " * 3, "B", "zzz"]
 BANKS = ["A bank lends money.", "The bank of the river was muddy after days of heavy rain."]
@@ -425,6 +427,34 @@ def test_auto_takes_what_can_drive_the_device(monkeypatch, tpus, gpus, packages,
     assert selection.choose_runtime("auto", device) == expected
     monkeypatch.setattr(selection, "_installed", lambda module: False)
     assert selection.choose_runtime("auto", device) == "tensorflow"
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem", "plugins", "reason"),
+    [
+        ("tpu", "process 4711 holds the chips", {"libtpu"}, "process 4711 holds the chips"),
+        ("tpu", None, {"libtpu"}, "Backend failed"),
+        ("tpu", None, set(), "Backend failed; JAX drives it after: pip install 'jax[tpu]'"),
+        ("gpu", None, {"jax_cuda12_plugin"}, "Backend failed"),
+        ("gpu", None, set(), "Backend failed; JAX drives it after: pip install 'jax[cuda13]'"),
+    ],
+)  # fmt: skip
+def test_why_jax_does_not_drive_what_is_here(monkeypatch, kind, problem, plugins, reason):
+    def fail(backend):
+        raise RuntimeError("Backend failed\nand more")
+
+    monkeypatch.setattr(jax_runtime, "_PRESENT", {"tpu": lambda: 4, "gpu": lambda: 4})
+    monkeypatch.setattr(jax_runtime, "_platforms", lambda: "")
+    monkeypatch.setattr(jax_runtime, "device_problem", lambda: problem)
+    monkeypatch.setattr(jax_runtime.jax, "local_devices", fail)
+    monkeypatch.setattr(
+        jax_runtime.importlib.util, "find_spec", lambda name: name in plugins or None
+    )
+    with pytest.raises(ConfigError) as caught:
+        jax_runtime.resolve_devices(kind)
+    assert str(caught.value) == (
+        f"no {kind.upper()}: {reason}. Pass --device auto to take what is here"
+    )
 
 
 def test_a_batch_that_does_not_fit():

@@ -1,6 +1,7 @@
 """The JAX runtime: a data-parallel mesh over the TPU, GPU or CPU devices of this machine."""
 
 import contextlib
+import importlib.util
 import logging
 import os
 import warnings
@@ -23,6 +24,7 @@ from bert_features.runtime.base import (
 )
 from bert_features.runtime.hardware import nvidia_gpus, tpu_chips, tpu_slice
 from bert_features.runtime.kernels import traced_for
+from bert_features.runtime.tpu_installation import device_problem
 
 try:
     import jax
@@ -45,6 +47,7 @@ _NAMES = {"tpu": {"tpu"}, "gpu": {"gpu", "cuda", "rocm"}, "cpu": {"cpu"}}  # in 
 # Asked before JAX is, whose search for a driver may take minutes.
 _PRESENT = {"tpu": tpu_chips, "gpu": nvidia_gpus}
 _INSTALL = {"tpu": "pip install 'jax[tpu]'", "gpu": "pip install 'jax[cuda13]'"}
+_PLUGINS = {"tpu": ("libtpu",), "gpu": ("jax_cuda13_plugin", "jax_cuda12_plugin")}
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
 
@@ -106,10 +109,18 @@ def _find(kind: str) -> tuple[Any, ...] | str:
     try:
         return tuple(jax.local_devices(backend=kind))
     except RuntimeError as error:
-        said = str(error).strip().splitlines()[0]
         if _searched_for:  # JAX searches once in a process
             return "this process has used JAX for the CPU alone; start another"
-        return f"{said}; JAX drives it after: {_INSTALL[kind]}" if kind in _INSTALL else said
+        return _why_not(kind, str(error).strip().splitlines()[0])
+
+
+def _why_not(kind: str, said: str) -> str:
+    """What lies behind what JAX said of a kind of device that is here."""
+    if kind == "tpu" and (problem := device_problem()):
+        return problem
+    if kind in _PLUGINS and not any(importlib.util.find_spec(name) for name in _PLUGINS[kind]):
+        return f"{said}; JAX drives it after: {_INSTALL[kind]}"
+    return said
 
 
 class JaxRuntime(Runtime):
