@@ -46,12 +46,15 @@ _ENVIRONMENT = {
     "TPU_MIN_LOG_LEVEL": "3",
 }
 _EXTRA = "tpu-compile"
-# "… required for HLO temporaries (230.32G) exceeds available HBM (15.75G)": arguments and results
-# are counted there too.
+# "… required for HLO temporaries (230.32G) exceeds available HBM (15.75G)", where arguments and
+# results are counted too; or, of what nearly fits, "Used 15.75G of 15.75G hbm".
 _OUT_OF_MEMORY = re.compile(
-    r"RESOURCE_EXHAUSTED.*\((?P<needed>[\d.]+)(?P<needed_unit>[KMGT]?)\) exceeds available HBM "
-    r"\((?P<available>[\d.]+)(?P<available_unit>[KMGT]?)\)",
-    re.DOTALL,
+    r"\((?P<needed>[\d.]+)(?P<needed_unit>[KMGT]?)\) exceeds available HBM "
+    r"\((?P<available>[\d.]+)(?P<available_unit>[KMGT]?)\)"
+)
+_NEARLY_FITS = re.compile(
+    r"Used (?P<needed>[\d.]+)(?P<needed_unit>[KMGT]?) of "
+    r"(?P<available>[\d.]+)(?P<available_unit>[KMGT]?) hbm"
 )
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # What the compiler leaves free of HBM: 15.75 of 16 GiB of a v5e.
@@ -257,15 +260,23 @@ def compile_for_tpu(
         try:
             return jitted.lower(weights, batch).compile()
         except jax.errors.JaxRuntimeError as error:
-            found = _OUT_OF_MEMORY.search(str(error))
+            found = out_of_memory(str(error))
             if found:
-                raise _DoesNotFitError(
-                    float(found["needed"]) * _UNITS[found["needed_unit"]],
-                    float(found["available"]) * _UNITS[found["available_unit"]],
-                ) from error
+                raise _DoesNotFitError(*found) from error
             raise BertFeaturesError(
                 f"the TPU compiler gave up: {str(error).strip().splitlines()[0]}"
             ) from error
+
+
+def out_of_memory(message: str) -> tuple[float, float] | None:
+    """The bytes that a program needs and those there are, if the compiler's error is of them."""
+    found = _OUT_OF_MEMORY.search(message) or _NEARLY_FITS.search(message)
+    if found is None:
+        return None
+    return (
+        float(found["needed"]) * _UNITS[found["needed_unit"]],
+        float(found["available"]) * _UNITS[found["available_unit"]],
+    )
 
 
 def make_mesh(topology: Topology) -> Any:

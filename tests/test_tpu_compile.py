@@ -19,7 +19,7 @@ from bert_features.config import ExtractConfig
 from bert_features.errors import ConfigError, MissingExtraError
 from bert_features.published import find_published
 from bert_features.tpu_chips import CHIPS, parse_topology
-from bert_features.tpu_compile import prepare_process
+from bert_features.tpu_compile import out_of_memory, prepare_process
 from bert_features.tpu_hlo import collectives, fusions, hbm_bytes, host_callbacks
 from bert_features.tpu_job import plan_job
 from bert_features.tpu_report import Bounds, ShapeReport
@@ -174,6 +174,19 @@ def test_outputs_are_those_of_the_device_step():
     assert (whole.normalize, whole.dtype) == (True, "float16")
     (part,) = plan(wanted | {"long_text": "window"}).outputs
     assert (part.normalize, part.dtype) == (False, "float32")
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("required for HLO temporaries (32.00G) exceeds available HBM (15.75G).", (32, 15.75)),
+        ("in memory space hbm. Used 15.76G of 15.75G hbm. Exceeded by 3.03M.", (15.76, 15.75)),
+        ("INVALID_ARGUMENT: something else", None),
+    ],
+)
+def test_what_the_compiler_says_of_memory(message, expected):
+    got = out_of_memory(message)
+    assert got == (expected and pytest.approx([x * 2**30 for x in expected]))
 
 
 @pytest.mark.parametrize("package", ["jax", "libtpu"])
