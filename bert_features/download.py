@@ -21,13 +21,13 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bert_features.archive import UnpackedFile, missing_files, unpack
+from bert_features.cache import CACHE_VARIABLE, cache_dir
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.fetch import Fetch, Patience, Progress, discard, write_whole
 from bert_features.published import SOURCE, Published, find_published, resolve
 
 logger = logging.getLogger("bert_features")
 
-CACHE_VARIABLE = "BERT_FEATURES_CACHE"
 MIRROR_VARIABLE = "BERT_FEATURES_MIRROR"
 
 _PATIENCE = Patience()
@@ -51,16 +51,6 @@ class Record(BaseModel):
     size: int | None
     seen: datetime.date
     files: dict[str, UnpackedFile]
-
-
-def cache_dir() -> Path:
-    """The folder of downloaded checkpoints: $BERT_FEATURES_CACHE, or the platform's place."""
-    told = os.environ.get(CACHE_VARIABLE)
-    if told:
-        return Path(told).expanduser()
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("bert_features"))
 
 
 def url_of(row: Published) -> str:

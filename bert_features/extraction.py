@@ -161,8 +161,14 @@ class FeatureExtractor(Preparation):
           places if a feature is of words.
 
         Raises:
+          ConfigError: a shard is set, which is a share of a file.
           InputError: `texts` is a single string, or holds something else than strings.
         """
+        if self.config.shard is not None:
+            raise ConfigError(
+                f"shard is {self.config.shard!r}, a share of the file that extract() reads; of "
+                "texts in memory pass those that are to be computed"
+            )
         examples = list(examples_of_texts(texts))
         counts = Counts()
 

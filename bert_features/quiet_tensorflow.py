@@ -16,11 +16,14 @@ _NOISE = re.compile(
 )
 
 
-def import_tensorflow() -> Any:
+def import_tensorflow(device: str = "auto") -> Any:
     """Imports TensorFlow, keeping its own start-up messages, and nothing else, off the terminal.
 
     They come from C++, past sys.stderr, so for a moment the file descriptor leads elsewhere; what
     others wrote meanwhile is written on, and all of it if the import fails.
+
+    Args:
+      device: what the program will run on; for `cpu` a TPU is left to whoever uses it.
 
     Raises:
       ConfigError: the import would end the process; see `tpu_installation.refuse_what_aborts`.
@@ -28,7 +31,8 @@ def import_tensorflow() -> Any:
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
     tpu_installation.refuse_what_aborts()
-    tpu_installation.choose_pjrt()
+    if device != "cpu":
+        tpu_installation.choose_pjrt()
     try:
         terminal = os.dup(2)
     except OSError:  # there is no standard error to keep clean

@@ -14,6 +14,7 @@ import numpy as np
 from bert_features import FeatureExtractor
 from bert_features.model_fn import ModelFn
 from bert_features.outputs import OutputConfig, plan_outputs
+from bert_features.runtime import jax as runtime_of_jax
 from bert_features.runtime.jax import JaxRuntime
 from tests.toy import TOY, random_batch, random_weights
 
@@ -59,11 +60,23 @@ def step():
         # The model has no second copy.
         "same": all(a is b for a, b in zip(compiled._weights, weights, strict=True)),
         "slowdown": runtime.bfloat16_slowdown(),
+        "kept": _kept(),
         "backend": keras.backend.backend(),
         "visible_to_tensorflow": _accelerators_of_tensorflow(),
         "matmul_precision": str(jax.config.jax_default_matmul_precision),
     }
     return arrays, facts
+
+
+def _kept():
+    """Where compiled steps are kept: by default, and where that was chosen before."""
+    chosen = []
+    for before in (None, "/chosen"):
+        jax.config.update("jax_compilation_cache_dir", before)
+        runtime_of_jax._keep_compiled_steps()
+        chosen.append(jax.config.jax_compilation_cache_dir)
+    jax.config.update("jax_compilation_cache_dir", None)
+    return chosen
 
 
 def _accelerators_of_tensorflow():

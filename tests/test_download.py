@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from bert_features.cache import cache_dir
 from bert_features.checkpoints import find_checkpoint, read_weights
 from bert_features.cli import app
-from bert_features.download import Record, cache_dir, download, find, url_of, verify
+from bert_features.download import Record, download, find, url_of, verify
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.fetch import Patience
 from bert_features.published import BASE_OF_2020, PUBLISHED, Published

@@ -97,3 +97,16 @@ def test_nothing_heavy_is_imported():
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60
     )
     assert result.stdout == "set()\n", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"),
+    [("max 100000", 4), ("150000 100000", 2), ("1000 100000", 1), ("800000 100000", 4), (None, 4)],
+)
+def test_cores_are_those_that_the_container_may_use(monkeypatch, tmp_path, limit, cores):
+    move_to(monkeypatch, tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
+    if limit is not None:
+        (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+        (tmp_path / "sys/fs/cgroup/cpu.max").write_text(f"{limit}\n")
+    assert hardware.cores() == cores

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from bert_features import FeatureExtractor, read_features
+from bert_features.cache import cache_dir
 from bert_features.errors import ConfigError, DeviceError, MissingExtraError
 from bert_features.outputs import POOLINGS
 from bert_features.runtime import selection
@@ -210,6 +211,11 @@ def test_what_it_says_of_itself(facts):
     assert facts["process"] == [0, 1]
     assert facts["visible_to_tensorflow"] == 0
     assert 0.01 < facts["slowdown"] < 1000
+
+
+def test_what_is_compiled_for_seconds_is_kept(facts):
+    """For TPUs and GPUs; on a CPU nothing is, so that the test asks for it."""
+    assert facts["kept"] == [str(cache_dir() / "jax"), "/chosen"]
 
 
 # The command line.

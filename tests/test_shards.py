@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_features import extract, plan, read_features
+from bert_features import FeatureExtractor, extract, plan, read_features
 from bert_features.config import ExtractConfig
 from bert_features.errors import ConfigError, OutputError
 from bert_features.shards import Shard
@@ -69,6 +69,13 @@ def test_shares_of_a_file(one_device, toy, tmp_path):
     assert set(totals) == {6, 5}
     with pytest.raises(OutputError, match=r"o-00001-of-00002\.jsonl.* exists"):
         extract(config, texts, tmp_path / "o.jsonl")
+
+
+def test_texts_in_memory_have_no_shares(one_device, toy):
+    settings = {"do_lower_case": True, "max_seq_length": 12, "layers": (-1,)}
+    extractor = FeatureExtractor.from_checkpoint(toy, shard="0/2", **settings)
+    with pytest.raises(ConfigError, match="shard is '0/2', a share of the file"):
+        extractor(["a", "b"])
 
 
 def test_alone_auto_is_the_whole_and_says_so(one_device, toy, tmp_path, caplog):

@@ -80,7 +80,7 @@ def _download(name: str, *, force: bool, forget: bool) -> str:
 
 
 def _print_table() -> None:
-    from bert_features.download import cache_dir
+    from bert_features.cache import cache_dir
     from bert_features.published import PUBLISHED, aliases_of
 
     cache = cache_dir()

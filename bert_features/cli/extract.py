@@ -46,7 +46,7 @@ def extract(
     from bert_features.runtime.selection import activate_runtime
 
     activate_runtime(settings.runtime, settings.device)  # before TensorFlow, which imports Keras
-    import_tensorflow()
+    import_tensorflow(settings.device)
     from bert_features.extraction import extract as run
 
     # A batch scheduler ends a job by SIGTERM, a closed terminal by SIGHUP (which nohup ignores);

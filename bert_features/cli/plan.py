@@ -23,7 +23,7 @@ def plan(input_path: InputArgument, settings: ExtractConfig, debug: DebugOption 
     from bert_features.runtime.selection import activate_runtime
 
     activate_runtime(settings.runtime, settings.device)  # before TensorFlow, which imports Keras
-    import_tensorflow()
+    import_tensorflow(settings.device)
     from bert_features.planning import plan as run
 
     result = run(settings, input_path)

@@ -17,7 +17,7 @@ _PARTIAL = ".zip.partial"
 def check_cache(folder: Path | None = None) -> list[Finding]:
     """What is in the cache, what of it is unfinished or damaged, and whether it can be written."""
     try:
-        from bert_features.download import CACHE_VARIABLE, cache_dir
+        from bert_features.cache import CACHE_VARIABLE, cache_dir
     except ImportError as error:  # NumPy, which it needs for the shapes of checkpoints
         return [Finding("cache", "broken", f"cannot be looked at: {error}")]
     folder = cache_dir() if folder is None else folder

@@ -46,10 +46,19 @@ class Slice:
 
 
 def cores() -> int:
-    """How many CPU cores this process may use."""
+    """How many CPU cores this process may use: a container may have a share of those it sees."""
+    count = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        count = len(os.sched_getaffinity(0))
+    return min(count, _cores_of_container() or count)
+
+
+def _cores_of_container() -> int | None:
+    """Cores by the time that control groups (version 2) allow, rounded up; None for no limit."""
+    quota, _, period = _read(ROOT / "sys/fs/cgroup/cpu.max").partition(" ")
+    if not (quota.isdecimal() and period.isdecimal()):
+        return None
+    return max(-(-int(quota) // int(period)), 1)
 
 
 def tpu_chips() -> int:

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from bert_features.cache import cache_dir
 from bert_features.errors import ConfigError, MissingExtraError
 from bert_features.runtime.base import (
     CompiledStep,
@@ -152,6 +153,8 @@ class JaxRuntime(Runtime):
             process = _place_among_processes()
             self.devices: Devices = resolve_devices(device)
         self.process = process or _place_in_slice(self.devices.kind)
+        if self.devices.kind != "cpu":
+            _keep_compiled_steps()
 
     def compile(self, step: Step, weights: Sequence[Any]) -> CompiledStep:
         """Puts the weights on every device, once; each shape is compiled at its first use.
@@ -315,6 +318,17 @@ def _number(name: str) -> int | None:
 def _platforms() -> str:
     """Those JAX is restricted to, by JAX_PLATFORMS or by its config; none for no restriction."""
     return jax.config.jax_platforms or ""  # type: ignore[attr-defined]
+
+
+def _keep_compiled_steps() -> None:
+    """Keeps what is compiled for seconds in the cache, for the next process; a choice made stands.
+
+    https://docs.jax.dev/en/latest/persistent_compilation_cache.html
+    """
+    if jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        return
+    with contextlib.suppress(ImportError):  # platformdirs, where there is little beside JAX
+        jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "jax"))
 
 
 def _lacks_memory(error: Exception) -> bool:
