@@ -268,7 +268,7 @@ def main() -> int:
     parser.add_argument(
         "--buckets",
         type=_lengths,
-        default=default_buckets("tpu", TOY.max_position_embeddings),
+        default=default_buckets(TOY.max_position_embeddings, any_shape=False),
         help="lengths of rows; by default those of a run on a TPU",
     )
     parser.add_argument("--kinds", default="", help="only kinds with this in their name")

@@ -307,8 +307,11 @@ def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
 def test_interrupted_while_waiting_for_input(toy, out):
     options = ["--checkpoint", toy, "--layers=-1", *SMALL]
     with program("extract", "-", "-o", out / "o.parquet", *options, stdin=subprocess.PIPE) as run:
+        run.stdin.write("is this\n")  # the ids' type is that of the first
+        run.stdin.flush()
         deadline = time.monotonic() + 120
-        while not list(out.iterdir()) and time.monotonic() < deadline:
+        while not list(out.iterdir()):
+            assert time.monotonic() < deadline
             time.sleep(0.1)
         time.sleep(2)  # until it waits
         run.send_signal(signal.SIGTERM)

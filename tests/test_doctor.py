@@ -633,10 +633,11 @@ class TestStorage:
         assert list(tmp_path.iterdir()) == []
 
     def test_a_cache_that_needs_what_is_not_installed(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "bert_features.download", None)
+        monkeypatch.setitem(sys.modules, "platformdirs", None)
+        monkeypatch.delenv("BERT_FEATURES_CACHE", raising=False)
         (finding,) = storage.check_cache()
         assert finding.status == "broken"
-        assert "cannot be looked at: import of bert_features.download" in finding.found
+        assert "cannot be looked at: import of platformdirs" in finding.found
 
     def test_a_cache_that_cannot_be_written(self, tmp_path):
         write(tmp_path / "file")

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from bert_features.cache import CACHE_VARIABLE, cache_dir
 from bert_features.doctor.finding import Finding, describe_bytes
 from bert_features.errors import BertFeaturesError
 
@@ -17,10 +18,9 @@ _PARTIAL = ".zip.partial"
 def check_cache(folder: Path | None = None) -> list[Finding]:
     """What is in the cache, what of it is unfinished or damaged, and whether it can be written."""
     try:
-        from bert_features.cache import CACHE_VARIABLE, cache_dir
-    except ImportError as error:  # NumPy, which it needs for the shapes of checkpoints
+        folder = cache_dir() if folder is None else folder
+    except ImportError as error:  # platformdirs
         return [Finding("cache", "broken", f"cannot be looked at: {error}")]
-    folder = cache_dir() if folder is None else folder
     problem = why_not_writable(folder)
     if problem:
         remedy = f"export {CACHE_VARIABLE}={_writable_place()}"
