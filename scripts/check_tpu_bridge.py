@@ -140,6 +140,7 @@ def model_of(kind: Kind, precision: Precision) -> ModelFn:
         special_ids=(2, 3),
         precision=precision,
         use_one_hot_embeddings=kind.one_hot,
+        fuse_qkv=False,  # as on a TPU
     )
 
 
