@@ -11,10 +11,10 @@ Shape legend: `B` texts, `C` characters of all of them, `W` words, `P` pieces.
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -146,6 +146,26 @@ def _changes(rows: tf.Tensor) -> tf.Tensor:
     return tf.concat([tf.ones_like(rows[:1], tf.bool), rows[1:] != rows[:-1]], axis=0)
 
 
+class _TracedLater:
+    """A function of string [B] as a graph, traced once, whatever is built of it.
+
+    Its first call goes op by op: that takes 0.04 s, and tracing half a second.
+    """
+
+    def __init__(self, function: Callable[[tf.Tensor], Any]) -> None:
+        self._function = function
+        self._graph = tf.function(
+            function, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+        )
+        self._called = False
+
+    def __call__(self, texts: tf.Tensor) -> Any:
+        if self._called or not tf.executing_eagerly():
+            return self._graph(texts)
+        self._called = True
+        return self._function(texts)
+
+
 class FullTokenizer:
     """The official BERT tokenizer, as a TensorFlow graph and for Python.
 
@@ -168,7 +188,8 @@ class FullTokenizer:
         self.vocab = {token: index for index, token in enumerate(self.tokens)}
         if UNK not in self.vocab:
             raise CheckpointError(f"the vocabulary lacks {UNK}; it is not one of BERT's")
-        self._called: set[str] = set()
+        self._ids_of = _TracedLater(self._ids)
+        self._pieces_of = _TracedLater(self._pieces)
         matchable = [
             token if token and self.vocab[token] == index else f" {index}"
             for index, token in enumerate(self.tokens)
@@ -196,21 +217,7 @@ class FullTokenizer:
         Returns:
           int32 ragged [B, pieces], without [CLS] and [SEP].
         """
-        return self._run("_ids", tf.convert_to_tensor(texts, tf.string))
-
-    def _run(self, what: Literal["_ids", "_pieces"], texts: tf.Tensor) -> Any:
-        """By the graph; but a first call op by op: tracing takes half a second, those 0.04 s."""
-        if tf.executing_eagerly() and what not in self._called:
-            self._called.add(what)
-            return getattr(self, what)(texts)
-        return getattr(self, f"{what}_graph")(texts)
-
-    @functools.cached_property
-    def _ids_graph(self) -> Any:
-        """The graph, traced once, whatever is built of it."""
-        return tf.function(
-            self._ids, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
-        )
+        return self._ids_of(tf.convert_to_tensor(texts, tf.string))
 
     def _ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         eligible = tf.strings.regex_full_match(texts, _FAST_TEXT)
@@ -254,13 +261,7 @@ class FullTokenizer:
         Returns:
           `Pieces`, each int32 ragged [B, pieces]; the ids are those of calling the tokenizer.
         """
-        return self._run("_pieces", tf.convert_to_tensor(texts, tf.string))
-
-    @functools.cached_property
-    def _pieces_graph(self) -> Any:
-        return tf.function(
-            self._pieces, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
-        )
+        return self._pieces_of(tf.convert_to_tensor(texts, tf.string))
 
     def _pieces(self, texts: tf.Tensor) -> Pieces:
         decoded = tf.strings.unicode_decode(texts, "UTF-8")

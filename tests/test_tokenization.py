@@ -4,6 +4,7 @@ import json
 import random
 import unicodedata
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
@@ -13,8 +14,8 @@ from bert_features.errors import CheckpointError
 from bert_features.tokenization import FAST_CHARACTERS, MAX_CHARS_PER_WORD, FullTokenizer
 from bert_features.vocabulary import read_vocab
 from tests.reference.full_tokenizer import ReferenceTokenizer
+from tests.toy import SPECIAL
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 BANK = (
     "After stealing money from the bank vault, the bank robber was seen fishing on the "
@@ -204,6 +205,17 @@ def test_ids_do_not_depend_on_the_neighbours_in_the_batch(minilm):
     texts = ["plain text", "ein Ångström", "ΟΔΟΣ", "日本", "", "Σ", "a\u0301", "\u0301b", "x" * 201]
     together = graph_ids(minilm, texts)
     assert together == [graph_ids(minilm, [text])[0] for text in texts]
+
+
+def test_the_first_call_gives_what_the_graph_gives():
+    """It goes op by op; texts that take each of the two ways, together."""
+    texts = tf.constant([b"unaffable", "Ünïcode … ﬁ".encode(), b"", "ΟΔΥΣΣΕΥΣ ,is".encode()])
+    tokenizer = FullTokenizer([*SPECIAL, "un", "##aff", "##able", "is", ",", "f", "##i"])
+    for call in (tokenizer, tokenizer.tokenize_with_offsets):
+        first, second = call(texts), call(texts)
+        flat = (tf.nest.flatten(x, expand_composites=True) for x in (first, second))
+        for a, b in zip(*flat, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 def test_empty_batch_and_empty_texts(minilm):
