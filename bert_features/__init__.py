@@ -98,9 +98,6 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if _MODULE_OF[name] in _ON_TENSORFLOW:
-        from bert_features.runtime.selection import activate_runtime
-
-        activate_runtime()  # before TensorFlow, which imports Keras
         import_tensorflow()
     return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
 

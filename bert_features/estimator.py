@@ -14,7 +14,8 @@ import tensorflow as tf
 from bert_features.bucketing import FILLER_ID
 from bert_features.input_pipeline import InputFn, TextInputFn
 from bert_features.model_fn import ModelFn
-from bert_features.runtime.base import Device, Runtime, RuntimeName, Started
+from bert_features.runtime.base import Runtime, Started
+from bert_features.runtime.names import Device, RuntimeName
 from bert_features.runtime.selection import make_runtime
 
 _Item = TypeVar("_Item")
@@ -64,11 +65,7 @@ class Estimator:
         config = config or RunConfig()
         runtime = runtime or make_runtime(config.runtime, config.device)
         self.devices = runtime.devices
-        self._params = {
-            **(params or {}),
-            "num_devices": self.devices.count,
-            "whole_batches": not runtime.any_shape,
-        }
+        self._params = {**(params or {}), **runtime.batching}
         if predict_batch_size is not None:
             self._params["batch_size"] = predict_batch_size
         self._inputs = model_fn.inputs

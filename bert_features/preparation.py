@@ -85,17 +85,13 @@ class Preparation:
 
     def batch_params(self) -> dict[str, int]:
         """What `TextInputFn` reads of its params."""
-        common = {
-            "num_devices": self.devices.count,
-            "whole_batches": not self.runtime.any_shape,
-        }
         if self.config.batch_size is not None:
-            return {"batch_size": self.config.batch_size, **common}
+            return {"batch_size": self.config.batch_size, **self.runtime.batching}
         tokens = self.config.batch_tokens
         if tokens is None:
             on_cpu = self.devices.kind == "cpu"
             tokens = _CPU_BATCH_TOKENS if on_cpu else DEVICE_BATCH_TOKENS * self.devices.count
-        return {"batch_tokens": tokens, **common}
+        return {"batch_tokens": tokens, **self.runtime.batching}
 
     def input_fn(
         self,

@@ -8,6 +8,8 @@ import tempfile
 from typing import Any
 
 from bert_features.runtime import tpu_installation
+from bert_features.runtime.names import Device, RuntimeName
+from bert_features.runtime.selection import activate_runtime
 
 # Up to 2.20 TensorFlow heeds TF_CPP_MIN_LOG_LEVEL. 2.21 says some things before it does, through
 # absl's log: "I0000 00:00:1795…  port.cc:153] oneDNN custom operations are on. …".
@@ -16,23 +18,28 @@ _NOISE = re.compile(
 )
 
 
-def import_tensorflow(device: str = "auto") -> Any:
+def import_tensorflow(runtime: RuntimeName = "auto", device: Device = "auto") -> Any:
     """Imports TensorFlow, keeping its own start-up messages, and nothing else, off the terminal.
 
     They come from C++, past sys.stderr, so for a moment the file descriptor leads elsewhere; what
     others wrote meanwhile is written on, and all of it if the import fails.
 
+    TensorFlow imports Keras, whose backend is chosen by then.
+
     Args:
+      runtime: the setting; see `selection.activate_runtime`.
       device: what the program will run on; for `cpu` a TPU is left to whoever uses it.
 
     Raises:
-      ConfigError: the import would end the process; see `tpu_installation.refuse_what_aborts`.
+      ConfigError: the import would end the process, see `tpu_installation.refuse_what_aborts`; or
+        Keras is to run on neither TensorFlow nor JAX.
+      MissingExtraError: JAX is wanted but not installed.
     """
+    activate_runtime(runtime, device)
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
     tpu_installation.refuse_what_aborts()
-    if device != "cpu":
-        tpu_installation.choose_pjrt()
+    tpu_installation.choose_pjrt(device)
     try:
         terminal = os.dup(2)
     except OSError:  # there is no standard error to keep clean

@@ -12,6 +12,7 @@ import pytest
 from bert_features.errors import ConfigError
 from bert_features.quiet_tensorflow import import_tensorflow
 from bert_features.runtime import hardware, tpu_installation
+from bert_features.runtime.names import Device
 from tests.made_up_machine import GVNIC, V4, V5E, install, move_to
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -145,19 +146,23 @@ def test_pjrt_is_chosen_where_a_tpu_can_be_used(tmp_path, monkeypatch):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
 
-    def chosen() -> tuple[str | None, str | None]:
-        tpu_installation.choose_pjrt()
+    def chosen(device: Device = "auto") -> tuple[str | None, str | None]:
+        tpu_installation.choose_pjrt(device)
         names = ("NEXT_PLUGGABLE_DEVICE_USE_C_API", "TF_PLUGGABLE_DEVICE_LIBRARY_PATH")
         return os.environ.get(names[0]), os.environ.get(names[1])
 
     install(monkeypatch, **WORKS)
     move_to(monkeypatch, tmp_path / "without", GVNIC)
-    assert chosen() == (None, None)
-    assert os.environ["TPU_SKIP_MDS_QUERY"] == "1"  # libtpu is asked nothing, and asks nobody
+    for device in ("cpu", "auto"):
+        assert chosen(device) == (None, None)
+        # libtpu is asked nothing, and asks nobody
+        assert os.environ.pop("TPU_SKIP_MDS_QUERY") == "1"
     move_to(monkeypatch, tmp_path / "with", V5E, files=("dev/vfio/0",))
     install(monkeypatch, tensorflow="2.20.0", libtpu="0.0.51")
     assert chosen() == (None, None)
     install(monkeypatch, **WORKS)
+    assert chosen("cpu") == (None, None)  # the TPU is left to whoever uses it
+    assert "TPU_SKIP_MDS_QUERY" not in os.environ
     assert chosen() == ("true", str(library))
     monkeypatch.setenv("NEXT_PLUGGABLE_DEVICE_USE_C_API", "false")
     monkeypatch.delenv("TF_PLUGGABLE_DEVICE_LIBRARY_PATH")

@@ -45,6 +45,14 @@ CasingOption = Annotated[
         show_default=False,
     ),
 ]
+ConfigFileOption = Annotated[
+    str | None, typer.Option(help="bert_config.json or config.json, if not beside the weights.")
+]
+VocabFileOption = Annotated[str | None, typer.Option(help="vocab.txt, if not beside the weights.")]
+HiddenActOption = Annotated[
+    Literal["gelu_erf", "gelu_tanh"] | None,
+    typer.Option(help="The form of GELU, if not the one of the checkpoint's family."),
+]
 EncodingErrorsOption = Annotated[
     Literal["strict", "replace"] | None,
     typer.Option(help="What to do with input that is not UTF-8. [default: strict]"),

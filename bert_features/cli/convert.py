@@ -54,10 +54,7 @@ def convert(
 
 
 def _export(checkpoint: str, out: Path, **settings: Any) -> None:
-    from bert_features.runtime.selection import activate_runtime
-
-    activate_runtime("tensorflow")  # it alone writes SavedModels, whatever KERAS_BACKEND says
-    import_tensorflow()
+    import_tensorflow("tensorflow")  # it alone writes SavedModels, whatever KERAS_BACKEND says
     from bert_features.checkpoints import find_checkpoint, has_pooler
     from bert_features.export import export_savedmodel
 

@@ -9,7 +9,10 @@ import typer
 from bert_features.cli.command import (
     CasingOption,
     CheckpointOption,
+    ConfigFileOption,
     DebugOption,
+    HiddenActOption,
+    VocabFileOption,
     command,
     describe_size,
 )
@@ -43,17 +46,9 @@ def export(
             "[default: 128, or the checkpoint's positions if fewer]"
         ),
     ] = None,
-    config_file: Annotated[
-        str | None,
-        typer.Option(help="bert_config.json or config.json, if not beside the weights."),
-    ] = None,
-    vocab_file: Annotated[
-        str | None, typer.Option(help="vocab.txt, if not beside the weights.")
-    ] = None,
-    hidden_act: Annotated[
-        Literal["gelu_erf", "gelu_tanh"] | None,
-        typer.Option(help="The form of GELU, if not the one of the checkpoint's family."),
-    ] = None,
+    config_file: ConfigFileOption = None,
+    vocab_file: VocabFileOption = None,
+    hidden_act: HiddenActOption = None,
     uncased: CasingOption = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a SavedModel that is there.")
@@ -64,10 +59,7 @@ def export(
     outputs = [parse_output(text) for text in output_spec] if output_spec else None
     entries = None if layers is None else parse_entries("--layers", layers)
     started = time.monotonic()
-    from bert_features.runtime.selection import activate_runtime
-
-    activate_runtime("tensorflow")  # it alone writes SavedModels, whatever KERAS_BACKEND says
-    import_tensorflow()
+    import_tensorflow("tensorflow")  # it alone writes SavedModels, whatever KERAS_BACKEND says
     from bert_features.export import export_savedmodel
 
     export_savedmodel(

@@ -43,10 +43,7 @@ def extract(
     debug: DebugOption = False,
 ) -> None:
     """Writes the hidden layers of every token, word or text of INPUT to a file."""
-    from bert_features.runtime.selection import activate_runtime
-
-    activate_runtime(settings.runtime, settings.device)  # before TensorFlow, which imports Keras
-    import_tensorflow(settings.device)
+    import_tensorflow(settings.runtime, settings.device)
     from bert_features.extraction import extract as run
 
     # A batch scheduler ends a job by SIGTERM, a closed terminal by SIGHUP (which nohup ignores);

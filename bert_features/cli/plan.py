@@ -20,10 +20,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 @takes_settings
 def plan(input_path: InputArgument, settings: ExtractConfig, debug: DebugOption = False) -> None:
     """Tokenises INPUT and shows what `extract` would do, without a step of the model."""
-    from bert_features.runtime.selection import activate_runtime
-
-    activate_runtime(settings.runtime, settings.device)  # before TensorFlow, which imports Keras
-    import_tensorflow(settings.device)
+    import_tensorflow(settings.runtime, settings.device)
     from bert_features.planning import plan as run
 
     result = run(settings, input_path)

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bert_features.cli.command import CasingOption, DebugOption, command
+from bert_features.cli.command import (
+    CasingOption,
+    ConfigFileOption,
+    DebugOption,
+    HiddenActOption,
+    VocabFileOption,
+    command,
+)
 from bert_features.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
@@ -40,17 +47,9 @@ def verify(
         Literal["auto", "tensorflow", "jax"],
         typer.Option(help="What to run on; it is compared with the other one."),
     ] = "auto",
-    config_file: Annotated[
-        str | None,
-        typer.Option(help="bert_config.json or config.json, if not beside the weights."),
-    ] = None,
-    vocab_file: Annotated[
-        str | None, typer.Option(help="vocab.txt, if not beside the weights.")
-    ] = None,
-    hidden_act: Annotated[
-        Literal["gelu_erf", "gelu_tanh"] | None,
-        typer.Option(help="The form of GELU, if not the one of the checkpoint's family."),
-    ] = None,
+    config_file: ConfigFileOption = None,
+    vocab_file: VocabFileOption = None,
+    hidden_act: HiddenActOption = None,
     uncased: CasingOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON in place of a table.")
@@ -63,10 +62,7 @@ def verify(
     in plain NumPy, with themselves in other batches, lengths and on each device, and with the other
     runtime. The exit status is 1 if a check fails.
     """
-    from bert_features.runtime.selection import activate_runtime
-
-    activate_runtime(runtime, device)  # before TensorFlow, which imports Keras
-    import_tensorflow()
+    import_tensorflow(runtime, device)
     from bert_features.verify import PRECISIONS
     from bert_features.verify import verify as run
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from bert_features.errors import DeviceError
 
-Device = Literal["auto", "tpu", "gpu", "cpu"]
-RuntimeName = Literal["auto", "tensorflow", "jax"]
 # What `slowdown` times: a feed-forward product of a small BERT, for some hundred tokens.
 _PROBE_SHAPES = ((512, 384), (384, 1536))
 _PROBES = 5
@@ -90,6 +88,11 @@ class Runtime(abc.ABC):
     devices: Devices
     process: tuple[int, int] = (0, 1)
     any_shape: bool = False
+
+    @property
+    def batching(self) -> dict[str, int]:
+        """What `TextInputFn` must know of it, as entries of its params."""
+        return {"num_devices": self.devices.count, "whole_batches": not self.any_shape}
 
     @abc.abstractmethod
     def compile(self, step: Step, weights: Sequence[Any]) -> CompiledStep:

@@ -15,7 +15,6 @@ from bert_features.cache import cache_dir
 from bert_features.errors import ConfigError, MissingExtraError
 from bert_features.runtime.base import (
     CompiledStep,
-    Device,
     Devices,
     Runtime,
     Started,
@@ -25,6 +24,7 @@ from bert_features.runtime.base import (
 )
 from bert_features.runtime.hardware import nvidia_gpus, tpu_chips, tpu_slice
 from bert_features.runtime.kernels import traced_for
+from bert_features.runtime.names import Device
 from bert_features.runtime.tpu_installation import device_problem
 
 try:

@@ -7,12 +7,15 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from bert_features.errors import ConfigError, MissingExtraError
-from bert_features.runtime.base import Device, Runtime, RuntimeName
 from bert_features.runtime.hardware import nvidia_gpus, tpu_chips
+from bert_features.runtime.names import Device, RuntimeName
 from bert_features.runtime.tpu_installation import tensorflow_problem
+
+if TYPE_CHECKING:
+    from bert_features.runtime.base import Runtime
 
 _BACKEND = "KERAS_BACKEND"
 _RUNTIMES = ("tensorflow", "jax")
@@ -57,7 +60,7 @@ def activate_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> N
         os.environ[_BACKEND] = runtime
 
 
-def make_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> Runtime:
+def make_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> "Runtime":
     """Starts the runtime on the wanted device.
 
     Raises:

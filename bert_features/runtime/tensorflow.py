@@ -12,7 +12,6 @@ import tensorflow as tf
 from bert_features.errors import ConfigError
 from bert_features.runtime.base import (
     CompiledStep,
-    Device,
     Runtime,
     Started,
     Step,
@@ -21,6 +20,7 @@ from bert_features.runtime.base import (
 )
 from bert_features.runtime.hardware import cores, tpu_slice
 from bert_features.runtime.kernels import traced_for
+from bert_features.runtime.names import Device
 from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
 
 logger = logging.getLogger("bert_features")

@@ -12,7 +12,7 @@ from tensorflow.python.tpu import tpu_strategy_util
 
 from bert_features.errors import ConfigError
 from bert_features.runtime import hardware, tpu_installation
-from bert_features.runtime.base import Device
+from bert_features.runtime.names import Device
 
 _LOCAL = "local"  # what TensorFlow calls the TPU of this machine
 

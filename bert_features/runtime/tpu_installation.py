@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bert_features.errors import ConfigError
 from bert_features.runtime import hardware
+from bert_features.runtime.names import Device
 
 # tensorflow-tpu 2.20.0 works with these; `import tensorflow` beside 0.0.34, 0.0.43.2 or 0.0.51
 # ends the process: "ConfigureDistributedTpuOp_DoWork not available in this library".
@@ -93,11 +94,11 @@ def refuse_what_aborts() -> None:
             raise ConfigError(f"TensorFlow cannot be imported: {problem}")
 
 
-def choose_pjrt() -> None:
+def choose_pjrt(device: Device = "auto") -> None:
     """Lets a TensorFlow that is imported from now on drive the TPU of this machine through PJRT.
 
-    Does nothing where the environment has made its choice. Where there is no TPU, it keeps libtpu
-    from asking Google's metadata server about one, for which it waits long where there is none.
+    Does nothing for `cpu`, nor where the environment has made its choice. Where there is no TPU, it
+    keeps libtpu from asking Google's metadata server, for which it waits long where there is none.
     """
     library = _libtpu_path()
     if library is None or tensorflow_problem():
@@ -106,7 +107,7 @@ def choose_pjrt() -> None:
         for name, value in _NO_QUESTIONS.items():
             os.environ.setdefault(name, value)
         return
-    if _USE_PJRT not in os.environ and _PJRT_LIBRARY not in os.environ:
+    if device != "cpu" and _USE_PJRT not in os.environ and _PJRT_LIBRARY not in os.environ:
         os.environ[_USE_PJRT] = "true"
         os.environ[_PJRT_LIBRARY] = str(library)
 
