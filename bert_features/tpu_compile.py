@@ -7,7 +7,6 @@ peaks.
 Shape legend: `B` rows, `S` length.
 """
 
-import contextlib
 import dataclasses
 import importlib.util
 import logging
@@ -27,7 +26,7 @@ from bert_features.tpu_job import Job
 from bert_features.tpu_report import ShapeReport
 
 if TYPE_CHECKING:
-    from bert_features.model_fn import ModelFn, Precision
+    from bert_features.model_fn import ModelFn
 
 logger = logging.getLogger("bert_features")
 
@@ -154,13 +153,12 @@ class TpuCompiler:
         batch = {
             name: jax.ShapeDtypeStruct(shape, jnp.int32, sharding=by_rows) for name in self._inputs
         }
-        with _precision_of(self.job.precision):
-            return compile_for_tpu(self._traced_step, weights, batch, by_rows)
+        return compile_for_tpu(self._traced_step, weights, batch, by_rows)
 
     def _traced_step(self, weights: Sequence[Any], batch: Mapping[str, Any]) -> dict[str, Any]:
-        from bert_features.runtime.kernels import traced_for
+        from bert_features.runtime.jax import traced_for_jax
 
-        with traced_for("tpu"):
+        with traced_for_jax("tpu"):
             return self._step(weights, batch)
 
     def _describe(self, compiled: Any, rows: int, length: int, seconds: float) -> ShapeReport:
@@ -307,15 +305,6 @@ def _shardings(mesh: Any) -> tuple[Any, Any]:
     from jax.sharding import NamedSharding, PartitionSpec
 
     return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
-
-
-def _precision_of(precision: "Precision") -> contextlib.AbstractContextManager[Any]:
-    """On a TPU, products of float32 round their factors to bfloat16 unless told otherwise."""
-    import jax
-
-    if precision == "float32":
-        return jax.default_matmul_precision("highest")
-    return contextlib.nullcontext()
 
 
 def _shapes_only(job: Job) -> "ModelFn":

@@ -63,9 +63,17 @@ def step():
         "kept": _kept(),
         "backend": keras.backend.backend(),
         "visible_to_tensorflow": _accelerators_of_tensorflow(),
-        "matmul_precision": str(jax.config.jax_default_matmul_precision),
+        "rounded_products": _rounded_products(compiled, batch),
     }
     return arrays, facts
+
+
+def _rounded_products(compiled, batch):
+    """How many products of the step there are, and of how many the factors may be rounded."""
+    text = compiled._run.lower(compiled._weights, batch).as_text()
+    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
+    exact = [line for line in products if "precision = [HIGHEST, HIGHEST]" in line]
+    return len(products), len(products) - len(exact)
 
 
 def _kept():

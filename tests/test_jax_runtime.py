@@ -213,6 +213,13 @@ def test_what_it_says_of_itself(facts):
     assert 0.01 < facts["slowdown"] < 1000
 
 
+def test_float32_products_keep_float32_factors(facts):
+    """On a TPU or a GPU, where they are rounded by default."""
+    products, rounded = facts["rounded_products"]
+    assert products >= 6 * TOY.num_hidden_layers
+    assert rounded == 0
+
+
 def test_what_is_compiled_for_seconds_is_kept(facts):
     """For TPUs and GPUs; on a CPU nothing is, so that the test asks for it."""
     assert facts["kept"] == [str(cache_dir() / "jax"), "/chosen"]

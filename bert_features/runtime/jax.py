@@ -124,6 +124,20 @@ def _why_not(kind: str, said: str) -> str:
     return said
 
 
+@contextlib.contextmanager
+def traced_for_jax(device_kind: str) -> Iterator[None]:
+    """How a step is traced for JAX, whoever compiles it: in the forms of a device, and exactly.
+
+    By default a TPU rounds the factors of float32 products to bfloat16, a GPU to TF32. Products of
+    bfloat16 are as they were.
+
+    Args:
+      device_kind: `tpu`, `gpu` or `cpu`.
+    """
+    with traced_for(device_kind), jax.default_matmul_precision("highest"):
+        yield
+
+
 class JaxRuntime(Runtime):
     """Runs a device step on the devices of one machine, as one compiled program over all of them.
 
@@ -192,8 +206,7 @@ class _ShardedStep(CompiledStep):
 
         def run(weights: Sequence[Any], batch: Mapping[str, Any]) -> dict[str, Any]:
             self.traces += 1
-            # By default a TPU rounds the factors of float32 products to bfloat16, a GPU to TF32.
-            with traced_for(devices.kind), jax.default_matmul_precision("highest"):
+            with traced_for_jax(devices.kind):
                 return step(weights, batch)
 
         self._run = jax.jit(
