@@ -29,7 +29,7 @@ from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
 
 pytest.importorskip("jax", reason="JAX is not installed: pip install 'bert_features[jax]'")
 
-from bert_features.runtime import jax as jax_runtime  # noqa: E402 - only where there is JAX
+from bert_features.runtime import jax as jax_runtime
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = ["Is this Jacksonville?", "", "the a b", "not a jackson, is it? No. " * 3, "B", "zzz"]
