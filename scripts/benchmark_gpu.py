@@ -45,7 +45,7 @@ if importlib.util.find_spec("bert_features") is None:
 from benchmarking.gpu_programs import MODULES, OURS, random_batch
 from benchmarking.gpu_workers import ProgramError, Worker
 
-from bert_features.bert_config import BertConfig
+from bert_features.config.bert_config import BertConfig
 from bert_features.errors import BertFeaturesError
 
 MODELS = {

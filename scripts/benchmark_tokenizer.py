@@ -21,8 +21,8 @@ os.environ.setdefault("RAYON_NUM_THREADS", "2")
 import tensorflow as tf
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from bert_features.checkpoints import find_checkpoint
-from bert_features.tokenization import FullTokenizer
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.text.tokenization import FullTokenizer
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 THREADS = 2

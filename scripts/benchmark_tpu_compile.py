@@ -17,10 +17,10 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bert_features import tpu_hlo
-from bert_features.config import ExtractConfig
-from bert_features.tpu_compile import TpuCompiler, compile_for_tpu, make_mesh, prepare_process
-from bert_features.tpu_job import plan_job
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.tpu import hlo as tpu_hlo
+from bert_features.tpu.compile import TpuCompiler, compile_for_tpu, make_mesh, prepare_process
+from bert_features.tpu.job import plan_job
 
 prepare_process()
 

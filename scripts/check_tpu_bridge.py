@@ -31,13 +31,13 @@ os.environ |= {
 
 import tensorflow as tf
 
-from bert_features.bert_config import BertConfig
-from bert_features.bucketing import BatchShapes, default_buckets
-from bert_features.model_fn import ModelFn, Precision
-from bert_features.outputs import POOLINGS, Combine, OutputConfig, OutputDtype, plan_outputs
+from bert_features.batches.bucketing import BatchShapes, default_buckets
+from bert_features.config.bert_config import BertConfig
+from bert_features.config.outputs import POOLINGS, Combine, OutputConfig, OutputDtype, plan_outputs
+from bert_features.encoder.kernels import traced_for
+from bert_features.encoder.step import ModelFn, Precision
 from bert_features.runtime import tensorflow_devices
-from bert_features.runtime.kernels import traced_for
-from bert_features.tokenization import FullTokenizer
+from bert_features.text.tokenization import FullTokenizer
 
 BATCH_TOKENS = 16384  # of a batch for one device, as a run has them
 PRECISIONS: tuple[Precision, ...] = ("bfloat16", "float32")

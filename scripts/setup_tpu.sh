@@ -139,7 +139,7 @@ import os
 import sys
 from importlib import metadata
 
-from bert_features.runtime import hardware
+from bert_features.machine import hardware
 
 if not hardware.tpu_chips():  # lest libtpu ask Google Cloud which there are
     os.environ |= {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_features.runtime import hardware
+from bert_features.machine import hardware
 
 V5E, V4 = ("0x1ae0", "0x0063", "0x120000"), ("0x1ae0", "0x005e", "0x120000")
 # Of Google's too, in its virtual machines: a network card, a disk.

@@ -1,4 +1,4 @@
-"""What tests/test_jax_runtime.py runs in a process of its own, where Keras runs on JAX.
+"""What tests/runtime/test_jax.py runs in a process of its own, where Keras runs on JAX.
 
 The job comes as JSON on standard input; the results go to the folder it names.
 """
@@ -12,8 +12,8 @@ import keras
 import numpy as np
 
 from bert_features import FeatureExtractor
-from bert_features.model_fn import ModelFn
-from bert_features.outputs import OutputConfig, plan_outputs
+from bert_features.config.outputs import OutputConfig, plan_outputs
+from bert_features.encoder.step import ModelFn
 from bert_features.runtime import jax as runtime_of_jax
 from bert_features.runtime.jax import JaxRuntime
 from tests.toy import TOY, random_batch, random_weights

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bert_features.bert_config import BertConfig
-from bert_features.weight_names import weight_shapes
+from bert_features.checkpoints.weight_names import weight_shapes
+from bert_features.config.bert_config import BertConfig
 
 TOY = BertConfig(
     vocab_size=30,

@@ -9,12 +9,12 @@ import typer
 
 from bert_features.cli.command import DebugOption, command
 from bert_features.cli.settings import takes_settings
-from bert_features.config import ExtractConfig
-from bert_features.quiet_tensorflow import import_tensorflow
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.tpu_job import Job
-    from bert_features.tpu_report import Bounds, ShapeReport
+    from bert_features.tpu.job import Job
+    from bert_features.tpu.report import Bounds, ShapeReport
 
 _MB = 1e6
 
@@ -46,13 +46,13 @@ def compile(
 
     It takes the settings of `extract`; those of input and output files do not count.
     """
-    from bert_features.tpu_chips import parse_topology
-    from bert_features.tpu_compile import TpuCompiler, prepare_process
+    from bert_features.tpu.chips import parse_topology
+    from bert_features.tpu.compile import TpuCompiler, prepare_process
 
     parse_topology(topology)  # refused before anything slow
     prepare_process()
     import_tensorflow()
-    from bert_features.tpu_job import plan_job
+    from bert_features.tpu.job import plan_job
 
     job = plan_job(settings, topology, architecture=architecture, rows=batch)
     reports = list(TpuCompiler(job).reports(largest=largest))
@@ -60,7 +60,7 @@ def compile(
 
 
 def _as_json(job: "Job", reports: "list[ShapeReport]") -> str:
-    from bert_features.tpu_report import Bounds
+    from bert_features.tpu.report import Bounds
 
     shapes = []
     for report in reports:
@@ -118,7 +118,7 @@ _LINES: dict[str, Callable[["ShapeReport", "Bounds"], str]] = {
 
 
 def _table(job: "Job", reports: "list[ShapeReport]") -> list[str]:
-    from bert_features.tpu_report import Bounds
+    from bert_features.tpu.report import Bounds
 
     topology, chip = job.topology, job.topology.chip
     columns = [[f"{report.rows} x {report.length}" for report in reports]]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bert_features.cli.command import CasingOption, DebugOption, command
-from bert_features.quiet_tensorflow import import_tensorflow
+from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 
 @command
@@ -43,8 +43,8 @@ def convert(
             overwrite=overwrite,
         )
     else:
-        from bert_features.checkpoints import find_checkpoint
-        from bert_features.convert import convert as convert_checkpoint
+        from bert_features.checkpoints.convert import convert as convert_checkpoint
+        from bert_features.checkpoints.find import find_checkpoint
 
         found = find_checkpoint(
             checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
@@ -55,8 +55,8 @@ def convert(
 
 def _export(checkpoint: str, out: Path, **settings: Any) -> None:
     import_tensorflow("tensorflow")  # it alone writes SavedModels, whatever KERAS_BACKEND says
-    from bert_features.checkpoints import find_checkpoint, has_pooler
-    from bert_features.export import export_savedmodel
+    from bert_features.checkpoints.find import find_checkpoint, has_pooler
+    from bert_features.export.savedmodel import export_savedmodel
 
     files = {name: settings[name] for name in ("config_file", "vocab_file", "hidden_act")}
     # Without a pooler there is no pooled output; the last layer is what every checkpoint has.

@@ -67,13 +67,13 @@ def download(
 
 
 def _verify(name: str) -> str:
-    from bert_features.download import verify
+    from bert_features.checkpoints.download import verify
 
     return f"{verify(name)}: every file is as recorded"
 
 
 def _download(name: str, *, force: bool, forget: bool) -> str:
-    from bert_features.download import download as ensure
+    from bert_features.checkpoints.download import download as ensure
 
     with _progress() as show:
         return str(ensure(name, progress=show, force=force, forget=forget))
@@ -81,7 +81,7 @@ def _download(name: str, *, force: bool, forget: bool) -> str:
 
 def _print_table() -> None:
     from bert_features.cache import cache_dir
-    from bert_features.published import PUBLISHED, aliases_of
+    from bert_features.checkpoints.published import PUBLISHED, aliases_of
 
     cache = cache_dir()
     print(f"{'':2}{'NAME':<35}{'PARAMETERS':>13}  {'CASING':<9}ALIASES")

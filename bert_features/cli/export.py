@@ -17,7 +17,7 @@ from bert_features.cli.command import (
     describe_size,
 )
 from bert_features.cli.settings import parse_entries, parse_output
-from bert_features.quiet_tensorflow import import_tensorflow
+from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 
 @command
@@ -60,7 +60,7 @@ def export(
     entries = None if layers is None else parse_entries("--layers", layers)
     started = time.monotonic()
     import_tensorflow("tensorflow")  # it alone writes SavedModels, whatever KERAS_BACKEND says
-    from bert_features.export import export_savedmodel
+    from bert_features.export.savedmodel import export_savedmodel
 
     export_savedmodel(
         to,

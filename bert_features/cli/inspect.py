@@ -7,7 +7,7 @@ import typer
 from bert_features.cli.command import DebugOption, command
 
 if TYPE_CHECKING:
-    from bert_features.checkpoints import Checkpoint
+    from bert_features.checkpoints.find import Checkpoint
 
 
 @command
@@ -18,15 +18,15 @@ def inspect(
     debug: DebugOption = False,
 ) -> None:
     """Shows what a checkpoint is: family, architecture, parameters, casing, activation."""
-    from bert_features.checkpoints import find_checkpoint
+    from bert_features.checkpoints.find import find_checkpoint
 
     for name, value in _facts(find_checkpoint(checkpoint)).items():
         print(f"{name:<24} {value}")
 
 
 def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
-    from bert_features.checkpoints import has_pooler
-    from bert_features.weight_names import parameter_count
+    from bert_features.checkpoints.find import has_pooler
+    from bert_features.checkpoints.weight_names import parameter_count
 
     config = checkpoint.config
     pooler = has_pooler(checkpoint)

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 from bert_features.cli.command import DebugOption, InputArgument, command, describe_size
 from bert_features.cli.settings import takes_settings
-from bert_features.config import ExtractConfig
-from bert_features.quiet_tensorflow import import_tensorflow
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.planning import BucketPlan, Plan
+    from bert_features.extraction.planning import BucketPlan, Plan
 
 _BAR_WIDTH = 40
 _BARS = 16
@@ -21,7 +21,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 def plan(input_path: InputArgument, settings: ExtractConfig, debug: DebugOption = False) -> None:
     """Tokenises INPUT and shows what `extract` would do, without a step of the model."""
     import_tensorflow(settings.runtime, settings.device)
-    from bert_features.planning import plan as run
+    from bert_features.extraction.planning import plan as run
 
     result = run(settings, input_path)
     print("\n".join([*_facts(result, settings), "", *_histogram(result), "", *_buckets(result)]))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from bert_features.config import ExtractConfig
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
 
 if TYPE_CHECKING:

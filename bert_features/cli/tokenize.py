@@ -16,7 +16,7 @@ from bert_features.cli.command import (
     command,
 )
 from bert_features.errors import ConfigError
-from bert_features.quiet_tensorflow import import_tensorflow
+from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 _LINES_PER_CALL = 1024  # of the tokenizer
 
@@ -40,7 +40,7 @@ def tokenize(
     """Prints the pieces of every line of INPUT, separated by spaces, without special tokens."""
     if vocab and checkpoint:
         raise ConfigError("--vocab and --checkpoint are both given; pass one of them")
-    from bert_features.examples import read_lines
+    from bert_features.readers.examples import read_lines
 
     lines = read_lines(input_path, encoding_errors=encoding_errors or "strict")
     tokenizer = _make_tokenizer(vocab, checkpoint, do_lower_case)
@@ -52,10 +52,10 @@ def tokenize(
 
 def _make_tokenizer(vocab: Path | None, checkpoint: str | None, lower: bool | None) -> Any:
     import_tensorflow()
-    from bert_features.checkpoints import casing_of_vocabulary, find_checkpoint
-    from bert_features.preparation import make_tokenizer
-    from bert_features.tokenization import FullTokenizer
-    from bert_features.vocabulary import read_vocab
+    from bert_features.checkpoints.find import casing_of_vocabulary, find_checkpoint
+    from bert_features.extraction.preparation import make_tokenizer
+    from bert_features.text.tokenization import FullTokenizer
+    from bert_features.text.vocabulary import read_vocab
 
     if vocab is None:
         return make_tokenizer(find_checkpoint(checkpoint or "minilm"), lower)
@@ -70,7 +70,7 @@ def _make_tokenizer(vocab: Path | None, checkpoint: str | None, lower: bool | No
 def _token_ids(tokenizer: Any, lines: Iterable[str]) -> Iterator[list[int]]:
     import tensorflow as tf
 
-    from bert_features.tokenization import utf8
+    from bert_features.text.tokenization import utf8
 
     graph = tf.function(tokenizer, input_signature=[tf.TensorSpec([None], tf.string)])
     lines = iter(lines)

@@ -13,10 +13,10 @@ from bert_features.cli.command import (
     VocabFileOption,
     command,
 )
-from bert_features.quiet_tensorflow import import_tensorflow
+from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.verify import Check, Report
+    from bert_features.verify.checks import Check, Report
 
 # Wide enough for whatever stands in them, so that a row can be printed when it is done.
 _COLUMNS = {
@@ -63,8 +63,8 @@ def verify(
     runtime. The exit status is 1 if a check fails.
     """
     import_tensorflow(runtime, device)
-    from bert_features.verify import PRECISIONS
-    from bert_features.verify import verify as run
+    from bert_features.verify.checks import PRECISIONS
+    from bert_features.verify.checks import verify as run
 
     report = run(
         checkpoint,

@@ -7,7 +7,7 @@ from typing import Any
 from bert_features.doctor.children import Outcome
 from bert_features.doctor.finding import Finding, Status, describe_bytes
 from bert_features.doctor.machine import Accelerators
-from bert_features.runtime.tpu_installation import remote_tpu
+from bert_features.machine.tpu_installation import remote_tpu
 
 # Google's TPU machines have a server that tells of the TPU. Elsewhere libtpu asks for it all the
 # same, each question up to 30 times: where the network answered 403, `import tensorflow` (TPU build

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bert_features.doctor.finding import Finding, describe_bytes
-from bert_features.runtime import hardware, tpu_installation
+from bert_features.machine import hardware, tpu_installation
 
 _NVIDIA_SMI_SECONDS = 10
 # Lines of /proc/cpuinfo: x86 says `flags`, ARM `Features`.

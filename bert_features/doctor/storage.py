@@ -119,7 +119,7 @@ def _unfinished(cache: Path) -> list[Finding]:
 
 
 def _damaged(names: Iterable[str]) -> list[Finding]:
-    from bert_features.download import find
+    from bert_features.checkpoints.download import find
 
     findings = []
     for name in names:

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from bert_features.doctor.stages import Stages
-from bert_features.runtime import hardware, tpu_installation
+from bert_features.machine import hardware, tpu_installation
 
 
 def main(*, with_tpu: bool) -> None:

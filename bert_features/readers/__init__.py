@@ -7,8 +7,8 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
+from bert_features.config.input_format import FormatName, InputFormat
 from bert_features.readers.files import check_file
-from bert_features.readers.input_format import FormatName, InputFormat
 from bert_features.readers.rows import NO_ID, Row, Source
 
 __all__ = ["FORMATS", "NO_ID", "FormatName", "InputFormat", "Row", "Source", "count", "read"]

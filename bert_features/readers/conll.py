@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from bert_features.readers.input_format import CONLL_COLUMNS
+from bert_features.config.input_format import CONLL_COLUMNS
 from bert_features.readers.rows import NO_ID, Row, Source
 
 _KEY_VALUE = re.compile(r"#\s*([^=]+?)\s+=\s+(.*)")

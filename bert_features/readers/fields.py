@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bert_features.readers.input_format import InputFormat
+from bert_features.config.input_format import InputFormat
 
 _ID, _TEXT, _TEXT_B, _TOKENS = "id", "text", "text_b", "tokens"
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
 from bert_features.readers.files import EncodingErrors, name_of, read_lines
-from bert_features.readers.input_format import InputFormat
 
 NO_ID = object()  # of a row that has no id; None would be an id that is null
 

@@ -6,8 +6,8 @@ Blank lines are skipped. An empty second text is none: a table has no other way 
 import csv
 from collections.abc import Iterator
 
+from bert_features.config.input_format import FormatName
 from bert_features.readers.fields import FieldError, choose_fields
-from bert_features.readers.input_format import FormatName
 from bert_features.readers.rows import NO_ID, Row, Source
 
 _DELIMITERS: dict[FormatName, str] = {"csv": ",", "tsv": "\t"}

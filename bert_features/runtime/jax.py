@@ -12,7 +12,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from bert_features.cache import cache_dir
+from bert_features.encoder.kernels import traced_for
 from bert_features.errors import ConfigError, MissingExtraError
+from bert_features.machine.hardware import nvidia_gpus, tpu_chips, tpu_slice
+from bert_features.machine.names import Device
+from bert_features.machine.tpu_installation import device_problem
 from bert_features.runtime.base import (
     CompiledStep,
     Devices,
@@ -22,10 +26,6 @@ from bert_features.runtime.base import (
     memory_errors_explained,
     slowdown,
 )
-from bert_features.runtime.hardware import nvidia_gpus, tpu_chips, tpu_slice
-from bert_features.runtime.kernels import traced_for
-from bert_features.runtime.names import Device
-from bert_features.runtime.tpu_installation import device_problem
 
 try:
     import jax

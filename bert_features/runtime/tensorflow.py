@@ -9,7 +9,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_features.encoder.kernels import traced_for
 from bert_features.errors import ConfigError
+from bert_features.machine.hardware import cores, tpu_slice
+from bert_features.machine.names import Device
 from bert_features.runtime.base import (
     CompiledStep,
     Runtime,
@@ -18,9 +21,6 @@ from bert_features.runtime.base import (
     memory_errors_explained,
     slowdown,
 )
-from bert_features.runtime.hardware import cores, tpu_slice
-from bert_features.runtime.kernels import traced_for
-from bert_features.runtime.names import Device
 from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
 
 logger = logging.getLogger("bert_features")

@@ -11,8 +11,8 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_strategy_util
 
 from bert_features.errors import ConfigError
-from bert_features.runtime import hardware, tpu_installation
-from bert_features.runtime.names import Device
+from bert_features.machine import hardware, tpu_installation
+from bert_features.machine.names import Device
 
 _LOCAL = "local"  # what TensorFlow calls the TPU of this machine
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bert_features.bert_config import BertConfig
-from bert_features.weight_names import weight_shapes, weights
+from bert_features.checkpoints.weight_names import weight_shapes, weights
+from bert_features.config.bert_config import BertConfig
 
 Batch = dict[str, np.ndarray]
 
@@ -56,8 +56,8 @@ class Ours:
     """The device step, compiled and run as the Estimator does it."""
 
     def __init__(self, config: BertConfig, device: str) -> None:
-        from bert_features.model_fn import ModelFn
-        from bert_features.outputs import OutputConfig, plan_outputs
+        from bert_features.config.outputs import OutputConfig, plan_outputs
+        from bert_features.encoder.step import ModelFn
         from bert_features.runtime.jax import JaxRuntime
 
         wanted = OutputConfig.of({"name": "text", "layers": [-1], "level": "sequence"})

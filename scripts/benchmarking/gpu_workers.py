@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarking.gpu_programs import PROGRAMS, Batch, Program, random_batch
-from bert_features.bert_config import BertConfig
+from bert_features.config.bert_config import BertConfig
 
 
 class ProgramError(Exception):

@@ -64,7 +64,7 @@ def main(folder: str, architecture: str, graph: str, *runtimes: str) -> None:
 
 
 def _write_model(path: Path, architecture: str) -> None:
-    from bert_features.checkpoints import find_checkpoint
+    from bert_features.checkpoints.find import find_checkpoint
 
     embedded = find_checkpoint("minilm")
     assert embedded.vocab_file is not None

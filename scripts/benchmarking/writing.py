@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from bert_features import FeatureExtractor, read_examples
-from bert_features.writers import open_writer
+from bert_features.formats import open_writer
 
 
 def main(texts: str, folder: str, rounds: str) -> None:

@@ -1,4 +1,4 @@
-"""Makes bert_features/golden_minilm.npz: what `bert-features verify` compares the last layer with.
+"""Makes golden_minilm.npz of `bert_features.verify`: what the last layer is compared with.
 
     python -m tests.reference.golden_values
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_features.checkpoints import find_checkpoint, read_weights
-from bert_features.vocabulary import CLS, SEP, read_vocab
+from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.text.vocabulary import CLS, SEP, read_vocab
 from tests.reference.full_tokenizer import ReferenceTokenizer
 from tests.reference.numpy_encoder import NumpyEncoder
 
-PATH = Path(__file__).resolve().parents[2] / "bert_features" / "golden_minilm.npz"
+PATH = Path(__file__).resolve().parents[2] / "bert_features" / "verify" / "golden_minilm.npz"
 
 
 def golden_values(texts):
@@ -36,6 +36,6 @@ def golden_values(texts):
 
 
 if __name__ == "__main__":
-    from bert_features.verify import TEXTS
+    from bert_features.verify.checks import TEXTS
 
     np.savez_compressed(PATH, **golden_values(TEXTS))

@@ -60,9 +60,9 @@ class ProjectEncoder:
     """The device step of a layer's tokens, compiled as the Estimator does it."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        from bert_features.checkpoints import find_checkpoint, read_weights
-        from bert_features.model_fn import ModelFn
-        from bert_features.outputs import OutputConfig, plan_outputs
+        from bert_features.checkpoints.find import find_checkpoint, read_weights
+        from bert_features.config.outputs import OutputConfig, plan_outputs
+        from bert_features.encoder.step import ModelFn
         from bert_features.runtime.tensorflow import TensorFlowRuntime
 
         checkpoint = find_checkpoint(folder)

@@ -1,0 +1,1 @@
+"""Batches: rows, windows, words, lengths in buckets, and the input function that streams them."""

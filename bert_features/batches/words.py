@@ -1,0 +1,140 @@
+"""The words of a text: as the input has them, split at white space, or as BERT splits them.
+
+A *unit* is a string that is tokenised on its own: a word of an input that came as words (or is
+split at white space), or a whole text. Shape legend: `N` examples, `U` units, `P` pieces.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bert_features.batches.long_text import WordPieces
+from bert_features.readers.examples import InputExample
+
+WordSplit = Literal["bert", "whitespace"]
+
+_WORD = re.compile(r"\S+")
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+
+
+@dataclass
+class Units:
+    """The units of several examples, text_a's before text_b's.
+
+    Attributes:
+      strings: U units.
+      starts: U, the first character of each in its text; -1 for words of the input.
+      ends: U, one past the last character, or -1.
+      per_text: 2 * N, how many units each text has.
+      are_words: 2 * N, whether the units of each text are its words.
+    """
+
+    strings: list[str]
+    starts: list[int]
+    ends: list[int]
+    per_text: list[int]
+    are_words: list[bool]
+
+    @classmethod
+    def of(cls, examples: Iterable[InputExample], split: WordSplit | None) -> "Units":
+        """The units of some examples; without a split, whole texts."""
+        units = cls([], [], [], [], [])
+        for example in examples:
+            units._add(example.text_a, example.words_a, split)
+            units._add(example.text_b, example.words_b, split)
+        return units
+
+    def _add(self, text: str | None, words: Sequence[str] | None, split: WordSplit | None) -> None:
+        if words is not None:
+            strings, starts, ends = [*words], [-1] * len(words), [-1] * len(words)
+        elif split == "whitespace":
+            matches = list(_WORD.finditer(text or ""))
+            strings = [match.group() for match in matches]
+            starts, ends = [m.start() for m in matches], [m.end() for m in matches]
+        else:
+            strings, starts, ends = ([], [], []) if text is None else ([text], [0], [len(text)])
+        self.strings += strings
+        self.starts += starts
+        self.ends += ends
+        self.per_text.append(len(strings))
+        self.are_words.append(words is not None or split == "whitespace")
+
+
+def text_lengths(unit_lengths: np.ndarray, per_text: np.ndarray) -> np.ndarray:
+    """int64 [2 * N], the pieces of each text, from those of its units."""
+    pieces = np.concatenate([[0], np.cumsum(unit_lengths)])
+    ends = np.cumsum(per_text)
+    lengths: np.ndarray = pieces[ends] - pieces[ends - per_text]
+    return lengths
+
+
+def find_words(
+    *,
+    unit_lengths: np.ndarray,
+    unit_starts: np.ndarray,
+    unit_ends: np.ndarray,
+    per_text: np.ndarray,
+    are_words: np.ndarray,
+    begins_word: np.ndarray,
+    piece_starts: np.ndarray,
+    piece_ends: np.ndarray,
+) -> WordPieces:
+    """The words of some texts, and their pieces.
+
+    Args:
+      unit_lengths: int64 [U], the pieces of each unit.
+      unit_starts: int32 [U].
+      unit_ends: int32 [U].
+      per_text: int64 [2 * N].
+      are_words: bool [2 * N]; the words of the other texts are found by their pieces.
+      begins_word: bool [P], whether a piece is a word's first.
+      piece_starts: int32 [P], the first character of each; read only where units are no words.
+      piece_ends: int32 [P].
+    """
+    text_of_unit = np.repeat(np.arange(len(per_text)), per_text)
+    first_pieces = np.cumsum(unit_lengths) - unit_lengths
+    given = np.flatnonzero(are_words[text_of_unit])
+    text_of_piece = np.repeat(text_of_unit, unit_lengths)
+    found = np.flatnonzero(begins_word & ~are_words[text_of_piece])
+    # A found word ends where the next begins, or its text ends.
+    text_ends = np.cumsum(text_lengths(unit_lengths, per_text))
+    following = np.append(found[1:], len(begins_word))
+    ends = np.minimum(following, text_ends[text_of_piece[found]])
+    columns = (
+        (text_of_unit[given], text_of_piece[found]),
+        (first_pieces[given], found),
+        (unit_lengths[given], ends - found),
+        (unit_starts[given], piece_starts[found]),
+        (unit_ends[given], piece_ends[ends - 1]),
+    )
+    joined = [np.concatenate(column) for column in columns]
+    order = np.argsort(joined[0], kind="stable")
+    return WordPieces(*(column[order] for column in joined))
+
+
+def word_strings(
+    example: InputExample, starts: np.ndarray, ends: np.ndarray, type_ids: np.ndarray
+) -> list[str]:
+    """The words of an example, as they stand in the input.
+
+    Characters that no file of text can hold, NUL and lone surrogates, come as U+FFFD.
+
+    Args:
+      example: whose words they are.
+      starts: int32 [words], the first character of each in its text; -1 for words of the input.
+      ends: int32 [words].
+      type_ids: int32 [words], 1 for words of text_b.
+    """
+    given = [*(example.words_a or ()), *(example.words_b or ())]
+    texts = (example.text_a, example.text_b or "")
+    places = zip(starts.tolist(), ends.tolist(), type_ids.tolist(), strict=True)
+    remaining = iter(given)
+    words = [
+        next(remaining) if start < 0 else texts[second][start:end] for start, end, second in places
+    ]
+    if _UNWRITABLE.search("".join(words)):
+        words = [_UNWRITABLE.sub("\ufffd", word) for word in words]
+    return words

@@ -1,0 +1,1 @@
+"""Checkpoints: find, locate, read, name, convert and download the weights of a BERT."""

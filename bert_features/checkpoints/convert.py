@@ -1,0 +1,196 @@
+"""Write a checkpoint anew in another format: the same weights, config, vocabulary and casing."""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_features.checkpoints import weight_names
+from bert_features.checkpoints.find import (
+    Checkpoint,
+    check_casing,
+    check_vocab,
+    has_pooler,
+    read_weights,
+)
+from bert_features.checkpoints.weight_readers import weight_files
+from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
+from bert_features.directories import replacing
+from bert_features.errors import CheckpointError, ConfigError, OutputError
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.text.vocabulary import read_vocab
+
+logger = logging.getLogger("bert_features")
+
+TF1_PREFIX = "bert_model.ckpt"
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What is written.
+
+    Attributes:
+      weights: canonical name -> float32 array; with the pooler's, where the checkpoint has one.
+      config: the architecture.
+      vocab_file: the vocabulary, which is copied.
+      do_lower_case: the casing, None if nobody knows it.
+    """
+
+    weights: dict[str, np.ndarray]
+    config: BertConfig
+    vocab_file: Path
+    do_lower_case: bool | None
+
+
+def convert(
+    checkpoint: Checkpoint,
+    out: str | Path,
+    *,
+    to: str,
+    do_lower_case: bool | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Writes a directory that holds a checkpoint in another format, whole or not at all.
+
+    What `find_checkpoint` and `read_weights` make of it is the same as of the source, bit for bit;
+    half-precision weights become float32.
+
+    Args:
+      checkpoint: what `find_checkpoint` found.
+      out: the directory to write.
+      to: the format, a key of `TARGETS`. (A TF-Hub SavedModel is `export.export_savedmodel`'s.)
+      do_lower_case: the casing, if the checkpoint does not tell it.
+      overwrite: whether a checkpoint that this wrote to `out` before may be replaced.
+
+    Returns:
+      `out`.
+
+    Raises:
+      CheckpointError: the source cannot be read whole, or has no vocabulary.
+      ConfigError: there is no such format.
+      OutputError: `out` exists, or cannot be written.
+    """
+    if to not in TARGETS:
+        raise ConfigError(f"--to is {to!r}; allowed: {', '.join(TARGETS)}")
+    out = Path(out)
+    _check_out(out, checkpoint, overwrite=overwrite)
+    source = _read(checkpoint, do_lower_case)
+    with replacing(out, overwrite=overwrite) as folder:
+        folder.mkdir()
+        TARGETS[to](source, folder)
+    return out
+
+
+def _read(checkpoint: Checkpoint, do_lower_case: bool | None) -> Conversion:
+    if do_lower_case is not None:
+        check_casing(checkpoint, do_lower_case)
+    if checkpoint.vocab_file is None:
+        raise CheckpointError(
+            f"no vocab.txt lies beside {checkpoint.weights_path}; pass --vocab-file"
+        )
+    check_vocab(read_vocab(checkpoint.vocab_file), checkpoint.config, checkpoint.vocab_file)
+    casing = do_lower_case if do_lower_case is not None else checkpoint.do_lower_case
+    if casing is None:
+        logger.warning(
+            "%s: nothing tells its casing, so the copy does not either; pass --cased or --uncased",
+            checkpoint.name,
+        )
+    return Conversion(
+        weights=read_weights(checkpoint, pooler=has_pooler(checkpoint)),
+        config=checkpoint.config,
+        vocab_file=checkpoint.vocab_file,
+        do_lower_case=casing,
+    )
+
+
+def config_values(config: BertConfig, family: Family) -> dict[str, Any]:
+    """What a family's config file holds, such that reading it gives the same config.
+
+    The activation is the family's first word for it: Google's `gelu` is the tanh form, Hugging
+    Face's the erf form.
+    """
+    word = next(w for w, form in ACTIVATIONS[family].items() if form == config.hidden_act)
+    marks = {"model_type": "bert", "architectures": ["BertModel"]}
+    return (marks if family == "huggingface" else {}) | config.model_dump() | {"hidden_act": word}
+
+
+def _write_tf1(source: Conversion, folder: Path) -> None:
+    tf = import_tensorflow()
+    _write_json(folder / "bert_config.json", config_values(source.config, "google"))
+    _write_vocabulary(source, folder)
+    names = sorted(source.weights)
+    with tf.device("CPU"):
+        tf.raw_ops.SaveV2(
+            prefix=str(folder / TF1_PREFIX),
+            tensor_names=[f"bert/{name}" for name in names],
+            shape_and_slices=[""] * len(names),
+            tensors=[tf.constant(source.weights[name]) for name in names],
+        )
+
+
+def _write_safetensors(source: Conversion, folder: Path) -> None:
+    from safetensors.numpy import save_file
+
+    _write_json(folder / "config.json", config_values(source.config, "huggingface"))
+    _write_vocabulary(source, folder)
+    tensors = {
+        row.huggingface: np.ascontiguousarray(
+            source.weights[row.canonical].T if row.transposed else source.weights[row.canonical]
+        )
+        for row in weight_names.weights(source.config, pooler=True)
+        if row.canonical in source.weights
+    }
+    # transformers asks for this mark: it says whose layout the tensors have.
+    path = folder / "model.safetensors"
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod((folder / "config.json").stat().st_mode)  # safetensors writes for its owner alone
+
+
+# Each writes a whole directory. The files of all of them are those that --overwrite may replace.
+TARGETS: dict[str, Callable[[Conversion, Path], None]] = {
+    "tf1": _write_tf1,
+    "safetensors": _write_safetensors,
+}
+_WRITTEN = {
+    "vocab.txt",
+    "tokenizer_config.json",
+    "config.json",
+    "model.safetensors",
+    "bert_config.json",
+    f"{TF1_PREFIX}.index",
+    f"{TF1_PREFIX}.data-00000-of-00001",
+}
+
+
+def _write_vocabulary(source: Conversion, folder: Path) -> None:
+    shutil.copyfile(source.vocab_file, folder / "vocab.txt")
+    if source.do_lower_case is not None:
+        _write_json(folder / "tokenizer_config.json", {"do_lower_case": source.do_lower_case})
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+
+def _check_out(out: Path, checkpoint: Checkpoint, *, overwrite: bool) -> None:
+    """Refuses to replace what this did not write, and the checkpoint that is to be read."""
+    if not out.exists() and not out.is_symlink():
+        return
+    if not overwrite:
+        raise OutputError(f"{out} exists; pass --overwrite to replace it")
+    if out.is_symlink() or not out.is_dir():
+        raise OutputError(f"{out} is not a directory; pass the path of one")
+    sources = [*weight_files(checkpoint.weights_path, checkpoint.kind), checkpoint.vocab_file]
+    if any(path is not None and path.resolve().is_relative_to(out.resolve()) for path in sources):
+        raise OutputError(f"{out} holds the checkpoint that is to be converted; pass another path")
+    others = sorted(path.name for path in out.iterdir() if path.name not in _WRITTEN)
+    if others:
+        raise OutputError(
+            f"{out} holds what no conversion wrote ({others[0]}), and is not replaced; "
+            "pass another path"
+        )

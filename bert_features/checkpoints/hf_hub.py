@@ -1,0 +1,98 @@
+"""Models of the Hugging Face Hub, fetched into its local cache: safetensors, never pickles."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert_features.checkpoints.locate import PICKLES
+from bert_features.errors import CheckpointError, MissingExtraError
+
+PREFIX = "hf:"
+# What is fetched. Weights in pickles (pytorch_model.bin) are not even looked at.
+FILES = [
+    "config.json",
+    "vocab.txt",
+    "tokenizer_config.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model-?????-of-?????.safetensors",
+]
+_ID = re.compile(r"(?P<id>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[^@\s]+))?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """A model of the Hub.
+
+    Attributes:
+      id: `org/name`, or a bare name of the old kind (`bert-base-uncased`).
+      revision: a branch, a tag or a commit; None for the latest.
+      marked: whether the user said `hf:`.
+    """
+
+    id: str
+    revision: str | None
+    marked: bool
+
+
+def parse(name: str) -> HubModel | None:
+    """The model of the Hub that a name means, None if it means none.
+
+    `hf:` marks one: `hf:org/name`, `hf:name`, `hf:org/name@revision`. Without it `org/name` is one
+    too, where its last part is no file's.
+
+    Raises:
+      CheckpointError: what follows `hf:` is no name of a model.
+    """
+    marked = name.startswith(PREFIX)
+    match = _ID.fullmatch(name.removeprefix(PREFIX))
+    if match is None:
+        if marked:
+            raise CheckpointError(
+                f"{name!r} names no model of the Hugging Face Hub; "
+                "the form is hf:org/name or hf:org/name@revision"
+            )
+        return None
+    is_file = Path(match["id"]).suffix in (".safetensors", ".ckpt", ".index", ".json", *PICKLES)
+    if not marked and ("/" not in match["id"] or is_file):
+        return None
+    return HubModel(match["id"], match["revision"], marked)
+
+
+def fetch(model: HubModel) -> Path:
+    """The folder in the local cache that holds a model's files, fetched if they are not there.
+
+    Without a network, or with HF_HUB_OFFLINE=1, what is in the cache is taken.
+
+    Raises:
+      CheckpointError: it cannot be had, or holds no safetensors.
+      MissingExtraError: huggingface_hub is not installed.
+    """
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        package = "huggingface_hub"
+        if not model.marked:
+            package = f"there is no path {model.id!r}, and to look on the Hub for it {package}"
+        raise MissingExtraError(package, "hub") from error
+    try:
+        folder = Path(
+            huggingface_hub.snapshot_download(
+                model.id, revision=model.revision, allow_patterns=FILES
+            )
+        )
+    except Exception as error:  # its own, the HTTP library's and the system's
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise CheckpointError(
+            f"{'' if model.marked else 'there is no such path, and '}the model {model.id!r}"
+            f"{f' at {model.revision!r}' if model.revision else ''} cannot be had from the "
+            f"Hugging Face Hub: {reason[:300]}"
+        ) from error
+    if not any(folder.glob("*.safetensors")):
+        raise CheckpointError(
+            f"the model {model.id!r} of the Hugging Face Hub has no model.safetensors; other "
+            "formats (pickles such as pytorch_model.bin) are not read: where you trust it, convert "
+            "it once with transformers: "
+            "AutoModel.from_pretrained(ID).save_pretrained(OUT, safe_serialization=True)"
+        )
+    return folder

@@ -1,0 +1,82 @@
+"""The architecture of an encoder by the shapes of its weights, where no config file tells it."""
+
+import logging
+import re
+from collections.abc import Mapping
+
+from bert_features.config.bert_config import BertConfig
+from bert_features.errors import CheckpointError
+
+logger = logging.getLogger("bert_features")
+
+# All of Google's published BERTs have heads of this width: 2/128, 4/256, 8/512, 12/768, 16/1024,
+# see the table in the README of google-research/bert.
+_HEAD_SIZE = 64
+
+_TELLING = {
+    "word": "embeddings/word_embeddings",
+    "position": "embeddings/position_embeddings",
+    "type": "embeddings/token_type_embeddings",
+    "query": "encoder/layer_0/attention/self/query/kernel",
+    "intermediate": "encoder/layer_0/intermediate/dense/kernel",
+}
+# By the letters of weight_names' legend; kernels of attention may have an axis for the heads.
+_AXES = {"word": (2,), "position": (2,), "type": (2,), "query": (2, 3), "intermediate": (2,)}
+
+
+def infer_config(shapes: Mapping[str, tuple[int, ...]], name: str) -> BertConfig:
+    """The config that shapes tell, with what they cannot tell as in Google's published BERTs.
+
+    Args:
+      shapes: canonical name -> shape as it is stored, of Google's kinds of checkpoints.
+      name: of the checkpoint, for messages.
+
+    Raises:
+      CheckpointError: they are not those of a BERT encoder.
+    """
+    told = {axis: shapes.get(weight, ()) for axis, weight in _TELLING.items()}
+    wrong = [_TELLING[axis] for axis, shape in told.items() if len(shape) not in _AXES[axis]]
+    if wrong:
+        raise CheckpointError(
+            f"{name} has no bert_config.json, and its weights do not tell its architecture: "
+            f"{', '.join(wrong)} missing or of another shape; pass --config-file"
+        )
+    hidden = told["word"][1]
+    heads, source = _heads(told["query"], hidden, name)
+    values = {
+        "vocab_size": told["word"][0],
+        "hidden_size": hidden,
+        "num_hidden_layers": _num_layers(shapes),
+        "num_attention_heads": heads,
+        "intermediate_size": told["intermediate"][1],
+        "max_position_embeddings": told["position"][0],
+        "type_vocab_size": told["type"][0],
+        "hidden_act": "gelu",
+    }
+    config = BertConfig.from_dict(values, family="google", source=f"{name} by its shapes")
+    logger.info(
+        "%s has no bert_config.json: by its shapes it has %d layers of width %d and %d heads (%s); "
+        "the activation is taken to be Google's gelu (gelu_tanh)",
+        name,
+        config.num_hidden_layers,
+        config.hidden_size,
+        config.num_attention_heads,
+        source,
+    )
+    return config
+
+
+def _heads(query: tuple[int, ...], hidden: int, name: str) -> tuple[int, str]:
+    if len(query) == 3 and query[1] * query[2] == hidden:
+        return query[1], "stored"
+    if len(query) == 2 and hidden % _HEAD_SIZE == 0:
+        return hidden // _HEAD_SIZE, f"of {_HEAD_SIZE}, as all of Google's BERTs"
+    raise CheckpointError(
+        f"{name} has no bert_config.json, and its weights do not tell the number of heads: "
+        f"attention kernels of shape {query}, width {hidden}; pass --config-file"
+    )
+
+
+def _num_layers(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    blocks = (re.match(r"encoder/layer_(\d+)/", name) for name in shapes)
+    return 1 + max(int(block[1]) for block in blocks if block)

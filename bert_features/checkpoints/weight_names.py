@@ -1,0 +1,362 @@
+"""The weights of a BERT encoder: their names in each family of checkpoints, and their shapes.
+
+Canonical names are google-research/bert's without the `bert/` prefix; canonical kernels are
+[in, out], as there. Hugging Face stores them [out, in]; the Model Garden (TF2, TF-Hub) stores those
+of attention with an axis for the heads.
+
+Shape legend: `V` vocab_size, `P` positions, `T` token types, `H` hidden_size, `I`
+intermediate_size, `A` heads, `D` head size.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from bert_features.config.bert_config import BertConfig
+
+# How weights are stored: by google-research/bert's Saver, as the objects of a TF2 program, or by
+# Hugging Face. Each has its own names and layout.
+Kind = Literal["tf1", "tf2", "safetensors"]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One row of the table.
+
+    Attributes:
+      canonical: the name here and, behind `bert/`, in TF1 checkpoints; `{i}` is the block.
+      huggingface: the name in Hugging Face files, without `bert.`.
+      garden: the name of the variable in the Model Garden's encoders.
+      shape: the axes, by the letters of the legend.
+      garden_shape: the axes of the Model Garden's variable.
+      transposed: whether Hugging Face stores it transposed.
+    """
+
+    canonical: str
+    huggingface: str
+    garden: str
+    shape: str
+    garden_shape: str
+    transposed: bool = False
+
+
+def _dense(
+    canonical: str, huggingface: str, garden: str, shape: str, *garden_shapes: str
+) -> list[Weight]:
+    kernel, bias = garden_shapes or (shape, shape[1])
+    return [
+        Weight(
+            f"{canonical}/kernel",
+            f"{huggingface}.weight",
+            f"{garden}/kernel",
+            shape,
+            kernel,
+            transposed=True,
+        ),
+        Weight(f"{canonical}/bias", f"{huggingface}.bias", f"{garden}/bias", shape[1], bias),
+    ]
+
+
+def _norm(canonical: str, huggingface: str, garden: str) -> list[Weight]:
+    return [
+        Weight(f"{canonical}/gamma", f"{huggingface}.weight", f"{garden}/gamma", "H", "H"),
+        Weight(f"{canonical}/beta", f"{huggingface}.bias", f"{garden}/beta", "H", "H"),
+    ]
+
+
+def _table(canonical: str, garden: str, shape: str) -> Weight:
+    return Weight(
+        f"embeddings/{canonical}",
+        f"embeddings.{canonical}.weight",
+        f"{garden}/embeddings",
+        shape,
+        shape,
+    )
+
+
+_TF, _HF, _MG = "encoder/layer_{i}", "encoder.layer.{i}", "transformer/layer_{i}"
+_SELF, _HF_SELF = f"{_TF}/attention/self", f"{_HF}.attention.self"
+_OUT, _HF_OUT = f"{_TF}/attention/output", f"{_HF}.attention.output"
+
+EMBEDDINGS = [
+    _table("word_embeddings", "word_embeddings", "VH"),
+    _table("position_embeddings", "position_embedding", "PH"),
+    _table("token_type_embeddings", "type_embeddings", "TH"),
+    *_norm("embeddings/LayerNorm", "embeddings.LayerNorm", "embeddings/layer_norm"),
+]
+BLOCK = [
+    *_dense(
+        f"{_SELF}/query", f"{_HF_SELF}.query", f"{_MG}/self_attention/query", "HH", "HAD", "AD"
+    ),
+    *_dense(f"{_SELF}/key", f"{_HF_SELF}.key", f"{_MG}/self_attention/key", "HH", "HAD", "AD"),
+    *_dense(
+        f"{_SELF}/value", f"{_HF_SELF}.value", f"{_MG}/self_attention/value", "HH", "HAD", "AD"
+    ),
+    *_dense(
+        f"{_OUT}/dense",
+        f"{_HF_OUT}.dense",
+        f"{_MG}/self_attention/attention_output",
+        "HH",
+        "ADH",
+        "H",
+    ),
+    *_norm(f"{_OUT}/LayerNorm", f"{_HF_OUT}.LayerNorm", f"{_MG}/self_attention_layer_norm"),
+    *_dense(f"{_TF}/intermediate/dense", f"{_HF}.intermediate.dense", f"{_MG}/intermediate", "HI"),
+    *_dense(f"{_TF}/output/dense", f"{_HF}.output.dense", f"{_MG}/output", "IH"),
+    *_norm(f"{_TF}/output/LayerNorm", f"{_HF}.output.LayerNorm", f"{_MG}/output_layer_norm"),
+]
+POOLER = _dense("pooler/dense", "pooler.dense", "pooler_transform", "HH")
+
+# What a checkpoint may hold besides the encoder, by family; matched from the start of the name.
+IGNORED: dict[str, re.Pattern[str]] = {
+    # Slots and counters of the optimizers that BERT checkpoints were trained with: part of a name.
+    "optimizer": re.compile(
+        r".*/(adam_m|adam_v|adam|adam_\d+|adamweightdecay\w*|lamb\w*|exponentialmovingaverage)$"
+        r"|(.*/)?(global_step|beta1_power|beta2_power|bad_steps|good_steps|loss_scale"
+        r"|current_loss_scale|save_counter)$",
+        re.IGNORECASE,
+    ),
+    # Buffers that Hugging Face models carry: constants, not weights.
+    "buffer": re.compile(r"embeddings\.(position_ids|token_type_ids)$"),
+    # Heads of pre-training and of fine-tuned tasks.
+    "head": re.compile(
+        r"(cls|classifier|qa_outputs|logits_fc|output_weights|output_bias|loss|crf\w*|project)\b"
+    ),
+}
+
+# The same of a TF2 checkpoint. Its names are those of variables, or the paths to them in the
+# objects of the program that was saved.
+IGNORED_OBJECTS: dict[str, re.Pattern[str]] = {
+    "optimizer": re.compile(
+        r"(.*/)?(optimizer|_optimizer)/|.*/\.OPTIMIZER_SLOT/"
+        r"|(.*/)?(save_counter|global_step|iter|learning_rate|decay|beta_[12]|loss_scale)$"
+    ),
+    # How texts are to be lower-cased; and the metrics of a compiled Keras model.
+    "setting": re.compile(r"(do_lower_case|total|count)$|(.*/)?keras_api/"),
+    "head": re.compile(
+        r"(.*/)?(cls|mlm|masked_lm|predictions|classification|classifier|classification_head\w*"
+        r"|sentence_prediction|next_sentence[^/]*|span_labeling|start_end_logits|logits)(/|$)"
+    ),
+}
+
+# The Model Garden's pretrainer trains the pooler of its next-sentence head, by this name or path,
+# in place of the encoder's, whose variables stay as they were initialised.
+_NEXT_SENTENCE_POOLER = re.compile(r"(?:.*/)?next_sentence(?:\.\.|[./])pooler_dense/(kernel|bias)$")
+
+# Names of the first TF2 BERTs (TF-Hub /1 and /2, behind `bert_model/`) -> today's.
+_OLD_GARDEN: list[tuple[re.Pattern[str], str]] = [
+    (re.compile(r"\bencoder/layer_(?=\d)"), "transformer/layer_"),
+    (re.compile(r"\bembedding_postprocessor/type_embeddings$"), "type_embeddings/embeddings"),
+    (
+        re.compile(r"\bembedding_postprocessor/position_embeddings$"),
+        "position_embedding/embeddings",
+    ),
+    (re.compile(r"\bembedding_postprocessor/layer_norm/"), "embeddings/layer_norm/"),
+    (re.compile(r"(self_attention/)?self_attention_output/"), "self_attention/attention_output/"),
+]
+
+# Paths in the Model Garden's encoder objects, for variables whose own name tells nothing.
+_PATHS: list[tuple[re.Pattern[str], str]] = [
+    (re.compile(r"^layer_with_weights-0/embeddings$"), "word_embeddings/embeddings"),
+    (re.compile(r"^layer_with_weights-1/embeddings$"), "position_embedding/embeddings"),
+    (re.compile(r"^layer_with_weights-2/embeddings$"), "type_embeddings/embeddings"),
+    (re.compile(r"^layer_with_weights-3/(?=gamma$|beta$)"), "embeddings/layer_norm/"),
+    (re.compile(r"^layer_with_weights-\d+/(?=kernel$|bias$)"), "pooler_transform/"),
+    (re.compile(r"^_embedding_layer/"), "word_embeddings/"),
+    (re.compile(r"^_position_embedding_layer/(_position_)?"), "position_embedding/"),
+    (re.compile(r"^_type_embedding_layer/"), "type_embeddings/"),
+    (re.compile(r"^_embedding_norm_layer/"), "embeddings/layer_norm/"),
+    (re.compile(r"^_pooler_layer/"), "pooler_transform/"),
+    (re.compile(r"^_transformer_layers/(?=\d)"), "transformer/layer_"),
+    (re.compile(r"(?<=/)_attention_layer/_(query|key|value)_dense/"), r"self_attention/\1/"),
+    (re.compile(r"(?<=/)_attention_layer/_output_dense/"), "self_attention/attention_output/"),
+    (re.compile(r"(?<=/)_attention_layer_norm/"), "self_attention_layer_norm/"),
+    (re.compile(r"(?<=/)_intermediate_dense/"), "intermediate/"),
+    (re.compile(r"(?<=/)_output_dense/"), "output/"),
+    (re.compile(r"(?<=/)_output_layer_norm/"), "output_layer_norm/"),
+]
+
+
+def weights(config: BertConfig, *, pooler: bool) -> list[Weight]:
+    """Every weight of an architecture, blocks written out."""
+    blocks = [
+        replace(
+            weight,
+            canonical=weight.canonical.format(i=i),
+            huggingface=weight.huggingface.format(i=i),
+            garden=weight.garden.format(i=i),
+        )
+        for i in range(config.num_hidden_layers)
+        for weight in BLOCK
+    ]
+    return [*EMBEDDINGS, *blocks, *(POOLER if pooler else [])]
+
+
+def _sizes(axes: str, config: BertConfig) -> tuple[int, ...]:
+    sizes = {
+        "V": config.vocab_size,
+        "P": config.max_position_embeddings,
+        "T": config.type_vocab_size,
+        "H": config.hidden_size,
+        "I": config.intermediate_size,
+        "A": config.num_attention_heads,
+        "D": config.head_size,
+    }
+    return tuple(sizes[axis] for axis in axes)
+
+
+def shape_of(weight: Weight, config: BertConfig) -> tuple[int, ...]:
+    """The canonical shape of a weight."""
+    return _sizes(weight.shape, config)
+
+
+def stored_shapes(weight: Weight, config: BertConfig, kind: Kind) -> list[tuple[int, ...]]:
+    """The shapes in which a kind of checkpoint may store a weight, the usual one first."""
+    shape = shape_of(weight, config)
+    if kind == "safetensors":
+        return [shape[::-1] if weight.transposed else shape]
+    if kind == "tf2" and weight.garden_shape != weight.shape:
+        return [_sizes(weight.garden_shape, config), shape]
+    return [shape]
+
+
+def to_canonical(weight: Weight, config: BertConfig, kind: Kind, value: np.ndarray) -> np.ndarray:
+    """A stored array, of one of the `stored_shapes`, in its canonical shape."""
+    turned = value.T if kind == "safetensors" and weight.transposed else value
+    return np.ascontiguousarray(turned.reshape(shape_of(weight, config)))
+
+
+def weight_shapes(config: BertConfig, *, pooler: bool = True) -> dict[str, tuple[int, ...]]:
+    """Canonical name -> shape of every weight of an architecture."""
+    return {w.canonical: shape_of(w, config) for w in weights(config, pooler=pooler)}
+
+
+def garden_weights(
+    weights_by_name: dict[str, np.ndarray], config: BertConfig
+) -> dict[str, np.ndarray]:
+    """Canonical weights under the names and in the shapes of the Model Garden (TF-Hub /3, /4).
+
+    Kernels of attention become [H, A, D] and [A, D, H], their biases [A, D]; no value changes.
+
+    Args:
+      weights_by_name: canonical name -> array, with or without the pooler's.
+      config: the architecture.
+    """
+    return {
+        row.garden: weights_by_name[row.canonical].reshape(_sizes(row.garden_shape, config))
+        for row in weights(config, pooler=True)
+        if row.canonical in weights_by_name
+    }
+
+
+def garden_name(canonical: str) -> str:
+    """The Model Garden's name of the variable that a canonical name stands for."""
+    block, template = _template(canonical)
+    return _GARDEN_OF[template].format(i=block)
+
+
+def parameter_count(config: BertConfig, *, pooler: bool = True) -> int:
+    """How many numbers the weights are."""
+    total = 0
+    for shape in weight_shapes(config, pooler=pooler).values():
+        size = 1
+        for axis in shape:
+            size *= axis
+        total += size
+    return total
+
+
+def is_ignored(name: str, kind: Kind = "tf1") -> str | None:
+    """Which kind of thing besides the encoder a plain name in a checkpoint is, or None."""
+    patterns = IGNORED_OBJECTS if kind == "tf2" else IGNORED
+    return next((what for what, pattern in patterns.items() if pattern.match(name)), None)
+
+
+def plain_name(name: str, kind: Kind) -> str:
+    """A stored name without the prefix and the old spellings of its kind."""
+    plain = {"tf1": plain_tf1, "tf2": plain_tf2, "safetensors": plain_huggingface}
+    return plain[kind](name)
+
+
+def canonical_name(name: str, kind: Kind) -> str | None:
+    """The canonical name of a stored weight, whatever the number of its block; None if it is none.
+
+    Args:
+      name: as it is stored; for TF2, a variable's name or its path in the saved objects.
+      kind: of the checkpoint.
+    """
+    block, template = _template(plain_name(name, kind))
+    canonical = _CANONICAL_OF[kind].get(template)
+    return None if canonical is None else canonical.format(i=block)
+
+
+def next_sentence_pooler(name: str) -> str | None:
+    """The canonical name of a weight of the pooler in a next-sentence head, None if it is none."""
+    match = _NEXT_SENTENCE_POOLER.match(name)
+    return f"pooler/dense/{match[1]}" if match else None
+
+
+# TensorFlow 1 and early conversions to PyTorch call the parameters of a layer norm so.
+_OLD_NORMS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+
+
+def plain_huggingface(name: str) -> str:
+    """A name of a Hugging Face file without its `bert.` prefix and in today's spelling."""
+    name = name.removeprefix("bert.")
+    for old, new in _OLD_NORMS.items():
+        name = name.replace(old, new)
+    return name
+
+
+def plain_tf1(name: str) -> str:
+    """A name of a TF1 checkpoint, or of a TF1 module of TF-Hub, without its prefixes."""
+    return name.removeprefix("module/").removeprefix("bert/")
+
+
+def plain_tf2(name: str) -> str:
+    """A variable's name, or its path in the saved objects, as the Model Garden names it today.
+
+    Scopes around the encoder (`bert_model/`, `bert_encoder/`) fall away where what is left is the
+    name of one of its weights; any other name stays.
+    """
+    for pattern, today in _OLD_GARDEN:
+        name = pattern.sub(today, name)
+    parts = name.split("/")
+    scoped = ("/".join(parts[i:]) for i in range(len(parts)))
+    for candidate in (*scoped, _plain_path(name)):
+        if _template(candidate)[1] in _CANONICAL_OF["tf2"]:
+            return candidate
+    return name
+
+
+def _plain_path(path: str) -> str:
+    """A path in the saved objects of an encoder as the name of the variable it leads to."""
+    path = re.sub(r"^(encoder|model|encoder_network)/", "", path)
+    path = re.sub(r"^layer_with_weights-(\d+)/(?=_)", _block_of_layer, path)
+    for pattern, name in _PATHS:
+        path = pattern.sub(name, path, count=1)
+    return path
+
+
+def _block_of_layer(match: re.Match[str]) -> str:
+    # The blocks come after the four layers of the embeddings.
+    return f"_transformer_layers/{int(match[1]) - 4}/"
+
+
+def _template(name: str) -> tuple[str, str]:
+    """A name's number of a block, and the name with `{i}` in its place."""
+    match = re.search(r"(?<=layer[_.])(0|[1-9]\d*)(?=[/.])", name)
+    if match is None:
+        return "", name
+    return match[0], f"{name[: match.start()]}{{i}}{name[match.end() :]}"
+
+
+_ROWS = [*EMBEDDINGS, *BLOCK, *POOLER]
+_GARDEN_OF = {row.canonical: row.garden for row in _ROWS}
+_CANONICAL_OF: dict[Kind, dict[str, str]] = {
+    "tf1": {row.canonical: row.canonical for row in _ROWS},
+    "tf2": {row.garden: row.canonical for row in _ROWS},
+    "safetensors": {row.huggingface: row.canonical for row in _ROWS},
+}

@@ -1,0 +1,266 @@
+"""Readers of the files that hold weights: TF1 and TF2 checkpoints, safetensors whole and in shards.
+
+A reader tells names and shapes and reads one tensor at a time; what the names mean is known to
+`weight_names`. Pickles are not read.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from bert_features.checkpoints import weight_names
+from bert_features.checkpoints.weight_names import Kind
+from bert_features.config.bert_config import read_json_object
+from bert_features.errors import CheckpointError
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+
+INDEX_SUFFIX = ".safetensors.index.json"
+# Where an object-based checkpoint keeps the names of its variables: a TrackableObjectGraph.
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+
+class Reader(Protocol):
+    """The tensors of a checkpoint on disk, read one at a time."""
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Name -> shape of every tensor, in the order of the names."""
+        ...
+
+    def read(self, name: str) -> np.ndarray:
+        """One tensor, as it is stored."""
+        ...
+
+
+def open_weights(path: Path, kind: Kind) -> Reader:
+    """Opens a checkpoint's weights.
+
+    Args:
+      path: the prefix of a TensorFlow checkpoint, a .safetensors file, or the index of its shards.
+      kind: of the checkpoint.
+
+    Raises:
+      CheckpointError: the files are damaged or missing.
+    """
+    readers: dict[Kind, Callable[[Path], Reader]] = {
+        "tf1": _TF1Reader,
+        "tf2": _TF2Reader,
+        "safetensors": _ShardsReader if is_index(path) else _SafetensorsReader,
+    }
+    with damage_is_an_error(path):
+        return readers[kind](path)
+
+
+def weight_files(path: Path, kind: Kind) -> list[Path]:
+    """The files that hold a checkpoint's weights, any index first.
+
+    Raises:
+      CheckpointError: the folder or the index of shards cannot be read.
+    """
+    if kind != "safetensors":
+        with damage_is_an_error(path):
+            data = [p for p in path.parent.iterdir() if p.name.startswith(f"{path.name}.data-")]
+        return [path.with_name(f"{path.name}.index"), *sorted(data)]
+    if not is_index(path):
+        return [path]
+    shards = set(_read_weight_map(path).values())
+    return [path, *(path.parent / shard for shard in sorted(shards))]
+
+
+def is_index(path: Path) -> bool:
+    """Whether a path is that of the index of a safetensors checkpoint in shards."""
+    return path.name.endswith(INDEX_SUFFIX)
+
+
+def is_object_based(index: Path) -> bool:
+    """Whether the `.index` file of a TensorFlow checkpoint is of a TF2, object-based one.
+
+    Read without TensorFlow: the keys of the table lie in it as they are.
+
+    Raises:
+      CheckpointError: the file cannot be read.
+    """
+    with damage_is_an_error(index):
+        return OBJECT_GRAPH.encode() in index.read_bytes()
+
+
+@contextlib.contextmanager
+def damage_is_an_error(path: Path) -> Iterator[None]:
+    """Turns what a library says of a damaged file into one CheckpointError."""
+    try:
+        yield
+    except (ImportError, MemoryError, CheckpointError):  # not the file's fault, or told already
+        raise
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise CheckpointError(f"{path} is truncated or corrupt: {reason[:200]}") from error
+
+
+class _TF1Reader:
+    def __init__(self, prefix: Path) -> None:
+        self._reader = import_tensorflow().train.load_checkpoint(str(prefix))
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        stored = self._reader.get_variable_to_shape_map()
+        return {name: tuple(stored[name]) for name in sorted(stored)}
+
+    def read(self, name: str) -> np.ndarray:
+        return np.asarray(self._reader.get_tensor(name))
+
+
+class _TF2Reader:
+    """Tensors by the names of their variables, where these tell more than their keys.
+
+    A key is the path to a variable in the objects of the program that saved it
+    (`encoder/layer_with_weights-0/embeddings`); the object graph also knows the variable's own
+    name (`word_embeddings/embeddings`), which does not depend on how the encoder was wrapped.
+    """
+
+    def __init__(self, prefix: Path) -> None:
+        self._reader = import_tensorflow().train.load_checkpoint(str(prefix))
+        self._keys = _keys_by_name(self._reader.get_tensor(OBJECT_GRAPH))
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        stored = self._reader.get_variable_to_shape_map()
+        return {name: tuple(stored[self._keys[name]]) for name in sorted(self._keys)}
+
+    def read(self, name: str) -> np.ndarray:
+        return np.asarray(self._reader.get_tensor(self._keys[name]))
+
+
+def _keys_by_name(object_graph: bytes) -> dict[str, str]:
+    """Name -> key of every tensor of an object graph but the optimizer's."""
+    from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+    keys: dict[str, str] = {}
+    for node in TrackableObjectGraph.FromString(object_graph).nodes:
+        for attribute in node.attributes:
+            if attribute.name != "VARIABLE_VALUE":  # such as OBJECT_CONFIG_JSON
+                continue
+            key = attribute.checkpoint_key
+            path = key.partition("/.ATTRIBUTES/")[0]
+            # By the key: some optimizers name their slots as the variables they belong to.
+            if weight_names.is_ignored(key, "tf2") == "optimizer":
+                continue
+            told = [n for n in (attribute.full_name, path) if n and _is_telling(n)]
+            name = next((n for n in (*told, path) if n not in keys), key)
+            keys[name] = key
+    return keys
+
+
+def _is_telling(name: str) -> bool:
+    return (
+        weight_names.canonical_name(name, "tf2") is not None
+        or weight_names.next_sentence_pooler(name) is not None
+        or weight_names.is_ignored(name, "tf2") is not None
+    )
+
+
+class _SafetensorsReader:
+    def __init__(self, path: Path) -> None:
+        self._file = _open_safetensors(path)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        names = sorted(self._file.keys())
+        return {name: tuple(self._file.get_slice(name).get_shape()) for name in names}
+
+    def read(self, name: str) -> np.ndarray:
+        return np.asarray(self._file.get_tensor(name))
+
+
+class _ShardsReader:
+    """The tensors of all shards of an index, which must name each of them once, where it is."""
+
+    def __init__(self, index: Path) -> None:
+        weight_map = _read_weight_map(index)
+        self._shards = {shard: index.parent / shard for shard in sorted(set(weight_map.values()))}
+        missing = [shard for shard, path in self._shards.items() if not path.is_file()]
+        if missing:
+            raise CheckpointError(
+                f"{index} names shards that are not beside it: {', '.join(missing)}"
+            )
+        self._readers: dict[str, _SafetensorsReader] = {}
+        for shard, path in self._shards.items():
+            with damage_is_an_error(path):
+                self._readers[shard] = _SafetensorsReader(path)
+        _check_shards(index, weight_map, {s: r.shapes() for s, r in self._readers.items()})
+        self._shard_of = weight_map
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        stored = {shard: reader.shapes() for shard, reader in self._readers.items()}
+        return {name: stored[self._shard_of[name]][name] for name in sorted(self._shard_of)}
+
+    def read(self, name: str) -> np.ndarray:
+        shard = self._shard_of[name]
+        with damage_is_an_error(self._shards[shard]):
+            return self._readers[shard].read(name)
+
+
+def _open_safetensors(path: Path) -> Any:
+    import ml_dtypes  # noqa: F401 - teaches NumPy the bfloat16 that safetensors asks it for
+    from safetensors import safe_open
+
+    return safe_open(path, framework="numpy")
+
+
+def _read_weight_map(index: Path) -> dict[str, str]:
+    """Name -> shard of the index of a safetensors checkpoint in shards.
+
+    Raises:
+      CheckpointError: it is no such index, or names files that are no shards beside it.
+    """
+    weight_map = read_json_object(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{index} is no index of shards: it has no 'weight_map'")
+    strange = sorted({str(shard) for shard in weight_map.values() if not _is_shard(shard)})
+    if strange:
+        raise CheckpointError(
+            f"{index} names what is no .safetensors file in its own folder: {', '.join(strange)}"
+        )
+    return weight_map
+
+
+def _is_shard(value: object) -> bool:
+    return (
+        isinstance(value, str)
+        and value.endswith(".safetensors")
+        and not {"/", "\\", "\0"} & set(value)
+    )
+
+
+def _check_shards(
+    index: Path, weight_map: Mapping[str, str], shapes: Mapping[str, Mapping[str, object]]
+) -> None:
+    holders: dict[str, list[str]] = {}
+    for shard, names in shapes.items():
+        for name in names:
+            holders.setdefault(name, []).append(shard)
+    problems = [
+        *(
+            f"{shard} lacks {name}"
+            for name, shard in weight_map.items()
+            if name not in shapes[shard]
+        ),
+        *(
+            f"{name} is in {' and in '.join(shards)}"
+            for name, shards in holders.items()
+            if len(shards) > 1
+        ),
+        *(
+            f"{shards[0]} holds {name}, which the index does not name"
+            for name, shards in holders.items()
+            if name not in weight_map
+        ),
+    ]
+    if problems:
+        raise CheckpointError(f"{index} is not that of its shards: {some(problems, '; ')}")
+
+
+def some(items: list[str], separator: str = ", ", most: int = 4) -> str:
+    """The first few of many items in words."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return separator.join(items[:most]) + more

@@ -1,0 +1,300 @@
+"""ExtractConfig: every setting of a run, typed, checked once, frozen; from TOML or keywords."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from bert_features.config.bert_config import BertConfig
+from bert_features.config.input_format import FormatName, InputFormat
+from bert_features.config.outputs import (
+    DEFAULT_LAYERS,
+    Combine,
+    LayerEntry,
+    Level,
+    OutputConfig,
+    OutputDtype,
+    OutputSpec,
+    plan_outputs,
+)
+from bert_features.config.settings import Settings
+from bert_features.config.shards import AUTO, Shard
+from bert_features.errors import ConfigError
+
+_Positive = Annotated[int, Field(ge=1)]
+# The settings that make up the one output of a run without `outputs`.
+_OF_ONE_OUTPUT = (
+    "combine",
+    "weights",
+    "level",
+    "pooling",
+    "special_tokens",
+    "normalize",
+    "dim",
+)
+
+
+def _as_in_outputs(name: str) -> Any:
+    """A field that says of the only output what `OutputConfig` says of each."""
+    return OutputConfig.model_fields[name]
+
+
+class ExtractConfig(Settings):
+    """The settings of a feature extraction.
+
+    Each field's description says what it is, its `allowed` what it may be.
+    """
+
+    checkpoint: str = Field(
+        default="minilm",
+        description="the weights: `minilm` (the embedded all-MiniLM-L6-v2), a directory or file of "
+        "a checkpoint, a published name (bert-base-uncased) or a Hugging Face repository",
+        json_schema_extra={"allowed": "a string"},
+    )
+    config_file: str | None = Field(
+        default=None,
+        description="bert_config.json or config.json, if not beside the weights",
+        json_schema_extra={"allowed": "a path"},
+    )
+    vocab_file: str | None = Field(
+        default=None,
+        description="vocab.txt, if not beside the weights",
+        json_schema_extra={"allowed": "a path"},
+    )
+    do_lower_case: bool | None = Field(
+        default=None,
+        description="lower-case and strip accents; by default what the checkpoint says",
+        json_schema_extra={"allowed": "true or false"},
+    )
+    hidden_act: Literal["gelu_erf", "gelu_tanh"] | None = Field(
+        default=None,
+        description="the form of GELU; by default that of the checkpoint's family",
+        json_schema_extra={"allowed": "'gelu_erf' or 'gelu_tanh'"},
+    )
+    layers: tuple[LayerEntry, ...] = Field(
+        default=DEFAULT_LAYERS,
+        min_length=1,
+        description="LAYERS: encoder blocks, -L to L-1, and the word `embeddings`",
+        json_schema_extra={"allowed": "a list of integers and the word 'embeddings'"},
+    )
+    combine: Combine = _as_in_outputs("combine")
+    weights: tuple[float, ...] | None = _as_in_outputs("weights")
+    level: Level = _as_in_outputs("level")
+    pooling: str | None = _as_in_outputs("pooling")
+    special_tokens: bool = _as_in_outputs("special_tokens")
+    normalize: bool = _as_in_outputs("normalize")
+    dim: Annotated[int, Field(ge=1)] | None = _as_in_outputs("dim")
+    dtype: OutputDtype = Field(
+        default="float32",
+        description="of the features",
+        json_schema_extra={"allowed": "'float32', 'float16' or 'bfloat16'"},
+    )
+    outputs: tuple[OutputConfig, ...] = Field(
+        default=(),
+        description="named outputs, all from one pass, in place of the single one above",
+        json_schema_extra={"allowed": "a list of tables, [[outputs]]"},
+    )
+    long_text: Literal["truncate", "tail", "head_tail", "window", "error"] = Field(
+        default="truncate",
+        description="what becomes of texts longer than max_seq_length",
+        json_schema_extra={"allowed": "'truncate', 'tail', 'head_tail', 'window' or 'error'"},
+    )
+    stride: _Positive | None = Field(
+        default=None,
+        description="pieces between the beginnings of two windows; by default half a window's",
+        json_schema_extra={"allowed": "an integer of at least 1, less than a window holds"},
+    )
+    word_split: Literal["bert", "whitespace"] = Field(
+        default="bert",
+        description="what the words of a text are, for outputs of words: BERT's own (punctuation "
+        "stands alone), or what white space separates",
+        json_schema_extra={"allowed": "'bert' or 'whitespace'"},
+    )
+    max_seq_length: int = Field(
+        default=128,
+        ge=3,
+        description="tokens of the longest row, [CLS] and [SEP] included; long_text says what "
+        "becomes of longer texts",
+        json_schema_extra={"allowed": "an integer of at least 3"},
+    )
+    buckets: tuple[Annotated[int, Field(ge=3)], ...] | None = Field(
+        default=None,
+        description="lengths that rows are padded to, up to max_seq_length; by default many on a "
+        "CPU, powers of two where each is compiled",
+        json_schema_extra={"allowed": "a list of ascending integers of at least 3"},
+    )
+    batch_size: _Positive | None = Field(
+        default=None,
+        description="rows of a batch, over all devices together, whatever their length; in place "
+        "of batch_tokens",
+        json_schema_extra={"allowed": "an integer of at least 1"},
+    )
+    batch_tokens: _Positive | None = Field(
+        default=None,
+        description="tokens of a batch, padding included: so many rows as that makes of each "
+        "length; by default 2048 on a CPU, 16384 for each other device",
+        json_schema_extra={"allowed": "an integer of at least 1"},
+    )
+    device: Literal["auto", "tpu", "gpu", "cpu"] = Field(
+        default="auto",
+        description="where to run; auto takes TPU, GPU or CPU, in that order",
+        json_schema_extra={"allowed": "'auto', 'tpu', 'gpu' or 'cpu'"},
+    )
+    runtime: Literal["auto", "tensorflow", "jax"] = Field(
+        default="auto",
+        description="what drives the device; auto is TensorFlow, or JAX where only that can drive "
+        "the TPU or GPU of this machine",
+        json_schema_extra={"allowed": "'auto', 'tensorflow' or 'jax'"},
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto",
+        description="of the arithmetic; auto is bfloat16 on a TPU, else float32",
+        json_schema_extra={"allowed": "'auto', 'float32' or 'bfloat16'"},
+    )
+    use_one_hot_embeddings: bool = Field(
+        default=False,
+        description="look words up by a matrix product instead of a gather",
+        json_schema_extra={"allowed": "true or false"},
+    )
+    format: Literal["parquet", "jsonl", "npz", "hdf5", "tfrecord"] | None = Field(
+        default=None,
+        description="of the output file; by default what its suffix says, else parquet",
+        json_schema_extra={"allowed": "'parquet', 'jsonl', 'npz', 'hdf5' or 'tfrecord'"},
+    )
+    input_format: FormatName = Field(
+        default="auto",
+        description="of the input; auto goes by the suffix, a compressed file's inner one, and "
+        "takes any other for text",
+        json_schema_extra={"allowed": ", ".join(f"'{name}'" for name in get_args(FormatName))},
+    )
+    id_field: str | None = Field(
+        default=None,
+        description="column or JSON field of the ids, in CoNLL the key of a comment; by default "
+        "`id` where there is one",
+        json_schema_extra={"allowed": "a string; an empty one for no ids"},
+    )
+    text_field: str | None = Field(
+        default=None,
+        description="column or JSON field of the texts; by default `text`",
+        json_schema_extra={"allowed": "a string"},
+    )
+    text_b_field: str | None = Field(
+        default=None,
+        description="column or JSON field of the second texts of pairs; by default `text_b`",
+        json_schema_extra={"allowed": "a string"},
+    )
+    tokens_field: str | None = Field(
+        default=None,
+        description="column or JSON field of lists of words; by default `tokens`",
+        json_schema_extra={"allowed": "a string"},
+    )
+    conll_column: _Positive | None = Field(
+        default=None,
+        description="column of the words in CoNLL files, from 1; by default 1, in CoNLL-U 2",
+        json_schema_extra={"allowed": "an integer of at least 1"},
+    )
+    quoting: bool = Field(
+        default=True,
+        description="whether fields of csv and tsv may be in double quotes",
+        json_schema_extra={"allowed": "true or false"},
+    )
+    encoding_errors: Literal["strict", "replace"] = Field(
+        default="strict",
+        description="what to do with input that is not UTF-8",
+        json_schema_extra={"allowed": "'strict' or 'replace'"},
+    )
+    shard: str | None = Field(
+        default=None,
+        description="the share of the examples to compute, I/N: every N-th from the I-th, counted "
+        "from 0, into a file of that number; or auto, that of this host of a TPU slice",
+        json_schema_extra={"allowed": "'auto', or 'I/N' with I from 0 to N - 1"},
+    )
+    buffer_mb: _Positive = Field(
+        default=256,
+        description="megabytes of finished features that may wait for their turn to be written",
+        json_schema_extra={"allowed": "an integer of at least 1"},
+    )
+
+    @classmethod
+    def load(cls, path: str | Path, **overrides: Any) -> Self:
+        """Reads a TOML file.
+
+        Args:
+          path: the file, flat `key = value` settings.
+          **overrides: settings that take precedence over the file's.
+
+        Raises:
+          ConfigError: the file cannot be read, is not TOML, or holds a key or a value that is not
+            allowed.
+        """
+        try:
+            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not TOML: {error}") from error
+        cls.of(values, source=str(path))  # blames the file for what is the file's
+        return cls.of({**values, **overrides})
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], *, source: str = "") -> Self:
+        """Checks settings and freezes them; see `Settings.of`. Outputs may be dicts."""
+        outputs = values.get("outputs", ())
+        if not isinstance(outputs, list | tuple):
+            raise ConfigError(f"outputs is {outputs!r}; allowed: a list of tables, [[outputs]]")
+        checked = [
+            output
+            if isinstance(output, OutputConfig)
+            else OutputConfig.of(output, source=" ".join([source, f"outputs[{i}]"]).strip())
+            for i, output in enumerate(outputs)
+        ]
+        return super().of({**values, "outputs": checked}, source=source)
+
+    @field_validator("shard")
+    @classmethod
+    def _shard_is_one(cls, shard: str | None) -> str | None:
+        if shard not in (None, AUTO):
+            Shard.parse(shard)
+        return shard
+
+    @model_validator(mode="after")
+    def _settings_fit_together(self) -> Self:
+        if self.batch_size is not None and self.batch_tokens is not None:
+            raise ValueError("batch_size and batch_tokens are both set; leave one of them out")
+        if self.outputs:
+            beside = [name for name in _OF_ONE_OUTPUT if name in self.model_fields_set]
+            if beside:
+                raise ValueError(
+                    f"{', '.join(beside)} and outputs are both set; say it in each output"
+                )
+        else:
+            self.output_configs()
+        return self
+
+    def input_settings(self) -> InputFormat:
+        """How the examples lie in the input."""
+        return InputFormat(
+            format=self.input_format,
+            id_field=self.id_field,
+            text_field=self.text_field,
+            text_b_field=self.text_b_field,
+            tokens_field=self.tokens_field,
+            conll_column=self.conll_column,
+            quoting=self.quoting,
+        )
+
+    def output_configs(self) -> tuple[OutputConfig, ...]:
+        """The outputs of the run, as they are asked for."""
+        if self.outputs:
+            return self.outputs
+        return (OutputConfig(**{name: getattr(self, name) for name in _OF_ONE_OUTPUT}),)
+
+    def plan_outputs(self, config: BertConfig) -> tuple[OutputSpec, ...]:
+        """The outputs of the run on an architecture.
+
+        Raises:
+          ConfigError: see `outputs.plan_outputs`.
+        """
+        return plan_outputs(self.output_configs(), config, layers=self.layers, dtype=self.dtype)

@@ -1,0 +1,1 @@
+"""The encoder: the model, the forms of its operations, pooling and the device step."""

@@ -1,0 +1,383 @@
+"""The BERT encoder (Devlin et al. 2018, arXiv:1810.04805) as a Keras 3 layer on `keras.ops`.
+
+Post-layer-norm Transformer blocks, as in google-research/bert's `modeling.py`; runs on whatever
+backend Keras runs on.
+
+Shape legend: `B` batch, `S` sequence, `H` hidden_size, `A` heads, `D` head size, `I`
+intermediate_size, `L` blocks, `N` = B * S. Dense layers see [N, …]: plain matrix products are what
+every backend fuses best with bias and activation.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from bert_features.config.bert_config import BertConfig, HiddenAct
+from bert_features.encoder import kernels
+from bert_features.errors import CheckpointError, ConfigError
+
+ACTIVATIONS: dict[HiddenAct, Callable[[Any], Any]] = {
+    "gelu_erf": lambda x: ops.gelu(x, approximate=False),
+    "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
+    "relu": ops.relu,
+    "tanh": ops.tanh,
+    "linear": lambda x: x,
+}
+
+
+QKV = ("query", "key", "value")
+
+
+class _Part(keras.layers.Layer):
+    """A layer whose weights carry the initialiser of its encoder, and are made with it."""
+
+    def __init__(self, initializer: keras.initializers.Initializer, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.initializer = initializer
+
+    def build(self, *shapes: Any) -> None:
+        """Nothing is left to make; without this, Keras would call the layer once to find out."""
+
+    def kernel(self, name: str, *shape: int) -> keras.Variable:
+        return self.add_weight(name=name, shape=shape, initializer=self.initializer)
+
+    def vector(self, name: str, size: int, initializer: str = "zeros") -> keras.Variable:
+        return self.add_weight(name=name, shape=(size,), initializer=initializer)
+
+
+class LayerNorm(_Part):
+    """Layer normalisation over the last axis, in float32 whatever the compute dtype."""
+
+    def __init__(self, size: int, epsilon: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+        self.gamma = self.vector("gamma", size, "ones")
+        self.beta = self.vector("beta", size)
+
+    def call(self, x: Any) -> Any:
+        """[…, H] -> […, H]."""
+        return kernels.layer_norm(x, self.gamma, self.beta, self.epsilon)
+
+
+class Dense(_Part):
+    """x W + b, then the activation."""
+
+    def __init__(
+        self, inputs: int, outputs: int, activation: HiddenAct = "linear", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.activation = ACTIVATIONS[activation]
+        self.weight = self.kernel("kernel", inputs, outputs)
+        self.bias = self.vector("bias", outputs)
+
+    def call(self, x: Any) -> Any:
+        """[N, inputs] -> [N, outputs]."""
+        return self.activation(kernels.add_bias(ops.matmul(x, self.weight), self.bias))
+
+
+class Embeddings(_Part):
+    """The normalised sum of word, position and token-type embeddings."""
+
+    def __init__(self, config: BertConfig, *, use_one_hot: bool, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        size = config.hidden_size
+        self.use_one_hot = use_one_hot
+        self.words = self.kernel("word_embeddings", config.vocab_size, size)
+        self.positions = self.kernel("position_embeddings", config.max_position_embeddings, size)
+        self.types = self.kernel("token_type_embeddings", config.type_vocab_size, size)
+        self.norm = LayerNorm(
+            size,
+            config.layer_norm_eps,
+            initializer=self.initializer,
+            dtype=self.dtype_policy,
+            name="LayerNorm",
+        )
+
+    def call(self, word_ids: Any, type_ids: Any) -> Any:
+        """int32 [B, S], int32 [B, S] -> [B, S, H]."""
+        words = self._rows(self.words, word_ids, one_hot=self.use_one_hot)
+        positions = ops.convert_to_tensor(self.positions)[: ops.shape(word_ids)[1]]
+        # Two or so rows: a small matrix product beats a gather on every device.
+        types = self._rows(self.types, type_ids, one_hot=True)
+        return self.norm(words + positions + types)
+
+    def _rows(self, table: keras.Variable, ids: Any, *, one_hot: bool) -> Any:
+        if not one_hot:
+            return ops.take(table, ids, axis=0)
+        return ops.matmul(ops.one_hot(ids, table.shape[0], dtype=self.compute_dtype), table)
+
+
+class SelfAttention(_Part):
+    """Multi-head attention with one matrix product, or three, for query, key and value."""
+
+    def __init__(
+        self, config: BertConfig, *, dropout: float, fuse_qkv: bool, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.heads, self.head_size = config.num_attention_heads, config.head_size
+        size = config.hidden_size
+        part = {"initializer": self.initializer, "dtype": self.dtype_policy}
+        if fuse_qkv:
+            self.projections = [Dense(size, 3 * size, name="qkv", **part)]
+        else:
+            self.projections = [Dense(size, size, name=name, **part) for name in QKV]
+        self.output_dense = Dense(size, size, name="output_dense", **part)
+        self.dropout = _dropout(dropout, self.dtype_policy)
+
+    def call(self, x: Any, mask: Any, training: bool = False) -> Any:
+        """[N, H], int32 [B, S] -> [N, H]; on a TPU [B, S, H] in place of [N, H]."""
+        if self.dropout is None and kernels.tokens_in_lanes():
+            return self._in_lanes(x, mask)
+        batch, length = ops.shape(mask)
+        parts = []  # query, key, value: [B, A, S, D]
+        for projection in self.projections:
+            joined = ops.reshape(projection(x), (batch, length, -1, self.heads, self.head_size))
+            count = 3 // len(self.projections)
+            parts += ops.unstack(ops.transpose(joined, (2, 0, 3, 1, 4)), count)
+        query, key, value = parts
+        scale = self.head_size**-0.5
+        if self.dropout is None:
+            context = kernels.attend(query, key, value, mask, scale)
+        else:
+            weights = kernels.attention_weights(query, key, mask, scale)
+            context = ops.matmul(self.dropout(weights, training=training), value)
+        context = ops.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
+        return self.output_dense(kernels.reshape_like(context, x))
+
+    def _in_lanes(self, x: Any, mask: Any) -> Any:
+        """[B, S, H], int32 [B, S] -> [B, S, H]: in the form of `kernels.attend_in_lanes`."""
+        batch, length = ops.shape(mask)
+        query, key, value = (
+            ops.reshape(
+                kernels.project_into_lanes(x, weight, bias),
+                (batch, self.heads, self.head_size, length),
+            )
+            for weight, bias in self._query_key_value()
+        )
+        context = kernels.attend_in_lanes(query, key, value, mask, self.head_size**-0.5)
+        context = ops.reshape(context, (batch, -1, length))
+        output = self.output_dense
+        weight, bias = (ops.convert_to_tensor(v) for v in (output.weight, output.bias))
+        return kernels.project_out_of_lanes(context, weight, bias)
+
+    def _query_key_value(self) -> list[tuple[Any, Any]]:
+        """Weight [H, H] and bias [H] of each, from one variable or three."""
+        weights, biases = (
+            [part for v in variables for part in ops.split(v, 3 // len(self.projections), axis=-1)]
+            for variables in zip(*((p.weight, p.bias) for p in self.projections), strict=True)
+        )
+        return list(zip(weights, biases, strict=True))
+
+
+class Block(_Part):
+    """One Transformer block: attention and feed-forward, each with residual and layer norm."""
+
+    def __init__(
+        self, config: BertConfig, *, use_dropout: bool, fuse_qkv: bool, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        size, inner = config.hidden_size, config.intermediate_size
+        part = {"initializer": self.initializer, "dtype": self.dtype_policy}
+        attention_rate = config.attention_probs_dropout_prob if use_dropout else 0.0
+        hidden_rate = config.hidden_dropout_prob if use_dropout else 0.0
+        self.attention = SelfAttention(
+            config, dropout=attention_rate, fuse_qkv=fuse_qkv, name="attention", **part
+        )
+        self.attention_norm = LayerNorm(size, config.layer_norm_eps, name="attention_norm", **part)
+        self.intermediate = Dense(size, inner, config.hidden_act, name="intermediate", **part)
+        self.output_dense = Dense(inner, size, name="output_dense", **part)
+        self.output_norm = LayerNorm(size, config.layer_norm_eps, name="output_norm", **part)
+        self.dropout = _dropout(hidden_rate, self.dtype_policy)
+
+    def call(self, x: Any, mask: Any, training: bool = False) -> Any:
+        """[N, H], int32 [B, S] -> [N, H]."""
+        attended = self._drop(self.attention(x, mask, training=training), training)
+        x = self.attention_norm(x + attended)
+        transformed = self._drop(self.output_dense(self.intermediate(x)), training)
+        return self.output_norm(x + transformed)
+
+    def _drop(self, x: Any, training: bool) -> Any:
+        return x if self.dropout is None else self.dropout(x, training=training)
+
+
+class BertEncoder(keras.layers.Layer):
+    """The encoder of a BERT checkpoint, with the output of every block.
+
+    Args:
+      config: the architecture.
+      num_blocks: how many blocks to build and compute, from the first; all of them by default.
+        Blocks above the highest wanted one cost nothing.
+      with_pooler: whether to compute `pooled_output`; needs all blocks.
+      use_one_hot_embeddings: look words up by a matrix product instead of a gather.
+      use_dropout: apply the config's dropout rates when called with `training=True`.
+      fuse_qkv: keep the weights of query, key and value of a block in one variable, for one matrix
+        product instead of three.
+      initializer: of kernels and embeddings; by default the truncated normal of the BERT paper.
+      dtype: a Keras dtype policy: `float32`, `mixed_bfloat16` (float32 weights, bfloat16
+        arithmetic, layer norm and softmax in float32) or `bfloat16`.
+
+    Raises:
+      ConfigError: `num_blocks` is not one of 0 … num_hidden_layers, or leaves the pooler without
+        its input.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        num_blocks: int | None = None,
+        with_pooler: bool = False,
+        use_one_hot_embeddings: bool = False,
+        use_dropout: bool = False,
+        fuse_qkv: bool = True,
+        initializer: str | keras.initializers.Initializer | None = None,
+        dtype: Any = None,
+        name: str = "bert",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dtype=dtype, name=name, **kwargs)
+        depth = config.num_hidden_layers
+        self.num_blocks = depth if num_blocks is None else num_blocks
+        if not 0 <= self.num_blocks <= depth:
+            raise ConfigError(f"num_blocks is {num_blocks}; this config has {depth} blocks")
+        if with_pooler and self.num_blocks != depth:
+            raise ConfigError(f"the pooler needs all {depth} blocks; num_blocks is {num_blocks}")
+        self.config = config
+        self.use_dropout = use_dropout
+        part = {
+            "initializer": keras.initializers.get(initializer)
+            or keras.initializers.TruncatedNormal(stddev=config.initializer_range),
+            "dtype": self.dtype_policy,
+        }
+        self.embeddings = Embeddings(
+            config, use_one_hot=use_one_hot_embeddings, name="embeddings", **part
+        )
+        rate = config.hidden_dropout_prob if use_dropout else 0.0
+        self.embeddings_dropout = _dropout(rate, self.dtype_policy)
+        self.blocks = [
+            Block(config, use_dropout=use_dropout, fuse_qkv=fuse_qkv, name=f"layer_{i}", **part)
+            for i in range(self.num_blocks)
+        ]
+        size = config.hidden_size
+        self.pooler = Dense(size, size, "tanh", name="pooler", **part) if with_pooler else None
+        self.built = True
+
+    def call(self, inputs: Mapping[str, Any], training: bool = False) -> dict[str, Any]:
+        """Encodes a batch.
+
+        Args:
+          inputs: `input_word_ids`, `input_mask` (1 = real) and `input_type_ids`, int32 [B, S]
+            each; S at most max_position_embeddings.
+          training: whether dropout applies (only with `use_dropout`).
+
+        Returns:
+          `embedding_output` [B, S, H], the sum below the first block; `encoder_outputs`, a list of
+          [B, S, H], one for each block; `sequence_output` [B, S, H], the last of them; and, with
+          the pooler, `pooled_output` [B, H]. All of the compute dtype.
+        """
+        word_ids, mask = inputs["input_word_ids"], inputs["input_mask"]
+        shape = ops.shape(word_ids)
+        embedded = self.embeddings(word_ids, inputs["input_type_ids"])
+        if self.embeddings_dropout is not None:
+            embedded = self.embeddings_dropout(embedded, training=training)
+        size = self.config.hidden_size
+        # On a TPU rows stay apart: with products of [N, H] the compiler moves what attention takes.
+        x = embedded if kernels.tokens_in_lanes() else ops.reshape(embedded, (-1, size))
+        outputs = []
+        for block in self.blocks:
+            x = block(x, mask, training=training)
+            outputs.append(ops.reshape(x, (*shape, size)))
+        last = outputs[-1] if outputs else embedded
+        result = {"embedding_output": embedded, "encoder_outputs": outputs, "sequence_output": last}
+        if self.pooler is not None:
+            result["pooled_output"] = self.pooler(last[:, 0])
+        return result
+
+    def compute_output_spec(self, inputs: Mapping[str, Any], training: bool = False) -> Any:
+        """Shapes and dtypes of `call`'s outputs."""
+        del training
+        batch, length = inputs["input_word_ids"].shape
+        size = self.config.hidden_size
+
+        def states() -> keras.KerasTensor:
+            return keras.KerasTensor((batch, length, size), self.compute_dtype)
+
+        result: dict[str, Any] = {
+            "embedding_output": states(),
+            "encoder_outputs": [states() for _ in self.blocks],
+            "sequence_output": states(),
+        }
+        if self.pooler is not None:
+            result["pooled_output"] = keras.KerasTensor((batch, size), self.compute_dtype)
+        return result
+
+    def load_weights_dict(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Assigns weights under their canonical names, as `checkpoints.read_weights` gives them.
+
+        Weights of blocks and of a pooler that this encoder does not compute are passed over.
+
+        Raises:
+          CheckpointError: a weight is missing or has another shape.
+        """
+        for variable, names in self._variables():
+            missing = [name for name in names if name not in weights]
+            if missing:
+                raise CheckpointError(f"weights lack {', '.join(missing)}")
+            parts = [weights[name] for name in names]
+            value = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+            if value.shape != tuple(variable.shape):
+                raise CheckpointError(
+                    f"{' + '.join(names)} is {value.shape}; this config needs {variable.shape}"
+                )
+            variable.assign(value)
+
+    def weight_names(self) -> list[list[str]]:
+        """The canonical names of the weights that each of `trainable_variables` holds, in order."""
+        names = {id(variable): canonical for variable, canonical in self._variables()}
+        return [names[id(variable)] for variable in self.trainable_variables]
+
+    def _variables(self) -> list[tuple[keras.Variable, list[str]]]:
+        """Each variable with the canonical names of the weights it joins along its last axis."""
+        embeddings = self.embeddings
+        table = [
+            (embeddings.words, ["embeddings/word_embeddings"]),
+            (embeddings.positions, ["embeddings/position_embeddings"]),
+            (embeddings.types, ["embeddings/token_type_embeddings"]),
+            *_norm_variables(embeddings.norm, "embeddings/LayerNorm"),
+        ]
+        for i, block in enumerate(self.blocks):
+            scope = f"encoder/layer_{i}"
+            qkv = [f"{scope}/attention/self/{part}" for part in QKV]
+            attention = block.attention
+            scopes = [qkv] if len(attention.projections) == 1 else [[part] for part in qkv]
+            for projection, of_it in zip(attention.projections, scopes, strict=True):
+                table += _dense_variables(projection, *of_it)
+            table += [
+                *_dense_variables(attention.output_dense, f"{scope}/attention/output/dense"),
+                *_norm_variables(block.attention_norm, f"{scope}/attention/output/LayerNorm"),
+                *_dense_variables(block.intermediate, f"{scope}/intermediate/dense"),
+                *_dense_variables(block.output_dense, f"{scope}/output/dense"),
+                *_norm_variables(block.output_norm, f"{scope}/output/LayerNorm"),
+            ]
+        if self.pooler is not None:
+            table += _dense_variables(self.pooler, "pooler/dense")
+        return table
+
+
+def _dense_variables(dense: Dense, *scopes: str) -> list[tuple[keras.Variable, list[str]]]:
+    return [
+        (dense.weight, [f"{scope}/kernel" for scope in scopes]),
+        (dense.bias, [f"{scope}/bias" for scope in scopes]),
+    ]
+
+
+def _norm_variables(norm: LayerNorm, scope: str) -> list[tuple[keras.Variable, list[str]]]:
+    return [(norm.gamma, [f"{scope}/gamma"]), (norm.beta, [f"{scope}/beta"])]
+
+
+def _dropout(rate: float, dtype: Any) -> keras.layers.Dropout | None:
+    # Of its layer's dtype: by the global one it would widen what is narrower.
+    return keras.layers.Dropout(rate, dtype=dtype) if rate else None

@@ -1,0 +1,1 @@
+"""SavedModels that need nothing of this package."""

@@ -1,0 +1,1 @@
+"""The job: texts in, features out in the input's order."""

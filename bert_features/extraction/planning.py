@@ -1,0 +1,237 @@
+"""plan(): what a run would do, by tokenising its input and computing nothing."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from bert_features.batches.bucketing import BatchShapes, plan_batches
+from bert_features.batches.input_fn import Pending
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import ITEM_SIZES, OutputSpec
+from bert_features.extraction.preparation import Preparation
+from bert_features.readers.examples import read_examples
+
+# Suggested lengths are multiples of this: the sublane tile of a TPU's bfloat16 registers is 16, of
+# float32 8; and no device likes odd shapes.
+_LENGTH_STEP = 8
+# Characters of a value in JSON lines, measured on MiniLM's last layers: a blank, a sign or none,
+# one digit, a point, six decimals, a comma.
+_JSON_CHARACTERS = 10.5
+
+
+@dataclass
+class BucketPlan:
+    """The batches of one length.
+
+    Attributes:
+      length: of their rows.
+      rows: rows that stand in them.
+      batches: how many there are.
+      tokens: real tokens of the rows.
+      computed_tokens: tokens that the device computes for them.
+      filler_tokens: those of them in rows that only fill up a batch.
+    """
+
+    length: int
+    rows: int = 0
+    batches: int = 0
+    tokens: int = 0
+    computed_tokens: int = 0
+    filler_tokens: int = 0
+
+
+@dataclass
+class Plan:
+    """What a run would do.
+
+    Attributes:
+      shapes: what batches may be.
+      outputs: what would come out.
+      examples: of the input.
+      truncated_examples: examples that would lose pieces.
+      tokens_lost: pieces they would lose.
+      windowed_examples: examples that would be computed in several windows.
+      words: words whose vectors would come out, if any are wanted.
+      words_without_vector: those of them whose vector would be zero.
+      output_tokens: tokens in the output, [CLS] and [SEP] included; those of windows once.
+      example_lengths: how many examples have 0, 1, 2, … tokens, [CLS] and [SEP] included, before
+        anything is cut.
+      row_lengths: how many rows have 0, 1, 2, … tokens.
+      buckets: what falls into each bucket.
+    """
+
+    shapes: BatchShapes
+    outputs: tuple[OutputSpec, ...]
+    examples: int = 0
+    truncated_examples: int = 0
+    tokens_lost: int = 0
+    windowed_examples: int = 0
+    words: int = 0
+    words_without_vector: int = 0
+    output_tokens: int = 0
+    example_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+    row_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+    buckets: list[BucketPlan] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens that the device computes, those of every window."""
+        return sum(bucket.tokens for bucket in self.buckets)
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens that the device computes, padding and filler rows included."""
+        return sum(bucket.computed_tokens for bucket in self.buckets)
+
+    @property
+    def pad_waste(self) -> float:
+        """The share of computed tokens that are padding or filler."""
+        return 1.0 - self.tokens / self.computed_tokens if self.computed_tokens else 0.0
+
+    @property
+    def filler_share(self) -> float:
+        """The share of computed tokens in rows that only fill up a batch."""
+        filler = sum(bucket.filler_tokens for bucket in self.buckets)
+        return filler / self.computed_tokens if self.computed_tokens else 0.0
+
+    def output_bytes(self, format: str) -> int:
+        """The bytes of the features in an output file; tokens and ids come on top of them."""
+        vectors = {"token": self.output_tokens, "word": self.words, "sequence": self.examples}
+        return int(
+            sum(
+                vectors[output.level]
+                * output.width
+                * (_JSON_CHARACTERS if format == "jsonl" else ITEM_SIZES[output.dtype])
+                for output in self.outputs
+            )
+        )
+
+    def suggest_buckets(self, most: int = 8) -> tuple[int, ...]:
+        """The lengths, few enough to compile each, that leave the least padding."""
+        return suggest_buckets(self.row_lengths, max_seq_length=self.shapes.buckets[-1], most=most)
+
+
+def plan(
+    config: ExtractConfig,
+    input_path: str | Path,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> Plan:
+    """Finds out what `extract` would do with an input, without a step of the model.
+
+    Args:
+      config: the settings of the run.
+      input_path: the file to read, or `-` for standard input.
+      progress: called now and then with the number of examples read so far.
+
+    Raises:
+      BertFeaturesError: what was wrong, in one sentence.
+    """
+    preparation = Preparation(config)
+    examples = read_examples(
+        input_path, config.input_settings(), encoding_errors=config.encoding_errors
+    )
+    pending: dict[int, Pending] = {}
+    input_fn = preparation.input_fn(lambda: preparation.shard.take(examples), pending)
+    result = Plan(input_fn.shapes(preparation.batch_params()), preparation.outputs)
+    result.buckets = [BucketPlan(length) for length in preparation.buckets]
+    held: list[np.ndarray] = []
+    for chunk in input_fn.rows():
+        _add_examples(result, chunk)
+        _add_words(result, chunk, pending)
+        held.append(chunk["lengths"])
+        if sum(int(lengths.sum()) for lengths in held) >= preparation.window_tokens:
+            _add_rows(result, np.concatenate(held))
+            held = []
+        if progress:
+            progress(result.examples)
+    if held:
+        _add_rows(result, np.concatenate(held))
+    return result
+
+
+def _add_examples(result: Plan, chunk: dict[str, np.ndarray]) -> None:
+    positions = chunk["unique_ids"] - chunk["unique_ids"].min(initial=0)
+    first = np.flatnonzero(np.diff(positions, prepend=-1))
+    own = chunk["lengths"]
+    if "num_windows" in chunk:
+        own = chunk["own_ends"] - chunk["own_starts"]
+        result.windowed_examples += int(np.count_nonzero(chunk["num_windows"][first] > 1))
+    kept = np.add.reduceat(own, first) if len(first) else own
+    lost = chunk["tokens_lost"][first]
+    result.examples += len(first)
+    result.output_tokens += int(kept.sum())
+    result.tokens_lost += int(lost.sum())
+    result.truncated_examples += int(np.count_nonzero(lost))
+    result.example_lengths = _add_counts(result.example_lengths, kept + lost)
+
+
+def _add_words(result: Plan, chunk: dict[str, np.ndarray], pending: dict[int, Pending]) -> None:
+    for position in np.unique(chunk["unique_ids"]).tolist():
+        table = pending.pop(position).words
+        if table is not None:
+            result.words += len(table.num_pieces)
+            result.words_without_vector += int(np.count_nonzero(table.num_pieces == 0))
+
+
+def _add_rows(result: Plan, lengths: np.ndarray) -> None:
+    """Adds the rows of one sorting window."""
+    result.row_lengths = _add_counts(result.row_lengths, lengths)
+    batches = plan_batches(lengths, result.shapes)
+    tokens = np.add.reduceat(lengths[batches.order], batches.starts)
+    by_length = {bucket.length: bucket for bucket in result.buckets}
+    columns = (batches.lengths, batches.counts, batches.rows, tokens)
+    for length, count, rows, real in zip(*(c.tolist() for c in columns), strict=True):
+        bucket = by_length[length]
+        bucket.batches += 1
+        bucket.rows += count
+        bucket.tokens += real
+        bucket.computed_tokens += rows * length
+        bucket.filler_tokens += (rows - count) * length
+
+
+def _add_counts(counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    more = np.bincount(lengths, minlength=len(counts))
+    more[: len(counts)] += counts
+    return more
+
+
+def suggest_buckets(
+    row_lengths: Sequence[int] | np.ndarray, *, max_seq_length: int, most: int
+) -> tuple[int, ...]:
+    """The set of buckets that leaves the least padding.
+
+    By dynamic programming over all sets of multiples of 8 and `max_seq_length`.
+
+    Args:
+      row_lengths: how many rows have 0, 1, 2, … tokens.
+      max_seq_length: the longest bucket that there may be.
+      most: how many buckets there may be.
+
+    Returns:
+      Ascending lengths; `max_seq_length` alone if there are no rows.
+    """
+    rows_up_to = np.cumsum(np.append(row_lengths, np.zeros(max_seq_length + 1, np.int64)))
+    multiples = [*range(_LENGTH_STEP, max_seq_length, _LENGTH_STEP), max_seq_length]
+    counts, lengths = [0], [0]
+    for length in multiples:
+        if rows_up_to[length] > counts[-1]:  # else no row is as long
+            counts.append(int(rows_up_to[length]))
+            lengths.append(length)
+    # best[j]: the fewest tokens for all rows up to lengths[j], and the buckets they are in.
+    nothing: tuple[float, tuple[int, ...]] = (np.inf, ())
+    best = [(0.0, nothing[1]), *[nothing] * (len(counts) - 1)]
+    for _ in range(most):
+        best = [
+            best[0],
+            *(
+                min(
+                    (best[i][0] + (counts[j] - counts[i]) * lengths[j], (*best[i][1], lengths[j]))
+                    for i in range(j)
+                )
+                for j in range(1, len(counts))
+            ),
+        ]
+    return best[-1][1] or (max_seq_length,)

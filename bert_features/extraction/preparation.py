@@ -1,0 +1,183 @@
+"""What a run needs before it computes: checkpoint, outputs, tokenizer, input; no weights yet."""
+
+from collections.abc import Callable, Iterable
+
+from bert_features.batches.bucketing import default_buckets, resolve_buckets
+from bert_features.batches.input_fn import Pending, TextInputFn
+from bert_features.batches.long_text import LongText
+from bert_features.checkpoints.find import Checkpoint, check_casing, check_vocab, find_checkpoint
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import ITEM_SIZES, OutputSpec
+from bert_features.config.shards import AUTO, Shard
+from bert_features.errors import CheckpointError, ConfigError
+from bert_features.formats.records import Feature
+from bert_features.machine.selection import make_runtime
+from bert_features.readers.examples import InputExample
+from bert_features.runtime.base import Runtime
+from bert_features.text.tokenization import FullTokenizer
+from bert_features.text.vocabulary import read_vocab
+
+# Tokens of a batch: more fill a CPU's cores no better, and leave more padding
+# (docs/performance.md); other devices want work for thousands of lanes.
+_CPU_BATCH_TOKENS = 2048
+DEVICE_BATCH_TOKENS = 16384
+# Enough to sort by length; more would only hold results back, where their vectors are small.
+_MOST_WINDOW_TOKENS = 1 << 20
+
+
+class Preparation:
+    """Settings met with their checkpoint, checked and resolved.
+
+    Args:
+      config: the settings; those of the output file do not count here.
+      runtime: what runs the steps, if it exists already; by default what the settings say.
+
+    Attributes:
+      config: the settings.
+      checkpoint: where the weights are.
+      outputs: what is wanted of them.
+      long_text: what becomes of examples that do not fit a row.
+      runtime: what runs the steps.
+      devices: what it runs them on.
+      shard: the share of the examples that is this process's.
+      buckets: the lengths of rows.
+      tokenizer: the checkpoint's.
+      window_tokens: how many tokens are sorted by length together, so that their features fit
+        `buffer_mb`.
+
+    Raises:
+      CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
+      ConfigError: a setting does not fit the checkpoint.
+    """
+
+    def __init__(self, config: ExtractConfig, *, runtime: Runtime | None = None) -> None:
+        self.config = config
+        self.checkpoint = find_checkpoint(
+            config.checkpoint,
+            config_file=config.config_file,
+            vocab_file=config.vocab_file,
+            hidden_act=config.hidden_act,
+        )
+        bert_config = self.checkpoint.config
+        if config.max_seq_length > bert_config.max_position_embeddings:
+            raise ConfigError(
+                f"max_seq_length is {config.max_seq_length}; {self.checkpoint.name} has "
+                f"{bert_config.max_position_embeddings} positions, take at most that"
+            )
+        self.outputs = config.plan_outputs(bert_config)
+        self.long_text = LongText(config.long_text, config.max_seq_length, config.stride)
+        resolve_buckets(
+            config.buckets or (), config.max_seq_length
+        )  # refused before a device starts
+        self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
+        # Before the tokenizer makes its tables: a TPU is to be started before anything else is.
+        self.runtime = runtime or make_runtime(config.runtime, config.device)
+        self.devices = self.runtime.devices
+        self.shard = resolve_shard(config.shard, self.runtime)
+        self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
+        self.buckets = self._buckets()
+
+    def _buckets(self) -> tuple[int, ...]:
+        length = self.config.max_seq_length
+        if self.config.buckets is None:
+            return default_buckets(length, any_shape=self.runtime.any_shape)
+        return resolve_buckets(self.config.buckets, length)
+
+    def batch_params(self) -> dict[str, int]:
+        """What `TextInputFn` reads of its params."""
+        if self.config.batch_size is not None:
+            return {"batch_size": self.config.batch_size, **self.runtime.batching}
+        tokens = self.config.batch_tokens
+        if tokens is None:
+            on_cpu = self.devices.kind == "cpu"
+            tokens = _CPU_BATCH_TOKENS if on_cpu else DEVICE_BATCH_TOKENS * self.devices.count
+        return {"batch_tokens": tokens, **self.runtime.batching}
+
+    def input_fn(
+        self,
+        examples: Callable[[], Iterable[InputExample]],
+        pending: dict[int, Pending] | None = None,
+    ) -> TextInputFn:
+        """The examples as the device takes them.
+
+        Args:
+          examples: gives an iterator over them.
+          pending: where to keep them on their way; see `TextInputFn`.
+        """
+        of_words = any(output.level == "word" for output in self.outputs)
+        return TextInputFn(
+            examples,
+            self.tokenizer,
+            buckets=self.buckets,
+            window_tokens=self.window_tokens,
+            long_text=self.long_text,
+            words=self.config.word_split if of_words else None,
+            pending=pending,
+        )
+
+    def features(self) -> tuple[Feature, ...]:
+        """The features that come out, as an output file describes them."""
+        return tuple(
+            Feature(
+                name=output.name,
+                layers=output.layers,
+                combine=output.combine,
+                width=output.width,
+                dtype=output.dtype,
+                level=output.level,
+                pooling=output.pooling,
+                weights=output.weights,
+                special_tokens=output.special_tokens,
+                normalize=output.normalize,
+            )
+            for output in self.outputs
+        )
+
+
+def resolve_shard(shard: str | None, runtime: Runtime | None) -> Shard:
+    """The share of a job that the setting `shard` means.
+
+    Args:
+      shard: the setting; the whole job without it.
+      runtime: what `auto` asks which of several processes this is.
+    """
+    if shard == AUTO and runtime is not None:
+        return Shard(*runtime.process)
+    return Shard() if shard is None else Shard.parse(shard)
+
+
+def _window_tokens(outputs: Iterable[OutputSpec], buffer_mb: int) -> int:
+    per_token = 0
+    for output in outputs:
+        # Of windows the vectors of a sequence wait for each other as float32.
+        item_size = 4 if output.level == "sequence" else ITEM_SIZES[output.dtype]
+        size = output.width * item_size
+        # A sequence has one vector for all of its tokens, of which there may be but two.
+        per_token += size // 2 if output.level == "sequence" else size
+    return max(1, min(buffer_mb * 2**20 // max(per_token, 1), _MOST_WINDOW_TOKENS))
+
+
+def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) -> FullTokenizer:
+    """The tokenizer of a checkpoint.
+
+    Args:
+      checkpoint: what `find_checkpoint` found.
+      do_lower_case: the casing; by default what the checkpoint tells.
+
+    Raises:
+      CheckpointError: there is no vocabulary, it is not the checkpoint's, or the casing contradicts
+        it.
+      ConfigError: neither the checkpoint nor the setting tells the casing.
+    """
+    if checkpoint.vocab_file is None:
+        raise CheckpointError(
+            f"no vocab.txt lies beside {checkpoint.weights_path}; pass --vocab-file"
+        )
+    tokens = read_vocab(checkpoint.vocab_file)
+    check_vocab(tokens, checkpoint.config, checkpoint.vocab_file)
+    if do_lower_case is None:
+        do_lower_case = checkpoint.do_lower_case
+    if do_lower_case is None:
+        raise ConfigError(f"{checkpoint.name} does not tell its casing; pass --uncased or --cased")
+    check_casing(checkpoint, do_lower_case)
+    return FullTokenizer(tokens, do_lower_case=do_lower_case)

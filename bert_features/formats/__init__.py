@@ -1,0 +1,163 @@
+"""Features files: five formats, each written as a whole or not at all, and read lazily.
+
+Importing this package imports none of the libraries behind the formats.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_features.errors import OutputError
+from bert_features.formats.base import FeatureWriter, check_target
+from bert_features.formats.columns import IdType
+from bert_features.formats.reader import FeatureFile
+from bert_features.formats.records import Feature
+from bert_features.formats.views import FeatureView
+
+__all__ = [
+    "DEFAULT_FORMAT",
+    "DTYPES",
+    "FORMATS",
+    "SUFFIXES",
+    "FeatureFile",
+    "FeatureView",
+    "FeatureWriter",
+    "IdType",
+    "check_dtypes",
+    "check_output",
+    "check_target",
+    "open_writer",
+    "output_format",
+    "read_features",
+]
+
+# Each module has a `Writer` and a `File`.
+FORMATS: dict[str, str] = {
+    "parquet": "bert_features.formats.parquet",
+    "jsonl": "bert_features.formats.jsonl",
+    "npz": "bert_features.formats.npz",
+    "hdf5": "bert_features.formats.hdf5",
+    "tfrecord": "bert_features.formats.tfrecord",
+}
+DEFAULT_FORMAT = "parquet"
+
+# What each format can hold: bfloat16 is no type of Arrow's, NumPy's own or HDF5's.
+DTYPES: dict[str, tuple[str, ...]] = {
+    "parquet": ("float16", "float32"),
+    "jsonl": ("float16", "float32", "bfloat16"),
+    "npz": ("float16", "float32"),
+    "hdf5": ("float16", "float32"),
+    "tfrecord": ("float16", "float32", "bfloat16"),
+}
+
+SUFFIXES: dict[str, str] = {
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".npz": "npz",
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
+    ".tfrecord": "tfrecord",
+}
+
+
+def open_writer(
+    path: str | Path,
+    *,
+    format: str,
+    features: Sequence[Feature],
+    metadata: Mapping[str, Any],
+    id_type: IdType = "int",
+    overwrite: bool = False,
+) -> FeatureWriter:
+    """Begins a features file, to be used in a `with` statement.
+
+    Args:
+      path: the file to write; it appears when the writer is closed.
+      format: a key of `FORMATS`.
+      features: what each batch will hold.
+      metadata: JSON-serialisable facts about the run; `features`, `id_type` and
+        `format_version` are added.
+      id_type: whether the ids of all examples are `int` (64 bits) or `str`.
+      overwrite: whether a file already at `path` may be replaced.
+
+    Raises:
+      OutputError: no such format, a dtype that it cannot hold, the file exists, or it cannot be
+        made there.
+    """
+    writer: type[FeatureWriter] = _module(format).Writer
+    check_dtypes(format, features)
+    return writer(
+        Path(path), features=features, metadata=metadata, id_type=id_type, overwrite=overwrite
+    )
+
+
+def check_dtypes(format: str, features: Sequence[Feature]) -> None:
+    """Refuses features whose dtype the format cannot hold (`DTYPES`).
+
+    Raises:
+      OutputError: there is one.
+    """
+    for feature in features:
+        if feature.dtype not in DTYPES[format]:
+            able = ", ".join(name for name, dtypes in DTYPES.items() if feature.dtype in dtypes)
+            raise OutputError(
+                f"{format} cannot hold {feature.dtype}, the dtype of {feature.name}; allowed: "
+                f"{', '.join(DTYPES[format])}" + (f"; or write {able}" if able else "")
+            )
+
+
+def check_output(path: str | Path, *, format: str, overwrite: bool = False) -> None:
+    """Refuses what `open_writer` with these arguments would, and writes nothing.
+
+    Raises:
+      OutputError: no such format, the file exists, or it cannot be made there.
+    """
+    writer: type[FeatureWriter] = _module(format).Writer
+    for target in writer.targets(Path(path)):
+        check_target(target, overwrite=overwrite)
+
+
+def read_features(path: str | Path, *, format: str | None = None) -> FeatureFile:
+    """Opens a features file; its records are read when they are asked for.
+
+    Args:
+      path: the file to read.
+      format: a key of `FORMATS`; by default the path's suffix tells (`SUFFIXES`).
+
+    Raises:
+      OutputError: the format is not known, or the file is missing, damaged or not a features file.
+    """
+    path = Path(path)
+    file: type[FeatureFile] = _module(format or _format_of(path)).File
+    return file(path)
+
+
+def output_format(path: str | Path, format: str | None = None) -> str:
+    """The format to write `path` in: the one asked for, or the one its suffix tells, or Parquet.
+
+    Raises:
+      OutputError: the suffix is another format's than the one asked for.
+    """
+    told = SUFFIXES.get(Path(path).suffix.lower())
+    if format and told and told != format:
+        raise OutputError(
+            f"{path} has the suffix of {told}, and the format is {format}; take one of the two out"
+        )
+    return format or told or DEFAULT_FORMAT
+
+
+def _module(format: str) -> Any:
+    if format not in FORMATS:
+        raise OutputError(f"format {format!r} is not known; allowed: {', '.join(FORMATS)}")
+    return importlib.import_module(FORMATS[format])
+
+
+def _format_of(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise OutputError(
+            f"{path}: the suffix {suffix!r} tells no format; allowed: {', '.join(SUFFIXES)}; "
+            f"or name the format: {', '.join(FORMATS)}"
+        )
+    return SUFFIXES[suffix]

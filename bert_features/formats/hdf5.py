@@ -1,0 +1,109 @@
+"""HDF5: flat columns that can grow.
+
+Datasets: `unique_ids` [N], int64 or text; with token features `row_splits` int64 [N + 1], `tokens`
+text [T] and `token_ids` int32 [T]; with word features `word_splits` int64 [N + 1], `words` text [W]
+and `word_starts`, `word_ends`, `word_type_ids`, `word_num_pieces` int32 [W]; one float dataset
+[T, D], [W, D] or [N, D] per feature of tokens, words or the sequence; and the scalar text
+`metadata`, JSON. Text is UTF-8 of any length. The tokens of example i lie at
+row_splits[i]:row_splits[i + 1], its words at word_splits[i]:word_splits[i + 1].
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bert_features.formats.base import FeatureWriter
+from bert_features.formats.column_file import ColumnFile, check_columns
+from bert_features.formats.columns import (
+    LEVELS,
+    TEXT,
+    columns_of,
+    continue_splits,
+    convert_to_columns,
+    levels_of,
+)
+from bert_features.formats.reader import Header, parse_metadata
+from bert_features.formats.records import FeatureBatch
+
+# Chunks must fit the chunk cache (1 MiB per dataset in older HDF5), or each append reads them back.
+CHUNK_BYTES = 512 << 10
+
+
+class Writer(FeatureWriter):
+    """Writes an HDF5 file by appending to its datasets."""
+
+    def _open(self) -> None:
+        import h5py
+
+        # Through a Python file, so that HDF5 never meets a full disk: it could not be closed then.
+        self._h5 = h5py.File(self._create(self._partial(self.path)), "w")
+        text = h5py.string_dtype("utf-8")
+        # A dataset, as an attribute is limited to 64 KB.
+        self._h5.create_dataset("metadata", data=json.dumps(self._metadata), dtype=text)
+        self._h5_columns = columns_of(self._features, self._id_type)
+        for name, column in self._h5_columns.items():
+            shape = () if column.width is None else (column.width,)
+            self._add(name, text if column.dtype == TEXT else column.dtype, *shape)
+        self._totals = dict.fromkeys(levels_of(self._features), 0)
+        for level in self._totals:
+            self._append(LEVELS[level].splits, np.zeros(1, np.int64))
+
+    def _write(self, batch: FeatureBatch) -> None:
+        columns = convert_to_columns(batch, self._features)
+        continue_splits(columns, self._totals)
+        for name, column in self._h5_columns.items():
+            is_text = column.dtype == TEXT
+            self._append(name, np.array(columns[name], object) if is_text else columns[name])
+
+    def _finish(self) -> None:
+        self._h5.close()
+
+    def _abandon(self) -> None:
+        self._h5.close()
+
+    def _add(self, name: str, dtype: Any, *shape: int) -> None:
+        row_bytes = max(np.dtype(dtype).itemsize * int(np.prod(shape)), 1)
+        rows = max(CHUNK_BYTES // 8 // row_bytes if not shape else CHUNK_BYTES // row_bytes, 1)
+        self._h5.create_dataset(
+            name, (0, *shape), dtype, maxshape=(None, *shape), chunks=(rows, *shape)
+        )
+
+    def _append(self, name: str, values: np.ndarray) -> None:
+        dataset = self._h5[name]
+        start = len(dataset)
+        dataset.resize(start + len(values), axis=0)
+        dataset[start:] = values
+
+
+class File(ColumnFile):
+    """Reads an HDF5 file, a slice of its datasets at a time."""
+
+    format = "hdf5"
+    _h5: Any = None
+
+    def _read_header(self) -> Header:
+        try:
+            columns = self._columns
+            metadata, features, id_type = parse_metadata(columns["metadata"][()])
+            records = check_columns(columns, features, id_type)
+        finally:
+            self.close()
+        return Header(metadata, features, id_type, records)
+
+    def _open(self) -> Mapping[str, Any]:
+        import h5py
+
+        self._h5 = h5py.File(self.path, "r")
+        return {
+            name: column.asstr() if h5py.check_string_dtype(column.dtype) else column
+            for name, column in self._h5.items()
+        }
+
+    def close(self) -> None:
+        """Closes the file."""
+        super().close()
+        if self._h5 is not None:
+            self._h5.close()
+            self._h5 = None

@@ -1,0 +1,270 @@
+"""JSON lines, field for field as google-research/bert's `extract_features.py` writes them.
+
+One line per example, which has those of these keys that have features, in this order:
+
+- `"linex_index": 0`, the example's id: a number or a string;
+- `"features": [{"token": "[CLS]", "layers": [{"index": -1, "values": [..]}]}]`, the token features.
+  `index` is the layer, as in the official script, or, where several were combined, the feature's
+  name;
+- `"words": [{"word": "naïve", "start": 0, "end": 5, "type_id": 0, "num_pieces": 2, "layers":
+  [{"index": NAME, "values": [..]}]}]`, the word features; see `records.Words`;
+- `"sequence": [{"index": NAME, "values": [..]}]`, the sequence features.
+
+`layers` and `sequence` have the features of their level in the order of the metadata, which lies
+beside the file, in `PATH.metadata.json`. Token ids are not in this format, and values have 6
+decimals.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from bert_features.errors import OutputError
+from bert_features.formats.base import FeatureWriter
+from bert_features.formats.columns import LEVELS, convert_ids, value_dtype
+from bert_features.formats.json_numbers import convert_to_text
+from bert_features.formats.reader import Header, read_sidecar
+from bert_features.formats.record_file import RecordFile
+from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, WordSpans
+
+# The key under which each level lies; an example's own vectors lie there without a `layers`.
+KEYS = {"token": "features", "word": "words", "sequence": "sequence"}
+SPANS = {"start": "starts", "end": "ends", "type_id": "type_ids", "num_pieces": "num_pieces"}
+
+# Lines are looked for in blocks of this many bytes, an id at the first bytes of its line.
+BLOCK_BYTES = 16 << 20
+HEAD_BYTES = 1024
+_HEAD = re.compile(rb'\s*\{\s*"linex_index"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")\s*[,}]')
+
+
+class Writer(FeatureWriter):
+    """Writes JSON lines and their sidecar."""
+
+    has_sidecar = True
+    holds_any_text = True
+
+    def _open(self) -> None:
+        self._file = self._create(self._partial(self.path))
+        self._levels = _levels(self._features)
+
+    def _write(self, batch: FeatureBatch) -> None:
+        _check_finite(batch, self._features)
+        # A sequence has few numbers: all of the batch at once, as a call costs more than they do.
+        sequence = _layers(self._levels["sequence"], batch.features)
+        for i, record in enumerate(batch.records(self._features)):
+            fields = [f'"linex_index": {json.dumps(record.unique_id)}']
+            for level in ("token", "word"):
+                if self._levels[level]:
+                    layers = _layers(self._levels[level], record.features)
+                    items = _join_items(_HEADS[level](record), layers)
+                    fields.append(f'"{KEYS[level]}": [{items}]')
+            if sequence:
+                fields.append(f'"{KEYS["sequence"]}": [{sequence[i]}]')
+            self._file.write(f"{{{', '.join(fields)}}}\n".encode("ascii"))
+
+    def _finish(self) -> None:
+        """All was written."""
+
+
+def _levels(features: Sequence[Feature]) -> dict[str, list[Feature]]:
+    return {level: [f for f in features if f.level == level] for level in KEYS}
+
+
+def _layers(features: list[Feature], values: Mapping[str, np.ndarray]) -> list[str]:
+    """For each row its layers, `{"index": -1, "values": [..]}, ...`."""
+    openings = [f'{{"index": {json.dumps(_index(feature))}, "values": ' for feature in features]
+    columns = [convert_to_text(values[feature.name]) for feature in features]
+    return [
+        ", ".join(f"{opening}{vector}}}" for opening, vector in zip(openings, vectors, strict=True))
+        for vectors in zip(*columns, strict=True)
+    ]
+
+
+def _join_items(heads: Iterator[str], layers: list[str]) -> str:
+    return ", ".join(
+        f'{{{head}, "layers": [{row}]}}' for head, row in zip(heads, layers, strict=True)
+    )
+
+
+def _token_heads(record: FeatureRecord) -> Iterator[str]:
+    for token in record.tokens or ():
+        yield f'"token": {json.dumps(token)}'
+
+
+def _word_heads(record: FeatureRecord) -> Iterator[str]:
+    spans = [getattr(record.word_spans, field).tolist() for field in SPANS.values()]
+    for word, *numbers in zip(record.words or (), *spans, strict=True):
+        pairs = zip(SPANS, numbers, strict=True)
+        yield ", ".join([f'"word": {json.dumps(word)}', *(f'"{key}": {n}' for key, n in pairs)])
+
+
+# What stands before the layers of a token or a word.
+_HEADS = {"token": _token_heads, "word": _word_heads}
+
+
+class File(RecordFile):
+    """Reads JSON lines, those of the official script too; `token_ids` of the records are None."""
+
+    format = "jsonl"
+    has_token_ids = False
+
+    def _read_header(self) -> Header:
+        header = read_sidecar(self.path)
+        if header is not None:
+            return header
+        with self.path.open("rb") as lines:
+            first = next(lines, None)
+        if first is None:
+            return Header({}, (), "int", None)
+        example = json.loads(first)
+        id_type = "str" if isinstance(example["linex_index"], str) else "int"
+        return Header({}, _features_of(example), id_type, None)
+
+    def _all_records(self) -> Iterator[FeatureRecord]:
+        seen = 0
+        with self.path.open("rb") as lines:
+            for line in lines:
+                yield self._parse(json.loads(line))
+                seen += 1
+        self._check_count(seen)
+
+    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
+        for line in self._pieces(wanted):
+            yield self._parse(json.loads(line))
+
+    def _scan(self) -> np.ndarray:
+        ends = [np.zeros(1, np.int64)]
+        done = 0
+        with self.path.open("rb") as file:
+            while block := file.read(BLOCK_BYTES):
+                ends.append(np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + done + 1)
+                done += len(block)
+        offsets = np.concatenate(ends)
+        # The last line may lack its end.
+        return offsets if offsets[-1] == done else np.append(offsets, done)
+
+    def _all_ids(self) -> np.ndarray:
+        ids = []
+        offsets = self._offsets.tolist()
+        with self.path.open("rb", buffering=0) as file:
+            for begin, end in pairwise(offsets):
+                file.seek(begin)
+                found = _HEAD.match(file.read(min(HEAD_BYTES, end - begin)))
+                if found is None:  # a long id, or one that stands elsewhere
+                    file.seek(begin)
+                    unique_id = json.loads(file.read(end - begin))["linex_index"]
+                else:
+                    unique_id = json.loads(found[1])
+                ids.append(_check_id(unique_id, self.id_type))
+        return convert_ids(ids, self.id_type)
+
+    def _parse(self, example: Mapping[str, Any]) -> FeatureRecord:
+        levels = _levels(self.features)
+        parts: dict[str, Any] = {}
+        values: dict[str, np.ndarray] = {}
+        if levels["token"]:
+            items = example[KEYS["token"]]
+            parts["tokens"] = tuple(item["token"] for item in items)
+            values |= _values([item["layers"] for item in items], levels["token"])
+        if levels["word"]:
+            items = example[KEYS["word"]]
+            parts["words"] = tuple(item["word"] for item in items)
+            parts["word_spans"] = _spans(items)
+            values |= _values([item["layers"] for item in items], levels["word"])
+        if levels["sequence"]:
+            rows = _values([example[KEYS["sequence"]]], levels["sequence"])
+            values |= {name: vectors[0] for name, vectors in rows.items()}
+        return FeatureRecord(
+            unique_id=_check_id(example["linex_index"], self.id_type),
+            features={feature.name: values[feature.name] for feature in self.features},
+            **parts,
+        )
+
+
+def _spans(items: Sequence[Mapping[str, Any]]) -> WordSpans:
+    return WordSpans(
+        **{field: np.array([item[key] for item in items], np.int32) for key, field in SPANS.items()}
+    )
+
+
+def _values(
+    rows: Sequence[Sequence[Mapping[str, Any]]], features: list[Feature]
+) -> dict[str, np.ndarray]:
+    """The vectors [rows, D] of each feature, from the layers of each row."""
+    expected = [_index(feature) for feature in features]
+    for layers in rows:
+        received = [layer["index"] for layer in layers]
+        if received != expected:
+            raise ValueError(f"a token, word or sequence has layers {received}, not {expected}")
+    return {
+        feature.name: np.array(
+            [layers[i]["values"] for layers in rows], value_dtype(feature.dtype)
+        ).reshape(len(rows), feature.width)
+        for i, feature in enumerate(features)
+    }
+
+
+def _check_id(unique_id: Any, id_type: str) -> int | str:
+    if type(unique_id).__name__ != id_type:
+        raise ValueError(f"the id {unique_id!r} is not of type {id_type}")
+    checked: int | str = unique_id
+    return checked
+
+
+def _index(feature: Feature) -> int | str:
+    """What stands for a feature in a line: the official script knows single layers only."""
+    is_official = feature.level == "token" and feature.combine == "none"
+    return feature.layers[0] if is_official else feature.name
+
+
+def _features_of(example: Mapping[str, Any]) -> tuple[Feature, ...]:
+    """The features of a file without a sidecar, as far as its first example tells them."""
+    features = []
+    for level, key in KEYS.items():
+        if key not in example:
+            continue
+        if level != "sequence" and not example[key]:
+            raise ValueError(
+                f"its first line has no {key}, so only a sidecar could tell its features"
+            )
+        layers = example[key] if level == "sequence" else example[key][0]["layers"]
+        features += [_feature_of(layer, level, i) for i, layer in enumerate(layers)]
+    if not features:
+        raise ValueError(f"its first line has none of {', '.join(KEYS.values())}")
+    return tuple(features)
+
+
+def _feature_of(layer: Mapping[str, Any], level: Any, number: int) -> Feature:
+    index = layer["index"]
+    single = level == "token" and (isinstance(index, int) or index == "embeddings")
+    return Feature(
+        name=f"layer_output_{number}" if single else index,
+        layers=(index,) if single else (),
+        combine="none" if single else "unknown",
+        width=len(layer["values"]),
+        dtype="float32",
+        level=level,
+        pooling="none" if level == "token" else "unknown",
+    )
+
+
+def _check_finite(batch: FeatureBatch, features: Sequence[Feature]) -> None:
+    for feature in features:
+        bad = np.flatnonzero(~np.isfinite(batch.features[feature.name]).all(axis=1))
+        if bad.size:
+            example = _example_of(batch, feature, int(bad[0]))
+            raise OutputError(
+                f"{feature.name} of example {batch.unique_ids[example]} has a value that is not "
+                "finite, which JSON cannot hold; find out why, or write another format"
+            )
+
+
+def _example_of(batch: FeatureBatch, feature: Feature, row: int) -> int:
+    if feature.level == "sequence":
+        return row
+    splits = getattr(batch, LEVELS[feature.level].batch).row_splits
+    return int(np.searchsorted(splits, row, side="right")) - 1

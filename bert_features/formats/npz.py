@@ -1,0 +1,183 @@
+"""NumPy's .npz: flat columns that plain `np.load(path)` opens.
+
+Arrays: `unique_ids` [N], int64 or unicode; with token features `row_splits` int64 [N + 1], `tokens`
+unicode [T] and `token_ids` int32 [T]; with word features `word_splits` int64 [N + 1], `words`
+unicode [W] and `word_starts`, `word_ends`, `word_type_ids`, `word_num_pieces` int32 [W]; one float
+array [T, D], [W, D] or [N, D] per feature of tokens, words or the sequence; and `metadata`, a 0-d
+unicode array of JSON. The tokens of example i lie at row_splits[i]:row_splits[i + 1], its words at
+word_splits[i]:word_splits[i + 1].
+
+An .npy member begins with its length, which is known at the end only. So each column is spooled to
+a hidden file of its own and copied into the archive when the writer is closed, each spool being
+removed after it: while it finishes, a writer needs up to twice the space of the file.
+"""
+
+import io
+import json
+import os
+import struct
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from bert_features.formats.base import FeatureWriter
+from bert_features.formats.column_file import ColumnFile, check_columns
+from bert_features.formats.columns import (
+    LEVELS,
+    TEXT,
+    columns_of,
+    continue_splits,
+    convert_to_columns,
+    levels_of,
+)
+from bert_features.formats.reader import Header, parse_metadata
+from bert_features.formats.records import FeatureBatch
+
+BLOCK_BYTES = 1 << 20
+# Of each run of texts in their spool: how many, and how many characters wide.
+RUN = struct.Struct("<qq")
+# Of a zip member's own header: its length without the two fields that vary, and those lengths.
+MEMBER_HEADER = struct.Struct("<4s22xHH")
+MEMBER_MAGIC = b"PK\x03\x04"
+
+
+class Writer(FeatureWriter):
+    """Writes an .npz archive, uncompressed, so that it can be mapped into memory."""
+
+    def _open(self) -> None:
+        self._columns = columns_of(self._features, self._id_type)
+        # Numbered, as a feature's name may be too long or odd for a file's.
+        self._spools = {
+            name: self._create(self._temporary(f"{self.path.name}.column{i}"))
+            for i, name in enumerate(self._columns)
+        }
+        self._totals = dict.fromkeys(levels_of(self._features), 0)
+        self._text_widths = dict.fromkeys(self._columns, 1)
+        for level in self._totals:
+            self._spools[LEVELS[level].splits].write(_raw(np.zeros(1, np.int64)))
+
+    def _write(self, batch: FeatureBatch) -> None:
+        columns = convert_to_columns(batch, self._features)
+        continue_splits(columns, self._totals)
+        for name, column in self._columns.items():
+            if column.dtype == TEXT:
+                self._spool_texts(name, columns[name])
+            else:
+                values = columns[name].astype(column.dtype, copy=False)
+                self._spools[name].write(_raw(values))
+
+    def _spool_texts(self, name: str, texts: Iterable[str]) -> None:
+        # An array of text is as wide as its longest, so the final width is not known yet.
+        array = np.array(list(texts), np.str_)
+        width = array.dtype.itemsize // 4
+        self._text_widths[name] = max(self._text_widths[name], width)
+        self._spools[name].write(RUN.pack(len(array), width) + array.tobytes())
+
+    def _finish(self) -> None:
+        file = self._create(self._partial(self.path))
+        rows = {"sequence": self.records, "splits": self.records + 1, **self._totals}
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name, column in self._columns.items():
+                count = rows[column.rows]
+                shape = (count,) if column.width is None else (count, column.width)
+                self._copy(archive, name, column.dtype, shape)
+            metadata = np.array(json.dumps(self._metadata))
+            _write_member(archive, "metadata", metadata.dtype, (), iter([metadata.tobytes()]))
+
+    def _copy(
+        self, archive: zipfile.ZipFile, name: str, dtype: str, shape: tuple[int, ...]
+    ) -> None:
+        """Moves a column from its spool into the archive."""
+        spool = self._spools.pop(name)
+        spool.seek(0)
+        blocks = _blocks(spool)
+        if dtype == TEXT:
+            dtype = f"<U{self._text_widths[name]}"
+            blocks = _text_blocks(spool, dtype)
+        _write_member(archive, name, np.dtype(dtype), shape, self._watched(blocks))
+        spool.close()
+        os.unlink(spool.name)  # noqa: PTH108 - BufferedRandom.name is the path as it was given
+
+    def _watched(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        for block in blocks:
+            yield block
+            self._raise_failure()
+
+
+class File(ColumnFile):
+    """Reads an .npz archive through memory maps of its members."""
+
+    format = "npz"
+
+    def _read_header(self) -> Header:
+        columns = self._columns
+        self.close()
+        metadata, features, id_type = parse_metadata(str(columns["metadata"].reshape(-1)[0]))
+        return Header(metadata, features, id_type, check_columns(columns, features, id_type))
+
+    def _open(self) -> Mapping[str, Any]:
+        with self.path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            return {
+                info.filename.removesuffix(".npy"): _map_member(file, info)
+                for info in archive.infolist()
+            }
+
+
+def _raw(values: np.ndarray) -> bytes | memoryview:
+    """The bytes of an array in C order, without a copy where it has them so."""
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+
+
+def _write_member(
+    archive: zipfile.ZipFile,
+    name: str,
+    dtype: np.dtype,
+    shape: tuple[int, ...],
+    blocks: Iterator[bytes],
+) -> None:
+    header = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    # force_zip64: a size that is known at the end may be beyond 4 GB.
+    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+        np.lib.format.write_array_header_1_0(member, header)
+        for block in blocks:
+            member.write(block)
+
+
+def _blocks(spool: io.BufferedRandom) -> Iterator[bytes]:
+    while block := spool.read(BLOCK_BYTES):
+        yield block
+
+
+def _text_blocks(spool: io.BufferedRandom, dtype: str) -> Iterator[bytes]:
+    """The runs of `_spool_texts`, each brought to the final width."""
+    while start := spool.read(RUN.size):
+        count, width = RUN.unpack(start)
+        texts = np.frombuffer(spool.read(count * width * 4), f"<U{width}")
+        yield texts.astype(dtype).tobytes()
+
+
+def _map_member(file: io.BufferedReader, info: zipfile.ZipInfo) -> np.ndarray:
+    """An .npy member of an uncompressed archive, mapped where it lies in the file."""
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{info.filename} is compressed, which writers of this format never do")
+    file.seek(info.header_offset)
+    magic, name_length, extra_length = MEMBER_HEADER.unpack(file.read(MEMBER_HEADER.size))
+    if magic != MEMBER_MAGIC:
+        raise ValueError(f"{info.filename} is not where the archive's directory says")
+    begin = info.header_offset + MEMBER_HEADER.size + name_length + extra_length
+    file.seek(begin)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError(f"{info.filename} has a header of another version")
+    shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+    size = int(np.prod(shape)) * dtype.itemsize
+    if fortran_order or dtype.hasobject or file.tell() + size != begin + info.file_size:
+        raise ValueError(f"{info.filename} is not a plain array of its length")
+    if size == 0:  # nothing to map
+        return np.empty(shape, dtype)
+    return np.memmap(file, dtype, mode="r", offset=file.tell(), shape=shape)

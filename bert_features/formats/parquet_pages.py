@@ -1,0 +1,207 @@
+"""Vectors as Parquet pages: the values as they lie in memory, behind levels that are computed.
+
+Parquet keeps of every single value how deep it is nested and where its lists begin. A general
+writer finds that out value by value, which takes longer than to copy them; of vectors of one width
+without nulls it is known. https://parquet.apache.org/docs/file-format/
+
+Shape legend: `N` examples, `R` vectors of all of them, `D` width, `E` entries: a vector each, and
+one for each example without vectors.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_features.formats.records import Feature
+from bert_features.formats.thrift import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Struct,
+    encode_struct,
+    encode_unsigned,
+)
+
+# Of the values of a page; what pyarrow takes too. The levels come on top, about 1 % of them.
+PAGE_BYTES = 1 << 20
+
+# Numbers of the format's enumerations.
+_DATA_PAGE = 0
+_PLAIN, _RLE = 0, 3
+_UNCOMPRESSED = 0
+_PHYSICAL_TYPES = {"float16": 7, "float32": 4}  # FIXED_LEN_BYTE_ARRAY(2), FLOAT
+
+
+class Page(NamedTuple):
+    """A data page.
+
+    Attributes:
+      parts: its bytes, in this order: header, levels, values.
+      num_values: values and the entries that stand for no vector.
+    """
+
+    parts: tuple[bytes, bytes, memoryview]
+    num_values: int
+
+
+def vector_pages(values: np.ndarray, splits: np.ndarray | None) -> Iterator[Page]:
+    """A feature of a batch as pages. A page ends between examples if it has a whole one.
+
+    Args:
+      values: float16 or float32 [R, D].
+      splits: int64 [N + 1], where the vectors of each example begin and end; None where each
+        example has one vector and no list of them.
+    """
+    width = values.shape[1]
+    raw = np.ascontiguousarray(values).view(np.uint8)  # [R, bytes of a vector]
+    layout = _Layout.of(len(values), splits)
+    most = max(PAGE_BYTES // max(raw.shape[1], 1), 1)
+    first = 0
+    for start, stop in _cuts(layout.examples, len(layout.empty), most):
+        empty = layout.empty[start:stop]
+        vectors = int(np.count_nonzero(~empty))
+        levels = b"".join(
+            [
+                _with_length(_repetition(layout.continues[start:stop], empty, width, layout.depth)),
+                _with_length(_definition(empty, width, layout.depth)),
+            ]
+        )
+        data = raw[first : first + vectors].reshape(-1).data
+        count = vectors * width + len(empty) - vectors
+        yield Page((_page_header(len(levels) + len(data), count), levels, data), count)
+        first += vectors
+
+
+def column_chunk(feature: Feature, *, offset: int, size: int, num_values: int) -> Struct:
+    """What the footer says about the pages of a feature in a row group.
+
+    Args:
+      feature: the feature.
+      offset: where its first page begins in the file.
+      size: the bytes of all its pages.
+      num_values: of all its pages.
+    """
+    depth = 1 if feature.level == "sequence" else 2
+    path = [feature.name.encode(), *[b"list", b"element"] * depth]
+    metadata: Struct = {
+        1: (I32, _PHYSICAL_TYPES[feature.dtype]),
+        2: (LIST, (I32, [_PLAIN, _RLE])),
+        3: (LIST, (BINARY, path)),
+        4: (I32, _UNCOMPRESSED),
+        5: (I64, num_values),
+        6: (I64, size),
+        7: (I64, size),
+        9: (I64, offset),
+    }
+    return {2: (I64, 0), 3: (STRUCT, metadata)}
+
+
+class _Layout(NamedTuple):
+    """The entries of a feature.
+
+    Attributes:
+      depth: how many lists a value stands in.
+      examples: int64 [N], the first entry of each example.
+      continues: uint8 [E], 1 for entries that do not begin an example.
+      empty: bool [E], whether the entry stands for an example without vectors.
+    """
+
+    depth: int
+    examples: np.ndarray
+    continues: np.ndarray
+    empty: np.ndarray
+
+    @classmethod
+    def of(cls, vectors: int, splits: np.ndarray | None) -> "_Layout":
+        if splits is None:
+            none = np.zeros(vectors, np.uint8)
+            return cls(1, np.arange(vectors), none, none.astype(bool))
+        lengths = np.diff(splits)
+        entries = np.maximum(lengths, 1)
+        examples = np.cumsum(entries) - entries
+        continues = np.ones(int(entries.sum()), np.uint8)
+        continues[examples] = 0
+        empty = np.zeros(len(continues), bool)
+        empty[examples[lengths == 0]] = True
+        return cls(2, examples, continues, empty)
+
+
+def _cuts(examples: np.ndarray, entries: int, most: int) -> Iterator[tuple[int, int]]:
+    """Ranges of at most so many entries: whole examples, or of a longer one a part."""
+    start = 0
+    while start < entries:
+        stop = start + most
+        if stop < entries:
+            begins = int(examples[np.searchsorted(examples, stop, side="right") - 1])
+            stop = begins if begins > start else stop
+        stop = min(stop, entries)
+        yield start, stop
+        start = stop
+
+
+def _repetition(continues: np.ndarray, empty: np.ndarray, width: int, depth: int) -> bytes:
+    """Repetition levels: of each value the list that it continues, 0 where an example begins."""
+    # Of a vector two runs: its first value, and the others, which continue the innermost list.
+    pattern = _run(1, 0) + (_run(width - 1, depth) if width > 1 else b"")
+    runs = np.tile(np.frombuffer(pattern, np.uint8), (len(empty), 1))
+    first_level = len(_run(1, 0)) - 1
+    runs[:, first_level] = continues
+    if not empty.any():
+        return runs.tobytes()
+    wanted = np.ones(runs.shape, bool)
+    wanted[empty, first_level + 1 :] = False
+    return runs[wanted].tobytes()
+
+
+def _definition(empty: np.ndarray, width: int, depth: int) -> bytes:
+    """Definition levels: a list that may be null and a value in it count one each."""
+    whole, none = 2 * depth + 1, 1
+    bounds = [0, *(np.flatnonzero(np.diff(empty)) + 1).tolist(), len(empty)]
+    return b"".join(
+        _run(stop - start, none) if empty[start] else _run((stop - start) * width, whole)
+        for start, stop in pairwise(bounds)
+    )
+
+
+def _run(count: int, level: int) -> bytes:
+    """So many times a level, run-length encoded; levels are below 256 here."""
+    return encode_unsigned(count << 1) + bytes([level])
+
+
+def _with_length(levels: bytes) -> bytes:
+    return struct.pack("<i", len(levels)) + levels
+
+
+def _page_header(size: int, num_values: int) -> bytes:
+    data: Struct = {
+        1: (I32, num_values),
+        2: (I32, _PLAIN),
+        3: (I32, _RLE),
+        4: (I32, _RLE),
+    }
+    return encode_struct({1: (I32, _DATA_PAGE), 2: (I32, size), 3: (I32, size), 5: (STRUCT, data)})
+
+
+def row_group(columns: Sequence[Struct], *, offset: int, rows: int) -> bytes:
+    """What the footer says about a row group, encoded.
+
+    Args:
+      columns: what it says about its columns.
+      offset: where its first column begins in the file.
+      rows: its examples.
+    """
+    metadata = [column[3][1] for column in columns]
+    return encode_struct(
+        {
+            1: (LIST, (STRUCT, list(columns))),
+            2: (I64, sum(part[6][1] for part in metadata)),
+            3: (I64, rows),
+            5: (I64, offset),
+            6: (I64, sum(part[7][1] for part in metadata)),
+        }
+    )

@@ -1,0 +1,66 @@
+"""What the readers of one piece of bytes per example share: JSON lines and TFRecords."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from bert_features.formats import reader
+from bert_features.formats.columns import convert_to_splits, join_records, join_values
+from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
+
+
+class RecordFile(reader.FeatureFile):
+    """A features file of one piece of bytes per example, one after the other."""
+
+    @cached_property
+    def _offsets(self) -> np.ndarray:
+        """int64 [N + 1]: where each example's piece begins, and where the last one ends."""
+        offsets = self._scan()
+        self._check_count(len(offsets) - 1)
+        return offsets
+
+    @abstractmethod
+    def _scan(self) -> np.ndarray:
+        """Finds `_offsets`."""
+
+    def close(self) -> None:
+        """Lets go of the index of the records; nothing is held open."""
+        self.__dict__.pop("_offsets", None)
+
+    def _count_records(self) -> int:
+        return len(self._offsets) - 1
+
+    def _pieces(self, wanted: range) -> Iterator[bytes]:
+        """The bytes of some examples."""
+        if not wanted:
+            return
+        bounds = self._offsets[wanted.start : wanted.stop + 1].tolist()
+        with self.path.open("rb") as file:
+            file.seek(bounds[0])
+            for begin, end in pairwise(bounds):
+                yield file.read(end - begin)
+
+    def _batches(self, wanted: range) -> Iterator[FeatureBatch]:
+        pending: list[FeatureRecord] = []
+        size = 0
+        for record in self._records(wanted):
+            pending.append(record)
+            size += sum(values.nbytes for values in record.features.values())
+            if size >= reader.CHUNK_BYTES or len(pending) >= reader.CHUNK_RECORDS:
+                yield join_records(pending, self.features, self.id_type)
+                pending, size = [], 0
+        if pending:
+            yield join_records(pending, self.features, self.id_type)
+
+    def _record(self, number: int) -> FeatureRecord:
+        return next(self._records(range(number, number + 1)))
+
+    def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
+        rows = [record.features[feature.name] for record in self._records(wanted)]
+        values = join_values(rows, feature)
+        if feature.level == "sequence":
+            return values, None
+        return values, convert_to_splits([len(row) for row in rows])

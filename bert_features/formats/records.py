@@ -1,0 +1,172 @@
+"""What extraction hands to the writers and what readers give back.
+
+Dimensions: `N` examples, `T` real tokens of all of them together ([CLS] and [SEP] included, padding
+not), `W` words of all of them together, `D` width of a feature.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bert_features.config.outputs import Level
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One named feature of an output file: the layers in it and what was done with them.
+
+    Attributes:
+      name: `layer_output_0`, … as the official script has them, or a name of the user's.
+      layers: the LAYERS entries in it: block numbers, or the word `embeddings`.
+      combine: `none` for a single layer, else how `layers` became one vector.
+      width: D, values of a vector.
+      dtype: `float16`, `float32` or `bfloat16`.
+      level: what each vector stands for: a `token`, a `word` or the whole `sequence`.
+      pooling: how token vectors became vectors of words or of the sequence; `none` for tokens.
+      weights: of the layers, where `combine` is `weighted`; else empty.
+      special_tokens: whether [CLS] and [SEP] counted in the pooling of a sequence.
+      normalize: whether each vector was scaled to length 1.
+    """
+
+    name: str
+    layers: tuple[int | str, ...]
+    combine: str
+    width: int
+    dtype: str
+    level: Level = "token"
+    pooling: str = "none"
+    weights: tuple[float, ...] = ()
+    special_tokens: bool = True
+    normalize: bool = False
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of several examples.
+
+    Attributes:
+      row_splits: int64 [N + 1]; those of example i lie at row_splits[i]:row_splits[i + 1].
+      pieces: T pieces.
+      ids: int32 [T], their vocabulary ids.
+    """
+
+    row_splits: np.ndarray
+    pieces: list[str]
+    ids: np.ndarray
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of several examples.
+
+    Attributes:
+      row_splits: int64 [N + 1]; those of example i lie at row_splits[i]:row_splits[i + 1].
+      words: W words, as they stand in the input.
+      starts: int32 [W], the first character of each in its text; -1 where the input came as words.
+      ends: int32 [W], one past its last character, or -1.
+      type_ids: int32 [W]: 1 for the words of text_b, else 0.
+      num_pieces: int32 [W], how many pieces the vector was made of. 0: the vector is zero, because
+        the word vanished in cleaning or was cut off by truncation.
+    """
+
+    row_splits: np.ndarray
+    words: list[str]
+    starts: np.ndarray
+    ends: np.ndarray
+    type_ids: np.ndarray
+    num_pieces: np.ndarray
+
+
+@dataclass(frozen=True)
+class WordSpans:
+    """Where the words of one example stand, and what they were made of; see `Words`.
+
+    Attributes:
+      starts: int32 [words].
+      ends: int32 [words].
+      type_ids: int32 [words].
+      num_pieces: int32 [words].
+    """
+
+    starts: np.ndarray
+    ends: np.ndarray
+    type_ids: np.ndarray
+    num_pieces: np.ndarray
+
+
+@dataclass(frozen=True)
+class FeatureRecord:
+    """The features of one example.
+
+    Attributes:
+      unique_id: the example's own id, or its number in the input, from 0.
+      features: name -> [tokens, D], [words, D] or [D], by the feature's level.
+      tokens: its pieces, [CLS] and [SEP] included; None unless a feature is of tokens.
+      token_ids: int32 [tokens]; None without tokens, or where the format (the official JSON lines)
+        has no place for them.
+      words: its words; None unless a feature is of words.
+      word_spans: their places; None without words.
+    """
+
+    unique_id: int | str
+    features: dict[str, np.ndarray]
+    tokens: tuple[str, ...] | None = None
+    token_ids: np.ndarray | None = None
+    words: tuple[str, ...] | None = None
+    word_spans: WordSpans | None = None
+
+
+@dataclass(frozen=True)
+class FeatureBatch:
+    """The features of several examples in input order, as flat columns.
+
+    Attributes:
+      unique_ids: [N], int64, or str (dtype object) where the input's own ids are strings.
+      features: name -> [T, D], [W, D] or [N, D], by the feature's level.
+      tokens: present if and only if a feature is of tokens.
+      words: present if and only if a feature is of words.
+    """
+
+    unique_ids: np.ndarray
+    features: dict[str, np.ndarray]
+    tokens: Tokens | None = None
+    words: Words | None = None
+
+    def __len__(self) -> int:
+        return len(self.unique_ids)
+
+    def rows(self, feature: Feature, example: int) -> Any:
+        """The index of one example's part of a feature: a slice, or its number for a sequence."""
+        if feature.level == "sequence":
+            return example
+        level = self.tokens if feature.level == "token" else self.words
+        assert level is not None
+        return slice(int(level.row_splits[example]), int(level.row_splits[example + 1]))
+
+    def records(self, features: tuple[Feature, ...]) -> Iterator[FeatureRecord]:
+        """The same examples one by one; the arrays are views of the batch's."""
+        for i, unique_id in enumerate(self.unique_ids.tolist()):
+            yield FeatureRecord(
+                unique_id=unique_id,
+                features={f.name: self.features[f.name][self.rows(f, i)] for f in features},
+                **self._tokens_of(i),
+                **self._words_of(i),
+            )
+
+    def _tokens_of(self, example: int) -> dict[str, Any]:
+        if self.tokens is None:
+            return {}
+        row = slice(*self.tokens.row_splits[example : example + 2].tolist())
+        return {"tokens": tuple(self.tokens.pieces[row]), "token_ids": self.tokens.ids[row]}
+
+    def _words_of(self, example: int) -> dict[str, Any]:
+        words = self.words
+        if words is None:
+            return {}
+        row = slice(*words.row_splits[example : example + 2].tolist())
+        spans = WordSpans(
+            words.starts[row], words.ends[row], words.type_ids[row], words.num_pieces[row]
+        )
+        return {"words": tuple(words.words[row]), "word_spans": spans}

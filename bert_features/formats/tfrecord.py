@@ -1,0 +1,193 @@
+"""TFRecord: one `tf.train.Example` per record.
+
+Features of each: `unique_id` [1], int64 or bytes; with token features `tokens` bytes [tokens] and
+`token_ids` int64 [tokens]; with word features `words` bytes [words] and `word_starts`, `word_ends`,
+`word_type_ids`, `word_num_pieces` int64 [words]; and one bytes value per feature, which
+`tf.io.parse_tensor` turns into float16, float32 or bfloat16 [tokens, D], [words, D] or [D]. Text is
+UTF-8. The metadata lies beside the file, in `PATH.metadata.json`.
+
+Around each the file has its length, uint64, the checksum of these 8 bytes, the example and the
+checksum of that; both are masked CRC-32C, uint32, and all is little-endian.
+"""
+
+import mmap
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from bert_features.errors import OutputError
+from bert_features.formats.base import FeatureWriter, sidecar_path
+from bert_features.formats.columns import convert_ids, levels_of
+from bert_features.formats.reader import Header, read_sidecar
+from bert_features.formats.record_file import RecordFile
+from bert_features.formats.record_framing import (
+    CHECKSUM,
+    LENGTH,
+    check_frame,
+    find_example_feature,
+    parse_feature,
+)
+from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, WordSpans
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+
+
+class Writer(FeatureWriter):
+    """Writes TFRecords and their sidecar."""
+
+    has_sidecar = True
+
+    def _open(self) -> None:
+        tf = import_tensorflow()
+
+        self._writer = tf.io.TFRecordWriter(str(self._partial(self.path)))
+
+    def _write(self, batch: FeatureBatch) -> None:
+        for record in batch.records(self._features):
+            self._writer.write(convert_to_example(record).SerializeToString())
+
+    def _finish(self) -> None:
+        self._writer.close()
+
+    def _abandon(self) -> None:
+        self._writer.close()
+
+
+class File(RecordFile):
+    """Reads TFRecords; their sidecar has to lie beside them."""
+
+    format = "tfrecord"
+
+    def _read_header(self) -> Header:
+        header = read_sidecar(self.path)
+        if header is None:
+            raise OutputError(
+                f"cannot read {self.path} as tfrecord: there is no {sidecar_path(self.path)}, "
+                "which says what its features are; copy it beside the file"
+            )
+        return header
+
+    def _all_records(self) -> Iterator[FeatureRecord]:
+        tf = import_tensorflow()
+
+        seen = 0
+        for serialized in tf.data.TFRecordDataset(str(self.path)).as_numpy_iterator():
+            yield self._parse(tf.train.Example.FromString(serialized))
+            seen += 1
+        self._check_count(seen)
+
+    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
+        tf = import_tensorflow()
+
+        for framed in self._pieces(wanted):
+            serialized = check_frame(framed)
+            yield self._parse(tf.train.Example.FromString(serialized))
+
+    def _scan(self) -> np.ndarray:
+        offsets = [0]
+        size = self.path.stat().st_size
+        with self.path.open("rb", buffering=0) as file:
+            while offsets[-1] < size:
+                file.seek(offsets[-1])
+                length, _ = LENGTH.unpack(file.read(LENGTH.size))
+                offsets.append(offsets[-1] + LENGTH.size + length + CHECKSUM.size)
+        if offsets[-1] != size:
+            raise ValueError(f"record {len(offsets) - 2} is cut short")
+        return np.array(offsets, np.int64)
+
+    def _all_ids(self) -> np.ndarray:
+        offsets = self._offsets.tolist()
+        if len(offsets) == 1:
+            return convert_ids([], self.id_type)
+        ids = []
+        with (
+            self.path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        ):
+            for begin, end in pairwise(offsets):
+                # Only the lengths of the other features are looked at.
+                feature = find_example_feature(
+                    mapped, begin + LENGTH.size, end - CHECKSUM.size, b"unique_id"
+                )
+                (unique_id,) = parse_feature(mapped[feature.start : feature.stop])
+                ids.append(unique_id.decode() if isinstance(unique_id, bytes) else unique_id)
+        return convert_ids(ids, self.id_type)
+
+    def _parse(self, example: Any) -> FeatureRecord:
+        columns = example.features.feature
+        (unique_id,) = (
+            _texts(columns["unique_id"])
+            if self.id_type == "str"
+            else columns["unique_id"].int64_list.value
+        )
+        levels = levels_of(self.features)
+        parts: dict[str, Any] = {}
+        if "token" in levels:
+            parts["tokens"] = _texts(columns["tokens"])
+            parts["token_ids"] = _integers(columns["token_ids"], len(parts["tokens"]))
+        if "word" in levels:
+            parts["words"] = _texts(columns["words"])
+            parts["word_spans"] = WordSpans(
+                *(_integers(columns[f"word_{name}"], len(parts["words"])) for name in _SPANS)
+            )
+        return FeatureRecord(
+            unique_id=unique_id,
+            features={f.name: _values(columns[f.name], f, parts) for f in self.features},
+            **parts,
+        )
+
+
+_SPANS = ("starts", "ends", "type_ids", "num_pieces")
+
+
+def _texts(feature: Any) -> tuple[str, ...]:
+    return tuple(text.decode("utf-8") for text in feature.bytes_list.value)
+
+
+def _integers(feature: Any, count: int) -> np.ndarray:
+    values = np.array(feature.int64_list.value, np.int32)
+    if len(values) != count:
+        raise ValueError(f"an example has {len(values)} numbers for {count} texts")
+    return values
+
+
+def _values(serialized: Any, feature: Feature, parts: dict[str, Any]) -> np.ndarray:
+    tf = import_tensorflow()
+
+    (tensor,) = serialized.bytes_list.value
+    values: np.ndarray = tf.io.parse_tensor(tensor, feature.dtype).numpy()
+    counts = {"token": "tokens", "word": "words"}
+    rows = [len(parts[counts[feature.level]])] if feature.level in counts else []
+    if values.shape != (*rows, feature.width):
+        raise ValueError(f"{feature.name} is {values.shape}, expected {(*rows, feature.width)}")
+    return values
+
+
+def convert_to_example(record: FeatureRecord) -> Any:
+    """A `tf.train.Example` with the fields this module's docstring lists."""
+    tf = import_tensorflow()
+
+    def integers(values: Any) -> Any:
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    def texts(values: Any) -> Any:
+        encoded = [text.encode("utf-8") for text in values]
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
+
+    def tensor(values: np.ndarray) -> Any:
+        # A TensorProto made without an op: nothing is placed on a device.
+        serialized = tf.make_tensor_proto(values).SerializeToString()
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[serialized]))
+
+    is_text = isinstance(record.unique_id, str)
+    columns = {"unique_id": (texts if is_text else integers)([record.unique_id])}
+    if record.tokens is not None:
+        ids = [] if record.token_ids is None else record.token_ids.tolist()
+        columns |= {"tokens": texts(record.tokens), "token_ids": integers(ids)}
+    if record.words is not None:
+        columns["words"] = texts(record.words)
+        for name in _SPANS:
+            columns[f"word_{name}"] = integers(getattr(record.word_spans, name).tolist())
+    columns |= {name: tensor(values) for name, values in record.features.items()}
+    return tf.train.Example(features=tf.train.Features(feature=columns))

@@ -1,0 +1,1 @@
+"""Keras layers: features inside a user's own model."""

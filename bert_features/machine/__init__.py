@@ -1,0 +1,1 @@
+"""What is on this machine, found before TensorFlow or JAX is imported."""

@@ -1,0 +1,61 @@
+"""Importing TensorFlow without its start-up messages."""
+
+import importlib
+import os
+import re
+import sys
+import tempfile
+from typing import Any
+
+from bert_features.machine import tpu_installation
+from bert_features.machine.names import Device, RuntimeName
+from bert_features.machine.selection import activate_runtime
+
+# Up to 2.20 TensorFlow heeds TF_CPP_MIN_LOG_LEVEL. 2.21 says some things before it does, through
+# absl's log: "I0000 00:00:1795…  port.cc:153] oneDNN custom operations are on. …".
+_NOISE = re.compile(
+    rb"[IWE]\d{4} \d\d:\d\d:|WARNING: All log messages before absl::InitializeLog\(\)"
+)
+
+
+def import_tensorflow(runtime: RuntimeName = "auto", device: Device = "auto") -> Any:
+    """Imports TensorFlow, keeping its own start-up messages, and nothing else, off the terminal.
+
+    They come from C++, past sys.stderr, so for a moment the file descriptor leads elsewhere; what
+    others wrote meanwhile is written on, and all of it if the import fails.
+
+    TensorFlow imports Keras, whose backend is chosen by then.
+
+    Args:
+      runtime: the setting; see `selection.activate_runtime`.
+      device: what the program will run on; for `cpu` a TPU is left to whoever uses it.
+
+    Raises:
+      ConfigError: the import would end the process, see `tpu_installation.refuse_what_aborts`; or
+        Keras is to run on neither TensorFlow nor JAX.
+      MissingExtraError: JAX is wanted but not installed.
+    """
+    activate_runtime(runtime, device)
+    if "tensorflow" in sys.modules:
+        return sys.modules["tensorflow"]
+    tpu_installation.refuse_what_aborts()
+    tpu_installation.choose_pjrt(device)
+    try:
+        terminal = os.dup(2)
+    except OSError:  # there is no standard error to keep clean
+        return importlib.import_module("tensorflow")
+    failed = True
+    with tempfile.TemporaryFile() as kept:
+        try:
+            os.dup2(kept.fileno(), 2)
+            tensorflow = importlib.import_module("tensorflow")
+            tensorflow.config.list_physical_devices()  # loads the rest, with the same messages
+            failed = False
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+            kept.seek(0)
+            for line in kept:
+                if failed or not _NOISE.match(line):
+                    os.write(2, line)
+    return tensorflow

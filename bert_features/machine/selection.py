@@ -1,0 +1,127 @@
+"""Which runtime a process uses. Keras has one backend in each process, so it is chosen once.
+
+Nothing here imports TensorFlow, JAX or Keras before the choice is made.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING, get_args
+
+from bert_features.errors import ConfigError, MissingExtraError
+from bert_features.machine.hardware import nvidia_gpus, tpu_chips
+from bert_features.machine.names import Device, RuntimeName
+from bert_features.machine.tpu_installation import tensorflow_problem
+
+if TYPE_CHECKING:
+    from bert_features.runtime.base import Runtime
+
+_BACKEND = "KERAS_BACKEND"
+_RUNTIMES = ("tensorflow", "jax")
+
+
+def choose_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> str:
+    """The runtime to use: `tensorflow` or `jax`.
+
+    `auto` follows a Keras that is imported already, then the environment's KERAS_BACKEND; else it
+    is TensorFlow, or JAX where there is a TPU or a GPU that only JAX can drive here.
+
+    Args:
+      wanted: the setting `runtime`.
+      device: the setting `device`.
+
+    Raises:
+      ConfigError: `wanted` is none of these, or Keras runs on neither.
+      MissingExtraError: JAX is wanted but not installed.
+    """
+    if wanted not in get_args(RuntimeName):
+        raise ConfigError(f"runtime is {wanted!r}; allowed: {', '.join(get_args(RuntimeName))}")
+    runtime = wanted if wanted != "auto" else _backend_set() or _for_hardware(device)
+    if runtime == "jax" and not _installed("jax"):
+        raise MissingExtraError("jax", "jax")
+    return runtime
+
+
+def activate_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> None:
+    """Sets Keras' backend for a runtime; to be called before TensorFlow, which imports Keras.
+
+    A Keras that is imported already stays as it is, and so, with `auto`, does KERAS_BACKEND.
+
+    Raises:
+      ConfigError: see `choose_runtime`.
+      MissingExtraError: see there.
+    """
+    if "keras" in sys.modules:
+        return
+    runtime = choose_runtime(wanted, device)
+    # Keras' own default is TensorFlow; someone's ~/.keras/keras.json may say otherwise.
+    if wanted != "auto" or runtime != "tensorflow":
+        os.environ[_BACKEND] = runtime
+
+
+def make_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> "Runtime":
+    """Starts the runtime on the wanted device.
+
+    Raises:
+      ConfigError: the device is not here, or Keras runs on another backend than that runtime.
+      MissingExtraError: JAX is wanted but not installed.
+    """
+    if choose_runtime(wanted, device) == "jax":
+        from bert_features.runtime.jax import JaxRuntime
+
+        return JaxRuntime(device)
+    from bert_features.runtime.tensorflow import TensorFlowRuntime
+
+    return TensorFlowRuntime(device)
+
+
+def _backend_set() -> str | None:
+    """The backend that Keras has, or is told to take by the environment."""
+    if "keras" in sys.modules:
+        backend = sys.modules["keras"].backend.backend()
+    else:
+        backend = os.environ.get(_BACKEND)
+    if backend and backend not in _RUNTIMES:
+        raise ConfigError(
+            f"Keras runs on {backend} (KERAS_BACKEND); allowed: {' or '.join(_RUNTIMES)}"
+        )
+    return backend or None
+
+
+def _for_hardware(device: Device) -> str:
+    """TensorFlow, unless only JAX can drive the best device."""
+    if device in ("auto", "tpu") and tpu_chips():
+        tensorflow_drives = tensorflow_problem() is None or not _has_libtpu()
+    elif device in ("auto", "gpu") and nvidia_gpus():
+        tensorflow_drives = not _has_jax_for_cuda() or _has_cuda_for_tensorflow()
+    else:
+        return "tensorflow"
+    return "tensorflow" if tensorflow_drives or not _installed("jax") else "jax"
+
+
+def _has_libtpu() -> bool:
+    """Whether JAX, if it is there, can drive a TPU: jax alone cannot, jax[tpu] can."""
+    return _installed("libtpu") or "TPU_LIBRARY_PATH" in os.environ
+
+
+def _has_jax_for_cuda() -> bool:
+    return any(_has_package(f"jax-cuda{version}-plugin") for version in (12, 13))
+
+
+def _has_cuda_for_tensorflow() -> bool:
+    # What tensorflow[and-cuda] brings, by which TensorFlow finds CUDA; JAX 0.7 and later, whose
+    # plugin for CUDA 13 brings others.
+    return _has_package("nvidia-cudnn-cu12") and _has_package("nvidia-cuda-nvcc-cu12")
+
+
+def _has_package(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None

@@ -1,0 +1,161 @@
+"""What keeps this program from the TPU of this machine, found before TensorFlow or JAX is imported.
+
+Wheels are judged by their metadata: importing a wrong pair of them may end the process. Every
+answer is one clause that says what is wrong and what to do.
+"""
+
+import importlib.util
+import os
+import re
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+
+from bert_features.errors import ConfigError
+from bert_features.machine import hardware
+from bert_features.machine.names import Device
+
+# tensorflow-tpu 2.20.0 works with these; `import tensorflow` beside 0.0.34, 0.0.43.2 or 0.0.51
+# ends the process: "ConfigureDistributedTpuOp_DoWork not available in this library".
+LIBTPU = (0, 0, 14)
+LIBTPU_BEYOND = (0, 0, 31)
+_RANGE = "libtpu>={},<{}".format(*(".".join(map(str, v)) for v in (LIBTPU, LIBTPU_BEYOND)))
+_SET_UP = "bash scripts/setup_tpu.sh makes an environment that works"
+_USE_JAX = (
+    "JAX is here and may drive it: pass --runtime jax; in Python set KERAS_BACKEND=jax before "
+    "Keras and TensorFlow are imported"
+)
+
+# TensorFlow's client of PJRT, the interface that new TPUs are driven through. It reads these once,
+# when it is imported.
+_USE_PJRT = "NEXT_PLUGGABLE_DEVICE_USE_C_API"
+_PJRT_LIBRARY = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
+
+# Some slice, the smallest: it is not there.
+_NO_QUESTIONS = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_WORKER_ID": "0",
+}
+
+_GOOGLES_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
+_CHIPS_CHOSEN = ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES")
+
+
+def remote_tpu(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The name or address of a TPU that is reached over the network, from the environment."""
+    values = (environment.get(name, "") for name in _GOOGLES_VARIABLES)
+    return next((value for value in values if value not in ("", "local")), None)
+
+
+def device_problem() -> str | None:
+    """Why the chips of this machine cannot be opened, whatever the framework; None if they can."""
+    chips = hardware.tpu_chips()
+    if not chips:
+        return "this machine has none"
+    files = hardware.tpu_device_files()
+    named = f"the {chips} {hardware.tpu_generation()} chip(s) of this machine"
+    if not files:
+        return (
+            f"{named} have no device files here, /dev/accel* or /dev/vfio/*; a container needs "
+            "--privileged"
+        )
+    closed = [path for path in files if not os.access(path, os.R_OK | os.W_OK)]
+    if closed:
+        return f"this user may not open {closed[0]}; run as one who may, or change its permissions"
+    # Who chose some of the chips shares them with others, each of which has its own.
+    if any(os.environ.get(name) for name in _CHIPS_CHOSEN):
+        return None
+    for holder, name in hardware.holders_of(files).items():
+        return f"process {holder} ({name}) holds {named}; wait for it, or end it: kill {holder}"
+    return None
+
+
+def tensorflow_version() -> str | None:
+    """The version of TensorFlow, whichever of its builds is installed."""
+    return _version("tensorflow") or _version("tensorflow-tpu")
+
+
+def tensorflow_problem() -> str | None:
+    """Why the TensorFlow that is installed cannot drive a TPU; None if it can."""
+    return next((problem for check in _WHEEL_CHECKS if (problem := check())), None)
+
+
+def refuse_what_aborts() -> None:
+    """Refuses to go on where `import tensorflow` would end the process.
+
+    Raises:
+      ConfigError: tensorflow-tpu lies beside a libtpu that it does not work with.
+    """
+    if _version("tensorflow-tpu") and not _version("tensorflow"):
+        problem = _libtpu_of_another_age()
+        if problem:
+            raise ConfigError(f"TensorFlow cannot be imported: {problem}")
+
+
+def choose_pjrt(device: Device = "auto") -> None:
+    """Lets a TensorFlow that is imported from now on drive the TPU of this machine through PJRT.
+
+    Does nothing for `cpu`, nor where the environment has made its choice. Where there is no TPU, it
+    keeps libtpu from asking Google's metadata server, for which it waits long where there is none.
+    """
+    library = _libtpu_path()
+    if library is None or tensorflow_problem():
+        return
+    if not hardware.tpu_chips():
+        for name, value in _NO_QUESTIONS.items():
+            os.environ.setdefault(name, value)
+        return
+    if device != "cpu" and _USE_PJRT not in os.environ and _PJRT_LIBRARY not in os.environ:
+        os.environ[_USE_PJRT] = "true"
+        os.environ[_PJRT_LIBRARY] = str(library)
+
+
+def _plain_tensorflow() -> str | None:
+    plain, tpu_build = _version("tensorflow"), _version("tensorflow-tpu")
+    mended = _USE_JAX if _version("jax") and _version("libtpu") else _SET_UP
+    if tpu_build is None:
+        return f"tensorflow {plain} has no TPU support, tensorflow-tpu has; {mended}"
+    if plain is not None:
+        return f"tensorflow {plain} lies over tensorflow-tpu, whose files it replaced; {mended}"
+    return None
+
+
+def _libtpu_absent() -> str | None:
+    if _version("libtpu") is None:
+        return f"libtpu is not installed; pip install '{_RANGE}'"
+    return None
+
+
+def _libtpu_of_another_age() -> str | None:
+    version = _version("libtpu") or ""
+    if LIBTPU <= _numbers(version) < LIBTPU_BEYOND or not version:
+        return None
+    age = "old" if _numbers(version) < LIBTPU else "new"
+    return f"libtpu {version} is too {age} for tensorflow-tpu; pip install '{_RANGE}'"
+
+
+_WHEEL_CHECKS: tuple[Callable[[], str | None], ...] = (
+    _plain_tensorflow,
+    _libtpu_absent,
+    _libtpu_of_another_age,
+)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The release of a version: `0.0.43.2` is (0, 0, 43, 2)."""
+    release = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in release[0].split(".")) if release else ()
+
+
+def _libtpu_path() -> Path | None:
+    spec = importlib.util.find_spec("libtpu")
+    return Path(spec.origin).parent / "libtpu.so" if spec and spec.origin else None

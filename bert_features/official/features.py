@@ -1,0 +1,113 @@
+"""InputFeatures: the ids, mask and segments of one example, as Python objects.
+
+The streaming pipeline does the same in the graph (`input_pipeline`); this is the form for small
+inputs, for code written for the official script, and the tests' other opinion.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_features.errors import ConfigError
+from bert_features.readers.examples import InputExample
+from bert_features.text.vocabulary import CLS, SEP
+
+if TYPE_CHECKING:
+    from bert_features.text.tokenization import FullTokenizer
+
+MIN_SEQ_LENGTH = 3
+_EXAMPLES_PER_CALL = 1024  # of the tokenizer, which is a graph and wants batches
+
+
+@dataclass(frozen=True)
+class InputFeatures:
+    """One example as the encoder takes it.
+
+    Attributes:
+      unique_id: the example's.
+      tokens: its pieces with [CLS] and [SEP], without padding.
+      input_ids: [seq_length] vocabulary ids, 0 where padded.
+      input_mask: [seq_length], 1 for real tokens, 0 for padding.
+      input_type_ids: [seq_length], 1 for text_b and its [SEP], else 0.
+      tokens_lost: pieces that truncation cut off.
+    """
+
+    unique_id: int | str
+    tokens: list[str]
+    input_ids: list[int]
+    input_mask: list[int]
+    input_type_ids: list[int]
+    tokens_lost: int = 0
+
+
+def convert_examples_to_features(
+    examples: Iterable[InputExample], seq_length: int, tokenizer: "FullTokenizer"
+) -> list[InputFeatures]:
+    """Tokenises, truncates and pads examples as the official script does.
+
+        [CLS] is this jack ##son ##ville ? [SEP] no it is not . [SEP]
+          0   0   0    0     0      0    0   0    1  1  1  1  1   1
+
+    Args:
+      examples: the inputs.
+      seq_length: the length of every row; longer examples are truncated.
+      tokenizer: the tokenizer of the checkpoint.
+
+    Raises:
+      ConfigError: `seq_length` leaves no room for a token between [CLS] and the [SEP]s.
+    """
+    if seq_length < MIN_SEQ_LENGTH:
+        raise ConfigError(
+            f"seq_length is {seq_length}; at least {MIN_SEQ_LENGTH} are needed: "
+            "[CLS], a token, [SEP]"
+        )
+    examples = iter(examples)
+    features: list[InputFeatures] = []
+    while chunk := list(islice(examples, _EXAMPLES_PER_CALL)):
+        features += _convert_chunk(chunk, seq_length, tokenizer)
+    return features
+
+
+def _convert_chunk(
+    chunk: Sequence[InputExample], seq_length: int, tokenizer: "FullTokenizer"
+) -> Iterator[InputFeatures]:
+    first = tokenizer.encode(example.text_a for example in chunk)
+    second = tokenizer.encode(example.text_b or "" for example in chunk)
+    for example, a, b in zip(chunk, first, second, strict=True):
+        kept_a, kept_b = kept_lengths(len(a.tokens), len(b.tokens), seq_length)
+        tokens = [CLS, *a.tokens[:kept_a], SEP]
+        type_ids = [0] * len(tokens)
+        if kept_b:  # as in the official script, a text_b without a piece counts as none
+            tokens += [*b.tokens[:kept_b], SEP]
+            type_ids += [1] * (kept_b + 1)
+        padding = [0] * (seq_length - len(tokens))
+        yield InputFeatures(
+            unique_id=example.unique_id,
+            tokens=tokens,
+            input_ids=tokenizer.convert_tokens_to_ids(tokens) + padding,
+            input_mask=[1] * len(tokens) + padding,
+            input_type_ids=type_ids + padding,
+            tokens_lost=len(a.tokens) + len(b.tokens) - kept_a - kept_b,
+        )
+
+
+def kept_lengths(length_a: Any, length_b: Any, seq_length: int) -> tuple[Any, Any]:
+    """How many pieces of each text stay in a row of `seq_length` with [CLS] and its [SEP]s.
+
+    The official rule takes one piece at a time from the end of the longer text, of text_b when
+    they are even; this is where that ends.
+
+    Args:
+      length_a: pieces of text_a, a number or an array of integers.
+      length_b: pieces of text_b, likewise.
+      seq_length: the length of the row.
+
+    Returns:
+      The pieces kept of each, like the arguments.
+    """
+    limit = seq_length - 2 - np.minimum(length_b, 1)
+    kept_b = np.minimum(length_b, np.maximum(limit // 2, limit - length_a))
+    return np.minimum(length_a, limit - kept_b), kept_b

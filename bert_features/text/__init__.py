@@ -1,0 +1,1 @@
+"""Text to ids: vocabulary, Unicode tables and the tokenizer's graph."""

@@ -1,0 +1,127 @@
+"""What `bert-features compile` compiles: the step that `extract` would run."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bert_features.config.bert_config import BertConfig
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import OutputSpec, outputs_on_device
+from bert_features.errors import ConfigError
+from bert_features.tpu.chips import Topology, parse_topology
+
+if TYPE_CHECKING:
+    from bert_features.encoder.step import Precision
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to compile.
+
+    Attributes:
+      topology: for which chips.
+      name: of the architecture, for people.
+      config: the architecture.
+      outputs: what the step computes.
+      precision: of its arithmetic.
+      shapes: (rows of a chip, length) of each batch.
+      use_one_hot_embeddings: look words up by a matrix product instead of a gather.
+    """
+
+    topology: Topology
+    name: str
+    config: BertConfig
+    outputs: tuple[OutputSpec, ...]
+    precision: "Precision"
+    shapes: tuple[tuple[int, int], ...]
+    use_one_hot_embeddings: bool = False
+
+
+def plan_job(
+    settings: ExtractConfig,
+    topology: str,
+    *,
+    architecture: str | None = None,
+    rows: int | None = None,
+) -> Job:
+    """What `extract` with these settings would run on a topology.
+
+    Args:
+      settings: of the run; `batch_size` and `batch_tokens` are of all chips together.
+      topology: as `v5e:2x2`.
+      architecture: a name that Google published, of which only the shapes are needed; else those of
+        `settings.config_file` if that stands alone, else of `settings.checkpoint`.
+      rows: of a chip, whatever the length, in place of `batch_size`.
+
+    Raises:
+      CheckpointError: the architecture cannot be found.
+      ConfigError: the topology is unknown, or the settings do not fit.
+    """
+    where = parse_topology(topology)
+    name, config = _architecture(settings, architecture)
+    if settings.max_seq_length > config.max_position_embeddings:
+        raise ConfigError(
+            f"max_seq_length is {settings.max_seq_length}; {name} has "
+            f"{config.max_position_embeddings} positions, take at most that"
+        )
+    return Job(
+        topology=where,
+        name=name,
+        config=config,
+        outputs=outputs_on_device(
+            settings.plan_outputs(config), in_windows=settings.long_text == "window"
+        ),
+        precision="float32" if settings.precision == "float32" else "bfloat16",
+        shapes=_shapes(settings, where, rows),
+        use_one_hot_embeddings=settings.use_one_hot_embeddings,
+    )
+
+
+def _architecture(settings: ExtractConfig, architecture: str | None) -> tuple[str, BertConfig]:
+    from bert_features.checkpoints.find import find_checkpoint
+    from bert_features.checkpoints.published import find_published
+
+    alone = settings.config_file if "checkpoint" not in settings.model_fields_set else None
+    if architecture is not None:
+        name, config = architecture, find_published(architecture).config
+    elif alone is not None:
+        name, config = alone, BertConfig.from_json_file(alone)
+    else:
+        found = find_checkpoint(settings.checkpoint, config_file=settings.config_file)
+        name, config = found.name, found.config
+    if settings.hidden_act is not None:
+        config = config.model_copy(update={"hidden_act": settings.hidden_act})
+    return name, config
+
+
+def _shapes(
+    settings: ExtractConfig, topology: Topology, rows: int | None
+) -> tuple[tuple[int, int], ...]:
+    """(Rows of a chip, length) of each shape that a run would use."""
+    from bert_features.batches.bucketing import BatchShapes, default_buckets, resolve_buckets
+    from bert_features.extraction.preparation import DEVICE_BATCH_TOKENS
+
+    length, devices = settings.max_seq_length, topology.chips * topology.chip.devices
+    buckets = (
+        default_buckets(length, any_shape=False)
+        if settings.buckets is None
+        else resolve_buckets(settings.buckets, length)
+    )
+    if rows is not None:
+        if settings.batch_size is not None or settings.batch_tokens is not None:
+            raise ConfigError("--batch stands beside --batch-size or --batch-tokens; leave one out")
+        shapes = BatchShapes.by_rows(buckets, rows * topology.chips, devices)
+    elif settings.batch_size is not None:
+        shapes = BatchShapes.by_rows(buckets, settings.batch_size, devices)
+    else:
+        tokens = settings.batch_tokens or DEVICE_BATCH_TOKENS * devices
+        shapes = BatchShapes.by_tokens(buckets, tokens, devices)
+    for count in shapes.rows:
+        if count % devices:
+            raise ConfigError(
+                f"{count} rows are not a multiple of the {devices} devices of {topology.name}; "
+                f"take {-(-count // devices) * devices}"
+            )
+    return tuple(
+        (count // topology.chips, bucket)
+        for count, bucket in zip(shapes.rows, shapes.buckets, strict=True)
+    )

@@ -1,0 +1,1 @@
+"""Are the numbers right on this device?"""

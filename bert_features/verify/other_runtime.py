@@ -1,0 +1,116 @@
+"""The other runtime at work on the same texts, in a process of its own, as Keras' backend is."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from bert_features.errors import BertFeaturesError
+from bert_features.formats import read_features
+
+# Runtime -> the other one, and what installs that.
+_OTHERS = {"tensorflow": "jax", "jax": "tensorflow"}
+_INSTALLED_BY = {"jax": "'bert_features[jax]'", "tensorflow": "bert_features"}
+# It computes on the CPU, which any machine has and no process has for itself, as this one may have
+# the TPU. Without these a backend would look for, and might wait for, the others.
+_ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"}
+_OF_THIS_PROCESS = ("JAX_COORDINATOR_ADDRESS",)  # a child is none of a job's several
+# What a child that hangs may take; on 2 cores BERT-Large takes a minute.
+_TIMEOUT_SECONDS = 900.0
+
+
+def other_runtime(runtime: str) -> str:
+    """The name of the other runtime: `tensorflow` for `jax`, `jax` for `tensorflow`."""
+    return _OTHERS[runtime]
+
+
+def why_not(runtime: str) -> str:
+    """Why a runtime cannot be asked; empty if it can."""
+    if importlib.util.find_spec(runtime) is not None:
+        return ""
+    return f"{runtime} is not installed: pip install {_INSTALLED_BY[runtime]}"
+
+
+class OtherRuntime:
+    """`bert-features extract` in a process of its own, on the CPU.
+
+    Args:
+      runtime: `tensorflow` or `jax`.
+      texts: what to compute.
+      settings: settings of `ExtractConfig`; its runtime and device do not count.
+    """
+
+    def __init__(self, runtime: str, texts: Sequence[str], settings: Mapping[str, Any]) -> None:
+        self._runtime = runtime
+        self._folder = tempfile.TemporaryDirectory(prefix="bert_features_verify_")
+        self._output = Path(self._folder.name, "features.npz")
+        self._messages = Path(self._folder.name, "messages.txt")
+        self._process = self._start(texts, {**settings, "runtime": runtime, "device": "cpu"})
+
+    def _start(self, texts: Sequence[str], settings: Mapping[str, Any]) -> subprocess.Popen[bytes]:
+        folder = Path(self._folder.name)
+        # JSON's strings, numbers, booleans and lists are TOML's too.
+        lines = [
+            f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+            for name, value in settings.items()
+            if value is not None
+        ]
+        (folder / "settings.toml").write_text("".join(lines), encoding="utf-8")
+        environment = {**os.environ, **_ON_CPU, "KERAS_BACKEND": self._runtime}
+        for name in _OF_THIS_PROCESS:
+            environment.pop(name, None)
+        rows = [json.dumps({"text": text}) + "\n" for text in texts]
+        (folder / "texts.jsonl").write_text("".join(rows), encoding="utf-8")
+        command = [sys.executable, "-m", "bert_features", "extract", str(folder / "texts.jsonl")]
+        options = ["--output", str(self._output), "--config", str(folder / "settings.toml")]
+        with self._messages.open("wb") as messages:
+            return subprocess.Popen(
+                [*command, *options],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=messages,
+            )
+
+    def states(self) -> list[np.ndarray]:
+        """Waits for the states of each text, float32 [K, T, H].
+
+        Raises:
+          BertFeaturesError: it failed, or gave nothing in 15 minutes.
+        """
+        try:
+            status = self._process.wait(_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise BertFeaturesError(
+                f"the {self._runtime} runtime gave no result in {_TIMEOUT_SECONDS:.0f} s"
+            ) from None
+        if status:
+            lines = self._messages.read_text(encoding="utf-8", errors="replace").split("\n")
+            last = next((line for line in reversed(lines) if line.strip()), "no message")
+            raise BertFeaturesError(
+                f"the {self._runtime} runtime failed with status {status}: "
+                f"{last.removeprefix('bert-features: ')}"
+            )
+        return [np.stack(list(r.features.values())) for r in read_features(self._output)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._folder.cleanup()

@@ -1,0 +1,95 @@
+"""A BERT encoder in plain NumPy, float64: what `verify` holds the others against.
+
+Written from the paper (Devlin et al. 2018, arXiv:1810.04805), without Keras, TensorFlow or JAX, and
+for a few short texts: it computes one text at a time, and GELU by `math.erf`.
+
+Shape legend: `S` tokens of the text, `H` hidden_size, `A` heads, `D` head size, `L` blocks.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from bert_features.config.bert_config import BertConfig, HiddenAct
+
+Array = np.ndarray
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+_ACTIVATIONS: dict[HiddenAct, Callable[[Array], Array]] = {
+    "gelu_erf": lambda x: x * (1 + _erf(x / math.sqrt(2))) / 2,
+    "gelu_tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+    "relu": lambda x: np.maximum(x, 0),
+    "tanh": np.tanh,
+    "linear": lambda x: x,
+}
+
+
+class ReferenceEncoder:
+    """The encoder of one checkpoint.
+
+    Args:
+      config: the architecture.
+      weights: by canonical name, as `checkpoints.read_weights` gives them; they stay as they are,
+        and become float64 when they are used.
+    """
+
+    def __init__(self, config: BertConfig, weights: Mapping[str, Array]) -> None:
+        self._config = config
+        self._weights = weights
+
+    def __call__(self, ids: Array) -> Array:
+        """The states of one text without padding, every token of type 0.
+
+        Args:
+          ids: int [S], [CLS] and [SEP] included.
+
+        Returns:
+          float64 [1 + L, S, H]: the sum below the first block, then each block's output.
+        """
+        table = self._weights["embeddings/word_embeddings"]
+        position = self._weights["embeddings/position_embeddings"][: len(ids)]
+        kind = self._weights["embeddings/token_type_embeddings"][0]
+        words, positions, types = (part.astype(np.float64) for part in (table[ids], position, kind))
+        states = [self._norm(words + positions + types, "embeddings/LayerNorm")]
+        for i in range(self._config.num_hidden_layers):
+            states.append(self._block(states[-1], f"encoder/layer_{i}"))
+        return np.stack(states)
+
+    def _block(self, x: Array, scope: str) -> Array:
+        """[S, H] -> [S, H]."""
+        attended = self._dense(self._attention(x, scope), f"{scope}/attention/output/dense")
+        x = self._norm(x + attended, f"{scope}/attention/output/LayerNorm")
+        inner = self._dense(x, f"{scope}/intermediate/dense")
+        outer = self._dense(_ACTIVATIONS[self._config.hidden_act](inner), f"{scope}/output/dense")
+        return self._norm(x + outer, f"{scope}/output/LayerNorm")
+
+    def _attention(self, x: Array, scope: str) -> Array:
+        """[S, H] -> [S, H], head by head."""
+        query, key, value = (
+            np.split(
+                self._dense(x, f"{scope}/attention/self/{name}"),
+                self._config.num_attention_heads,
+                axis=-1,
+            )
+            for name in ("query", "key", "value")
+        )
+        heads = []
+        for q, k, v in zip(query, key, value, strict=True):  # [S, D] each
+            scores = q @ k.T / math.sqrt(self._config.head_size)
+            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            heads.append(weights / weights.sum(axis=-1, keepdims=True) @ v)
+        return np.concatenate(heads, axis=-1)
+
+    def _dense(self, x: Array, scope: str) -> Array:
+        kernel, bias = self._read(f"{scope}/kernel"), self._read(f"{scope}/bias")
+        return x @ kernel + bias
+
+    def _norm(self, x: Array, scope: str) -> Array:
+        deviation = x - x.mean(axis=-1, keepdims=True)
+        variance = (deviation**2).mean(axis=-1, keepdims=True)
+        scaled = deviation / np.sqrt(variance + self._config.layer_norm_eps)
+        return scaled * self._read(f"{scope}/gamma") + self._read(f"{scope}/beta")
+
+    def _read(self, name: str) -> Array:
+        return self._weights[name].astype(np.float64)

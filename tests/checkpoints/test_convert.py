@@ -1,0 +1,243 @@
+"""Converting checkpoints: what is read from the copy is what is read from the source."""
+
+import json
+import typing
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+from typer.testing import CliRunner
+
+from bert_features.checkpoints import convert as module
+from bert_features.checkpoints.convert import TARGETS, config_values, convert
+from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.cli import app
+from bert_features.cli import convert as command
+from bert_features.config.bert_config import ACTIVATIONS, BertConfig
+from bert_features.errors import CheckpointError, ConfigError, OutputError
+from tests.checkpoints.test_find import assert_same
+from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
+from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model
+from tests.toy import TOY, TOY_VOCAB, random_weights
+
+ODD = TOY.model_copy(
+    update={"layer_norm_eps": 3e-7, "hidden_dropout_prob": 0.0, "initializer_range": 0.1}
+)
+WEIGHTS = random_weights(TOY)
+
+
+def write_source(folder, *, kind, casing=True, config=ODD, **settings):
+    write_directory(folder, config, TOY_VOCAB, WEIGHTS, kind=kind, **settings)
+    if casing is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": casing}))
+    return folder
+
+
+def assert_same_checkpoint(left, right):
+    assert left.config == right.config
+    assert left.do_lower_case == right.do_lower_case
+    assert left.vocab_file.read_bytes() == right.vocab_file.read_bytes()
+    assert_same(read_weights(left, pooler=True), read_weights(right, pooler=True))
+
+
+@pytest.mark.parametrize("casing", [True, False])
+@pytest.mark.parametrize("hidden_act", ["gelu_tanh", "gelu_erf"])
+@pytest.mark.parametrize(
+    ("kind", "way"), [("tf1", ["safetensors", "tf1"]), ("safetensors", ["tf1", "safetensors"])]
+)
+def test_there_and_back(tmp_path, kind, way, casing, hidden_act):
+    folder = write_source(tmp_path / "in", kind=kind, casing=casing)
+    source = checkpoint = find_checkpoint(folder, hidden_act=hidden_act)
+    for i, to in enumerate(way):
+        checkpoint = find_checkpoint(convert(checkpoint, tmp_path / str(i), to=to))
+        assert checkpoint.kind == to
+        assert_same_checkpoint(checkpoint, source)
+    assert checkpoint.family == source.family
+    assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+
+
+def test_from_tf_hub(tmp_path):
+    tensors = garden_tensors(WEIGHTS, TOY.num_attention_heads)
+    folder = write_saved_model(tmp_path / "hub", tensors, vocab=TOY_VOCAB, do_lower_case=False)
+    source = find_checkpoint(folder)
+    for to in TARGETS:
+        assert_same_checkpoint(find_checkpoint(convert(source, tmp_path / to, to=to)), source)
+
+
+def test_the_tf1_files_are_those_of_google(tmp_path):
+    folder = write_source(tmp_path / "in", kind="safetensors", casing=False)
+    out = convert(find_checkpoint(folder, hidden_act="gelu_tanh"), tmp_path / "out", to="tf1")
+    assert sorted(path.name for path in out.iterdir()) == [
+        "bert_config.json",
+        "bert_model.ckpt.data-00000-of-00001",
+        "bert_model.ckpt.index",
+        "tokenizer_config.json",
+        "vocab.txt",
+    ]
+    assert json.loads((out / "bert_config.json").read_text())["hidden_act"] == "gelu"
+    stored = tf.train.load_checkpoint(str(out / "bert_model.ckpt"))
+    assert stored.get_variable_to_shape_map().keys() == {f"bert/{name}" for name in WEIGHTS}
+    for name, value in WEIGHTS.items():
+        np.testing.assert_array_equal(stored.get_tensor(f"bert/{name}"), value)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:  # as google-research/bert does
+        name = "bert/pooler/dense/bias"
+        variable = tf.compat.v1.get_variable(name, shape=[8], use_resource=False)
+        tf.compat.v1.train.Saver([variable]).restore(session, str(out / "bert_model.ckpt"))
+        np.testing.assert_array_equal(session.run(variable), WEIGHTS["pooler/dense/bias"])
+
+
+def test_the_safetensors_are_those_of_hugging_face(tmp_path):
+    folder = write_source(tmp_path / "in", kind="tf1", casing=None)
+    out = convert(find_checkpoint(folder), tmp_path / "out", to="safetensors")
+    values = json.loads((out / "config.json").read_text())
+    assert (values["model_type"], values["hidden_act"]) == ("bert", "gelu_new")
+    assert len({path.stat().st_mode for path in out.iterdir()}) == 1
+    expected = huggingface_weights(WEIGHTS, TOY)
+    stored = load_file(out / "model.safetensors")
+    assert stored.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(stored[name], value)
+
+
+@pytest.mark.parametrize("family", ["google", "huggingface"])
+def test_every_activation_is_read_back(family):
+    for form in set(ACTIVATIONS[family].values()):
+        config = ODD.model_copy(update={"hidden_act": form})
+        written = json.loads(json.dumps(config_values(config, family)))
+        assert BertConfig.from_dict(written, family=family) == config
+
+
+def test_no_pooler_is_invented(tmp_path):
+    source = find_checkpoint(write_source(tmp_path / "in", kind="safetensors", pooler=False))
+    out = convert(source, tmp_path / "out", to="tf1")
+    assert_same(read_weights(find_checkpoint(out)), read_weights(source))
+    with pytest.raises(CheckpointError, match="has no pooler"):
+        read_weights(find_checkpoint(out), pooler=True)
+
+
+def test_a_casing_that_nothing_tells(tmp_path, caplog):
+    source = find_checkpoint(write_source(tmp_path / "in", kind="tf1", casing=None))
+    out = convert(source, tmp_path / "out", to="tf1")
+    assert "nothing tells its casing" in caplog.text
+    assert not (out / "tokenizer_config.json").exists()
+    told = convert(source, tmp_path / "told", to="tf1", do_lower_case=False)
+    assert find_checkpoint(told).do_lower_case is False
+
+
+def test_a_casing_that_contradicts(tmp_path):
+    source = find_checkpoint(write_source(tmp_path / "in", kind="tf1", casing=True))
+    with pytest.raises(CheckpointError, match="keeping case contradicts"):
+        convert(source, tmp_path / "out", to="tf1", do_lower_case=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_format(tmp_path):
+    source = find_checkpoint(write_source(tmp_path / "in", kind="tf1"))
+    with pytest.raises(ConfigError, match="--to is 'bin'; allowed: tf1, safetensors"):
+        convert(source, tmp_path / "out", to="bin")
+
+
+def test_a_vocabulary_that_is_missing_or_anothers(tmp_path):
+    folder = write_source(tmp_path / "in", kind="tf1")
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(CheckpointError, match=r"no vocab\.txt lies beside .*; pass --vocab-file"):
+        convert(find_checkpoint(folder), tmp_path / "out", to="tf1")
+    (folder / "vocab.txt").write_text("\n".join(TOY_VOCAB[:-1]))
+    with pytest.raises(CheckpointError, match="has 29 pieces"):
+        convert(find_checkpoint(folder), tmp_path / "out", to="tf1")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_an_incomplete_source_leaves_nothing(tmp_path):
+    folder = write_source(tmp_path / "in", kind="safetensors")
+    (folder / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="is truncated or corrupt"):
+        convert(find_checkpoint(folder), tmp_path / "out", to="tf1")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+    source = find_checkpoint(write_source(tmp_path / "in", kind="tf1"))
+    out = convert(source, tmp_path / "out", to="tf1")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+
+    def fail(source, folder):
+        (folder / "config.json").write_text("{")
+        raise tf.errors.ResourceExhaustedError(None, None, "no space left\non device")
+
+    monkeypatch.setitem(module.TARGETS, "safetensors", fail)
+    for target in (out, tmp_path / "new"):
+        with pytest.raises(OutputError, match=f"^cannot write {target}: no space left on device"):
+            convert(source, target, to="safetensors", overwrite=True)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    source = find_checkpoint(write_source(tmp_path / "in", kind="tf1"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match=r"^cannot write .*/file/out: "):
+        convert(source, tmp_path / "file" / "out", to="tf1")
+
+
+def test_overwriting(tmp_path):
+    source = find_checkpoint(write_source(tmp_path / "in", kind="tf1"))
+    out = convert(source, tmp_path / "out", to="safetensors")
+    with pytest.raises(OutputError, match=r"out exists; pass --overwrite to replace it"):
+        convert(source, out, to="tf1")
+    assert_same_checkpoint(find_checkpoint(convert(source, out, to="tf1", overwrite=True)), source)
+    assert not (out / "model.safetensors").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+def test_overwriting_never_takes_anything_else(tmp_path):
+    source = find_checkpoint(write_source(tmp_path / "in", kind="tf1"))
+    with pytest.raises(OutputError, match="in holds the checkpoint that is to be converted"):
+        convert(source, tmp_path / "in", to="tf1", overwrite=True)
+    with pytest.raises(OutputError, match="holds the checkpoint that is to be converted"):
+        convert(source, tmp_path, to="tf1", overwrite=True)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("")
+    with pytest.raises(OutputError, match=r"holds what no conversion wrote \(thesis\.tex\)"):
+        convert(source, tmp_path / "home", to="tf1", overwrite=True)
+    with pytest.raises(OutputError, match=r"thesis\.tex is not a directory"):
+        convert(source, tmp_path / "home" / "thesis.tex", to="tf1", overwrite=True)
+    assert (tmp_path / "home" / "thesis.tex").exists()
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["convert", *map(str, arguments)])
+
+
+def test_the_command(tmp_path):
+    folder = write_source(tmp_path / "in", kind="tf1", casing=None)
+    out = tmp_path / "out"
+    ran = run(folder, out, "--to", "safetensors", "--cased", "--hidden-act", "gelu_erf")
+    assert (ran.exit_code, ran.stdout) == (0, f"wrote {out}\n"), ran.output
+    found = find_checkpoint(out)
+    assert (found.config.hidden_act, found.do_lower_case) == ("gelu_erf", False)
+    again = run(folder, out, "--to", "safetensors")
+    assert again.exit_code == 1
+    assert "exists; pass --overwrite" in again.stderr
+    assert run(folder, out, "--to", "safetensors", "--overwrite").exit_code == 0
+    assert run(folder, tmp_path / "other", "--to", "bin").exit_code == 2
+
+
+def test_the_command_offers_every_format():
+    hints = typing.get_type_hints(command.convert, include_extras=False)
+    assert set(typing.get_args(hints["to"])) == {*TARGETS, "savedmodel"}
+
+
+@pytest.mark.parametrize("with_pooler", [True, False])
+def test_to_savedmodel_and_back(tmp_path, with_pooler):
+    """Bit for bit, and `hub.load`'s own way of reading it is test_export's matter."""
+    weights = {n: w for n, w in WEIGHTS.items() if with_pooler or not n.startswith("pooler")}
+    folder = write_directory(tmp_path / "in", TOY, TOY_VOCAB, weights, kind="tf1")
+    ran = run(folder, tmp_path / "hub", "--to", "savedmodel", "--uncased")
+    assert ran.exit_code == 0, ran.output
+    back = run(tmp_path / "hub", tmp_path / "back", "--to", "tf1")
+    assert back.exit_code == 0, back.output
+    source, found = find_checkpoint(folder), find_checkpoint(tmp_path / "back")
+    assert found.config == source.config
+    assert_same(read_weights(found, pooler=with_pooler), weights)

@@ -1,0 +1,554 @@
+"""The cache of downloads: filled once, verified, shared; and names that fill it."""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bert_features.cache import cache_dir
+from bert_features.checkpoints.download import Record, download, find, url_of, verify
+from bert_features.checkpoints.fetch import Patience
+from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.checkpoints.published import BASE_OF_2020, PUBLISHED, Published
+from bert_features.cli import app
+from bert_features.errors import CheckpointError, ConfigError
+from tests.reference.file_server import (
+    FileServer,
+    answers,
+    breaks_off_after,
+    etag,
+    stalls_after,
+    status,
+)
+from tests.reference.published_archive import (
+    ARCHIVE,
+    DATA,
+    FILES,
+    OTHER,
+    RANDOM,
+    read_folder,
+    zipped,
+)
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_weights
+
+TINY = "uncased_L-2_H-128_A-2"
+PATH = f"/models/2020_02_20/{TINY}.zip"
+QUICK = Patience(attempts=3, backoff=0.001, timeout=(2.0, 2.0))
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("BERT_FEATURES_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def server(cache, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with FileServer() as running:
+        monkeypatch.setenv("BERT_FEATURES_MIRROR", running.url)
+        running.files[PATH] = ARCHIVE
+        yield running
+
+
+def left(cache):
+    """What lies in the cache, but for the empty lock."""
+    return sorted(path.name for path in cache.iterdir() if path.suffix != ".lock")
+
+
+def get(name=TINY, **options):
+    return download(name, patience=QUICK, **options)
+
+
+# ---- downloading
+
+
+def test_download(server, cache):
+    assert find("bert-tiny") is None
+    seen = []
+    folder = get("bert-tiny", progress=lambda done, total: seen.append((done, total)))
+    assert folder == cache / TINY == find("bert-tiny") == find(TINY)
+    assert read_folder(folder) == FILES
+    assert left(cache) == [TINY, f"{TINY}.json"]
+    assert server.asked[0]["Accept-Encoding"] == "identity"
+    assert seen[0] == (0, len(ARCHIVE))
+    assert seen[-1] == (len(ARCHIVE), len(ARCHIVE))
+    record = json.loads((cache / f"{TINY}.json").read_text())
+    assert record["url"] == f"{server.url}/2020_02_20/{TINY}.zip"
+    assert record["sha256"] == hashlib.sha256(ARCHIVE).hexdigest()
+    assert record["size"] == len(ARCHIVE)
+    assert record["files"][DATA] == {
+        "size": 1_000_000,
+        "sha256": hashlib.sha256(RANDOM).hexdigest(),
+    }
+    assert record["files"].keys() == FILES.keys()
+    assert get() == folder
+    assert len(server.asked) == 1
+
+
+def test_what_comes_is_a_checkpoint(server, cache, tmp_path):
+    weights = random_weights(TOY)
+    folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, weights, kind="tf1")
+    server.files[PATH] = zipped(
+        (f"{TINY}/{name}", data) for name, data in read_folder(folder).items()
+    )
+    checkpoint = find_checkpoint(get("bert-tiny"))
+    assert checkpoint.do_lower_case
+    assert checkpoint.config == TOY
+    for name, value in read_weights(checkpoint).items():
+        np.testing.assert_array_equal(value, weights[name])
+
+
+def test_a_description_without_bytes_does_no_harm(server, cache):
+    server.script = [answers(200, part=slice(0), Content_Length=0)]
+    with pytest.raises(CheckpointError, match="is not a sound zip archive"):
+        get()
+    arriving = {"url": url_of(PUBLISHED[TINY]), "size": 0, "etag": '"e"', "last_modified": None}
+    (cache / f"{TINY}.zip.partial.json").write_text(json.dumps(arriving))
+    assert read_folder(get()) == FILES
+
+
+def test_a_complete_partial_file_is_not_asked_for_again(server, cache, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bert_features.checkpoints.download.unpack", full)
+        with pytest.raises(CheckpointError, match=r"cannot write to .*: No space left on device"):
+            get()
+    assert left(cache) == [f"{TINY}.zip.partial", f"{TINY}.zip.partial.json"]
+    assert read_folder(get()) == FILES
+    assert len(server.asked) == 1
+
+
+def test_a_body_longer_than_announced_is_an_error(server, cache):
+    # HTTP ends the body at the announced length: what comes is the beginning of a zip.
+    server.script = [answers(200, Content_Length=len(ARCHIVE) - 1000, ETag=etag(ARCHIVE))]
+    with pytest.raises(CheckpointError, match=r"is not a sound zip archive"):
+        get()
+    assert left(cache) == []
+
+
+def test_addresses(cache, monkeypatch):
+    row = PUBLISHED[TINY]
+    monkeypatch.delenv("BERT_FEATURES_MIRROR", raising=False)
+    assert url_of(row) == f"https://storage.googleapis.com/bert_models/2020_02_20/{TINY}.zip"
+    monkeypatch.setenv("BERT_FEATURES_MIRROR", "https://mirror.example/bert/")
+    assert url_of(row) == f"https://mirror.example/bert/2020_02_20/{TINY}.zip"
+    monkeypatch.setenv("BERT_FEATURES_MIRROR", "file:///etc")
+    with pytest.raises(
+        ConfigError, match="BERT_FEATURES_MIRROR is 'file:///etc'; allowed: an http"
+    ):
+        get()
+
+
+def test_no_network(cache, monkeypatch):
+    monkeypatch.setenv("BERT_FEATURES_MIRROR", "http://127.0.0.1:9")
+    with pytest.raises(CheckpointError) as caught:
+        get()
+    message = str(caught.value)
+    assert f"cannot download http://127.0.0.1:9/2020_02_20/{TINY}.zip" in message
+    assert "Connection refused" in message
+    assert f"unpack its files into {cache / TINY}" in message
+    assert "\n" not in message
+
+
+def test_not_found(server, cache):
+    server.files.clear()
+    message = r"cannot download http\S+zip: the server answered 404 Not Found\. Or get that archive"
+    with pytest.raises(CheckpointError, match=message) as caught:
+        get()
+    assert str(cache / TINY) in str(caught.value)
+    assert left(cache) == []
+
+
+def test_more_than_the_checkpoint_can_have_is_refused(server, cache, monkeypatch):
+    monkeypatch.setattr(Published, "most_bytes", property(lambda row: 500_000))
+    with pytest.raises(CheckpointError, match="has more than 500,000 bytes"):
+        get()
+    assert left(cache) == []
+
+
+def test_a_later_run_resumes(server, cache):
+    server.script = [breaks_off_after(300_000), *[status(503)] * 2]
+    with pytest.raises(CheckpointError, match=r"the server answered 503.*are kept"):
+        get()
+    partial = f"{TINY}.zip.partial"
+    assert left(cache) == [partial, f"{partial}.json"]
+    came = (cache / partial).stat().st_size
+    assert read_folder(get()) == FILES
+    assert server.asked[-1]["Range"] == f"bytes={came}-"
+    assert left(cache) == [TINY, f"{TINY}.json"]
+
+
+def test_a_refused_archive_leaves_nothing(server, cache, tmp_path):
+    server.files[PATH] = zipped([*FILES.items(), ("../evil", b"x")])
+    with pytest.raises(CheckpointError, match=r"2020_02_20/.*zip is refused: "):
+        get()
+    assert left(cache) == []
+    server.files[PATH] = ARCHIVE
+    assert read_folder(get()) == FILES
+
+
+# ---- what was seen first
+
+
+def test_another_archive_later_is_refused(server, cache):
+    folder = get()
+    server.files[PATH] = OTHER
+    with pytest.raises(CheckpointError) as caught:
+        get(force=True)
+    first, then = (hashlib.sha256(archive).hexdigest() for archive in (ARCHIVE, OTHER))
+    assert re.search(f"has SHA-256 {then}, but on 20.* it had {first}", str(caught.value))
+    assert str(caught.value).endswith(f"bert-features download {TINY} --forget")
+    assert read_folder(folder) == FILES
+    assert left(cache) == [TINY, f"{TINY}.json"]
+    assert read_folder(get(forget=True))["vocab.txt"].endswith(b"other\n")
+    assert Record.model_validate_json((cache / f"{TINY}.json").read_text()).sha256 == then
+    assert verify(TINY) == folder
+
+
+def test_the_hash_outlives_the_folder(server, cache):
+    for path in get().iterdir():
+        path.unlink()
+    (cache / TINY).rmdir()
+    server.files[PATH] = OTHER
+    with pytest.raises(CheckpointError, match="the archive has changed"):
+        get()
+    server.files[PATH] = ARCHIVE
+    assert read_folder(get()) == FILES
+
+
+def test_force_downloads_again(server, cache):
+    folder = get()
+    (folder / "vocab.txt").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=f"vocab.txt has 0 bytes, 12 .* {TINY} --force"):
+        find(TINY)
+    with pytest.raises(CheckpointError, match="is damaged"):
+        get()
+    assert read_folder(get(force=True)) == FILES
+    (folder / DATA).unlink()
+    with pytest.raises(CheckpointError, match=f"there is no {DATA}"):
+        find(TINY)
+
+
+def test_verify(server, cache):
+    with pytest.raises(CheckpointError, match=f"is not in the cache .* download {TINY}"):
+        verify("bert-tiny")
+    folder = get()
+    assert verify("bert-tiny") == folder
+    changed = bytearray(RANDOM)
+    changed[500_000] ^= 1
+    (folder / DATA).write_bytes(changed)
+    (folder / "model.safetensors").write_bytes(b"")
+    assert find(TINY) == folder  # the size is the same
+    message = rf"{DATA} has changed; model.safetensors was added\. Download it again with"
+    with pytest.raises(CheckpointError, match=message):
+        verify(TINY)
+    assert verify(get(force=True).name) == folder
+
+
+def test_unpacked_by_hand(server, cache):
+    (cache / TINY).mkdir(parents=True)
+    with pytest.raises(
+        CheckpointError, match=r"there is no vocab.txt; there is no bert_config.json"
+    ):
+        find(TINY)
+    for name, content in FILES.items():
+        (cache / TINY / name).write_bytes(content)
+    assert get() == find(TINY) == verify(TINY) == cache / TINY
+    assert server.asked == []
+    (cache / TINY / "vocab.txt").write_bytes(b"[PAD]\n[XXX]\n")
+    with pytest.raises(CheckpointError, match=r"vocab.txt has changed"):
+        verify(TINY)
+    assert read_folder(get(force=True)) == FILES
+    assert verify(TINY) == cache / TINY
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"files": 3}'])
+def test_a_damaged_record(server, cache, text):
+    get()
+    (cache / f"{TINY}.json").write_text(text)
+    with pytest.raises(CheckpointError, match=f"json is damaged.* {TINY} --forget"):
+        find(TINY)
+    assert verify(get(forget=True).name) == cache / TINY
+
+
+# ---- the cache
+
+
+def test_cache_dir(monkeypatch, tmp_path):
+    monkeypatch.setenv("BERT_FEATURES_CACHE", "~/models")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_dir() == tmp_path / "models"
+    monkeypatch.setenv("BERT_FEATURES_CACHE", "")
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: f"/caches/{name}")
+    assert str(cache_dir()) == "/caches/bert_features"
+
+
+@pytest.mark.parametrize("below", ["", "/deeper"])
+def test_a_cache_that_cannot_be_written(server, tmp_path, monkeypatch, below):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("BERT_FEATURES_CACHE", f"{tmp_path}/file{below}")
+    message = f"cannot (write to|read) the cache {tmp_path}/file{below}: .*set BERT_FEATURES_CACHE"
+    with pytest.raises(CheckpointError, match=message):
+        get()
+    assert server.asked == []
+
+
+def test_leftovers_of_a_killed_run_are_removed(server, cache):
+    for name in (f"{TINY}.unpacking", f"{TINY}.old"):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "vocab.txt").write_text("half")
+    assert read_folder(get()) == FILES
+    assert left(cache) == [TINY, f"{TINY}.json"]
+
+
+def test_threads_download_once(server, cache):
+    server.script = [slowly]
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(get())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [cache / TINY] * 4
+    assert len(server.asked) == 1
+    assert read_folder(cache / TINY) == FILES
+
+
+def slowly(handler, body):
+    handler.head(200, Content_Length=len(body), ETag=etag(body))
+    for start in range(0, len(body), 100_000):
+        handler.send(body[start : start + 100_000])
+        time.sleep(0.05)
+
+
+# ---- the command line
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["download", *arguments])
+
+
+def program(*arguments):
+    command = [sys.executable, "-m", "bert_features", "download", *arguments]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+
+
+def test_processes_download_once(server, cache):
+    go_on = threading.Event()
+    server.script = [stalls_after(300_000, go_on)]
+    with contextlib.ExitStack() as stack:
+        processes = [stack.enter_context(program("bert-tiny")) for _ in range(2)]
+        waiting = threading.Timer(3.0, go_on.set)
+        waiting.start()
+        results = [process.communicate(timeout=60) for process in processes]
+        waiting.join()
+    assert [process.returncode for process in processes] == [0, 0], results
+    assert [stdout for stdout, _ in results] == [f"{cache / TINY}\n"] * 2
+    assert len(server.asked) == 1
+    assert read_folder(cache / TINY) == FILES
+
+
+def test_a_killed_process_is_resumed_by_the_next(server, cache):
+    go_on = threading.Event()
+    server.script = [stalls_after(600_000, go_on)]
+    partial = cache / f"{TINY}.zip.partial"
+    with program("bert-tiny") as process:
+        deadline = time.monotonic() + 60
+        while not (partial.is_file() and partial.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    go_on.set()
+    came = partial.stat().st_size
+    assert 0 < came < len(ARCHIVE)
+    assert left(cache) == [partial.name, f"{partial.name}.json"]
+    assert read_folder(get()) == FILES
+    assert server.asked[1]["Range"] == f"bytes={came}-"
+
+
+def test_the_command_prints_the_folder(server, cache):
+    result = run("bert-tiny")
+    assert (result.exit_code, result.stdout) == (0, f"{cache / TINY}\n"), result.output
+    assert run("bert-tiny", "--force").exit_code == 0
+    assert len(server.asked) == 2
+    result = run("bert-tiny", "--verify")
+    assert result.stdout == f"{cache / TINY}: every file is as recorded\n"
+    server.files[PATH] = OTHER
+    assert run("bert-tiny", "--force").exit_code == 1
+    assert run("bert-tiny", "--forget").exit_code == 0
+
+
+def test_progress_is_lines_where_there_is_no_terminal(server, cache):
+    with program("bert-tiny") as process:
+        stdout, stderr = process.communicate(timeout=60)
+    assert stdout == f"{cache / TINY}\n"
+    assert stderr == f"downloading {TINY} from {server.url}/2020_02_20/{TINY}.zip\n1.0 of 1.0 MB\n"
+
+
+def test_progress_is_a_bar_on_a_terminal(server, cache):
+    terminal, inner = os.openpty()
+    command = [sys.executable, "-m", "bert_features", "download", "bert-tiny"]
+    environment = dict(os.environ) | {"TERM": "xterm", "COLUMNS": "80"}
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=inner, env=environment)
+    os.close(inner)
+    shown = os.read(terminal, 100_000).decode()
+    os.close(terminal)
+    assert result.stdout.decode() == f"{cache / TINY}\n"
+    assert re.search(r"1\.0/1\.0.* MB.*━", shown), shown
+
+
+@pytest.mark.parametrize("arguments", [[], ["--list"]])
+def test_the_table(server, cache, arguments):
+    get()
+    lines = run(*arguments).stdout.splitlines()
+    assert [line[2:].split()[0] for line in lines[1 : 1 + 33]] == list(PUBLISHED)
+    (tiny,) = [line for line in lines if TINY in line and "4,385,920" in line]
+    assert tiny.split() == ["*", TINY, "4,385,920", "uncased", "bert-tiny"]
+    (new,) = [line for line in lines if BASE_OF_2020 in line]
+    assert "trained anew" in new
+    assert any(str(cache) in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["bert-tinny"], 1, "did you mean bert-tiny"),
+        (["bert-tiny", "--verify"], 1, "is not in the cache"),
+        (["bert-mini"], 1, "the server answered 404"),
+        (["--verify"], 2, "--verify needs the NAME of a checkpoint"),
+        (["bert-tiny", "--list"], 2, "--list goes alone; received bert-tiny"),
+        (["bert-tiny", "--verify", "--force"], 2, "--verify and --force exclude each other"),
+    ],
+)
+def test_failures_are_one_line(server, cache, arguments, code, message):
+    result = run(*arguments)
+    assert result.exit_code == code, result.output
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("bert-features: ")
+    assert message in line
+    assert result.stdout == ""
+
+
+def test_help_does_not_import_requests():
+    check = (
+        "import sys, bert_features.cli\n"
+        "try: bert_features.cli.app(['download', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'requests', 'tensorflow', 'pyarrow', 'h5py'}\n"
+        "sys.exit(sorted(heavy & sys.modules.keys()) or None)"
+    )
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "--verify" in result.stdout
+
+
+# ---- wherever a checkpoint is asked for
+
+
+@pytest.fixture
+def toy(server, tmp_path):
+    """The server's archive is of a checkpoint that can be read."""
+    folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, random_weights(TOY), kind="tf1")
+    server.files[PATH] = zipped(read_folder(folder).items())
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_name_is_downloaded_when_it_is_asked_for(server, cache, caplog):
+    caplog.set_level("INFO", logger="bert_features")
+    checkpoint = find_checkpoint("bert-tiny")
+    assert checkpoint.config == TOY
+    assert checkpoint.name == "bert-tiny"
+    assert checkpoint.weights_path == cache / TINY / "bert_model.ckpt"
+    told = [(record.name, record.getMessage()) for record in caplog.records]
+    assert told == [
+        ("bert_features", f"downloading {TINY} from {server.url}/2020_02_20/{TINY}.zip"),
+        ("bert_features", f"{TINY} is in {cache / TINY}"),
+    ]
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_second_use_of_a_name_needs_no_network(server, monkeypatch, caplog):
+    first = find_checkpoint(TINY)
+    monkeypatch.setenv("BERT_FEATURES_MIRROR", "http://127.0.0.1:9")
+    caplog.set_level("INFO", logger="bert_features")
+    caplog.clear()
+    assert find_checkpoint(TINY) == first
+    assert find_checkpoint("bert-tiny").weights_path == first.weights_path
+    assert len(server.asked) == 1
+    assert caplog.messages == []
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_command_line_takes_names(server, cache, monkeypatch):
+    result = CliRunner().invoke(app, ["inspect", "bert-tiny"])
+    assert result.exit_code == 0, result.output
+    facts = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+    assert facts["weights"] == str(cache / TINY / "bert_model.ckpt")
+    assert facts["casing"] == "uncased"
+    assert facts["hidden_size"] == str(TOY.hidden_size)
+    monkeypatch.setenv("BERT_FEATURES_MIRROR", "http://127.0.0.1:9")
+    again = CliRunner().invoke(app, ["inspect", "bert-tiny"])
+    assert (again.exit_code, again.stdout) == (0, result.stdout)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_command_line_tells_of_the_download(server, cache):
+    command = [sys.executable, "-m", "bert_features", "inspect", "bert-tiny"]
+    first, second = (subprocess.run(command, capture_output=True, text=True) for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    told = [
+        f"downloading {TINY} from {server.url}/2020_02_20/{TINY}.zip",
+        f"{TINY} is in {cache / TINY}",
+    ]
+    assert [line for line in first.stderr.splitlines() if TINY in line] == told
+    assert TINY not in second.stderr
+    assert second.stdout == first.stdout
+
+
+def test_a_name_that_cannot_be_downloaded_is_one_line(server, cache):
+    server.files.clear()
+    result = CliRunner().invoke(app, ["inspect", "bert-tiny"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("bert-features:")]
+    assert f"cannot download {server.url}/2020_02_20/{TINY}.zip: the server answered 404" in line
+    assert "Traceback" not in result.stderr
+    with pytest.raises(CheckpointError, match="the server answered 404") as caught:
+        find_checkpoint("bert-tiny")
+    assert "\n" not in str(caught.value)
+    assert left(cache) == []
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_damaged_one_is_not_downloaded_over(server, cache):
+    find_checkpoint("bert-tiny")
+    (cache / TINY / "vocab.txt").write_text("")
+    with pytest.raises(CheckpointError, match=f"is damaged: vocab.txt has 0 bytes.*{TINY} --force"):
+        find_checkpoint("bert-tiny")
+    assert len(server.asked) == 1
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_path_of_that_name_goes_before_the_download(server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_directory(tmp_path / "bert-tiny", TOY, TOY_VOCAB, random_weights(TOY), kind="tf1")
+    assert find_checkpoint("bert-tiny").weights_path.resolve().parent == tmp_path / "bert-tiny"
+    assert server.asked == []

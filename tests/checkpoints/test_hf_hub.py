@@ -1,0 +1,155 @@
+"""Models of the Hugging Face Hub, from a local cache that the tests lay out."""
+
+import sys
+
+import pytest
+
+from bert_features.checkpoints import download, hf_hub
+from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.errors import CheckpointError, MissingExtraError
+from tests.checkpoints.test_find import assert_same
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_weights
+
+WEIGHTS = random_weights(TOY)
+COMMIT, OLDER = "a" * 40, "b" * 40
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The Hub's cache as huggingface_hub keeps it, and no network."""
+    constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra hub")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "hub"
+
+
+def snapshot(cache, name, commit=COMMIT, branch="main"):
+    model = cache / f"models--{name.replace('/', '--')}"
+    (model / "refs").mkdir(parents=True, exist_ok=True)
+    (model / "refs" / branch).write_text(commit)
+    folder = model / "snapshots" / commit
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["hf:org/toy-cased", "org/toy-cased", "hf:org/toy-cased@main"])
+def test_a_model_of_the_cache(cache, name):
+    folder = write_directory(snapshot(cache, "org/toy-cased"), TOY, TOY_VOCAB, WEIGHTS)
+    checkpoint = find_checkpoint(name)
+    assert checkpoint.name == name
+    assert checkpoint.weights_path == folder / "model.safetensors"
+    assert checkpoint.vocab_file == folder / "vocab.txt"
+    assert checkpoint.config.hidden_act == "gelu_erf"
+    assert checkpoint.do_lower_case is False  # the folder is named by the commit
+    assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+
+
+def test_a_name_without_an_organisation(cache):
+    write_directory(snapshot(cache, "bert-toy"), TOY, TOY_VOCAB, WEIGHTS)
+    assert find_checkpoint("hf:bert-toy").weights_path.is_file()
+    with pytest.raises(CheckpointError, match=r"there is no checkpoint 'bert-toy'.* 'hf:org/name'"):
+        find_checkpoint("bert-toy")
+
+
+def test_a_revision(cache):
+    new = write_directory(snapshot(cache, "org/toy"), TOY, TOY_VOCAB, WEIGHTS)
+    old = write_directory(snapshot(cache, "org/toy", OLDER, "v1"), TOY, TOY_VOCAB, WEIGHTS)
+    assert find_checkpoint("hf:org/toy").weights_path.parent == new
+    assert find_checkpoint("hf:org/toy@v1").weights_path.parent == old
+    assert find_checkpoint(f"org/toy@{OLDER}").weights_path.parent == old
+    with pytest.raises(CheckpointError, match=r"the model 'org/toy' at 'v2' cannot be had from"):
+        find_checkpoint("hf:org/toy@v2")
+
+
+def test_a_path_goes_before_the_hub(cache, tmp_path):
+    write_directory(snapshot(cache, "org/toy"), TOY, TOY_VOCAB, WEIGHTS)
+    write_directory(tmp_path / "org" / "toy", TOY, TOY_VOCAB, WEIGHTS)
+    assert not find_checkpoint("org/toy").weights_path.is_relative_to(cache)
+    write_directory(tmp_path / "tf1", TOY, TOY_VOCAB, WEIGHTS, kind="tf1")
+    for part in (tmp_path / "tf1").glob("bert_model.ckpt.*"):
+        part.rename(part.with_name(part.name.replace("bert_model.ckpt", "model-9")))
+    assert find_checkpoint("tf1/model-9").kind == "tf1"  # a prefix, which is no file
+
+
+@pytest.mark.parametrize("name", ["hf:org/absent", "org/absent"])
+def test_a_model_that_cannot_be_had(cache, name):
+    with pytest.raises(CheckpointError) as caught:
+        find_checkpoint(name)
+    message = str(caught.value)
+    assert "model 'org/absent' cannot be had from the Hugging Face Hub: " in message
+    assert "\n" not in message
+    assert ("there is no such path" in message) is not name.startswith("hf:")
+
+
+def test_a_model_that_has_only_a_pickle(cache):
+    folder = snapshot(cache, "org/old")
+    (folder / "pytorch_model.bin").write_bytes(b"\x80")
+    with pytest.raises(CheckpointError, match=r"has no model\.safetensors; .*safe_serialization"):
+        find_checkpoint("hf:org/old")
+
+
+def test_pickles_are_never_asked_for(monkeypatch, cache, tmp_path):
+    asked = {}
+
+    def snapshot_download(model, **settings):
+        asked.update(settings, model=model)
+        return str(write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS))
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    assert find_checkpoint("hf:org/name@dev").config.hidden_size == 8
+    assert asked == {"model": "org/name", "revision": "dev", "allow_patterns": hf_hub.FILES}
+    assert not [name for name in hf_hub.FILES if name.endswith((".bin", ".pt", ".h5", "*"))]
+
+
+@pytest.mark.parametrize("name", ["hf:", "hf:../x", "hf:a/b/c", "hf:org/na me", "hf:org/x@"])
+def test_names_that_name_no_model(name):
+    with pytest.raises(CheckpointError, match="the form is hf:org/name or hf:org/name@revision"):
+        find_checkpoint(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b/c", "./model", "../model", "org/m.safetensors", "org/bert_model.ckpt", "word"]
+)
+def test_paths_that_are_not_there_are_not_looked_for_on_the_hub(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match="there is no checkpoint "):
+        find_checkpoint(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hf:org/name", "^huggingface_hub is not installed. .*'bert_features.hub.'"),
+        ("org/name", "^there is no path 'org/name', and to look on the Hub for it huggingface_hub"),
+    ],
+)
+def test_without_the_package(monkeypatch, name, message):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingExtraError, match=message):
+        find_checkpoint(name)
+
+
+def test_published_checkpoints_go_before_the_hub(monkeypatch, tmp_path):
+    monkeypatch.setattr(download, "cache_dir", lambda: tmp_path)
+    folder = write_directory(tmp_path / "found", TOY, TOY_VOCAB, WEIGHTS, kind="tf1")
+    name = "uncased_L-12_H-768_A-12"
+    wanted = []
+    monkeypatch.setattr(download, "download", lambda name: wanted.append(name) or tmp_path)
+    with pytest.raises(CheckpointError, match=f"{name} holds no checkpoint"):
+        find_checkpoint(name)
+    assert wanted == [name]
+    monkeypatch.setattr(download, "find", {name: folder}.get)
+    assert find_checkpoint(name).weights_path == folder / "bert_model.ckpt"
+    assert find_checkpoint(name).do_lower_case is True
+
+
+@pytest.mark.parametrize(
+    "name", ["google-bert/bert-base-uncased", "google/bert_uncased_L-2_H-128_A-2"]
+)
+def test_names_with_a_slash_are_the_hubs(cache, monkeypatch, tmp_path, name):
+    monkeypatch.setattr(download, "cache_dir", lambda: tmp_path / "downloads")
+    monkeypatch.setattr(download, "download", lambda name: pytest.fail(f"{name} is downloaded"))
+    folder = write_directory(snapshot(cache, name), TOY, TOY_VOCAB, WEIGHTS)
+    assert find_checkpoint(name).weights_path == folder / "model.safetensors"

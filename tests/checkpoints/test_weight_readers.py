@@ -1,0 +1,449 @@
+"""Reading TF2 checkpoints, SavedModels of TF-Hub and shards: bit-identical, whole or refused."""
+
+import hashlib
+import json
+import logging
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+from bert_features.checkpoints import weight_names
+from bert_features.checkpoints.find import find_checkpoint, has_pooler, read_weights
+from bert_features.errors import CheckpointError
+from tests.checkpoints.test_find import assert_same
+from tests.reference.tf1_checkpoint import write_directory, write_tf1_checkpoint
+from tests.reference.tf2_checkpoint import (
+    V2,
+    V3,
+    garden_tensors,
+    module_of,
+    named,
+    path_of,
+    write_checkpoint,
+    write_saved_model,
+    write_tf1_hub_module,
+)
+from tests.toy import TOY, TOY_VOCAB, random_weights
+
+WEIGHTS = random_weights(TOY)
+HEADS = TOY.num_attention_heads
+GARDEN = garden_tensors(WEIGHTS, HEADS)
+MLM = {
+    "cls/predictions/transform/dense/kernel": np.ones((8, 8), np.float32),
+    "cls/predictions/transform/LayerNorm/gamma": np.ones(8, np.float32),
+    "cls/predictions/output_bias/bias": np.ones(30, np.float32),
+}
+
+
+def write_config(folder, config=TOY):
+    folder.mkdir(parents=True, exist_ok=True)
+    values = config.model_dump() | {"hidden_act": "gelu"}
+    (folder / "bert_config.json").write_text(json.dumps(values))
+    return folder
+
+
+@pytest.mark.parametrize("scope", ["", "bert_encoder_v2/"])
+@pytest.mark.parametrize("root", ["encoder", "model"])
+def test_a_model_garden_checkpoint(tmp_path, scope, root, caplog):
+    folder = write_config(tmp_path)
+    tensors = garden_tensors(WEIGHTS, HEADS, scope=scope) | MLM
+    write_checkpoint(folder / "bert_model.ckpt", **{root: module_of(named(tensors))})
+    checkpoint = find_checkpoint(folder)
+    assert (checkpoint.kind, checkpoint.family) == ("tf2", "google")
+    assert checkpoint.config == TOY
+    assert has_pooler(checkpoint)
+    with caplog.at_level(logging.INFO, "bert_features"):
+        assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+    assert "ignoring the heads cls/predictions/output_bias/bias, cls/pred" in caplog.text
+
+
+@pytest.mark.parametrize("scope", ["", "encoder", "model"])
+def test_a_model_garden_checkpoint_by_its_paths(tmp_path, scope):
+    # Variables without names of their own: the paths to them tell what they are.
+    tensors = {
+        path_of(name, TOY.num_hidden_layers): tensor
+        for name, tensor in zip(WEIGHTS, GARDEN.values(), strict=True)
+    }
+    encoder = module_of({path: tf.Variable(value) for path, value in tensors.items()})
+    objects = {scope: encoder} if scope else {"root": encoder}
+    write_checkpoint(write_config(tmp_path) / "bert_model.ckpt", **objects)
+    keys = {name for name, _ in tf.train.list_variables(str(tmp_path / "bert_model.ckpt"))}
+    path = "layer_with_weights-4/_attention_layer/_query_dense/kernel/.ATTRIBUTES/VARIABLE_VALUE"
+    assert f"{scope}/{path}".removeprefix("/") in keys
+    assert_same(read_weights(find_checkpoint(tmp_path), pooler=True), WEIGHTS)
+
+
+def test_optimizer_slots_counters_and_settings_are_passed_over(tmp_path, caplog):
+    encoder = module_of(named(GARDEN))
+    slots = {f"Adam/m/{name}": np.ones_like(value) for name, value in GARDEN.items()}
+    checkpoint = tf.train.Checkpoint(
+        encoder=encoder,
+        optimizer=module_of(named(slots)),
+        global_step=tf.Variable(7, dtype=tf.int64),
+    )
+    prefix = checkpoint.save(str(write_config(tmp_path) / "ckpt"))
+    assert any("save_counter" in name for name, _ in tf.train.list_variables(prefix))
+    with caplog.at_level(logging.INFO, "bert_features"):
+        assert_same(read_weights(find_checkpoint(tmp_path), pooler=True), WEIGHTS)
+    assert not caplog.text
+
+
+def test_the_slots_that_tf_keras_optimizers_hang_on_variables(tmp_path):
+    keras = pytest.importorskip("tf_keras", reason="only tf_keras still writes such slots")
+    variables = named(GARDEN)
+    optimizer = keras.optimizers.legacy.Adam()
+    optimizer.apply_gradients([(tf.zeros_like(v), v) for v in variables.values()])
+    write_checkpoint(
+        write_config(tmp_path) / "ckpt-1", encoder=module_of(variables), optimizer=optimizer
+    )
+    assert_same(read_weights(find_checkpoint(tmp_path), pooler=True), WEIGHTS)
+
+
+@pytest.mark.parametrize("form", ["checkpoint", "saved_model"])
+def test_an_encoder_that_keras_saved(tmp_path, form):
+    """Keras itself, not this test, makes the names; the optimizer and metrics are saved along."""
+    pytest.importorskip("tf_keras", reason="comes with tensorflow-hub")
+    from tests.reference.keras_encoder import keras_encoder
+
+    model = keras_encoder(TOY)
+    expected = garden_tensors(WEIGHTS, HEADS)
+    assert {variable.name.removesuffix(":0") for variable in model.weights} == expected.keys()
+    for variable in model.weights:
+        variable.assign(expected[variable.name.removesuffix(":0")])
+    model.compile("adam", "mse")
+    inputs = [np.zeros((1, 4), np.int32)] * 2
+    model.fit(inputs, [np.zeros((1, 4, 8)), np.zeros((1, 8))], verbose=0)  # the slots of Adam
+    if form == "checkpoint":
+        write_checkpoint(tmp_path / "m" / "ckpt-1", encoder=model, optimizer=model.optimizer)
+    else:
+        model.save(tmp_path / "m", save_format="tf")
+    trained = {v.name.removesuffix(":0"): v.numpy() for v in model.weights}
+    weights = read_weights(find_checkpoint(tmp_path / "m"), pooler=True)
+    assert weights.keys() == WEIGHTS.keys()
+    for name, value in garden_tensors(weights, HEADS).items():
+        np.testing.assert_array_equal(value, trained[name], err_msg=name)
+
+
+def test_the_pooler_trained_in_the_next_sentence_head(tmp_path, caplog):
+    untrained = {n: np.zeros_like(v) if "pooler" in n else v for n, v in GARDEN.items()}
+    head = tf.Module()
+    head.kernel = tf.Variable(WEIGHTS["pooler/dense/kernel"], name="pooler_dense/kernel")
+    head.bias = tf.Variable(WEIGHTS["pooler/dense/bias"], name="pooler_dense/bias")
+    write_checkpoint(
+        write_config(tmp_path) / "bert_model.ckpt",
+        encoder=module_of(named(untrained)),
+        **{"next_sentence.pooler_dense": head},
+    )
+    keys = {name for name, _ in tf.train.list_variables(str(tmp_path / "bert_model.ckpt"))}
+    assert "next_sentence..pooler_dense/kernel/.ATTRIBUTES/VARIABLE_VALUE" in keys
+    with caplog.at_level(logging.INFO, "bert_features"):
+        assert_same(read_weights(find_checkpoint(tmp_path), pooler=True), WEIGHTS)
+    assert "the pooler is that of its next-sentence head" in caplog.text
+
+
+def test_everything_that_is_wrong_with_a_tf2_checkpoint_comes_in_one_error(tmp_path):
+    tensors = dict(GARDEN)
+    del tensors["transformer/layer_1/output/bias"]
+    query = tensors["transformer/layer_0/self_attention/query/kernel"]
+    tensors["transformer/layer_0/self_attention/query/kernel"] = query.reshape(8, 4, 2)
+    tensors["transformer/layer_3/output/bias"] = np.zeros(8, np.float32)
+    variables = named(tensors) | {"embedding_projection": tf.Variable(np.zeros((4, 8)))}
+    write_checkpoint(write_config(tmp_path) / "bert_model.ckpt", encoder=module_of(variables))
+    with pytest.raises(CheckpointError) as caught:
+        read_weights(find_checkpoint(tmp_path))
+    message = str(caught.value)
+    assert "1 missing: encoder/layer_1/output/dense/bias" in message
+    assert "2 unexpected: encoder/embedding_projection, transformer/layer_3/output/bias" in message
+    assert "1 misshapen: transformer/layer_0/self_attention/query/kernel is (8, 4, 2), " in message
+    assert "expected (8, 2, 4)" in message
+
+
+def test_a_weight_held_twice_by_a_tf2_checkpoint(tmp_path):
+    again = {"other": tf.Variable(np.zeros((30, 8)), name="bert/word_embeddings/embeddings")}
+    write_checkpoint(
+        write_config(tmp_path) / "bert_model.ckpt", encoder=module_of(named(GARDEN) | again)
+    )
+    with pytest.raises(CheckpointError, match="holds embeddings/word_embeddings twice"):
+        read_weights(find_checkpoint(tmp_path))
+
+
+@pytest.mark.parametrize("keep", [100, 0.9])
+@pytest.mark.parametrize("file", ["index", "data-00000-of-00001"])
+def test_a_truncated_tf2_checkpoint(tmp_path, file, keep):
+    write_checkpoint(write_config(tmp_path) / "ckpt-1", encoder=module_of(named(GARDEN)))
+    path = tmp_path / f"ckpt-1.{file}"
+    data = path.read_bytes()
+    path.write_bytes(data[: int(keep * len(data)) if keep < 1 else keep])
+    with pytest.raises(CheckpointError, match="is truncated or corrupt"):
+        read_weights(find_checkpoint(tmp_path))
+
+
+@pytest.mark.parametrize(("table", "scope"), [(V3, ""), (V3, "bert_model/"), (V2, "bert_model/")])
+@pytest.mark.parametrize("do_lower_case", [True, False, None])
+def test_a_saved_model_of_tf_hub(tmp_path, table, scope, do_lower_case, caplog):
+    tensors = garden_tensors(WEIGHTS, HEADS, table=table, scope=scope)
+    folder = write_saved_model(
+        tmp_path / "3", tensors, vocab=TOY_VOCAB, do_lower_case=do_lower_case
+    )
+    with caplog.at_level(logging.INFO, "bert_features"):
+        checkpoint = find_checkpoint(folder)
+    assert checkpoint.kind == "tf2"
+    assert checkpoint.config == TOY
+    assert (
+        "no bert_config.json: by its shapes it has 3 layers of width 8 and 2 heads (stored); th"
+        in (caplog.text)
+    )
+    assert checkpoint.vocab_file == folder / "assets" / "vocab.txt"
+    assert checkpoint.do_lower_case is do_lower_case
+    if do_lower_case is not None:
+        word = str(do_lower_case).lower()
+        assert checkpoint.casing_evidence == f"do_lower_case is {word} in its variables"
+    assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+
+
+def test_a_saved_model_by_any_of_its_paths(tmp_path):
+    folder = write_saved_model(tmp_path / "3", GARDEN, vocab=TOY_VOCAB, do_lower_case=True)
+    variables = folder / "variables"
+    for path in (
+        folder,
+        folder / "saved_model.pb",
+        variables,
+        variables / "variables",
+        variables / "variables.index",
+    ):
+        found = find_checkpoint(path)
+        assert (found.weights_path, found.config) == (variables / "variables", TOY)
+        assert found.vocab_file == folder / "assets" / "vocab.txt"
+
+
+@pytest.mark.parametrize("where", [".", "assets"])
+def test_the_config_of_a_saved_model_goes_before_its_shapes(tmp_path, where, caplog):
+    folder = write_saved_model(tmp_path / "3", GARDEN, vocab=TOY_VOCAB)
+    config = TOY.model_copy(update={"layer_norm_eps": 1e-6})
+    write_config(folder / where, config)
+    with caplog.at_level(logging.INFO, "bert_features"):
+        assert find_checkpoint(folder).config == config
+    assert not caplog.text
+
+
+WIDE = TOY.model_copy(update={"hidden_size": 128})
+
+
+@pytest.mark.parametrize("scope", ["module/bert/", "bert/"])
+def test_a_tf1_module_of_tf_hub(tmp_path, scope, caplog):
+    weights = random_weights(WIDE)
+    tensors = {f"{scope}{name}": value for name, value in weights.items()}
+    tensors["module/cls/predictions/output_bias"] = np.zeros(30, np.float32)
+    folder = write_tf1_hub_module(tmp_path / "1", tensors, vocab=TOY_VOCAB)
+    with caplog.at_level(logging.INFO, "bert_features"):
+        checkpoint = find_checkpoint(folder)
+        assert_same(read_weights(checkpoint, pooler=True), weights)
+    assert checkpoint.kind == "tf1"
+    assert checkpoint.config == WIDE
+    assert "of width 128 and 2 heads (of 64, as all of Google's BERTs)" in caplog.text
+    assert "ignoring the heads module/cls/predictions/output_bias" in caplog.text
+    assert checkpoint.vocab_file == folder / "assets" / "vocab.txt"
+
+
+def test_heads_that_shapes_do_not_tell(tmp_path):
+    tensors = {f"bert/{name}": value for name, value in WEIGHTS.items()}
+    folder = write_tf1_hub_module(tmp_path / "1", tensors)
+    with pytest.raises(
+        CheckpointError, match=r"the number of heads: .* \(8, 8\), width 8; pass --config-file"
+    ):
+        find_checkpoint(folder)
+    config = write_config(tmp_path / "config") / "bert_config.json"
+    found = find_checkpoint(folder, config_file=config)
+    assert_same(read_weights(found, pooler=True), WEIGHTS)
+
+
+def test_a_saved_model_of_something_else(tmp_path):
+    folder = write_saved_model(tmp_path / "use", {"dense/kernel": np.zeros((2, 2), np.float32)})
+    with pytest.raises(
+        CheckpointError,
+        match=r"do not tell its architecture: embeddings/word_embeddings, .*missing",
+    ):
+        find_checkpoint(folder)
+
+
+def test_shapes_that_are_none_of_a_config(tmp_path):
+    empty = GARDEN | {"type_embeddings/embeddings": np.zeros((0, 8), np.float32)}
+    folder = write_saved_model(tmp_path / "3", empty)
+    with pytest.raises(CheckpointError, match="by its shapes is not a BERT config: type_vocab_siz"):
+        find_checkpoint(folder)
+
+
+def test_a_tf2_checkpoint_that_went_away(tmp_path):
+    folder = write_saved_model(tmp_path / "3", GARDEN)
+    checkpoint = find_checkpoint(folder)
+    shutil.rmtree(folder)
+    with pytest.raises(CheckpointError, match=r"cannot read .*: No such file or directory"):
+        _ = checkpoint.sha256
+
+
+def test_a_saved_model_without_variables(tmp_path):
+    folder = write_saved_model(tmp_path / "3", GARDEN)
+    shutil.rmtree(folder / "variables")
+    with pytest.raises(CheckpointError, match=r"has no variables/variables\.index"):
+        find_checkpoint(folder)
+
+
+def test_the_names_an_exporter_writes_are_read_back(tmp_path):
+    tensors = weight_names.garden_weights(WEIGHTS, TOY)
+    assert tensors.keys() == GARDEN.keys()
+    for name, value in tensors.items():
+        np.testing.assert_array_equal(value, GARDEN[name])
+    assert [weight_names.garden_name(name) for name in WEIGHTS] == list(GARDEN)
+    folder = write_saved_model(tmp_path / "3", tensors, vocab=TOY_VOCAB)
+    assert_same(read_weights(find_checkpoint(folder), pooler=True), WEIGHTS)
+
+
+# Fine-tuned TF1 checkpoints: run_classifier.py, run_squad.py, and NER with a CRF.
+@pytest.mark.parametrize(
+    "heads",
+    [
+        {"output_weights": (3, 8), "output_bias": (3,)},
+        {"cls/squad/output_weights": (2, 8), "cls/squad/output_bias": (2,)},
+        {"crf_loss/transitions": (5, 5), "project/logits/W": (8, 5), "loss/output_bias": (5,)},
+        {"project/hidden/W": (8, 8), "crf/transitions": (5, 5)},
+    ],
+)
+def test_fine_tuned_tf1_checkpoints(tmp_path, heads, caplog):
+    tensors = {name: np.ones(shape, np.float32) for name, shape in heads.items()}
+    slots = {f"{n}/{slot}": v for n, v in tensors.items() for slot in ("adam_m", "adam_v")}
+    write_tf1_checkpoint(write_config(tmp_path) / "model.ckpt-343", WEIGHTS, extra=tensors | slots)
+    with caplog.at_level(logging.INFO, "bert_features"):
+        assert_same(read_weights(find_checkpoint(tmp_path), pooler=True), WEIGHTS)
+    for name in heads:
+        assert name in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("heads", "pooler"),
+    [
+        ({"classifier.weight": (2, 8), "classifier.bias": (2,)}, True),
+        (
+            {
+                "cls.predictions.bias": (30,),
+                "cls.predictions.transform.dense.weight": (8, 8),
+                "cls.predictions.transform.LayerNorm.weight": (8,),
+                "cls.predictions.decoder.weight": (30, 8),
+            },
+            False,
+        ),
+        ({"qa_outputs.weight": (2, 8), "qa_outputs.bias": (2,)}, False),
+    ],
+    ids=["BertForSequenceClassification", "BertForMaskedLM", "BertForQuestionAnswering"],
+)
+def test_safetensors_of_models_with_heads(tmp_path, heads, pooler, caplog):
+    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS, pooler=pooler)
+    tensors = load_file(folder / "model.safetensors")
+    tensors = {f"bert.{name}": value for name, value in tensors.items()}
+    tensors |= {name: np.ones(shape, np.float32) for name, shape in heads.items()}
+    save_file(tensors, folder / "model.safetensors")
+    checkpoint = find_checkpoint(folder)
+    assert has_pooler(checkpoint) is pooler
+    with caplog.at_level(logging.INFO, "bert_features"):
+        weights = read_weights(checkpoint, pooler=pooler)
+    assert_same(weights, {n: v for n, v in WEIGHTS.items() if pooler or "pooler" not in n})
+    assert f"ignoring the heads {min(heads)}" in caplog.text
+
+
+SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+
+
+@pytest.fixture
+def sharded(tmp_path):
+    """A directory as transformers' save_pretrained(max_shard_size=…) writes it."""
+    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    weight_map = {name: SHARDS[i % 2] for i, name in enumerate(tensors)}
+    for shard in SHARDS:
+        save_file({n: v for n, v in tensors.items() if weight_map[n] == shard}, folder / shard)
+    write_index(folder, weight_map)
+    return folder
+
+
+def write_index(folder, weight_map):
+    index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def read_index(folder):
+    return json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
+
+
+def test_shards(sharded):
+    index = sharded / "model.safetensors.index.json"
+    for path in (sharded, index):
+        checkpoint = find_checkpoint(path)
+        assert (checkpoint.kind, checkpoint.weights_path) == ("safetensors", index)
+        assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+    files = b"".join((sharded / name).read_bytes() for name in (index.name, *SHARDS))
+    assert checkpoint.sha256 == hashlib.sha256(files).hexdigest()
+
+
+def test_an_index_of_another_name(sharded):
+    index = sharded / "model.safetensors.index.json"
+    index.rename(sharded / "model.fp16.safetensors.index.json")
+    assert_same(read_weights(find_checkpoint(sharded), pooler=True), WEIGHTS)
+
+
+def test_shards_without_their_index(sharded):
+    (sharded / "model.safetensors.index.json").unlink()
+    with pytest.raises(CheckpointError, match=r"shards .* without their index"):
+        find_checkpoint(sharded)
+
+
+def test_missing_shards(sharded):
+    for shard in SHARDS:
+        (sharded / shard).unlink()
+    with pytest.raises(CheckpointError, match=f"not beside it: {SHARDS[0]}, {SHARDS[1]}"):
+        read_weights(find_checkpoint(sharded))
+
+
+@pytest.mark.parametrize(
+    "shard", ["../x.safetensors", "/etc/x.safetensors", "a\\x.safetensors", "pytorch_model.bin", 7]
+)
+def test_an_index_that_leads_elsewhere(sharded, shard):
+    (sharded.parent / "x.safetensors").write_bytes(b"")
+    write_index(sharded, read_index(sharded) | {"pooler.dense.bias": shard})
+    checkpoint = find_checkpoint(sharded)
+    with pytest.raises(CheckpointError, match=r"no \.safetensors file in its own folder: "):
+        read_weights(checkpoint)
+    with pytest.raises(CheckpointError, match=r"no \.safetensors file in its own folder: "):
+        _ = checkpoint.sha256
+
+
+def test_an_index_that_is_not_that_of_its_shards(sharded):
+    weight_map = read_index(sharded)
+    for shard in SHARDS:  # both hold `extra`, one of them `unnamed`
+        tensors = load_file(sharded / shard) | {"extra": np.zeros(1, np.float32)}
+        if shard == SHARDS[0]:
+            tensors["unnamed"] = np.zeros(1, np.float32)
+        save_file(tensors, sharded / shard)
+    write_index(sharded, weight_map | {"extra": SHARDS[0], "gone": SHARDS[1]})
+    with pytest.raises(CheckpointError) as caught:
+        read_weights(find_checkpoint(sharded))
+    message = str(caught.value)
+    assert f"{SHARDS[1]} lacks gone" in message
+    assert f"extra is in {SHARDS[0]} and in {SHARDS[1]}" in message
+    assert f"{SHARDS[0]} holds unnamed, which the index does not name" in message
+
+
+@pytest.mark.parametrize("text", ["{}", '{"weight_map": {}}', '{"weight_map": []}'])
+def test_an_index_that_is_none(sharded, text):
+    (sharded / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(CheckpointError, match="it has no 'weight_map'"):
+        read_weights(find_checkpoint(sharded))
+
+
+def test_a_damaged_shard_is_named(sharded):
+    path = sharded / SHARDS[1]
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(CheckpointError, match=f"{SHARDS[1]} is truncated or corrupt"):
+        read_weights(find_checkpoint(sharded))

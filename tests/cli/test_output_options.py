@@ -1,0 +1,231 @@
+"""The command line's options for outputs, words, long text and inputs: what they do, how they fail.
+
+The same settings are tried through a config file where a user would write them there.
+"""
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+
+from bert_features import FeatureExtractor, InputExample, read_features
+from tests.cli.test_cli import run
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_weights
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+SMALL = ["--uncased", "--max-seq-length", "16", "--batch-size", "8"]
+SETTINGS = {"do_lower_case": True, "max_seq_length": 16, "batch_size": 8}
+CONLL = "is\tO\nJackson\tB-PER\n\u200b\tO\n\n?\tO\n\n"
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toy")
+    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
+
+
+@pytest.fixture
+def out(tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    return folder
+
+
+def write(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def same(records, wanted):
+    for got, want in zip(records, wanted, strict=True):
+        assert (got.tokens, got.words) == (want.tokens, want.words)
+        assert got.features.keys() == want.features.keys()
+        for name, values in want.features.items():
+            np.testing.assert_allclose(got.features[name], values, rtol=0, atol=1e-6)
+
+
+OUTPUTS = [
+    ['name = "t"', 'layers = [-1, "embeddings"]', 'combine = "concat"'],
+    ['name = "w"', 'level = "word"', 'pooling = "first_last"', "layers = [-1]"],
+    ['name = "s"', 'level = "sequence"', 'pooling = "REDUCE_MEAN"', "special_tokens = false"],
+]
+
+
+def test_outputs_by_option_by_config_and_by_python_are_the_same(toy, tmp_path, out):
+    text = write(tmp_path, "in.txt", "is this jacksonville ? ||| no\n\nthe a b\n")
+    common = ["extract", text, "--checkpoint", toy, "--layers=-1", *SMALL]
+    specs = [part for output in OUTPUTS for part in ("--output-spec", ", ".join(output))]
+    assert run(*common, "-o", out / "a.parquet", *specs).exit_code == 0
+    tables = "\n".join("\n".join(["[[outputs]]", *output]) for output in OUTPUTS)
+    config = write(tmp_path, "c.toml", tables)
+    assert run(*common, "-o", out / "b.npz", "--format", "npz", "--config", config).exit_code == 0
+    outputs = [
+        {"name": "t", "layers": [-1, "embeddings"], "combine": "concat"},
+        {"name": "w", "level": "word", "pooling": "first_last", "layers": [-1]},
+        {"name": "s", "level": "sequence", "layers": [-1], "special_tokens": False},
+    ]
+    extractor = FeatureExtractor.from_checkpoint(toy, outputs=outputs, **SETTINGS)
+    wanted = extractor(
+        [InputExample(0, "is this jacksonville ?", "no"), "", "the a b"]
+    )  # fmt: skip
+    same(read_features(out / "a.parquet"), wanted)
+    same(read_features(out / "b.npz"), wanted)
+    metadata = read_features(out / "a.parquet").metadata
+    assert [o["name"] for o in metadata["config"]["outputs"]] == ["t", "w", "s"]
+    assert [f["pooling"] for f in metadata["features"]] == ["none", "first_last", "mean"]
+
+
+def test_conll_gives_one_vector_for_each_word(toy, tmp_path, out):
+    path = tmp_path / "in.conll.gz"
+    path.write_bytes(gzip.compress(CONLL.encode()))
+    options = ["--checkpoint", toy, "--layers=-1", "--level", "word", *SMALL]
+    result = run("extract", path, "-o", out / "o.parquet", *options)
+    assert result.exit_code == 0, result.output
+    assert "words      4" in result.stdout
+    assert "1 words vanished in cleaning, 0 were cut off; their vectors are zero" in result.stdout
+    first, second = read_features(out / "o.parquet")
+    assert first.words == ("is", "Jackson", "\u200b")
+    assert first.word_spans.num_pieces.tolist() == [1, 2, 0]
+    assert first.features["features"].shape == (3, 8)
+    assert second.words == ("?",)
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "jsonl", "npz", "hdf5", "tfrecord"])
+def test_the_users_ids_are_kept(toy, tmp_path, out, file_format):
+    lines = [{"id": "x1", "text": "a"}, {"id": "x0", "text": "b", "text_b": "the"}]
+    path = write(tmp_path, "in.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    options = ["--checkpoint", toy, "--layers=-1", "--format", file_format, *SMALL]
+    ledger = out / "ledger"
+    result = run("extract", path, "-o", out / "o", "--ledger", ledger, *options)
+    assert result.exit_code == 0, result.output
+    file = read_features(out / "o", format=file_format)
+    assert [record.unique_id for record in file] == ["x1", "x0"]
+    assert file.by_id("x0").tokens == ("[CLS]", "b", "[SEP]", "the", "[SEP]")
+    assert [json.loads(line)["unique_id"] for line in ledger.read_text().splitlines()] == [
+        "x1",
+        "x0",
+    ]
+
+
+def test_csv_columns_by_name(toy, tmp_path, out):
+    path = write(tmp_path, "in.csv", 'key,body,more\n7,"a, b",\n9,the,is\n')
+    options = ["--id-field", "key", "--text-field", "body", "--text-b-field", "more"]
+    options += ["--checkpoint", toy, "--layers=-1", *SMALL]
+    result = run("extract", path, "-o", out / "o.npz", "--format", "npz", *options)
+    assert result.exit_code == 0, result.output
+    records = list(read_features(out / "o.npz"))
+    assert [record.unique_id for record in records] == ["7", "9"]
+    assert records[1].tokens == ("[CLS]", "the", "[SEP]", "is", "[SEP]")
+
+
+def test_windows_are_told(toy, tmp_path, out):
+    path = write(tmp_path, "in.txt", "the a b is not " * 8 + "\na\n")
+    options = ["--checkpoint", toy, "--layers=-1", "--long-text", "window", "--stride", "5", *SMALL]
+    result = run("extract", path, "-o", out / "o.parquet", *options)
+    assert result.exit_code == 0, result.output
+    assert "truncated  0 examples, 0 tokens lost" in result.stdout
+    assert re.search(r"windows    8 rows of the 2 examples", result.stdout)
+    assert [len(record.tokens) for record in read_features(out / "o.parquet")] == [42, 3]
+
+
+TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "status", "message"),
+    [
+        (TEXT, ["--level", "sequence", "--pooling", "median"], 2, "pooling is 'median'; allowed"),
+        (TEXT, ["--pooling", "mean"], 2, "pooling is 'mean'; allowed for level 'token': none"),
+        (TEXT, ["--level", "word", "--pooling", "cls"], 2, "allowed for level 'word': mean, first"),
+        (TEXT, ["--level", "sequence", "--pooling", "cls", "--no-special-tokens"], 2, "itself"),
+        (
+            TEXT,
+            ["--layers=-1,-2", "--combine", "weighted", "--weights", "1,2,3"],
+            2,
+            r"weights has 3 numbers for 2 layers \[-1, -2\]",
+        ),
+        (TEXT, ["--combine", "weighted"], 2, "weights go with combine 'weighted'"),
+        (TEXT, ["--weights", "1,x", "--combine", "weighted"], 2, r"weights is \[1, 'x'\]; allowed"),
+        (TEXT, ["--dim", "9"], 2, "dim is 9; the vector has 8 values"),
+        (TEXT, ["--dim", "0"], 2, "dim is 0; allowed: an integer of at least 1"),
+        (TEXT, ["--dtype", "bfloat16"], 2, "format 'parquet' holds float16, float32; .*tfrecord"),
+        (TEXT, ["--output-spec", "name = s"], 2, "is not the inside of a TOML table"),
+        (TEXT, ["--output-spec", "nme = 's'"], 2, "unknown setting 'nme'; did you mean 'name'"),
+        (TEXT, ["--output-spec", "name = 's'", "--combine", "sum"], 2, "combine and outputs are"),
+        (
+            TEXT,
+            ["--output-spec", "name = 's'", "--output-spec", "name = 's'"],
+            2,
+            "two outputs are named 's'",
+        ),
+        (TEXT, ["--output-spec", "name = 'a/b'"], 1, "a feature cannot be named 'a/b'"),
+        (TEXT, ["--output-spec", "name = 'tokens'"], 2, "an output is named 'tokens', as a column"),
+        (TEXT, ["--output-spec", "layers = [7]"], 2, r"layer 7 is outside \[-3, 2\]"),
+        (TEXT, ["--long-text", "window", "--stride", "14"], 2, "stride must be from 1 to 13"),
+        (TEXT, ["--stride", "3"], 2, "stride is for 'window'"),
+        (TEXT, ["--long-text", "error"], 1, "example 1 has 40 pieces and does not fit"),
+        (
+            ("in.words", "?" * 15 + "\n"),
+            ["--level", "word", "--long-text", "window", "--input-format", "words"],
+            1,
+            "example 0 has a word of 15 pieces",
+        ),
+        (
+            ("in.csv", "id,body\n1,a\n"),
+            [],
+            1,
+            "in.csv.*text.*(id, body|id.*body)",
+        ),
+        (("in.csv", "id,text\n1,a\n"), ["--text-field", "body"], 1, "in.csv.*body.*id.*text"),
+        (("in.jsonl", '{"text": "a"}\n{"text": \n'), [], 1, "in.jsonl, line 2: not JSON"),
+        (("in.jsonl", '{"text": "a"}\n{"txt": "b"}\n'), [], 1, "in.jsonl, line 2.*text"),
+        (
+            ("in.jsonl", '{"id": 1, "text": "a"}\n{"id": "1", "text": "a"}\n'),
+            [],
+            1,
+            "in.jsonl, line 2.*(int|str)",
+        ),
+        (
+            ("in.jsonl", '{"id": 1, "text": "a"}\n{"id": 1, "text": "a"}\n'),
+            [],
+            1,
+            "in.jsonl.*line.* 2",
+        ),
+        (("in.conll", "a O\n\nb O\n"), ["--conll-column", "3"], 1, "in.conll, line 1"),
+        (("in.conll", "a O\n"), ["--conll-column", "0"], 2, "conll_column is 0; allowed"),
+        (TEXT, ["--text-field", "body"], 2, "text_field is set, but the input is read as text"),
+        (("in.txt.gz", "not gzip"), [], 1, "in.txt.gz"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(toy, tmp_path, out, source, options, status, message):
+    """One line, the right status, nothing left; the ledger neither."""
+    path = write(tmp_path, *source)
+    defaults = ["--checkpoint", toy, "--ledger", out / "ledger", *SMALL]
+    if "--weights" not in options and "weighted" not in options:
+        defaults += ["--layers=-1"]
+    else:
+        defaults += [] if any(o.startswith("--layers") for o in options) else ["--layers=-1,-2"]
+    result = run("extract", path, "-o", out / "o.parquet", *defaults, *options)
+    assert result.exit_code == status, result.output
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("running on")]
+    assert len(lines) == 1, lines
+    assert re.match(f"bert-features: .*{message}", lines[0]), lines[0]
+    assert list(out.iterdir()) == []
+
+
+def test_the_output_suffix_says_the_format(toy, tmp_path, out):
+    text = write(tmp_path, "in.txt", "a b\n")
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL]
+    for name in ("o.npz", "o.jsonl", "o.h5", "o.tfrecord", "o.parquet"):
+        assert run("extract", text, "-o", out / name, *options).exit_code == 0
+        (record,) = read_features(out / name)
+        assert record.tokens == ("[CLS]", "a", "b", "[SEP]")
+    result = run("extract", text, "-o", out / "p.npz", "--format", "jsonl", *options)
+    assert result.exit_code == 1
+    assert "has the suffix of npz, and the format is jsonl" in result.stderr
+    assert not (out / "p.npz").exists()

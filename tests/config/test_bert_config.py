@@ -1,0 +1,53 @@
+"""BertConfig: both families' files, and errors that name the key."""
+
+import json
+
+import pytest
+
+from bert_features.config.bert_config import BertConfig
+from bert_features.errors import CheckpointError
+
+GOOGLE = {"vocab_size": 30522, "hidden_act": "gelu", "pooler_type": "first_token_transform"}
+
+
+def read(tmp_path, values):
+    path = tmp_path / "config.json"
+    path.write_text(values if isinstance(values, str) else json.dumps(values))
+    return BertConfig.from_json_file(path)
+
+
+def test_the_activation_follows_the_family(tmp_path):
+    assert read(tmp_path, GOOGLE).hidden_act == "gelu_tanh"
+    assert read(tmp_path, GOOGLE | {"model_type": "bert"}).hidden_act == "gelu_erf"
+    new = GOOGLE | {"model_type": "bert", "hidden_act": "gelu_new"}
+    assert read(tmp_path, new).hidden_act == "gelu_tanh"
+
+
+def test_defaults_are_bert_base(tmp_path):
+    config = read(tmp_path, GOOGLE)
+    assert (config.num_hidden_layers, config.hidden_size, config.head_size) == (12, 768, 64)
+    assert config.layer_norm_eps == 1e-12
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "vocab_size is missing"),
+        (GOOGLE | {"hidden_size": "768 wide"}, r"hidden_size: .*received '768 wide'"),
+        (GOOGLE | {"hidden_size": 100}, "100 is not a multiple of num_attention_heads 12"),
+        (GOOGLE | {"num_hidden_layers": 0}, "num_hidden_layers"),
+        (GOOGLE | {"hidden_act": "swish"}, "hidden_act is 'swish'; allowed: gelu"),
+        (GOOGLE | {"model_type": "roberta"}, "model_type is 'roberta'"),
+        (GOOGLE | {"position_embedding_type": "relative_key"}, "only 'absolute' is BERT's"),
+        ("[1]", "expected a JSON object"),
+        ("{", "is not JSON"),
+    ],
+)
+def test_what_is_refused(tmp_path, values, message):
+    with pytest.raises(CheckpointError, match=message):
+        read(tmp_path, values)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(CheckpointError, match=r"cannot read .*No such file"):
+        BertConfig.from_json_file(tmp_path / "absent.json")

@@ -1,0 +1,100 @@
+"""ExtractConfig: files, overrides, and errors that name the key, the value and what is allowed."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import ConfigError
+
+CONFIGS = sorted((Path(__file__).resolve().parents[2] / "configs").glob("*.toml"))
+
+
+def write(tmp_path, text):
+    path = tmp_path / "c.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_recipes_are_these():
+    assert {path.stem for path in CONFIGS} == {
+        "bert_base_cased",
+        "bert_base_chinese",
+        "bert_base_uncased",
+        "bert_large_uncased",
+        "bert_multi_cased",
+        "minilm",
+        "pogiatzis",
+    }
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_recipe_loads_and_says_what_it_is_for(path):
+    config = ExtractConfig.load(path)
+    assert config.layers == (-1, -2, -3, -4)
+    comment = path.read_text().split("\n\n")[0]
+    assert all(line.startswith("#") for line in comment.splitlines())
+    assert f"--config configs/{path.name}" in comment
+    cased = config.checkpoint.startswith(("cased", "multi_cased"))
+    assert config.do_lower_case is (None if config.checkpoint == "minilm" else not cased)
+
+
+def test_the_tutorials_settings():
+    config = ExtractConfig.load(CONFIGS[-1])
+    assert (config.combine, config.max_seq_length, config.batch_size) == ("sum", 128, 128)
+
+
+def test_overrides_take_precedence(tmp_path):
+    path = write(tmp_path, 'layers = [-1, "embeddings"]\nbatch_size = 8\n')
+    config = ExtractConfig.load(path, batch_size=64)
+    assert config.layers == (-1, "embeddings")
+    assert config.batch_size == 64
+
+
+def test_frozen():
+    with pytest.raises(ValidationError, match="frozen"):
+        ExtractConfig().batch_size = 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("batch_sise = 8", r"unknown setting 'batch_sise'; did you mean 'batch_size'\? allowed: "),
+        ("batch_size = 0", "batch_size is 0; allowed: an integer of at least 1"),
+        ('batch_size = "8"', "batch_size is '8'; allowed: an integer"),
+        ("batch_size = 8.0", "batch_size is 8.0; allowed: an integer"),
+        ("batch_size = true", "batch_size is True; allowed: an integer"),
+        ("max_seq_length = 2", "max_seq_length is 2; allowed: an integer of at least 3"),
+        ("layers = []", r"layers is \[\]; allowed: a list of integers and the word 'embeddings'"),
+        ("layers = -1", "layers is -1; allowed: a list"),
+        ('layers = ["last"]', r"layers is \['last'\]; allowed"),
+        ("layers = [1.0]", r"layers is \[1\.0\]; allowed"),
+        ('combine = "max"', "combine is 'max'; allowed: 'none', 'sum', 'mean', 'concat' or"),
+        ("do_lower_case = 1", "do_lower_case is 1; allowed: true or false"),
+        ('dtype = "float64"', "dtype is 'float64'; allowed: 'float32', 'float16' or 'bfloat16'"),
+        ("checkpoint = 3", "checkpoint is 3; allowed: a string"),
+        ("x = [", "is not TOML"),
+    ],
+)
+def test_what_is_refused(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        ExtractConfig.load(write(tmp_path, text))
+    assert "c.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_problems_come_at_once():
+    with pytest.raises(ConfigError, match=r"combine is 'x'.*batch_size is 0.*unknown setting 'y'"):
+        ExtractConfig.of({"batch_size": 0, "combine": "x", "y": 1})
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read the config"):
+        ExtractConfig.load(tmp_path / "absent.toml")
+
+
+def test_every_setting_says_what_it_is_and_may_be():
+    for name, field in ExtractConfig.model_fields.items():
+        assert field.description, name
+        assert field.json_schema_extra["allowed"], name

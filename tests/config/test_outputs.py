@@ -1,0 +1,127 @@
+"""What is asked for: LAYERS, names, widths, and what does not fit together."""
+
+import pytest
+
+from bert_features.config.outputs import (
+    POOLING_ALIASES,
+    POOLINGS,
+    OutputConfig,
+    blocks_needed,
+    plan_outputs,
+    resolve_layers,
+)
+from bert_features.errors import ConfigError
+from tests.toy import TOY  # three blocks of width 8
+
+
+def plan(*outputs, **defaults):
+    return plan_outputs([OutputConfig.of(output) for output in outputs], TOY, **defaults)
+
+
+def test_layers_resolve_from_either_end():
+    assert resolve_layers([-1, 0, 1, "embeddings"], 3) == (3, 1, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([], r"no layers; name at least one of -3 … 2"),
+        ([3], r"layer 3 is outside \[-3, 2\]: this checkpoint has 3 layers"),
+        ([-4], r"layer -4 is outside \[-3, 2\]"),
+        ([-1, 2], r"layers \[-1, 2\]: 2 and -1 are the same layer of 3"),
+        (["embeddings", "embeddings"], "are the same layer"),
+        (["last"], "layer 'last' is neither a number nor the word 'embeddings'"),
+    ],
+)
+def test_layers_that_are_refused(layers, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve_layers(layers, 3)
+
+
+def test_layers_apart_are_named_as_in_the_official_script():
+    specs = plan({}, layers=(-1, "embeddings"))
+    assert [(s.name, s.layers, s.states, s.width) for s in specs] == [
+        ("layer_output_0", (-1,), (3,), 8),
+        ("layer_output_1", ("embeddings",), (0,), 8),
+    ]
+
+
+def test_names_and_widths():
+    specs = plan(
+        {"layers": [-1, -2], "combine": "concat"},
+        {"name": "one", "layers": [0], "dtype": "float16"},
+        {"name": "two", "layers": [0, 1], "level": "sequence", "pooling": "mean_max"},
+        {"name": "words", "layers": [0], "level": "word", "pooling": "first_last", "dim": 9},
+        {"name": "cls", "level": "sequence", "pooling": "pooler"},
+    )
+    assert [(s.name, s.width, s.dtype) for s in specs] == [
+        ("features", 16, "float32"),
+        ("one", 8, "float16"),
+        ("two_0", 16, "float32"),
+        ("two_1", 16, "float32"),
+        ("words", 9, "float32"),
+        ("cls", 8, "float32"),
+    ]
+    assert [s.pooling for s in specs] == [
+        "none", "none", "mean_max", "mean_max", "first_last", "pooler"
+    ]  # fmt: skip
+    assert blocks_needed(specs) == 3
+    assert blocks_needed(specs[1:2]) == 1
+    assert blocks_needed(plan({"layers": ["embeddings"]})) == 0
+
+
+def test_every_level_has_a_pooling_if_none_is_named():
+    assert [s.pooling for s in plan({"layers": [0], "level": "word"})] == ["mean"]
+    assert [s.pooling for s in plan({"layers": [0], "level": "sequence"})] == ["mean"]
+
+
+def test_the_names_of_bert_as_service():
+    for alias, name in POOLING_ALIASES.items():
+        level = "token" if name == "none" else "sequence"
+        assert name in POOLINGS[level]
+        assert OutputConfig.of({"level": level, "pooling": alias}).pooling == name
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ({"pooling": "median", "level": "sequence"}, "pooling is 'median'; allowed for level 'seq"),
+        ({"pooling": "first_last", "level": "sequence"}, "allowed for level 'sequence': mean, cls"),
+        ({"pooling": "cls", "level": "word"}, "allowed for level 'word': mean, first, last"),
+        ({"pooling": "mean"}, "allowed for level 'token': none"),
+        ({"level": "sentence"}, "level is 'sentence'; allowed: 'token', 'word' or 'sequence'"),
+        ({"combine": "average"}, "combine is 'average'; allowed: 'none', 'sum'"),
+        ({"combine": "weighted"}, "weights go with combine 'weighted'"),
+        ({"weights": [1.0]}, "weights go with combine 'weighted'"),
+        (
+            {"combine": "weighted", "weights": [1.0], "layers": [0, 1]},
+            "weights has 1 numbers for 2 layers",
+        ),
+        ({"combine": "weighted", "weights": [1.0]}, r"weights has 1 numbers for 4 layers \[-1, -2"),
+        ({"special_tokens": False}, "special_tokens is false; it is for level 'sequence'"),
+        (
+            {"special_tokens": False, "level": "sequence", "pooling": "cls"},
+            "is the vector of \\[CLS\\] itself",
+        ),
+        ({"dim": 0}, "dim is 0; allowed: an integer of at least 1"),
+        ({"dim": 9, "layers": [0]}, "dim is 9; the vector has 8 values"),
+        ({"dtype": "float64"}, "dtype is 'float64'"),
+        ({"name": ""}, "name is ''"),
+        ({"layer": [1]}, "unknown setting 'layer'; did you mean 'layers'"),
+        (
+            {"pooling": "pooler", "level": "sequence", "layers": [0]},
+            "'pooler' is of the last layer",
+        ),
+    ],
+)
+def test_outputs_that_are_refused(output, message):
+    defaults = {"layers": (-1, -2, -3, "embeddings")} if output.get("combine") == "weighted" else {}
+    with pytest.raises(ConfigError, match=message):
+        plan(output, **{"layers": (-1,), **defaults})
+
+
+def test_two_outputs_of_one_name():
+    with pytest.raises(ConfigError, match="two outputs are named 'a'"):
+        plan({"name": "a", "layers": [0]}, {"name": "a", "layers": [1]})
+    with pytest.raises(ConfigError, match="two outputs are named 'a_0'"):
+        plan({"name": "a", "layers": [0, 1]}, {"name": "a_0", "layers": [1]})

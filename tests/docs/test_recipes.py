@@ -1,0 +1,283 @@
+"""docs/recipes.md: every block runs, prints what the page says, and its vectors are right.
+
+Each recipe has one function here, named after its heading; it checks the block's variables against
+a float64 NumPy encoder whose token ids come from the pure-Python tokenizer.
+"""
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bert_features import ExtractConfig, find_checkpoint, read_features, read_weights
+from bert_features.cli import app
+from tests.reference.full_tokenizer import ReferenceTokenizer
+from tests.reference.numpy_encoder import NumpyEncoder
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "recipes.md"
+SENTENCE = "Here is the sentence I want embeddings for."
+SENTENCE_TOKENS = "[CLS] here is the sentence i want em ##bed ##ding ##s for . [SEP]"
+
+# The page's numbers with a point were measured on one machine; float32 on another may round apart.
+DECIMAL = re.compile(r"-?\d+\.\d+")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One section of the page.
+
+    Attributes:
+      code: its Python.
+      line: where that begins in the page, from 0.
+      printed: what it prints, by the page.
+      command: its command line, if it has one, in one line.
+    """
+
+    code: str
+    line: int
+    printed: str
+    command: str | None
+
+
+def read_recipes() -> dict[str, Recipe]:
+    """Function name -> recipe."""
+    page = PAGE.read_text(encoding="utf-8")
+    headings = list(re.finditer(r"^## (.*)\n", page, re.MULTILINE))
+    ends = [heading.start() for heading in headings[1:]] + [len(page)]
+    return {
+        "test_recipe_" + re.sub(r"\W+", "_", heading[1].lower()).strip("_"): read_recipe(
+            page, heading.end(), end
+        )
+        for heading, end in zip(headings, ends, strict=True)
+    }
+
+
+def read_recipe(page: str, start: int, end: int) -> Recipe:
+    blocks = list(re.finditer(r"^```(\w+)\n(.*?)^```$", page[start:end], re.M | re.S))
+    assert [block[1] for block in blocks][:2] == ["python", "text"], page[start : start + 80]
+    assert [block[1] for block in blocks][2:] in ([], ["bash"]), page[start : start + 80]
+    return Recipe(
+        code=blocks[0][2],
+        line=page.count("\n", 0, start + blocks[0].start(2)),
+        printed=blocks[1][2],
+        command=blocks[2][2].replace("\\\n", " ") if len(blocks) == 3 else None,
+    )
+
+
+RECIPES = read_recipes()
+
+
+class Oracle:
+    """Layers of texts by the reference tokenizer and encoder."""
+
+    def __init__(self, minilm_dir: Path) -> None:
+        tokens = (minilm_dir / "vocab.txt").read_text(encoding="utf-8").split("\n")
+        self.tokenizer = ReferenceTokenizer.from_tokens(tokens, lower=True)
+        checkpoint = find_checkpoint("minilm")
+        self.encoder = NumpyEncoder(checkpoint.config, read_weights(checkpoint, pooler=True))
+
+    def ids(self, *texts: str) -> list[int]:
+        """The ids of texts, between [CLS] and [SEP]."""
+        vocab = self.tokenizer.vocab
+        return [vocab["[CLS]"], *(i for t in texts for i in self.tokenizer.ids(t)), vocab["[SEP]"]]
+
+    def states(self, ids: list[int]) -> np.ndarray:
+        """One row of ids -> [layers, tokens, 384], embeddings first."""
+        row = np.array([ids])
+        return np.stack([s[0] for s in self.encoder(row, np.ones_like(row), np.zeros_like(row))])
+
+    def __call__(self, *texts: str) -> np.ndarray:
+        return self.states(self.ids(*texts))
+
+
+@pytest.fixture(scope="module")
+def oracle(minilm_dir):
+    return Oracle(minilm_dir)
+
+
+@pytest.fixture
+def recipe(request, one_device, minilm_dir, capsys):
+    """The variables of the recipe that the test is named after, once it has run."""
+    recipe = RECIPES[request.node.name]
+    variables = {"__name__": "recipe"}
+    code = "\n" * recipe.line + recipe.code  # so that a traceback names the page's line
+    exec(compile(code, str(PAGE), "exec"), variables)
+    assert_same_print(capsys.readouterr().out, recipe.printed)
+    return variables
+
+
+def assert_same_print(got: str, wanted: str) -> None:
+    """The same text, numbers with a point to one of their last digit; blanks do not count."""
+    assert DECIMAL.sub("#.#", got).split() == DECIMAL.sub("#.#", wanted).split()
+    for mine, theirs in zip(DECIMAL.findall(got), DECIMAL.findall(wanted), strict=True):
+        digits = len(theirs.split(".")[1])
+        assert abs(float(mine) - float(theirs)) < 1.5 * 10**-digits, f"{theirs} is {mine}"
+
+
+def close(got: np.ndarray, wanted: np.ndarray) -> None:
+    assert got.dtype == np.float32
+    assert got.shape == wanted.shape
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-5)
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def run_command(name: str, texts: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """The records of the recipe's command, run on a file of these texts."""
+    monkeypatch.chdir(folder)
+    Path("texts.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    program, *arguments = shlex.split(RECIPES[name].command)
+    assert program == "bert-features"
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return list(read_features(arguments[arguments.index("--output") + 1]))
+
+
+def test_every_recipe_has_its_check():
+    functions = [name for name in globals() if name.startswith("test_recipe_")]
+    assert functions == list(RECIPES)
+    assert [int(name.split("_")[2]) for name in functions] == list(range(1, len(functions) + 1))
+
+
+def test_another_print_is_not_the_same():
+    assert_same_print("cosine 0.991 of 3\n", "cosine  0.990 of 3")
+    for wrong in (
+        "cosine 0.993 of 3",
+        "cosine 0.990 of 4",
+        "cosine 0.990 of 3 4",
+        "sine 0.990 of 3",
+    ):
+        with pytest.raises(AssertionError):
+            assert_same_print(wrong, "cosine 0.990 of 3")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda p: p.stem)
+def test_every_config_loads(path):
+    assert ExtractConfig.load(path).checkpoint
+
+
+def test_recipe_1_every_layer_of_every_token(recipe, oracle):
+    close(recipe["token_embeddings"], oracle(SENTENCE).transpose(1, 0, 2))
+    assert " ".join(recipe["record"].tokens) == SENTENCE_TOKENS
+    assert recipe["record"].token_ids.tolist() == oracle.ids(SENTENCE)
+
+
+def test_recipe_2_the_last_four_layers_side_by_side(recipe, oracle):
+    states = oracle(SENTENCE)
+    close(recipe["vectors"], np.concatenate([states[i] for i in (6, 5, 4, 3)], axis=1))
+
+
+def test_recipe_3_the_sum_of_the_last_four_layers(recipe, oracle):
+    tokens, vectors = zip(*recipe["pairs"], strict=True)
+    assert " ".join(tokens) == SENTENCE_TOKENS
+    close(np.stack(vectors), oracle(SENTENCE)[3:].sum(axis=0))
+
+
+def test_recipe_4_a_sentence_vector_from_the_second_to_last_layer(recipe, oracle):
+    layer = oracle(SENTENCE)[5]
+    close(recipe["a"], layer.mean(axis=0))
+    close(recipe["b"], layer[1:-1].mean(axis=0))
+
+
+def test_recipe_5_the_pooled_cls_and_the_plain_one(recipe, oracle):
+    layer = oracle(SENTENCE)[6]
+    close(recipe["cls"], layer[0])
+    close(recipe["pooled"], oracle.encoder.pooled(layer[None])[0])
+
+
+def test_recipe_6_padding_and_the_attention_mask(recipe, oracle):
+    feature, rows = recipe["feature"], recipe["rows"]
+    ids_b = oracle.ids("No, it is not.")[1:]
+    ids = oracle.ids("Is this Jacksonville?") + ids_b
+    padding = [0] * (20 - len(ids))
+    assert feature.input_ids == ids + padding
+    assert feature.input_mask == [1] * len(ids) + padding
+    assert feature.input_type_ids == [0] * (len(ids) - len(ids_b)) + [1] * len(ids_b) + padding
+    for name, column in {
+        "input_word_ids": feature.input_ids,
+        "input_mask": feature.input_mask,
+        "input_type_ids": feature.input_type_ids,
+    }.items():
+        assert rows[name].numpy().tolist() == [column]
+
+
+def test_recipe_7_a_word_that_is_not_in_the_vocabulary(recipe, oracle):
+    pieces = oracle(SENTENCE)[6][7:11]
+    assert "embeddings" not in oracle.tokenizer.vocab
+    close(recipe["pieces"], pieces)
+    close(recipe["mean"], pieces.mean(axis=0))
+    close(recipe["first"], pieces[0])
+
+
+def test_recipe_8_three_banks(recipe, oracle):
+    vault, robber, river = oracle(recipe["text"])[3:].sum(axis=0)[[6, 10, 19]]
+    for name, vector in {"vault": vault, "robber": robber, "river": river}.items():
+        close(recipe[name], vector)
+    assert round(cosine(vault, robber), 3) == 0.941
+    assert round(cosine(vault, river), 3) == 0.888
+    assert round(cosine(robber, river), 3) == 0.889
+
+
+def test_recipe_9_the_values_of_one_token(recipe, oracle):
+    text = "After stealing money from the bank vault, the bank robber was seen."
+    values = oracle(text)[6][7]
+    close(recipe["values"], values)
+    lowest = recipe["edges"][:-1]
+    counts = [int(((values >= low) & (values < low + 0.5)).sum()) for low in lowest]
+    assert recipe["counts"].tolist() == counts
+    assert sum(counts) == 384  # none lies outside
+
+
+def test_recipe_10_words_of_your_own_for_users_of_flair(recipe, oracle):
+    words = recipe["words"]
+    counts = [len(oracle.tokenizer.tokenize(word)) for word in words]
+    firsts = 1 + np.cumsum([0, *counts[:-1]])  # behind [CLS]
+    states = oracle(*words)
+    mixed = 0.4 * states[6] + 0.3 * states[5] + 0.2 * states[4] + 0.1 * states[3]
+    assert list(recipe["record"].words) == words
+    assert recipe["record"].word_spans.num_pieces.tolist() == counts
+    close(recipe["vectors"], mixed[firsts])
+
+
+def test_recipe_11_one_vector_for_each_sentence_for_users_of_bert_as_service(
+    recipe, oracle, request, tmp_path, monkeypatch
+):
+    texts = recipe["texts"]
+    wanted = np.stack([oracle(text)[5].mean(axis=0) for text in texts])
+    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    close(recipe["vectors"], wanted)
+    records = run_command(request.node.name, texts, tmp_path, monkeypatch)
+    close(np.stack([record.features["features"] for record in records]), wanted)
+
+
+def test_recipe_12_long_documents_by_windows(recipe, oracle, request, tmp_path, monkeypatch):
+    document = recipe["document"]
+    tokens, vector = read_in_windows(oracle, oracle.ids(document), room=62, stride=31)
+    close(recipe["tokens"], tokens)
+    close(recipe["vector"], vector)
+    banks = np.array(recipe["record"].tokens) == "bank"
+    close(recipe["banks"], tokens[banks])
+    (record,) = run_command(request.node.name, [document], tmp_path, monkeypatch)
+    close(record.features["features"], vector)
+
+
+def read_in_windows(oracle, ids, *, room, stride):
+    """The last layer of each token from its best window, and the mean over all windows' tokens."""
+    cls, *pieces, sep = ids
+    begins = [*range(0, len(pieces) - room, stride), len(pieces) - room]
+    windows = [oracle.states([cls, *pieces[b : b + room], sep])[6] for b in begins]
+
+    def context(piece, begin):  # the smaller of what stands left and right of it in the window
+        return min(piece - begin, begin + room - 1 - piece)
+
+    best = [max(begins, key=lambda b, p=piece: context(p, b)) for piece in range(len(pieces))]
+    inner = [windows[begins.index(b)][1 + piece - b] for piece, b in enumerate(best)]
+    tokens = np.stack([windows[0][0], *inner, windows[-1][-1]])
+    return tokens, np.concatenate(windows).mean(axis=0)

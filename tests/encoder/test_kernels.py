@@ -1,0 +1,281 @@
+"""The forms of operations that a CPU's graph takes: equal to float64 NumPy, and fused."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from concurrent.futures import CancelledError
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager import context  # the only way to the graph that ran
+
+from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.config.outputs import OutputConfig, plan_outputs
+from bert_features.encoder import kernels
+from bert_features.encoder.modeling import BertEncoder
+from bert_features.encoder.step import ModelFn
+from bert_features.runtime import tensorflow as runtime
+from bert_features.runtime.tensorflow import TensorFlowRuntime
+from bert_features.runtime.tensorflow_devices import Devices
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.toy import TOY, random_batch, random_weights
+
+ONE_CPU = Devices("cpu", None, 1, "")
+
+
+def cpu_step(config, weights, *, layers, precision="float32"):
+    outputs = plan_outputs([OutputConfig.of({"layers": layers, "name": "x"})], config)
+    model_fn = ModelFn(config, weights, outputs, precision=precision)
+    return TensorFlowRuntime(devices=ONE_CPU).compile(model_fn.step, model_fn.weights)
+
+
+def run(step, batch):
+    return step({name: tf.constant(value) for name, value in batch.items()})()
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8)])
+@pytest.mark.parametrize("device_kind", ["cpu", "gpu", "tpu"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.03)])
+def test_layer_norm(shape, device_kind, dtype, tolerance):
+    rng = np.random.default_rng(0)
+    x = tf.cast(rng.normal(3, 2, shape), dtype)
+    gamma, beta = rng.normal(1, 0.2, 8), rng.normal(0, 0.5, 8)
+
+    @tf.function(input_signature=[tf.TensorSpec([None] * (len(shape) - 1) + [8], x.dtype)])
+    def norm(x):
+        with kernels.traced_for(device_kind):
+            return kernels.layer_norm(x, tf.cast(gamma, dtype), tf.cast(beta, dtype), 1e-3)
+
+    wide = x.numpy().astype(np.float64)
+    centred = wide - wide.mean(-1, keepdims=True)
+    expected = centred / np.sqrt(wide.var(-1, keepdims=True) + 1e-3) * gamma + beta
+    got = norm(x)
+    assert got.dtype == x.dtype
+    np.testing.assert_allclose(got.numpy().astype(np.float64), expected, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_attention_weights(on_cpu):
+    rng = np.random.default_rng(1)
+    query, key = rng.normal(size=(2, 3, 4, 8)), rng.normal(size=(2, 3, 4, 8))
+    mask = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], np.int32)
+
+    @tf.function
+    def weights(query, key, mask):
+        with kernels.traced_for("cpu" if on_cpu else "gpu"):
+            return kernels.attention_weights(query, key, mask, 0.3)
+
+    scores = np.exp(0.3 * query @ key.transpose(0, 1, 3, 2)) * mask[:, None, None, :]
+    expected = scores / scores.sum(-1, keepdims=True)
+    got = weights(query.astype(np.float32), key.astype(np.float32), mask)
+    np.testing.assert_allclose(got, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("lengths", "padded"), [([40, 13, 2], 40), ([300, 270, 7], 320)])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_every_layer_of_the_cpu_step(minilm_dir, lengths, padded, precision):
+    checkpoint = find_checkpoint(minilm_dir)
+    config, weights = checkpoint.config, read_weights(checkpoint)
+    batch = random_batch(config, lengths, padded)
+    got = run(
+        cpu_step(config, weights, layers=["embeddings", *range(6)], precision=precision), batch
+    )
+    expected = NumpyEncoder(config, weights)(
+        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
+    )
+    assert_layers_equal_reference(list(got.values()), expected, batch["input_mask"] == 1, precision)
+
+
+def assert_layers_equal_reference(got, expected, real, precision):
+    assert len(got) == len(expected) == 7
+    for values, want in zip(got, expected, strict=True):
+        a, b = np.asarray(values).astype(np.float64)[real], want[real]
+        if precision == "float32":
+            np.testing.assert_allclose(a, b, atol=2e-5, rtol=0)
+        cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
+        assert cosine.min() > 0.999
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("fuse_qkv", "padded"), [(False, 40), (True, 40), (True, 136)])
+def test_every_layer_in_the_forms_for_tpus(minilm_dir, precision, fuse_qkv, padded):
+    """Computed on the CPU: that they are other ways to the same numbers."""
+    checkpoint = find_checkpoint(minilm_dir)
+    config, weights = checkpoint.config, read_weights(checkpoint)
+    batch = random_batch(config, [padded, 13, 2], padded)
+    encoder = BertEncoder(config, dtype=precision, fuse_qkv=fuse_qkv)
+    encoder.load_weights_dict(weights)
+    with kernels.traced_for("tpu"):
+        encoded = encoder(batch)
+    got = [encoded["embedding_output"], *encoded["encoder_outputs"]]
+    expected = NumpyEncoder(config, weights)(
+        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
+    )
+    assert_layers_equal_reference(got, expected, batch["input_mask"] == 1, precision)
+
+
+ON_JAX = """
+import sys
+
+import jax
+import numpy as np
+
+from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.encoder.modeling import BertEncoder
+from bert_features.encoder import kernels
+
+checkpoint = find_checkpoint(sys.argv[1])
+config, weights = checkpoint.config, read_weights(checkpoint)
+batch = dict(np.load(sys.argv[2]))
+states = {}
+for precision in ["float32", "bfloat16"]:
+    encoder = BertEncoder(config, dtype=precision)
+    encoder.load_weights_dict(weights)
+
+    @jax.jit
+    def step(weights, batch):
+        with kernels.traced_for("tpu"):
+            encoded, _ = encoder.stateless_call(weights, [], batch)
+        return [encoded["embedding_output"], *encoded["encoder_outputs"]]
+
+    got = step([variable.value for variable in encoder.trainable_variables], batch)
+    states[precision] = np.stack([np.asarray(state, np.float32) for state in got])
+np.savez(sys.argv[3], **states)
+"""
+
+
+@pytest.mark.parametrize("padded", [40, 136])
+def test_every_layer_in_the_forms_for_tpus_on_jax(minilm_dir, tmp_path, padded):
+    """In a process of its own, as Keras has one backend for each."""
+    pytest.importorskip("jax", reason="no JAX: pip install 'bert_features[jax]'")
+    checkpoint = find_checkpoint(minilm_dir)
+    batch = random_batch(checkpoint.config, [padded, 13, 2], padded)
+    np.savez(tmp_path / "batch.npz", **batch)
+    paths = (str(minilm_dir), str(tmp_path / "batch.npz"), str(tmp_path / "states.npz"))
+    environment = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    subprocess.run([sys.executable, "-c", ON_JAX, *paths], env=os.environ | environment, check=True)
+    expected = NumpyEncoder(checkpoint.config, read_weights(checkpoint))(
+        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
+    )
+    with np.load(tmp_path / "states.npz") as states:
+        for precision in states:
+            assert_layers_equal_reference(
+                states[precision], expected, batch["input_mask"] == 1, precision
+            )
+
+
+def test_steps_side_by_side_keep_to_their_batches():
+    """Twice as many started as run at a time, of all kinds of shapes, in two traces."""
+    config = TOY.model_copy(update={"max_position_embeddings": 300})
+    weights = random_weights(config)
+    step = cpu_step(config, weights, layers=[-1])
+    batches = [
+        random_batch(config, [length, 3], length + 1, seed=length)
+        for length in [5, 260, 9, 17, 290, 30, 4, 11]
+    ]
+    started = [
+        step({name: tf.constant(value) for name, value in batch.items()}) for batch in batches
+    ]
+    for batch, results in zip(batches, started, strict=True):
+        expected = NumpyEncoder(config, weights)(
+            batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
+        )[-1]
+        real = batch["input_mask"] == 1
+        np.testing.assert_allclose(results()["x"][real], expected[real], atol=2e-5, rtol=0)
+    assert step.traces == 2
+
+
+def test_steps_of_a_run_that_is_left_are_dropped(monkeypatch):
+    """Those that have not begun; or leaving would take as long as they do."""
+    monkeypatch.setattr(runtime, "cores", lambda: 1)
+    step = cpu_step(TOY, random_weights(TOY), layers=[-1])
+    begun = threading.Event()
+    go_on = threading.Event()
+    ran = []
+    original = runtime._run
+
+    def slow(traced, batch):
+        begun.set()
+        ran.append(batch)
+        assert go_on.wait(20)
+        return original(traced, batch)
+
+    monkeypatch.setattr(runtime, "_run", slow)
+    batch = {name: tf.constant(value) for name, value in random_batch(TOY, [6], 6).items()}
+    first, second = step(batch), step(batch)
+    assert begun.wait(20)
+    assert not first.done()
+    second.cancel()
+    go_on.set()
+    assert first()["x"].shape == (1, 6, 8)
+    assert len(ran) == 1
+    with pytest.raises(CancelledError):
+        second()
+
+
+def test_weights_and_step_are_on_the_cpu():
+    step = cpu_step(TOY, random_weights(TOY), layers=[-1])
+    run(step, random_batch(TOY, [6], 6))
+    assert all("CPU:0" in variable.device for variable in step._variables)
+    graph = step._traced[False].graph
+    assert {op.device for op in graph.get_operations() if op.type == "MatMul"} == {"/device:CPU:0"}
+
+
+def test_an_error_of_a_step_reaches_who_waits_for_it():
+    step = cpu_step(TOY, random_weights(TOY), layers=[-1])
+    batch = random_batch(TOY, [6], 6)
+    batch["input_word_ids"][0, 0] = 1000  # beyond the vocabulary
+    with pytest.raises(tf.errors.InvalidArgumentError, match="1000"):
+        run(step, batch)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_graph_is_fused(precision):
+    """Each block: four products with bias and what follows, two for attention, two layer norms."""
+    step = cpu_step(TOY, random_weights(TOY), layers=[-1], precision=precision)
+    batch = random_batch(TOY, [6, 4], 6)
+    state = context.context()
+    state.enable_graph_collection()
+    try:
+        run(step, batch)
+        metadata = state.export_run_metadata()
+    finally:
+        state.disable_graph_collection()
+    graphs = [graph for f in metadata.function_graphs for graph in f.partition_graphs]
+    nodes = [node for graph in graphs for node in graph.node]
+    kinds = Counter(node.op for node in nodes)
+    if not any(kind.startswith("_Mkl") for kind in kinds):
+        pytest.skip("this TensorFlow does not rewrite its graphs for oneDNN on this CPU")
+    blocks = TOY.num_hidden_layers
+    fused = Counter(
+        tuple(operation.decode() for operation in node.attr["fused_ops"].list.s)
+        for node in nodes
+        if node.op == "_MklNativeFusedMatMul"
+    )
+    gelu = {key for key in fused if key[1:] and key[1].startswith("Gelu")}
+    assert len(gelu) == 1
+    assert fused == {("BiasAdd",): blocks, ("BiasAdd", "Add"): 2 * blocks, gelu.pop(): blocks}
+    assert kinds["_MklLayerNorm"] == 2 * blocks + 1
+    assert kinds["_MklFusedBatchMatMulV2"] == blocks
+    assert kinds["_MklSoftmax"] == blocks
+    # What is left to add are the embeddings.
+    assert kinds["AddV2"] <= 3
+    assert kinds["Mul"] == kinds["Rsqrt"] == kinds["Mean"] == 0
+
+
+def test_bfloat16_is_measured():
+    assert 0.01 < TensorFlowRuntime("cpu").bfloat16_slowdown() < 100
+
+
+@pytest.mark.parametrize(("slowdown", "told"), [(1.9, True), (0.6, False)])
+def test_slow_bfloat16_is_told(one_device, monkeypatch, caplog, slowdown, told):
+    from bert_features import FeatureExtractor
+
+    monkeypatch.setattr(TensorFlowRuntime, "bfloat16_slowdown", lambda self: slowdown)
+    caplog.set_level(logging.WARNING, "bert_features")
+    FeatureExtractor.from_checkpoint("minilm", precision="bfloat16")
+    assert ("1.9 times as long" in caplog.text) is told

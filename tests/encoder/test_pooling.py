@@ -1,0 +1,148 @@
+"""compute_outputs against the float64 oracle, on random states, masks and words."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_features.config.outputs import POOLINGS, OutputConfig, plan_outputs
+from bert_features.encoder.kernels import traced_for
+from bert_features.encoder.pooling import compute_outputs
+from tests.reference import numpy_outputs
+from tests.toy import TOY
+
+CLS, SEP = 2, 3
+LENGTHS = (12, 2, 7, 3, 0)  # the last is a filler row
+S, H = 12, TOY.hidden_size
+# Of the tokens between [CLS] and [SEP]; -1 is a token of no word.
+WORDS = {0: [0, 0, 0, 1, 2, 2, 3, 3, 3, 3], 2: [0, -1, 1, 1, 2], 3: [0]}
+
+
+@pytest.fixture(scope="module")
+def batch():
+    rng = np.random.default_rng(0)
+    mask = (np.arange(S) < np.array(LENGTHS)[:, None]).astype(np.int32)
+    ids = rng.integers(5, TOY.vocab_size, mask.shape).astype(np.int32) * mask
+    indices = np.full(mask.shape, -1, np.int32)
+    for row, length in enumerate(LENGTHS):
+        if length:
+            ids[row, 0], ids[row, length - 1] = CLS, SEP
+        words = WORDS.get(row, [])
+        indices[row, 1 : 1 + len(words)] = words
+    return {"input_word_ids": ids, "input_mask": mask, "word_indices": indices}
+
+
+@pytest.fixture(scope="module")
+def encoded():
+    rng = np.random.default_rng(1)
+    states = [
+        rng.normal(size=(len(LENGTHS), S, H)).astype(np.float32)
+        for _ in range(TOY.num_hidden_layers + 1)
+    ]
+    return {
+        "embedding_output": states[0],
+        "encoder_outputs": states[1:],
+        "pooled_output": rng.normal(size=(len(LENGTHS), H)).astype(np.float32),
+    }
+
+
+def compute(encoded, batch, device="tpu", **output):
+    specs = plan_outputs([OutputConfig.of({"name": "o", **output})], TOY)
+    with traced_for(device):  # in the forms that it likes
+        (values,) = compute_outputs(encoded, batch, specs, (CLS, SEP)).values()
+    return values.numpy()
+
+
+def states_of(encoded, row):
+    states = [encoded["embedding_output"], *encoded["encoder_outputs"]]
+    return [state[row, : LENGTHS[row]].astype(np.float64) for state in states]
+
+
+COMBINATIONS = [
+    {"layers": [-1]},
+    {"layers": ["embeddings"]},
+    {"layers": [-1, 0, "embeddings"], "combine": "sum"},
+    {"layers": [0, -1], "combine": "mean"},
+    {"layers": [-1, "embeddings", 0], "combine": "concat"},
+    {"layers": [-1, -2], "combine": "weighted", "weights": [0.75, -2.0]},
+    {"layers": [-1], "dim": 3},
+    {"layers": [-1, -2], "combine": "concat", "dim": 9, "normalize": True},
+]
+
+
+@pytest.mark.parametrize("output", COMBINATIONS, ids=str)
+def test_tokens(encoded, batch, output):
+    values = compute(encoded, batch, **output)
+    for row, length in enumerate(LENGTHS):
+        wanted = numpy_outputs.combine(states_of(encoded, row), output)
+        wanted = numpy_outputs.finish(wanted, output)
+        np.testing.assert_allclose(values[row, :length], wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("output", [COMBINATIONS[0], COMBINATIONS[2], COMBINATIONS[7]], ids=str)
+@pytest.mark.parametrize("pooling", POOLINGS["word"])
+@pytest.mark.parametrize("device", ["tpu", "cpu"])
+def test_words(encoded, batch, output, pooling, device):
+    values = compute(encoded, batch, device, level="word", pooling=pooling, **output)
+    for row in range(len(LENGTHS)):
+        tokens = numpy_outputs.combine(states_of(encoded, row), output)
+        words = np.array([-1, *WORDS.get(row, []), -1])
+        for word in range(words.max() + 1):
+            pieces = tokens[: len(words)][words[: len(tokens)] == word]
+            wanted = numpy_outputs.finish(numpy_outputs.pool_word(pieces, pooling), output)
+            np.testing.assert_allclose(values[row, word], wanted, rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(values[row, words.max() + 1 :], 0)
+
+
+@pytest.mark.parametrize("output", [COMBINATIONS[0], COMBINATIONS[2], COMBINATIONS[7]], ids=str)
+@pytest.mark.parametrize(
+    ("pooling", "special_tokens"),
+    [("cls", True)]
+    + [(p, s) for p in POOLINGS["sequence"] if p not in ("cls", "pooler") for s in (True, False)],
+)
+def test_sequences(encoded, batch, output, pooling, special_tokens):
+    settings = {"level": "sequence", "pooling": pooling, "special_tokens": special_tokens}
+    values = compute(encoded, batch, **settings, **output)
+    assert np.isfinite(values).all()
+    for row, length in enumerate(LENGTHS[:-1]):
+        tokens = numpy_outputs.combine(states_of(encoded, row), output)
+        special = np.isin(np.arange(length), [0, length - 1])
+        wanted = numpy_outputs.pool_sequence(tokens, special, pooling, special_tokens)
+        wanted = numpy_outputs.finish(wanted, output)
+        np.testing.assert_allclose(values[row], wanted, rtol=0, atol=1e-5)
+
+
+def test_pooler_is_the_encoders_pooled_output(encoded, batch):
+    values = compute(encoded, batch, level="sequence", pooling="pooler", dim=5, normalize=True)
+    wanted = numpy_outputs.finish(encoded["pooled_output"], {"dim": 5, "normalize": True})
+    np.testing.assert_allclose(values, wanted, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_dtypes_round_once_at_the_end(encoded, batch, dtype):
+    settings = {"layers": [-1, -2], "combine": "sum"}
+    wide = compute(encoded, batch, **settings)
+    values = compute(encoded, batch, **settings, dtype=dtype)
+    assert values.dtype == np.dtype(getattr(ml_dtypes, dtype, dtype))
+    np.testing.assert_array_equal(values, wide.astype(values.dtype))
+
+
+def test_words_of_rows_whose_length_is_not_known(encoded, batch):
+    """As in an export."""
+    specs = plan_outputs(
+        [OutputConfig.of({"layers": [-1], "level": "word", "pooling": "max"})], TOY
+    )
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, None, H], tf.float32),
+            tf.TensorSpec([None, None], tf.int32),
+        ]
+    )
+    def run(state, indices):
+        encoded = {"embedding_output": state, "encoder_outputs": [state] * TOY.num_hidden_layers}
+        return compute_outputs(encoded, {"word_indices": indices}, specs, (CLS, SEP))["features"]
+
+    state = encoded["encoder_outputs"][-1]
+    wanted = compute(encoded, batch, layers=[-1], level="word", pooling="max")
+    np.testing.assert_array_equal(run(state, batch["word_indices"]), wanted)

@@ -1,0 +1,337 @@
+"""The job and the Python calls: golden values, invariance, order, memory."""
+
+import json
+import threading
+
+import numpy as np
+import pytest
+
+from bert_features import FeatureExtractor, extract, get_features, read_features
+from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import CheckpointError, ConfigError, InputError, OutputError
+from bert_features.extraction.extractor import Counts
+from bert_features.readers.examples import InputExample
+from bert_features.runtime import tensorflow_devices
+from bert_features.text.vocabulary import read_vocab
+from tests.conftest import NUM_DEVICES
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_weights
+
+BANK = (
+    "After stealing money from the bank vault, the bank robber was seen fishing on the "
+    "Mississippi river bank."
+)
+BANKS = (6, 10, 19)
+TOY_SETTINGS = {"max_seq_length": 20, "buckets": (5, 10), "batch_size": 8, "do_lower_case": True}
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toy")
+    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
+
+
+@pytest.fixture(scope="module")
+def golden(shared_data):
+    return json.loads((shared_data / "minilm_golden.json").read_text())["cases"]
+
+
+# Where a test does not say otherwise.
+pytestmark = pytest.mark.usefixtures("one_device")
+
+
+def texts_of_many_lengths(count):
+    words = ["a", "b", "the", "jackson", "is", "not"]
+    return [" ".join(words[(i + j) % 6] for j in range(i * 7 % 23)) for i in range(count)]
+
+
+def test_golden_last_layer_with_the_tanh_gelu(golden, minilm_dir):
+    case = next(c for c in golden if c["hidden_act"] == "gelu_tanh")
+    extractor = FeatureExtractor.from_checkpoint(
+        "minilm", layers=(-1,), hidden_act="gelu_tanh", batch_size=8
+    )
+    (record,) = extractor([case["text"]])
+    assert list(record.tokens) == case["tokens"]
+    np.testing.assert_allclose(
+        record.features["layer_output_0"], case["sequence_output"], rtol=0, atol=1e-5
+    )
+
+
+def test_golden_mean_vector_with_the_erf_gelu(golden, minilm_dir):
+    case = next(c for c in golden if c["hidden_act"] != "gelu_tanh")
+    extractor = FeatureExtractor.from_checkpoint("minilm", layers=(-1,), batch_size=8)
+    (record,) = extractor([case["text"]])
+    # Its source pools by the mean over all real tokens, then scales to length 1.
+    mean = record.features["layer_output_0"].astype(np.float64).mean(axis=0)
+    vector = mean / np.linalg.norm(mean)
+    np.testing.assert_allclose(vector[:5], case["first_values"], rtol=0, atol=case["atol"])
+
+
+def test_every_layer_of_minilm_equals_the_reference(minilm_dir):
+    extractor = FeatureExtractor.from_checkpoint(
+        "minilm", layers=("embeddings", 0, 1, 2, 3, 4, 5), batch_size=8
+    )
+    checkpoint = find_checkpoint("minilm")
+    encoder = NumpyEncoder(checkpoint.config, read_weights(checkpoint))
+    for record in extractor([BANK, "x", "", "Ünïcödé 日本 \U0001f600"]):
+        ids = record.token_ids[None]
+        states = encoder(ids, np.ones_like(ids), np.zeros_like(ids))
+        for i, state in enumerate(states):
+            got = record.features[f"layer_output_{i}"]
+            np.testing.assert_allclose(got, state[0], rtol=0, atol=2e-5)
+
+
+def test_the_same_weights_as_a_tf1_checkpoint_give_identical_features(minilm_dir, tmp_path):
+    checkpoint = find_checkpoint("minilm")
+    vocab = read_vocab(checkpoint.vocab_file)
+    weights = read_weights(checkpoint, pooler=True)
+    folder = write_directory(tmp_path, checkpoint.config, vocab, weights, kind="tf1")
+    settings = {"layers": (-1, "embeddings"), "hidden_act": "gelu_erf", "batch_size": 8}
+    (from_tf1,) = FeatureExtractor.from_checkpoint(folder, **settings)([BANK])
+    (embedded,) = FeatureExtractor.from_checkpoint("minilm", **settings)([BANK])
+    assert from_tf1.tokens == embedded.tokens
+    for name, values in embedded.features.items():
+        np.testing.assert_array_equal(from_tf1.features[name], values)
+
+
+def test_the_three_banks_of_the_tutorials(minilm_dir):
+    extractor = FeatureExtractor.from_checkpoint("minilm", combine="sum", batch_size=8)
+    (record,) = extractor([BANK])
+    assert len(record.tokens) == 22
+    assert [i for i, token in enumerate(record.tokens) if token == "bank"] == list(BANKS)
+    vault, robber, river = (record.features["features"][i] for i in BANKS)
+
+    def cosine(a, b):
+        return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+    assert cosine(vault, robber) > max(cosine(vault, river), cosine(robber, river)) + 0.05
+
+
+def test_get_features_keeps_every_token_its_own_vector(minilm_dir):
+    (pairs, other) = get_features([BANK, "bank"], batch_size=8)
+    assert [token for token, _ in pairs[:3]] == ["[CLS]", "after", "stealing"]
+    vectors = [vector for token, vector in pairs if token == "bank"]
+    assert len(vectors) == 3
+    assert all(v.shape == (384,) and v.dtype == np.float32 for v in vectors)
+    assert np.abs(vectors[0] - vectors[1]).max() > 0.1
+    assert [token for token, _ in other] == ["[CLS]", "bank", "[SEP]"]
+    (short,) = get_features([BANK], dim=10, batch_size=8)
+    np.testing.assert_allclose(short[6][1], vectors[0][:10], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"combine": "none"}, ConfigError, "get_features gives one vector"),
+        ({"level": "sequence"}, ConfigError, "get_features gives pairs of tokens"),
+        ({"outputs": [{"name": "a"}]}, ConfigError, "get_features gives pairs of tokens"),
+        ({"dim": 0}, ConfigError, "dim is 0"),
+        ({"layers": (-9,)}, ConfigError, r"layer -9 is outside \[-6, 5\]"),
+        ({"batchsize": 3}, ConfigError, "did you mean 'batch_size'"),
+        ({"checkpoint": "nowhere"}, CheckpointError, "there is no checkpoint 'nowhere'"),
+    ],
+)
+def test_get_features_refuses(minilm_dir, arguments, error, message):
+    with pytest.raises(error, match=message):
+        get_features(["a"], **arguments)
+
+
+def test_get_features_of_words(minilm_dir):
+    (pairs,) = get_features(["the embeddings"], level="word", batch_size=8)
+    assert [word for word, _ in pairs] == ["the", "embeddings"]
+    assert pairs[1][1].shape == (384,)
+
+
+def test_pairs_and_words_of_lists(toy):
+    extractor = FeatureExtractor.from_checkpoint(toy, layers=(-1,), **TOY_SETTINGS)
+    pair, words, example = extractor([("a", "b"), ["a", "b"], InputExample("x", "b")])
+    assert pair.tokens == ("[CLS]", "a", "[SEP]", "b", "[SEP]")
+    assert words.tokens == ("[CLS]", "a", "b", "[SEP]")
+    assert example.unique_id == "x"
+    for wrong in (3, ("a", "b", "a"), ["a", 1], ("a", None)):
+        with pytest.raises(InputError, match=r"texts\[1\] is .*; allowed: a str"):
+            extractor(["a", wrong])
+
+
+def test_truncation_in_python_is_warned_of(toy, caplog):
+    extractor = FeatureExtractor.from_checkpoint(toy, layers=(-1,), **TOY_SETTINGS)
+    extractor(["a b"])
+    assert not [r for r in caplog.records if r.levelname == "WARNING"]
+    extractor(["a b", "a " * 30])
+    (warning,) = [r for r in caplog.records if r.levelname == "WARNING"]
+    assert "1 of 2 texts did not fit max_seq_length 20 and lost 12 tokens" in warning.getMessage()
+
+
+def test_a_single_string_is_no_list_of_texts(toy):
+    extractor = FeatureExtractor.from_checkpoint(toy, layers=(-1,), **TOY_SETTINGS)
+    with pytest.raises(InputError, match="pass a list of texts"):
+        extractor("text")
+
+
+def test_same_text_same_vector(minilm_dir, monkeypatch):
+    """Alone, in a batch, in every bucket, on one device and on eight: within 1e-5."""
+    on_one_device = tensorflow_devices._cpu
+    others = ["short", "a text of some more words than the others have " * 3, "x " * 120]
+    settings = {"layers": (-1, -2), "batch_size": NUM_DEVICES}
+    seen = []
+
+    def run(texts, **changes):
+        extractor = FeatureExtractor.from_checkpoint("minilm", **(settings | changes))
+        record = extractor(texts)[0]
+        seen.append(np.concatenate(list(record.features.values())))
+
+    run([BANK], batch_size=1)
+    run([BANK, *others])
+    for bucket in (64, 128, 256, 512):
+        run([BANK, *others[:2]], buckets=(), max_seq_length=bucket)
+    monkeypatch.undo()
+    assert tensorflow_devices._cpu is not on_one_device
+    run([BANK, *others])
+    assert len(seen) == 7
+    for states in seen[1:]:
+        np.testing.assert_allclose(states, seen[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("buffer_mb", [1, 256])
+def test_order_and_ids_are_the_inputs(toy, tmp_path, buffer_mb):
+    texts = texts_of_many_lengths(3000)
+    path = tmp_path / "in.txt"
+    path.write_text("\n".join(texts), encoding="utf-8")
+    config = ExtractConfig.of(
+        {"checkpoint": toy, "layers": (-1, "embeddings"), "buffer_mb": buffer_mb, **TOY_SETTINGS}
+    )
+    summary = extract(config, path, tmp_path / "out.parquet")
+    records = list(read_features(tmp_path / "out.parquet"))
+    assert [r.unique_id for r in records] == list(range(3000))
+    for text, record in zip(texts, records, strict=True):
+        words = [w.removeprefix("##") for w in record.tokens[1:-1]]
+        assert "".join(text.split()).startswith("".join(words))
+        assert record.features["layer_output_0"].shape == (len(record.tokens), 8)
+    counts = summary.counts
+    assert counts.examples == 3000
+    assert counts.tokens == sum(len(r.tokens) for r in records)
+    pieces = [sum(2 if w == "jackson" else 1 for w in text.split()) for text in texts]
+    assert counts.truncated_examples == sum(n > 18 for n in pieces)
+    assert counts.tokens_lost == sum(max(0, n - 18) for n in pieces)
+    assert 0 < counts.pad_waste < 1
+    assert summary.bytes_written == (tmp_path / "out.parquet").stat().st_size
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "jsonl", "npz", "hdf5", "tfrecord"])
+def test_every_format_holds_what_the_extractor_gives(toy, tmp_path, file_format):
+    texts = [*texts_of_many_lengths(9), "", "jacksonville ?"]
+    path = tmp_path / "in.txt"
+    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    settings = {"checkpoint": toy, "layers": (-1, 0), "dtype": "float16", **TOY_SETTINGS}
+    config = ExtractConfig.of(settings | {"format": file_format})
+    extract(config, path, tmp_path / "out")
+    file = read_features(tmp_path / "out", format=file_format)
+    for got, want in zip(file, FeatureExtractor(config)(texts), strict=True):
+        assert (got.unique_id, got.tokens) == (want.unique_id, want.tokens)
+        for name, values in want.features.items():
+            atol = 5.1e-7 if file_format == "jsonl" else 0
+            np.testing.assert_allclose(
+                got.features[name].astype(np.float32), values.astype(np.float32), rtol=0, atol=atol
+            )
+    assert file.metadata["config"]["layers"] == [-1, 0]
+    assert file.metadata["checkpoint"]["sha256"] == find_checkpoint(toy).sha256
+    assert file.metadata["versions"].keys() >= {"bert_features", "tensorflow", "keras"}
+
+
+def test_pairs(toy, tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("is this jacksonville ? ||| no it is not .\n")
+    config = ExtractConfig.of({"checkpoint": toy, "layers": (-1,), **TOY_SETTINGS})
+    extract(config, path, tmp_path / "o.parquet")
+    (record,) = read_features(tmp_path / "o.parquet")
+    assert " ".join(record.tokens) == (
+        "[CLS] is this jack ##son ##ville ? [SEP] no it is not . [SEP]"
+    )
+    ids = record.token_ids[None]
+    types = np.array([[0] * 8 + [1] * 6])
+    expected = NumpyEncoder(find_checkpoint(toy).config, random_weights(TOY))
+    want = expected(ids, np.ones_like(ids), types)[-1][0]
+    np.testing.assert_allclose(record.features["layer_output_0"], want, rtol=0, atol=2e-5)
+
+
+def test_an_empty_file_gives_no_records(toy, tmp_path):
+    (tmp_path / "in.txt").write_text("")
+    config = ExtractConfig.of({"checkpoint": toy, "layers": (-1,), **TOY_SETTINGS})
+    summary = extract(config, tmp_path / "in.txt", tmp_path / "o.parquet")
+    assert summary.counts == Counts()
+    assert list(read_features(tmp_path / "o.parquet")) == []
+
+
+def test_progress_is_told(toy, tmp_path):
+    (tmp_path / "in.txt").write_text("a\n" * 1100)
+    config = ExtractConfig.of({"checkpoint": toy, "layers": (-1,), **TOY_SETTINGS})
+    told = []
+    extract(
+        config,
+        tmp_path / "in.txt",
+        tmp_path / "o.parquet",
+        progress=lambda counts, total: told.append((counts.examples, total)),
+    )
+    # Batches of 8 of the same length: one step of the device after the other.
+    assert told == [(min(8 * i, 1100), 1100) for i in range(1, 139)]
+
+
+def test_results_that_wait_are_bounded(toy, monkeypatch):
+    """However long the input, only about a window of results is held back."""
+    extractor = FeatureExtractor.from_checkpoint(toy, layers=(-1,), **TOY_SETTINGS)
+    monkeypatch.setattr(extractor, "window_tokens", 2000)
+    produced, consumed, lead = 0, 0, []
+
+    def examples():
+        nonlocal produced
+        for i, text in enumerate(texts_of_many_lengths(20_000)):
+            produced += 1
+            yield InputExample(i, text)
+
+    for batch in extractor.batches(examples):
+        consumed += len(batch)
+        lead.append(produced - consumed)
+    assert consumed == 20_000
+    assert max(lead) < 10_000  # chunks in tf.data's own buffers, not the whole input
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"max_seq_length": 25}, ConfigError, "max_seq_length is 25; .* has 24 positions"),
+        ({"layers": (3,)}, ConfigError, r"layer 3 is outside \[-3, 2\]"),
+        ({"do_lower_case": None}, ConfigError, "does not tell its casing; pass --uncased"),
+        ({"vocab_file": "nowhere.txt"}, CheckpointError, "cannot read the vocabulary"),
+        ({"config_file": "nowhere.json"}, CheckpointError, "cannot read nowhere.json"),
+        ({"buckets": (10, 5)}, ConfigError, "must ascend"),
+    ],
+)
+def test_settings_that_do_not_fit_the_checkpoint(toy, settings, error, message):
+    with pytest.raises(error, match=message):
+        FeatureExtractor.from_checkpoint(toy, **({"layers": (-1,)} | TOY_SETTINGS | settings))
+
+
+def test_no_vocabulary(tmp_path):
+    folder = write_directory(tmp_path, TOY, TOY_VOCAB, random_weights(TOY))
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(CheckpointError, match=r"no vocab.txt lies beside .*--vocab-file"):
+        FeatureExtractor.from_checkpoint(folder, layers=(-1,), **TOY_SETTINGS)
+
+
+def test_the_output_is_refused_before_anything_is_loaded(toy, tmp_path):
+    (tmp_path / "o.parquet").write_text("precious")
+    config = ExtractConfig.of({"checkpoint": "nowhere"})
+    with pytest.raises(OutputError, match="exists; pass --overwrite"):
+        extract(config, tmp_path / "in.txt", tmp_path / "o.parquet")
+    assert (tmp_path / "o.parquet").read_text() == "precious"
+
+
+def test_a_failure_half_way_leaves_nothing(toy, tmp_path):
+    (tmp_path / "in.txt").write_bytes(b"a b\n" * 5000 + b"\xff\n")
+    config = ExtractConfig.of({"checkpoint": toy, "layers": (-1,), "buffer_mb": 1, **TOY_SETTINGS})
+    with pytest.raises(InputError, match="line 5001: byte 0xff at file offset 20000"):
+        extract(config, tmp_path / "in.txt", tmp_path / "o.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+    assert threading.active_count() < 50

@@ -1,0 +1,92 @@
+"""The ledger: a line for each example, whole or not at all."""
+
+import json
+
+import pytest
+
+from bert_features import extract, read_features
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import InputError, OutputError
+from bert_features.extraction.assembly import ExampleCounts
+from bert_features.extraction.ledger import Ledger
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_weights
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+SETTINGS = {"layers": (-1,), "max_seq_length": 6, "buckets": (), "batch_size": 4}
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toy")
+    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
+
+
+def test_what_was_kept_and_what_was_lost(toy, tmp_path):
+    (tmp_path / "in.txt").write_text("a b\nthe jacksonville is not\n\na b ||| the is\n")
+    config = ExtractConfig.of(
+        {"checkpoint": toy, "do_lower_case": True, "level": "word", **SETTINGS}
+    )
+    summary = extract(
+        config, tmp_path / "in.txt", tmp_path / "o.npz", ledger_path=tmp_path / "ledger.jsonl"
+    )
+    lines = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
+    fields = ("unique_id", "tokens_kept", "tokens_lost", "windows", "words", "words_lost")
+    assert [tuple(line[name] for name in fields) for line in lines] == [
+        (0, 2, 0, 1, 2, 0),
+        (1, 4, 2, 1, 4, 2),
+        (2, 0, 0, 1, 0, 0),
+        (3, 3, 1, 1, 4, 1),
+    ]
+    assert all(line["words_vanished"] == 0 for line in lines)
+    assert summary.counts.tokens_lost == sum(line["tokens_lost"] for line in lines)
+    assert summary.counts.words == 10
+    assert summary.counts.words_lost == 3
+
+
+def test_a_failed_run_leaves_no_ledger(toy, tmp_path):
+    (tmp_path / "in.txt").write_bytes(b"a b\n" * 3000 + b"\xff\n")
+    config = ExtractConfig.of({"checkpoint": toy, "do_lower_case": True, **SETTINGS})
+    out = tmp_path / "out"
+    out.mkdir()
+    with pytest.raises(InputError, match="not UTF-8"):
+        extract(config, tmp_path / "in.txt", out / "o.parquet", ledger_path=out / "ledger")
+    assert list(out.iterdir()) == []
+
+
+def test_an_existing_ledger_is_kept_unless_told(toy, tmp_path):
+    (tmp_path / "in.txt").write_text("a\n")
+    (tmp_path / "ledger").write_text("precious")
+    config = ExtractConfig.of({"checkpoint": toy, "do_lower_case": True, **SETTINGS})
+    arguments = (config, tmp_path / "in.txt", tmp_path / "o.parquet")
+    with pytest.raises(OutputError, match="ledger exists; pass --overwrite"):
+        extract(*arguments, ledger_path=tmp_path / "ledger")
+    assert (tmp_path / "ledger").read_text() == "precious"
+    assert not (tmp_path / "o.parquet").exists()
+    extract(*arguments, ledger_path=tmp_path / "ledger", overwrite=True)
+    assert json.loads((tmp_path / "ledger").read_text())["tokens_kept"] == 1
+    assert len(read_features(tmp_path / "o.parquet")) == 1
+
+
+def test_the_output_is_no_ledger(toy, tmp_path):
+    (tmp_path / "in.txt").write_text("a\n")
+    config = ExtractConfig.of({"checkpoint": toy, "do_lower_case": True, **SETTINGS})
+    with pytest.raises(OutputError, match="is to be both output and ledger"):
+        extract(config, tmp_path / "in.txt", tmp_path / "o.jsonl", ledger_path=tmp_path / "o.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_a_full_disk(tmp_path):
+    ledger = Ledger(tmp_path / "ledger")
+    ledger._file.close()
+    ledger._file = open("/dev/full", "w")  # noqa: SIM115, PTH123 - the ledger closes it
+    with pytest.raises(OutputError, match=r"cannot write the ledger .* No space left"):
+        _fill(ledger)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _fill(ledger):
+    with ledger:
+        for _ in range(1000):
+            ledger(ExampleCounts("an id", 1, 0))

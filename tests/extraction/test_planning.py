@@ -1,0 +1,130 @@
+"""plan(): what it foretells is what extract then does."""
+
+import itertools
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bert_features import extract
+from bert_features.cli import app
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.extraction.planning import plan, suggest_buckets
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_weights
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+FEW = ["the", "a", "b", "is", "not"]
+TEXTS = [" ".join(FEW[: i % 6]) + " jackson" * (i * 7 % 19) for i in range(300)]
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toy")
+    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("\n".join(TEXTS) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"long_text": "head_tail", "level": "word"},
+        {"long_text": "window", "stride": 5, "level": "word"},
+        {"long_text": "window", "level": "sequence", "format": "npz"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("file_format", ["npz", "jsonl"])
+def test_a_plan_comes_true(toy, text, tmp_path, settings, file_format):
+    config = ExtractConfig.of(
+        {"checkpoint": toy, "layers": (-1,), "max_seq_length": 20, "buckets": (5, 10)}
+        | {"batch_tokens": 70, "do_lower_case": True, **settings, "format": file_format}
+    )
+    foretold = plan(config, text)
+    summary = extract(config, text, tmp_path / "out")
+    counts = summary.counts
+    assert foretold.examples == counts.examples == 300
+    assert foretold.tokens == counts.tokens
+    assert foretold.computed_tokens == counts.computed_tokens
+    assert foretold.row_lengths.sum() == counts.rows
+    assert foretold.pad_waste == counts.pad_waste
+    assert foretold.truncated_examples == counts.truncated_examples
+    assert foretold.tokens_lost == counts.tokens_lost
+    assert foretold.words == counts.words
+    assert foretold.words_without_vector == counts.words_lost + counts.words_vanished
+    lengths = [2 + len(text.split()) + text.count("jackson") for text in TEXTS]
+    np.testing.assert_array_equal(
+        foretold.example_lengths, np.bincount(lengths, minlength=len(foretold.example_lengths))
+    )
+    # What is written beside the features, tokens, words and ids, counts much in so narrow a model.
+    if file_format == "npz":
+        assert foretold.output_bytes("npz") < summary.bytes_written
+
+
+def cost_of(buckets, row_lengths):
+    """Tokens computed for the rows; infinite where a row does not fit."""
+    total, below = 0.0, 0
+    for bucket in buckets:
+        total += sum(row_lengths[below + 1 : bucket + 1]) * bucket
+        below = bucket
+    return np.inf if sum(row_lengths[below + 1 :]) else total
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_suggested_buckets_are_the_best_there_are(seed, most):
+    rng = np.random.default_rng(seed)
+    row_lengths = rng.integers(0, 100, 41) * (rng.random(41) < 0.4)
+    row_lengths[0] = 0
+    sets = [
+        buckets
+        for count in range(1, most + 1)
+        for buckets in itertools.combinations([8, 16, 24, 32, 40], count)
+    ]
+    suggested = suggest_buckets(row_lengths, max_seq_length=40, most=most)
+    assert len(suggested) <= most
+    assert cost_of(suggested, row_lengths) == min(cost_of(b, row_lengths) for b in sets)
+
+
+def test_without_rows_the_longest_bucket_is_suggested():
+    assert suggest_buckets([0], max_seq_length=20, most=8) == (20,)
+
+
+def test_the_command_draws_it(toy, text):
+    options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "20"]
+    result = CliRunner().invoke(
+        app, ["plan", str(text), *options, "--batch-size", "8", "--buckets", "8,16"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "examples         300" in result.stdout
+    assert "layer_output_0 token, 8 values of float32" in result.stdout
+    assert "█" in result.stdout
+    assert "8 x 16" in result.stdout
+    assert "where each shape is compiled: --buckets=" in result.stdout
+    assert not result.stderr
+
+
+def test_the_command_fails_as_extract_would(toy, text, tmp_path):
+    options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "20"]
+    run = CliRunner().invoke(app, ["plan", str(text), *options, "--long-text", "error"])
+    assert run.exit_code == 1
+    assert "example 7 has" in run.stderr or "does not fit max_seq_length 20" in run.stderr
+    run = CliRunner().invoke(app, ["plan", str(tmp_path / "none.txt"), *options])
+    assert run.exit_code == 1
+    assert "cannot read" in run.stderr
+
+
+def test_an_empty_input(toy, tmp_path):
+    (tmp_path / "in.txt").write_text("")
+    options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "20"]
+    result = CliRunner().invoke(app, ["plan", str(tmp_path / "in.txt"), *options])
+    assert result.exit_code == 0, result.output
+    assert "no examples" in result.stdout

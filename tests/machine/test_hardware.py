@@ -1,0 +1,112 @@
+"""Accelerators and their holders, on made-up machines and in this one's own /proc."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_features.machine import hardware
+from tests.made_up_machine import GVNIC, H100, ITS_SOUND, NVME, V4, V5E, VIRTIO, move_to
+
+
+@pytest.mark.parametrize(
+    ("devices", "files", "chips", "generation", "names"),
+    [
+        ([], (), 0, None, []),
+        # A virtual machine of Google's without TPU; one that hands devices through has /dev/vfio.
+        ([GVNIC, NVME, VIRTIO], ("dev/vfio/0",), 0, None, []),
+        ([V4] * 4, tuple(f"dev/accel{i}" for i in range(4)), 4, "v4",
+         ["accel0", "accel1", "accel2", "accel3"]),
+        ([V5E] * 11, ("dev/vfio/vfio", *(f"dev/vfio/{i}" for i in range(11))), 11, "v5e",
+         [str(i) for i in range(11)]),
+        # The drivers of others: /dev/accel is a folder.
+        ([VIRTIO], ("dev/accel/accel0",), 0, None, []),
+        ([V5E], (), 1, "v5e", []),  # a container
+    ],
+)  # fmt: skip
+def test_tpu_chips(tmp_path, monkeypatch, devices, files, chips, generation, names):
+    move_to(monkeypatch, tmp_path, *devices, files=files)
+    assert hardware.tpu_chips() == chips
+    assert hardware.tpu_generation() == generation
+    assert [path.name for path in hardware.tpu_device_files()] == names
+
+
+@pytest.mark.parametrize(
+    ("devices", "files", "cards", "gpus"),
+    [
+        ([], (), 0, 0),
+        # The second is the sound device of the first.
+        ([H100, ITS_SOUND], (), 1, 0),
+        ([H100] * 2,
+         ("dev/nvidia0", "dev/nvidia1", "dev/nvidiactl", "dev/nvidia-uvm"), 2, 2),
+        ([], ("dev/dxg",), 0, 1),
+    ],
+)  # fmt: skip
+def test_nvidia_gpus(tmp_path, monkeypatch, devices, files, cards, gpus):
+    move_to(monkeypatch, tmp_path, *devices, files=files)
+    assert hardware.nvidia_cards() == cards
+    assert hardware.nvidia_gpus() == gpus
+
+
+def test_the_process_that_holds_a_file_is_found(tmp_path):
+    held, free = tmp_path / "held", tmp_path / "free"
+    held.touch()
+    free.touch()
+    program = "import sys; file = open(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(held)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with held.open():  # this process's own do not count
+            ((holder, name),) = hardware.holders_of([free, held]).items()
+        assert holder == process.pid
+        assert name.startswith("python")
+        assert hardware.holders_of([free]) == hardware.holders_of([]) == {}
+        process.communicate()
+    assert hardware.holders_of([held]) == {}
+
+
+@pytest.mark.parametrize(
+    ("worker", "hosts", "wanted"),
+    [
+        (None, None, hardware.Slice(0, 1)),
+        ("0", "localhost", hardware.Slice(0, 1)),
+        ("3", "a,b,c,d", hardware.Slice(3, 4)),
+        (None, "a,b", hardware.Slice(0, 1)),
+    ],
+)
+def test_the_place_in_a_slice(monkeypatch, worker, hosts, wanted):
+    for name, value in (("TPU_WORKER_ID", worker), ("TPU_WORKER_HOSTNAMES", hosts)):
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    assert hardware.tpu_slice() == wanted
+
+
+def test_nothing_heavy_is_imported():
+    program = (
+        "import sys; import bert_features.machine.hardware as h; h.tpu_chips(); h.nvidia_gpus(); "
+        "print({'tensorflow', 'jax', 'keras', 'numpy'} & set(sys.modules))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60
+    )
+    assert result.stdout == "set()\n", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"),
+    [("max 100000", 4), ("150000 100000", 2), ("1000 100000", 1), ("800000 100000", 4), (None, 4)],
+)
+def test_cores_are_those_that_the_container_may_use(monkeypatch, tmp_path, limit, cores):
+    move_to(monkeypatch, tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
+    if limit is not None:
+        (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+        (tmp_path / "sys/fs/cgroup/cpu.max").write_text(f"{limit}\n")
+    assert hardware.cores() == cores

@@ -1,0 +1,217 @@
+"""model_fn and Estimator: the official calls, on one device and on eight."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_features.batches.bucketing import FILLER_ID
+from bert_features.batches.input_fn import TextInputFn, input_fn_builder
+from bert_features.config.outputs import OutputConfig, plan_outputs
+from bert_features.encoder.step import EstimatorSpec, ModeKeys, ModelFn, model_fn_builder
+from bert_features.errors import ConfigError, InputError
+from bert_features.official.estimator import Estimator, RunConfig
+from bert_features.official.features import convert_examples_to_features
+from bert_features.readers.examples import InputExample
+from bert_features.runtime import tensorflow_devices
+from bert_features.runtime.tensorflow import Started, TensorFlowRuntime
+from bert_features.runtime.tensorflow_devices import Devices
+from bert_features.text.tokenization import FullTokenizer
+from tests.conftest import NUM_DEVICES
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
+
+WEIGHTS = random_weights(TOY)
+TEXTS = ["is this jacksonville ?", "no", "it is not .", "", "the a b a b a b a b", "jackson"]
+SEQ_LENGTH = 12
+
+
+def outputs(**settings):
+    return plan_outputs([OutputConfig.of(settings)], TOY)
+
+
+@pytest.fixture(scope="module")
+def features():
+    examples = [InputExample(10 + i, text) for i, text in enumerate(TEXTS)]
+    return convert_examples_to_features(examples, SEQ_LENGTH, FullTokenizer(TOY_VOCAB))
+
+
+@pytest.fixture(scope="module")
+def expected(features):
+    columns = [[getattr(f, k) for f in features] for k in ("input_ids", "input_mask")]
+    ids, mask = (np.array(column) for column in columns)
+    return NumpyEncoder(TOY, WEIGHTS)(ids, mask, np.zeros_like(ids))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toy")
+    return write_directory(folder, TOY, TOY_VOCAB, WEIGHTS, kind="tf1")
+
+
+def test_the_official_calls(checkpoint, features, expected):
+    model_fn = model_fn_builder(
+        bert_config=TOY,
+        init_checkpoint=str(checkpoint / "bert_model.ckpt"),
+        layer_indexes=[-1, -2],
+        use_tpu=False,
+        use_one_hot_embeddings=False,
+    )
+    estimator = Estimator(model_fn=model_fn, config=RunConfig(), predict_batch_size=8)
+    input_fn = input_fn_builder(features=features, seq_length=SEQ_LENGTH)
+    results = list(estimator.predict(input_fn, yield_single_examples=True))
+    assert [int(r["unique_id"]) for r in results] == [10, 11, 12, 13, 14, 15]
+    for i, result in enumerate(results):
+        assert result.keys() == {"unique_id", "layer_output_0", "layer_output_1"}
+        for name, state in (("layer_output_0", 3), ("layer_output_1", 2)):
+            assert result[name].shape == (SEQ_LENGTH, TOY.hidden_size)
+            n = len(features[i].tokens)
+            np.testing.assert_allclose(result[name][:n], expected[state][i, :n], atol=2e-5)
+
+
+def test_batches_without_their_fillers(features):
+    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1]))
+    estimator = Estimator(model_fn, predict_batch_size=NUM_DEVICES)
+    input_fn = input_fn_builder(features, SEQ_LENGTH)
+    (batch,) = estimator.predict(input_fn, yield_single_examples=False)
+    assert batch["unique_id"].tolist() == [10, 11, 12, 13, 14, 15]
+    assert batch["layer_output_0"].shape == (6, SEQ_LENGTH, 8)
+
+
+def test_a_run_that_is_left_drops_what_it_started(one_device, features):
+    estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])), predict_batch_size=1)
+    dropped = []
+
+    class Step:
+        in_flight = 3
+
+        def __call__(self, batch):
+            number = int(batch["input_word_ids"].sum())
+            return Started(lambda: {"x": number}, cancel=lambda: dropped.append(number))
+
+    estimator._step = Step()
+    run = estimator.predict_batches(input_fn_builder(features, SEQ_LENGTH))
+    next(run)
+    run.close()
+    assert dropped == [sum(features[i].input_ids) for i in (1, 2)]
+
+
+def test_model_fn_has_the_official_signature():
+    model_fn = model_fn_builder(TOY, None, ["embeddings", 0])
+    batch = {"unique_ids": np.array([5, FILLER_ID]), **random_batch(TOY, [4, 0], 4)}
+    spec = model_fn(features=batch, labels=None, mode=ModeKeys.PREDICT, params={})
+    assert isinstance(spec, EstimatorSpec)
+    assert spec.predictions["unique_id"].tolist() == [5, FILLER_ID]
+    assert spec.predictions["layer_output_1"].shape == (2, 4, 8)
+    assert len(model_fn.encoder.blocks) == 1
+
+
+@pytest.mark.parametrize("mode", [ModeKeys.TRAIN, ModeKeys.EVAL])
+def test_other_modes_are_refused_as_officially(mode):
+    model_fn = model_fn_builder(TOY, None, [-1])
+    with pytest.raises(ValueError, match=f"Only PREDICT modes are supported: {mode}"):
+        model_fn(random_batch(TOY, [4], 4), None, mode, {})
+
+
+def test_use_tpu_means_bfloat16_unless_told_otherwise():
+    assert model_fn_builder(TOY, None, [-1], use_tpu=True).encoder.compute_dtype == "bfloat16"
+    kept = model_fn_builder(TOY, None, [-1], use_tpu=True, precision="float32")
+    assert kept.encoder.compute_dtype == "float32"
+
+
+def test_the_step_is_pure():
+    """Other weights in, other outputs out; the model's own variables play no part."""
+    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1]))
+    other = random_weights(TOY, seed=9)
+    batch = random_batch(TOY, [5, 3], 5)
+    values = [v.numpy() for v in ModelFn(TOY, other, model_fn.outputs).weights]
+    got = np.asarray(model_fn.step(values, batch)["layer_output_0"])
+    want = NumpyEncoder(TOY, other)(*batch.values())[-1]
+    real = batch["input_mask"] == 1
+    np.testing.assert_allclose(got[real], want[real], atol=2e-5)
+
+
+def test_half_precision_outputs():
+    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1, 0], combine="concat", dtype="float16"))
+    results = model_fn.step([v.value for v in model_fn.weights], random_batch(TOY, [5], 5))
+    assert results["features"].dtype == tf.float16
+    assert results["features"].shape == (1, 5, 16)
+
+
+def test_eight_devices_give_what_one_gives(monkeypatch, features):
+    wanted = outputs(layers=[-1, -2, "embeddings"])
+    input_fn = input_fn_builder(features, SEQ_LENGTH)
+    on_eight = Estimator(ModelFn(TOY, WEIGHTS, wanted), predict_batch_size=NUM_DEVICES)
+    assert (on_eight.devices.kind, on_eight.devices.count) == ("cpu", NUM_DEVICES)
+    monkeypatch.setattr(tensorflow_devices, "_cpu", lambda: (None, 1))
+    on_one = Estimator(ModelFn(TOY, WEIGHTS, wanted), predict_batch_size=NUM_DEVICES)
+    assert on_one.devices.count == 1
+    pairs = zip(on_eight.predict(input_fn), on_one.predict(input_fn), strict=True)
+    for eight, one in pairs:
+        assert eight.keys() == one.keys()
+        for name in one:
+            np.testing.assert_allclose(eight[name], one[name], rtol=0, atol=1e-6)
+
+
+def test_every_device_gets_its_share():
+    seen = []
+
+    def step(weights, batch):
+        context = tf.distribute.get_replica_context()
+        seen.append(context.replica_id_in_sync_group)
+        return {"sum": tf.reduce_sum(batch["x"], axis=1) * weights[0]}
+
+    import keras
+
+    compiled = TensorFlowRuntime("cpu").compile(step, [keras.Variable(2.0)])
+    x = np.arange(2 * NUM_DEVICES * 3, dtype=np.float32).reshape(-1, 3)
+    result = compiled({"x": tf.constant(x)})()
+    assert len(seen) == NUM_DEVICES
+    np.testing.assert_array_equal(result["sum"], 2 * x.sum(axis=1))
+
+
+def test_a_batch_that_cannot_be_shared_out(features):
+    estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])), predict_batch_size=12)
+    with pytest.raises(ConfigError, match="12 is not a multiple of the 8 devices; take 16"):
+        list(estimator.predict(input_fn_builder(features, SEQ_LENGTH)))
+
+
+def test_on_a_cpu_one_trace_does_for_every_shape(one_device):
+    examples = [InputExample(i, "a " * (i % 20)) for i in range(200)]
+    input_fn = TextInputFn(lambda: examples, FullTokenizer(TOY_VOCAB), buckets=(6, 12, 24))
+    estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])), predict_batch_size=4)
+    assert len(list(estimator.predict(input_fn))) == 200
+    assert estimator.traces == 1
+    list(estimator.predict(input_fn))
+    assert estimator.traces == 1
+
+
+def test_errors_of_the_input_come_through_as_they_are(one_device):
+    def broken():
+        yield InputExample(0, "a")
+        raise InputError("line 2 is bad")
+
+    input_fn = TextInputFn(broken, FullTokenizer(TOY_VOCAB), buckets=(6,))
+    estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])))
+    with pytest.raises(InputError, match="line 2 is bad"):
+        list(estimator.predict(input_fn))
+
+
+def test_keras_on_another_backend(monkeypatch):
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    with pytest.raises(ConfigError, match=r"Keras runs on jax; .* KERAS_BACKEND=tensorflow"):
+        TensorFlowRuntime()
+
+
+def test_xla_compiles_what_each_of_several_devices_does():
+    """As on several GPUs, with two CPUs in their place."""
+    names = [device.name for device in tf.config.list_logical_devices("CPU")[:2]]
+    devices = Devices("gpu", tf.distribute.MirroredStrategy(names), 2, "")
+    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1]))
+    step = TensorFlowRuntime(devices=devices).compile(model_fn.step, model_fn.weights)
+    batch = random_batch(TOY, [5, 3, 4, 2], 6)
+    got = step({name: tf.constant(value) for name, value in batch.items()})()["layer_output_0"]
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    want = NumpyEncoder(TOY, WEIGHTS)(*(batch[name] for name in names))[-1]
+    for row, length in enumerate([5, 3, 4, 2]):
+        np.testing.assert_allclose(got[row, :length], want[row, :length], rtol=0, atol=2e-5)

@@ -1,0 +1,67 @@
+"""InputFeatures: the official layout and truncation."""
+
+import pytest
+
+from bert_features.errors import ConfigError
+from bert_features.official.features import convert_examples_to_features, kept_lengths
+from bert_features.readers.examples import InputExample
+from bert_features.text.tokenization import FullTokenizer
+from tests.toy import TOY_VOCAB
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return FullTokenizer(TOY_VOCAB)
+
+
+def official_truncation(length_a, length_b, seq_length):
+    """_truncate_seq_pair of the official script, one token at a time."""
+    limit = seq_length - (3 if length_b else 2)
+    while length_a + length_b > limit:
+        if length_a > length_b:
+            length_a -= 1
+        else:
+            length_b -= 1
+    return length_a, length_b
+
+
+def test_truncation_is_the_official_one():
+    for a in range(15):
+        for b in range(15):
+            for seq_length in range(3, 24):
+                assert kept_lengths(a, b, seq_length) == official_truncation(a, b, seq_length)
+
+
+def test_the_worked_example_of_the_official_script(tokenizer):
+    example = InputExample(7, "is this jacksonville ?", "no it is not .")
+    (features,) = convert_examples_to_features([example], 16, tokenizer)
+    row = "[CLS] is this jack ##son ##ville ? [SEP] no it is not . [SEP]"
+    words = row.split()
+    assert features.unique_id == 7
+    assert features.tokens == words
+    assert features.input_ids == [TOY_VOCAB.index(word) for word in words] + [0, 0]
+    assert features.input_mask == [1] * 14 + [0, 0]
+    assert features.input_type_ids == [0] * 8 + [1] * 6 + [0, 0]
+    assert features.tokens_lost == 0
+
+
+@pytest.mark.parametrize(
+    ("text_a", "text_b", "tokens", "lost"),
+    [
+        ("a b a b a b", None, "[CLS] a b a b [SEP]", 2),
+        ("a a a a", "b b", "[CLS] a a [SEP] b [SEP]", 3),
+        ("a", "b b b", "[CLS] a [SEP] b b [SEP]", 1),
+        ("a b", "\u200b", "[CLS] a b [SEP]", 0),  # a text_b without a piece counts as none
+        ("", None, "[CLS] [SEP]", 0),
+    ],
+)
+def test_rows(tokenizer, text_a, text_b, tokens, lost):
+    (features,) = convert_examples_to_features([InputExample(0, text_a, text_b)], 6, tokenizer)
+    assert features.tokens == tokens.split()
+    assert features.tokens_lost == lost
+    assert sum(features.input_mask) == len(features.tokens)
+
+
+def test_too_short_a_row_is_refused(tokenizer):
+    with pytest.raises(ConfigError, match="seq_length is 2; at least 3"):
+        convert_examples_to_features([], 2, tokenizer)

@@ -1,0 +1,107 @@
+"""Reading examples: the official line format, and errors that say where."""
+
+import io
+import os
+import threading
+
+import pytest
+
+from bert_features.errors import InputError
+from bert_features.readers.examples import (
+    InputExample,
+    InputFormat,
+    count_examples,
+    examples_of_texts,
+    read_examples,
+)
+
+
+def write(tmp_path, content):
+    path = tmp_path / "in.txt"
+    path.write_bytes(content)
+    return path
+
+
+def test_lines_pairs_and_empty_lines_keep_their_place(tmp_path):
+    path = write(tmp_path, b"one\n\n a ||| b \r\na ||| b ||| c\nx|||y\nlast")
+    assert list(read_examples(path)) == [
+        InputExample(0, "one"),
+        InputExample(1, ""),
+        InputExample(2, "a", "b"),
+        InputExample(3, "a ||| b", "c"),  # greedy, as the official expression
+        InputExample(4, "x|||y"),
+        InputExample(5, "last"),
+    ]
+
+
+def test_only_line_feeds_end_lines(tmp_path):
+    path = write(tmp_path, "a\u2028b\x0bc\x0cd\x85e\rf\n".encode())
+    assert [e.text_a for e in read_examples(path)] == ["a\u2028b\x0bc\x0cd\x85e\rf"]
+
+
+@pytest.mark.parametrize(
+    ("content", "count"), [(b"", 0), (b"a", 1), (b"a\n", 1), (b"\n\n", 2), (b"a\nb", 2)]
+)
+def test_count_agrees_with_reading(tmp_path, content, count):
+    path = write(tmp_path, content)
+    assert count_examples(path) == len(list(read_examples(path))) == count
+
+
+def test_bad_bytes_are_refused_with_their_place(tmp_path):
+    path = write(tmp_path, b"fine\nbad \xe9t\xe9\n")
+    with pytest.raises(InputError, match=r"in\.txt, line 2: byte 0xe9 at file offset 9 is not UTF"):
+        list(read_examples(path))
+
+
+def test_bad_bytes_can_be_replaced(tmp_path):
+    path = write(tmp_path, b"bad \xe9t\xe9\n")
+    assert next(read_examples(path, encoding_errors="replace")).text_a == "bad \ufffdt\ufffd"
+
+
+def test_standard_input(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
+    assert count_examples("-") is None
+    assert [e.text_a for e in read_examples("-")] == ["a", "b"]
+
+
+@pytest.mark.parametrize("read", [count_examples, lambda path: list(read_examples(path))])
+def test_what_cannot_be_read(tmp_path, read):
+    with pytest.raises(InputError, match=r"cannot read .*absent.*No such file"):
+        read(tmp_path / "absent")
+    with pytest.raises(InputError, match="is a directory"):
+        read(tmp_path)
+
+
+def test_a_pipe_is_not_used_up_by_counting(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(b"a\nb\n",))
+    writer.start()
+    assert count_examples(path) is None
+    assert [e.text_a for e in read_examples(path)] == ["a", "b"]
+    writer.join()
+
+
+def test_texts_are_taken_as_they_are():
+    assert list(examples_of_texts([" a ||| b "])) == [InputExample(0, " a ||| b ")]
+    with pytest.raises(InputError, match="one string; pass a list"):
+        list(examples_of_texts("text"))
+    with pytest.raises(InputError, match=r"texts\[1\] is None"):
+        list(examples_of_texts(["a", None]))
+
+
+def test_a_device_is_not_used_up_by_counting():
+    assert count_examples(os.devnull) is None
+    assert list(read_examples(os.devnull)) == []
+
+
+def test_the_suffix_tells_the_format_unless_it_is_named(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_bytes(b"text,id\na,x\n")
+    assert list(read_examples(path)) == [InputExample("x", "a")]
+    text = InputFormat("text")
+    assert list(read_examples(path, text)) == [
+        InputExample(0, "text,id"),
+        InputExample(1, "a,x"),
+    ]
+    assert count_examples(path, text) == 2

@@ -1,0 +1,485 @@
+"""The JAX runtime gives what the TensorFlow runtime gives, and what float64 NumPy gives.
+
+Keras has one backend in each process, so JAX runs in another, on 8 virtual devices.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_features import FeatureExtractor, read_features
+from bert_features.cache import cache_dir
+from bert_features.config.outputs import POOLINGS
+from bert_features.errors import ConfigError, DeviceError, MissingExtraError
+from bert_features.machine import selection
+from bert_features.runtime.base import memory_errors_explained
+from tests.conftest import NUM_DEVICES
+from tests.made_up_machine import install
+from tests.reference.full_tokenizer import ReferenceTokenizer
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
+
+pytest.importorskip("jax", reason="JAX is not installed: pip install 'bert_features[jax]'")
+
+from bert_features.runtime import jax as jax_runtime
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = ["Is this Jacksonville?", "", "the a b", "not a jackson, is it? No. " * 3, "B", "zzz"]
+BANKS = ["A bank lends money.", "The bank of the river was muddy after days of heavy rain."]
+TOY_SETTINGS = {
+    "max_seq_length": 20,
+    "buckets": [8, 12],
+    "batch_size": NUM_DEVICES,
+    "do_lower_case": True,
+}
+OUTPUTS = [
+    {"name": "layers", "layers": [-1, 0, "embeddings"]},
+    {"name": "sum", "layers": [-1, -2], "combine": "sum"},
+    {"name": "mean", "layers": [-1, -2], "combine": "mean"},
+    {"name": "concat", "layers": [-1, -2], "combine": "concat", "dim": 11},
+    {"name": "weighted", "layers": [-1, -2], "combine": "weighted", "weights": [0.25, -2.0]},
+    {"name": "float16", "layers": [-1], "dtype": "float16"},
+    {"name": "bfloat16", "layers": [-1], "dtype": "bfloat16"},
+    {"name": "unit", "layers": [-1], "normalize": True},
+    *(
+        {"name": f"{level} {pooling}", "level": level, "pooling": pooling, "layers": [-1]}
+        for level in ("word", "sequence")
+        for pooling in POOLINGS[level]
+    ),
+    {"name": "content", "level": "sequence", "special_tokens": False, "layers": [-1, -2],
+     "combine": "sum"},
+]  # fmt: skip
+# Two units in the last place of values around 2: where the runtimes round to different sides.
+TOLERANCES = {"float16": 2e-3, "bfloat16": 1.6e-2}
+
+
+def environment(**changes):
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={NUM_DEVICES}",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        **changes,
+    }
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toy")
+    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
+
+
+@pytest.fixture(scope="module")
+def jobs(toy, minilm_dir):
+    return {
+        "toy": {
+            "checkpoint": toy,
+            "texts": TEXTS,
+            "settings": {**TOY_SETTINGS, "outputs": OUTPUTS},
+        },
+        "windows": {
+            "checkpoint": toy,
+            "texts": TEXTS,
+            "settings": {
+                **TOY_SETTINGS,
+                "max_seq_length": 8,
+                "buckets": [],
+                "long_text": "window",
+                "layers": [-1],
+            },
+        },
+        "float32": {
+            "checkpoint": str(minilm_dir),
+            "texts": BANKS,
+            "settings": {"layers": [-1, "embeddings"], "batch_size": NUM_DEVICES},
+        },
+        "bfloat16": {
+            "checkpoint": str(minilm_dir),
+            "texts": BANKS,
+            "settings": {
+                "layers": [-1, "embeddings"],
+                "batch_size": NUM_DEVICES,
+                "precision": "bfloat16",
+            },
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def on_jax(jobs, tmp_path_factory):
+    """The folder of what a process on JAX computed."""
+    folder = tmp_path_factory.mktemp("on_jax")
+    subprocess.run(
+        [sys.executable, "-W", "error::UserWarning:bert_features", "-m", "tests.on_jax"],
+        input=json.dumps({**jobs, "folder": str(folder)}),
+        text=True,
+        check=True,
+        timeout=300,
+        env=environment(),
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def facts(on_jax):
+    return json.loads((on_jax / "facts.json").read_text())
+
+
+def of_tensorflow(job):
+    settings = {**job["settings"]}
+    extractor = FeatureExtractor.from_checkpoint(job["checkpoint"], **settings)
+    return extractor(job["texts"])
+
+
+@pytest.mark.parametrize("job", ["toy", "windows", "float32"])
+def test_every_output_equals_tensorflows(one_device, on_jax, jobs, job):
+    compared = 0
+    with np.load(on_jax / f"{job}.npz") as got:
+        for i, record in enumerate(of_tensorflow(jobs[job])):
+            for name, values in record.features.items():
+                tolerance = TOLERANCES.get(name, 1e-5)
+                np.testing.assert_allclose(
+                    got[f"{i}/{name}"],
+                    values.astype(np.float32),
+                    rtol=0,
+                    atol=tolerance,
+                    err_msg=f"{name} of text {i}",
+                )
+                compared += 1
+        assert compared == len(got.files) >= len(jobs[job]["texts"])
+
+
+def test_layers_equal_float64_numpy(on_jax):
+    tokenizer = ReferenceTokenizer.from_tokens(TOY_VOCAB, lower=True)
+    tokens = ["[CLS]", *tokenizer.tokenize(TEXTS[0]), "[SEP]"]
+    ids = np.array([[tokenizer.vocab[t] for t in tokens]])
+    states = NumpyEncoder(TOY, random_weights(TOY))(ids, np.ones_like(ids), np.zeros_like(ids))
+    with np.load(on_jax / "toy.npz") as got:
+        for name, state in (("layers_0", states[-1]), ("layers_1", states[1])):
+            np.testing.assert_allclose(got[f"0/{name}"], state[0], rtol=0, atol=2e-5)
+
+
+def test_bfloat16_stays_close_to_float32(on_jax, jobs):
+    with np.load(on_jax / "bfloat16.npz") as narrow, np.load(on_jax / "float32.npz") as wide:
+        assert narrow.files == wide.files
+        for name in wide.files:
+            a, b = narrow[name], wide[name]
+            cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
+            assert 0.999 <= cosine.min() < 0.9999999
+
+
+def test_rows_are_shared_out_and_weights_put_once(on_jax, facts):
+    assert facts["backend"] == "jax"
+    assert facts["devices"] == NUM_DEVICES
+    assert facts["placed_on"] == [NUM_DEVICES]
+    assert facts["replicated"]
+    assert facts["same"]
+    assert facts["done"]
+    batch = random_batch(TOY, [5, 3, 4, 2, 6, 1, 2, 3], 6)
+    want = NumpyEncoder(TOY, random_weights(TOY))(
+        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
+    )[-1]
+    real = batch["input_mask"] == 1
+    with np.load(on_jax / "step.npz") as got:
+        for name in ("x0", "x1"):
+            np.testing.assert_allclose(got[name][real], want[real], rtol=0, atol=2e-5)
+
+
+def test_each_shape_is_traced_once(facts):
+    assert facts["traces"] == 2
+    assert facts["any_shape"] is False
+
+
+def test_a_batch_that_cannot_be_shared_out(facts):
+    assert (
+        facts["refusal"] == "ConfigError: batch_size 12 is not a multiple of the 8 devices; take 16"
+    )
+
+
+def test_what_it_says_of_itself(facts):
+    assert facts["described"] == "running on 8 CPU device(s) by JAX"
+    assert facts["process"] == [0, 1]
+    assert facts["visible_to_tensorflow"] == 0
+    assert 0.01 < facts["slowdown"] < 1000
+
+
+def test_float32_products_keep_float32_factors(facts):
+    """On a TPU or a GPU, where they are rounded by default."""
+    products, rounded = facts["rounded_products"]
+    assert products >= 6 * TOY.num_hidden_layers
+    assert rounded == 0
+
+
+def test_what_is_compiled_for_seconds_is_kept(facts):
+    """For TPUs and GPUs; on a CPU nothing is, so that the test asks for it."""
+    assert facts["kept"] == [str(cache_dir() / "jax"), "/chosen"]
+
+
+# The command line.
+
+
+def run_cli(*arguments, **changes):
+    program = "from bert_features.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={k: v for k, v in environment(**changes).items() if v is not None},
+        check=False,
+    )
+
+
+def vectors(path):
+    return {r.unique_id: r.features["layer_output_0"] for r in read_features(path)}
+
+
+@pytest.fixture
+def texts_file(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("\n".join(TEXTS) + "\n")
+    return path
+
+
+TOY_OPTIONS = ("--layers=-1", "--max-seq-length=20", "--buckets=8,12", "--uncased")
+
+
+def test_the_command_line_sets_keras_up(one_device, toy, texts_file, tmp_path):
+    output = tmp_path / "out.jsonl"
+    done = run_cli(
+        "extract", texts_file, "-o", output, "--checkpoint", toy, "--runtime", "jax", *TOY_OPTIONS,
+        "--batch-size=8", KERAS_BACKEND=None,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    # No warning of JAX's, TensorFlow's or Keras' reaches the terminal.
+    assert done.stderr.splitlines() == [
+        "running on 8 CPU device(s) by JAX (no TPU: this machine has none; no GPU: this machine "
+        "has none)"
+    ]
+    metadata = json.loads((tmp_path / "out.jsonl.metadata.json").read_text())
+    assert metadata["runtime"] == "jax"
+    assert "jax" in metadata["versions"]
+    settings = {**TOY_SETTINGS, "layers": (-1,)}
+    wanted = FeatureExtractor.from_checkpoint(toy, **settings)(TEXTS)
+    got = vectors(output)
+    for i, record in enumerate(wanted):
+        np.testing.assert_allclose(got[i], record.features["layer_output_0"], rtol=0, atol=2e-5)
+
+
+def run_processes(arguments, *environments):
+    program = "from bert_features.cli import main; main()"
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", program, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(XLA_FLAGS="", **changes),
+        )
+        for changes in environments
+    ]
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def by_number(i):
+    return {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": str(i)}
+
+
+def by_slurm(i):
+    """JAX asks the variables of a cluster's manager."""
+    numbers = {"PROCID": i, "LOCALID": i, "NTASKS": 2, "JOB_ID": 1, "STEP_NUM_TASKS": 2}
+    numbers["STEP_NODELIST"] = "localhost"
+    return {f"SLURM_{name}": str(value) for name, value in numbers.items()}
+
+
+@pytest.mark.parametrize("place", [by_number, by_slurm])
+def test_processes_of_a_slice_share_out_the_input(one_device, toy, tmp_path, place):
+    """As the hosts of a TPU slice: each writes its own share, and waits for no other to end."""
+    address = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}"}
+    output = tmp_path / "out.jsonl"
+    arguments = [
+        "extract", "-", "-o", output, "--checkpoint", toy, "--runtime=jax", "--shard=auto",
+        *TOY_OPTIONS,
+    ]  # fmt: skip
+    last, first = run_processes(arguments, *({**address, **place(i)} for i in range(2)))
+    texts = "\n".join(TEXTS) + "\n"
+    try:
+        _, said = first.communicate(texts, timeout=100)  # while the other still waits for its texts
+        assert first.returncode == 0, said
+        assert last.poll() is None
+        _, said = last.communicate(texts, timeout=100)
+        assert last.returncode == 0, said
+    finally:
+        for process in (first, last):
+            process.kill()
+    shares = [vectors(tmp_path / f"out-0000{i}-of-00002.jsonl") for i in range(2)]
+    assert [sorted(share) for share in shares] == [[0, 2, 4], [1, 3, 5]]
+    wanted = FeatureExtractor.from_checkpoint(toy, **{**TOY_SETTINGS, "layers": (-1,)})(TEXTS)
+    for i, record in enumerate(wanted):
+        np.testing.assert_allclose(
+            shares[i % 2][i], record.features["layer_output_0"], rtol=0, atol=2e-5
+        )
+
+
+def test_a_run_on_the_cpu_leaves_jax_as_it_was():
+    program = """
+import jax
+from bert_features.errors import ConfigError
+from bert_features.runtime import jax as runtime
+
+print(runtime.JaxRuntime("cpu").devices.describe(), jax.config.jax_platforms)
+runtime._PRESENT["gpu"] = lambda: 1
+try:
+    runtime.resolve_devices("gpu")
+except ConfigError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={k: v for k, v in environment().items() if k != "JAX_PLATFORMS"},
+        check=False,
+    )
+    assert done.stdout.splitlines() == [
+        f"running on {NUM_DEVICES} CPU device(s) by JAX None",
+        "no GPU: this process has used JAX for the CPU alone; start another. Pass --device auto to "
+        "take what is here",
+    ], done.stderr
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "message"),
+    [
+        (["--runtime=jax", "--device=gpu"], {"JAX_PLATFORMS": ""}, "no GPU: this machine has none"),
+        (["--runtime=jax", "--device=tpu"], {"JAX_PLATFORMS": ""}, "no TPU: this machine has none"),
+        (["--runtime=jax"], {"JAX_PLATFORMS": "cuda"}, "(JAX_PLATFORMS). Unset JAX_PLATFORMS"),
+        (["--runtime=torch"], {}, "torch"),
+        ([], {"KERAS_BACKEND": "torch"}, "Keras runs on torch"),
+        (
+            [],
+            {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1"},
+            "Set JAX_NUM_PROCESSES and JAX_PROCESS_ID",
+        ),
+        ([], {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "2"}, "JAX_PROCESS_ID is 2 and"),
+        ([], {"JAX_NUM_PROCESSES": "two", "JAX_PROCESS_ID": "1"}, "JAX_NUM_PROCESSES is 'two'"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(texts_file, tmp_path, options, changes, message):
+    if message.startswith("no GPU") and tf.config.list_physical_devices("GPU"):
+        pytest.skip("there is a GPU here")
+    done = run_cli("extract", texts_file, "-o", tmp_path / "out.jsonl", *options, **changes)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(tmp_path.iterdir()) == [texts_file]
+
+
+def test_jax_where_keras_runs_on_tensorflow():
+    with pytest.raises(ConfigError, match=r"Keras runs on tensorflow; .* KERAS_BACKEND=jax"):
+        selection.make_runtime("jax", "cpu")
+
+
+def test_jax_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr(selection, "_installed", lambda module: module != "jax")
+    with pytest.raises(MissingExtraError, match=r"pip install 'bert_features\[jax\]'"):
+        selection.make_runtime("jax")
+
+
+def test_a_runtime_that_does_not_exist():
+    with pytest.raises(ConfigError, match="runtime is 'torch'; allowed: auto, tensorflow, jax"):
+        selection.choose_runtime("torch")
+
+
+PLAIN = {"tensorflow": "2.20.0"}
+TPU_BUILD = {"tensorflow_tpu": "2.20.0", "libtpu": "0.0.24"}
+
+
+@pytest.mark.parametrize(
+    ("tpus", "gpus", "packages", "device", "expected"),
+    [
+        (0, 0, {"jax_cuda13_plugin": "0.10"}, "auto", "tensorflow"),
+        (1, 0, TPU_BUILD, "auto", "tensorflow"),
+        (1, 0, PLAIN | {"libtpu": "0.0.51"}, "auto", "jax"),  # as on Colab
+        (1, 0, PLAIN | {"libtpu": "0.0.51"}, "tpu", "jax"),
+        (1, 0, PLAIN | {"libtpu": "0.0.51"}, "cpu", "tensorflow"),
+        (1, 0, PLAIN | TPU_BUILD, "auto", "jax"),  # the TPU build, overwritten
+        (1, 0, PLAIN, "auto", "tensorflow"),  # jax, but not jax[tpu]
+        (0, 1, {"jax_cuda13_plugin": "0.10"}, "auto", "jax"),
+        (0, 1, {}, "auto", "tensorflow"),
+        (0, 1, {"jax_cuda12_plugin": "0.10", "nvidia_cudnn_cu12": "9", "nvidia_cuda_nvcc_cu12":
+         "12"}, "gpu", "tensorflow"),
+    ],
+)  # fmt: skip
+def test_auto_takes_what_can_drive_the_device(monkeypatch, tpus, gpus, packages, device, expected):
+    install(monkeypatch, **packages)
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
+    monkeypatch.setattr(selection, "_backend_set", lambda: None)
+    monkeypatch.setattr(selection, "tpu_chips", lambda: tpus)
+    monkeypatch.setattr(selection, "nvidia_gpus", lambda: gpus)
+    monkeypatch.setattr(selection, "_installed", lambda module: module in {"jax", *packages})
+    assert selection.choose_runtime("auto", device) == expected
+    monkeypatch.setattr(selection, "_installed", lambda module: False)
+    assert selection.choose_runtime("auto", device) == "tensorflow"
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem", "plugins", "reason"),
+    [
+        ("tpu", "process 4711 holds the chips", {"libtpu"}, "process 4711 holds the chips"),
+        ("tpu", None, {"libtpu"}, "Backend failed"),
+        ("tpu", None, set(), "Backend failed; JAX drives it after: pip install 'jax[tpu]'"),
+        ("gpu", None, {"jax_cuda12_plugin"}, "Backend failed"),
+        ("gpu", None, set(), "Backend failed; JAX drives it after: pip install 'jax[cuda13]'"),
+    ],
+)  # fmt: skip
+def test_why_jax_does_not_drive_what_is_here(monkeypatch, kind, problem, plugins, reason):
+    def fail(backend):
+        raise RuntimeError("Backend failed\nand more")
+
+    monkeypatch.setattr(jax_runtime, "_PRESENT", {"tpu": lambda: 4, "gpu": lambda: 4})
+    monkeypatch.setattr(jax_runtime, "_platforms", lambda: "")
+    monkeypatch.setattr(jax_runtime, "device_problem", lambda: problem)
+    monkeypatch.setattr(jax_runtime.jax, "local_devices", fail)
+    monkeypatch.setattr(
+        jax_runtime.importlib.util, "find_spec", lambda name: name in plugins or None
+    )
+    with pytest.raises(ConfigError) as caught:
+        jax_runtime.resolve_devices(kind)
+    assert str(caught.value) == (
+        f"no {kind.upper()}: {reason}. Pass --device auto to take what is here"
+    )
+
+
+def test_a_batch_that_does_not_fit():
+    batch = {"input_word_ids": np.zeros((6, 50), np.int32)}
+
+    def lacks_memory(error):
+        return "RESOURCE_EXHAUSTED" in str(error)
+
+    with (
+        pytest.raises(DeviceError, match=r"6 rows of 50 tokens .* --batch-tokens below 300"),
+        memory_errors_explained(batch, lacks_memory),
+    ):
+        raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+    with pytest.raises(RuntimeError, match="other"), memory_errors_explained(batch, lacks_memory):
+        raise RuntimeError("other")

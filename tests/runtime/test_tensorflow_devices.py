@@ -1,0 +1,176 @@
+"""Which devices TensorFlow takes, and the reason it gives; TPUs and GPUs are made up."""
+
+import logging
+
+import pytest
+import tensorflow as tf
+
+from bert_features.errors import ConfigError
+from bert_features.machine import hardware, tpu_installation
+from bert_features.runtime import tensorflow_devices
+from bert_features.runtime.tensorflow import TensorFlowRuntime
+from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
+from tests.made_up_machine import H100, V5E, install, move_to
+
+NO_TPU = "no TPU: this machine has none"
+
+
+@pytest.fixture(autouse=True)
+def as_it_was(monkeypatch):
+    """TPUs are remembered, and the rounding of products is TensorFlow's for the whole process."""
+    monkeypatch.setattr(tensorflow_devices, "_strategies", {})
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    rounding = tf.config.experimental.tensor_float_32_execution_enabled()
+    yield
+    tf.config.experimental.enable_tensor_float_32_execution(rounding)
+
+
+@pytest.fixture
+def v5e(tmp_path, monkeypatch):
+    """A machine with eight chips, and what TensorFlow was told to do with them."""
+    files = tuple(f"dev/vfio/{i}" for i in range(8))
+    move_to(monkeypatch, tmp_path, *[V5E] * 8, files=files)
+    install(monkeypatch, tensorflow_tpu="2.20.0", libtpu="0.0.30")
+    return told_to_tensorflow(monkeypatch)
+
+
+def told_to_tensorflow(monkeypatch):
+    told = []
+
+    class Resolver:
+        def __init__(self, tpu):
+            told.append(f"resolve {tpu}")
+
+    class Strategy:
+        num_replicas_in_sync = 8
+
+        def __init__(self, resolver):
+            told.append("share out")
+
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", Resolver)
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", Strategy)
+    monkeypatch.setattr(
+        tf.config, "experimental_connect_to_cluster", lambda _: told.append("connect")
+    )
+    monkeypatch.setattr(
+        tf.tpu.experimental, "initialize_tpu_system", lambda _: told.append("initialise")
+    )
+    return told
+
+
+def test_the_chips_of_this_machine_are_started_once(v5e, monkeypatch):
+    monkeypatch.setenv("TPU_NAME", "a-name-that-the-environment-has-anyway")
+    first = resolve_devices()
+    assert first.describe() == "running on 8 TPU device(s)"
+    assert v5e == ["resolve local", "connect", "initialise", "share out"]
+    # A process forked from this one has its files too.
+    monkeypatch.setattr(hardware, "holders_of", lambda files: {4711: "python3"})
+    second = resolve_devices("tpu")
+    assert second.strategy is first.strategy
+    assert len(v5e) == 4
+
+
+def test_a_tpu_that_the_program_has_started_is_not_started_again(v5e, monkeypatch):
+    monkeypatch.setattr(
+        tensorflow_devices.tpu_strategy_util, "get_initialized_tpu_systems", lambda: {"local": None}
+    )
+    assert resolve_devices("tpu").count == 8
+    assert v5e == ["resolve local", "share out"]
+
+
+def test_a_tpu_over_the_network_is_for_machines_without(tmp_path, monkeypatch):
+    move_to(monkeypatch, tmp_path)
+    monkeypatch.setenv("TPU_NAME", "far")
+    told = told_to_tensorflow(monkeypatch)
+    assert resolve_devices("tpu").count == 8
+    assert told[0] == "resolve far"
+
+
+def test_a_tpu_that_does_not_start_is_told_in_one_line(v5e, monkeypatch):
+    def fail(resolver):
+        raise tf.errors.UnavailableError(None, None, "\nno luck\nand more\nlines")
+
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", fail)
+    with pytest.raises(ConfigError) as caught:
+        resolve_devices("tpu")
+    assert str(caught.value) == (
+        "no TPU: the TPU of this machine did not start: no luck. Pass --device auto to take what "
+        "is here"
+    )
+
+
+def test_the_wrong_wheel_is_told_and_the_next_kind_taken(v5e, monkeypatch):
+    install(monkeypatch, tensorflow="2.20.0", libtpu="0.0.51")
+    devices = resolve_devices()
+    assert devices.kind == "cpu"
+    assert devices.reason.startswith("no TPU: tensorflow 2.20.0 has no TPU support, tensorflow-tpu")
+    assert v5e == []
+
+
+@pytest.mark.parametrize(("kind", "rounds"), [("_tpu", False), ("_gpu", False), ("_cpu", True)])
+def test_float32_is_float32(monkeypatch, kind, rounds):
+    """Neither TF32 nor bfloat16; on a TPU see what the bridge makes of it in test_tpu_bridge."""
+    tf.config.experimental.enable_tensor_float_32_execution(True)
+    monkeypatch.setattr(tensorflow_devices, kind, lambda: (None, 1))
+    resolve_devices(kind[1:])
+    assert tf.config.experimental.tensor_float_32_execution_enabled() is rounds
+
+
+def test_the_best_device_is_taken_and_said_in_one_line(monkeypatch, caplog):
+    if hardware.tpu_chips() or hardware.nvidia_gpus():
+        pytest.skip("there is an accelerator here")
+    strategy = tf.distribute.get_strategy()
+    monkeypatch.setattr(tensorflow_devices, "_gpu", lambda: (strategy, 2))
+    assert resolve_devices() == Devices("gpu", strategy, 2, NO_TPU)
+    monkeypatch.setattr(tensorflow_devices, "_tpu", lambda: (strategy, 8))
+    assert resolve_devices().describe() == "running on 8 TPU device(s)"
+    monkeypatch.undo()
+    with caplog.at_level(logging.INFO, "bert_features"):
+        TensorFlowRuntime("auto").compile(lambda weights, batch: {}, [])
+    assert caplog.messages == [
+        f"running on 8 CPU device(s) ({NO_TPU}; no GPU: this machine has none)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pci", "files", "visible", "with_cuda", "wheels", "reason"),
+    [
+        ([], (), None, True, {}, "this machine has none"),
+        ([H100], (), None, True, {}, "an NVIDIA GPU is plugged in, but has no driver here;"),
+        ([H100], ("dev/nvidia0",), "", True, {}, "CUDA_VISIBLE_DEVICES='' hides the 1 GPU(s)"),
+        ([H100], ("dev/nvidia0",), "-1", True, {}, "CUDA_VISIBLE_DEVICES='-1' hides the 1 GPU(s)"),
+        ([H100], ("dev/nvidia0",), "1,0", True, {}, "CUDA_VISIBLE_DEVICES='1,0' hides"),
+        ([H100], ("dev/nvidia0",), "0", True, {},
+         f"TensorFlow {tf.__version__} finds no CUDA libraries for the 1 GPU(s) here; pip install "
+         "'bert_features[gpu]'"),
+        ([H100], ("dev/nvidia0",), None, False, {}, f"this build of TensorFlow {tf.__version__}"),
+        ([H100], ("dev/nvidia0",), "GPU-12345678", True, {"nvidia_cudnn_cu12": "9.3"},
+         f"TensorFlow {tf.__version__} cannot use the 1 GPU(s) here; nvidia-smi shows"),
+    ],
+)  # fmt: skip
+def test_why_there_is_no_gpu(tmp_path, monkeypatch, pci, files, visible, with_cuda, wheels, reason):
+    move_to(monkeypatch, tmp_path, *pci, files=files)
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [])
+    monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: with_cuda)
+    install(monkeypatch, **wheels)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(ConfigError) as caught:
+        resolve_devices("gpu")
+    assert str(caught.value).startswith(f"no GPU: {reason}")
+    assert str(caught.value).endswith(". Pass --device auto to take what is here")
+
+
+def test_a_kind_that_does_not_exist():
+    with pytest.raises(ConfigError, match="device is 'npu'; allowed: auto, tpu, gpu, cpu"):
+        resolve_devices("npu")
+
+
+def test_a_new_libtpu_beside_plain_tensorflow_says_nothing(tmp_path, monkeypatch, capfd):
+    """As `bert-features compile` needs it, on a machine without TPU."""
+    move_to(monkeypatch, tmp_path)
+    install(monkeypatch, tensorflow="2.20.0", libtpu="0.0.51")
+    tpu_installation.choose_pjrt()
+    assert tensorflow_devices._tpu() == "this machine has none"
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,200 @@
+"""scripts/benchmark_gpu.py as far as it goes without GPU, peers and TensorFlow: at toy size."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_features.config.bert_config import BertConfig
+
+# Not importorskip: a process with JAX in it warns when it forks.
+pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "scripts"
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    # What it sets for itself and its processes.
+    for name in ("XLA_PYTHON_CLIENT_PREALLOCATE", "KERAS_BACKEND", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+
+
+def benchmark(*arguments, path=()):
+    """In an environment where some modules cannot be imported, by the fakes on `path`."""
+    environment = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"}
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, [*path, ROOT]))
+    return subprocess.run(
+        [sys.executable, str(SCRIPTS / "benchmark_gpu.py"), *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def without(tmp_path):
+    """A folder of modules that fail when they are imported."""
+    for name in ("tensorflow", "tensorflow_text", "requests", "typer", "pyarrow", "safetensors"):
+        (tmp_path / f"{name}.py").write_text(f"raise ImportError('no {name} here')\n")
+    return tmp_path
+
+
+def test_it_runs_without_tensorflow(without, tmp_path):
+    files = tmp_path / "out.json", tmp_path / "out.md"
+    options = ["--device", "cpu", "--quick", "--rounds", 2, "--steps", 2, "--peak-tflops", 2]
+    result = benchmark(*options, "--json", files[0], "--markdown", files[1], path=[without])
+    assert result.returncode == 0, result.stderr
+    assert files[1].read_text() == result.stdout
+    assert "| toy | 16 | bert_features |" in result.stdout
+    report = json.loads(files[0].read_text())
+    assert report["problems"] == []
+    assert report["device"] == "cpu"
+    rows = [row for row in report["results"] if row["program"] == "bert_features"]
+    assert [row["length"] for row in rows] == [8, 16]
+    for row in rows:
+        assert len(row["rounds"]) == 2
+        assert min(row["rounds"]) <= row["tokens_per_second"] <= max(row["rounds"])
+        assert row["lowest_cosine"] == pytest.approx(1.0, abs=1e-6)
+        # 2 blocks of 4 * 32 * 32 + 2 * 32 * 64 weights, and 2 * 32 products for each token seen.
+        flops = 2 * 2 * (8192 + 2 * 32 * row["length"])
+        assert row["tflops"] == pytest.approx(row["tokens_per_second"] * flops / 1e12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--quick"], 1, "error: bert_features does not start: ConfigError: no GPU"),
+        (["--models", "BERT-Huge"], 2, "BERT-Huge; allowed: BERT-Base, BERT-Large"),
+        (["--rounds", "0"], 2, "0; allowed: an integer of at least 1"),
+    ],
+)
+def test_errors(arguments, status, message):
+    result = benchmark(*arguments)
+    assert result.returncode == status
+    assert message in result.stderr.splitlines()[-1]
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("device", "peak"),
+    [
+        ("NVIDIA H200", 989),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A10G", None),  # another chip than the A10
+        ("NVIDIA L40S", 362),
+        ("NVIDIA L4", 121),
+        ("Tesla T4", 65),
+        ("Tesla V100-SXM2-16GB", 125),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("cpu", None),
+    ],
+)
+def test_the_chip_is_known_by_its_name(scripts, device, peak):
+    from benchmark_gpu import peak_of
+
+    assert peak_of(device) == peak
+
+
+class FakeWorker:
+    """A program whose vectors and speeds are given."""
+
+    def __init__(self, vectors, speed, fails_at=()):
+        self._vectors = vectors
+        self._speed = speed
+        self._fails_at = fails_at
+        self.facts = {"device": "NVIDIA H200", "versions": {}}
+
+    def vectors(self, batch):
+        return self._vectors
+
+    def seconds(self, rows, length, steps):
+        from benchmarking.gpu_workers import ProgramError
+
+        if rows in self._fails_at:
+            raise ProgramError("OutOfMemoryError: too large")
+        return rows * length * steps / (self._speed * rows)  # larger batches are faster
+
+    def close(self):
+        pass
+
+
+def measured(monkeypatch, **peers):
+    """The report of programs that are not there."""
+    import benchmark_gpu
+
+    monkeypatch.setattr(benchmark_gpu, "MODULES", dict.fromkeys(peers, ()))
+    ones = np.ones((4, 8), np.float32)
+    workers = {benchmark_gpu.OURS: FakeWorker(ones, 4e6)} | peers
+    monkeypatch.setattr(benchmark_gpu, "Worker", lambda name, config, device: workers[name])
+    monkeypatch.setattr(sys, "argv", ["benchmark_gpu.py", "--models", "BERT-Base", "--lengths=128"])
+    report = benchmark_gpu.measure(benchmark_gpu._options())
+    return report, benchmark_gpu.markdown(report)
+
+
+def test_the_targets_are_told(scripts, monkeypatch):
+    ones = np.ones((4, 8), np.float32)
+    peers = {"slow": FakeWorker(ones, 1e6), "fast": FakeWorker(ones, 3.2e6, fails_at=(512,))}
+    report, text = measured(monkeypatch, **peers)
+    assert report["problems"] == []
+    # One has no room for the largest batch, and is measured with the next.
+    assert {row["program"]: row["rows"] for row in report["results"]} == {
+        "bert_features": 512,
+        "slow": 512,
+        "fast": 256,
+    }
+    assert "BERT-Base, 128: by the faster peer 2.50, target 1.3: met" in text
+    assert "BERT-Base, 128: share of the peak" in text
+
+
+@pytest.mark.parametrize(
+    ("vectors", "told"),
+    [
+        (np.arange(32, dtype=np.float32).reshape(4, 8), "lowest cosine"),
+        (np.full((4, 8), np.nan, np.float32), "lowest cosine nan"),
+    ],
+)
+def test_a_program_with_other_vectors_has_no_time(scripts, monkeypatch, vectors, told):
+    report, text = measured(monkeypatch, wrong=FakeWorker(vectors, 9e9))
+    assert [row["program"] for row in report["results"]] == ["bert_features"]
+    (problem,) = report["problems"]
+    assert problem.startswith("wrong, BERT-Base, 128 tokens: its vectors differ from ours")
+    assert told in problem
+    assert f"Problem: {problem}" in text
+
+
+def test_a_program_that_fails_on_the_way_leaves_the_others(scripts, monkeypatch):
+    from benchmarking.gpu_workers import ProgramError
+
+    class Failing(FakeWorker):
+        calls = 0
+
+        def seconds(self, rows, length, steps):
+            Failing.calls += 1
+            if Failing.calls > 4:  # three sizes, one round
+                raise ProgramError("OutOfMemoryError: later")
+            return super().seconds(rows, length, steps)
+
+    report, text = measured(monkeypatch, failing=Failing(np.ones((4, 8), np.float32), 1e6))
+    rounds = {row["program"]: len(row["rounds"]) for row in report["results"]}
+    assert rounds == {"bert_features": 5, "failing": 1}
+    assert report["problems"] == ["failing, BERT-Base, 128 tokens: OutOfMemoryError: later"] * 4
+    assert "by the faster peer 4.00" in text
+
+
+def test_a_worker_tells_what_failed(scripts):
+    from benchmarking.gpu_workers import ProgramError, Worker
+
+    config = BertConfig(vocab_size=8, hidden_size=4, num_attention_heads=2, num_hidden_layers=1)
+    with pytest.raises(ProgramError, match="KeyError: 'word2vec'"):
+        Worker("word2vec", config, "cpu")
