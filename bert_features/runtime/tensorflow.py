@@ -20,7 +20,7 @@ from bert_features.runtime.base import (
     slowdown,
 )
 from bert_features.runtime.hardware import cores, tpu_slice
-from bert_features.runtime.kernels import traced_for
+from bert_features.runtime.kernels import matmul, traced_for
 from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
 
 logger = logging.getLogger("bert_features")
@@ -73,9 +73,9 @@ class TensorFlowRuntime(Runtime):
 
     def bfloat16_slowdown(self) -> float:
         """Measured on the CPU, in some 50 ms."""
-        with tf.device(_CPU):
+        with tf.device(_CPU), traced_for("cpu"):
             return slowdown(
-                lambda x, y: tf.linalg.matmul(x, y).numpy(),
+                lambda x, y: matmul(x, y).numpy(),
                 lambda array, dtype: tf.cast(array, dtype),
             )
 
