@@ -36,7 +36,7 @@ def benchmark(*arguments, path=()):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 
