@@ -61,8 +61,8 @@ def test_minilm(minilm_dir, hidden_act):
     assert_states_equal_reference(checkpoint.config, read_weights(checkpoint), batch)
 
 
-def test_a_published_tf1_checkpoint(shared_data):
-    checkpoint = find_checkpoint(shared_data / "keras_bert_tf1_checkpoint")
+def test_a_published_tf1_checkpoint(data):
+    checkpoint = find_checkpoint(data / "keras_bert_tf1")
     batch = random_batch(checkpoint.config, [16, 5], 16)
     assert_states_equal_reference(checkpoint.config, read_weights(checkpoint), batch)
 

@@ -46,12 +46,6 @@ def weights():
     return random_weights(TOY)
 
 
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory, weights):
-    folder = tmp_path_factory.mktemp("toy") / "uncased_toy"
-    return write_directory(folder, TOY, TOY_VOCAB, weights, kind="tf1")
-
-
 @pytest.fixture
 def no_pooler(tmp_path, weights):
     bare = {n: w for n, w in weights.items() if not n.startswith("pooler")}
@@ -163,7 +157,9 @@ def test_toy_ids_in_a_fresh_process(toy, toy_ids, batch, tmp_path):
 
 @pytest.fixture(scope="module")
 def hub():
-    return pytest.importorskip("tensorflow_hub")
+    import tensorflow_hub
+
+    return tensorflow_hub
 
 
 def test_ids_equal_the_numpy_reference(hub, toy_ids, weights, batch):
@@ -216,7 +212,8 @@ def test_training_drops_out_and_gradients_reach_every_variable(hub, toy_ids, bat
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:tf_keras")
 @pytest.mark.parametrize("trainable", [True, False])
 def test_hub_keras_layer_in_tf_keras(hub, toy_ids, batch, weights, trainable):
-    tf_keras = pytest.importorskip("tf_keras")
+    import tf_keras
+
     layer = hub.KerasLayer(str(toy_ids), trainable=trainable)
     inputs = {name: tf_keras.Input((None,), dtype=tf.int32, name=name) for name in IDS}
     pooled = layer(inputs)["pooled_output"]
@@ -238,7 +235,6 @@ def test_rows_that_are_too_long_are_refused(hub, toy_ids):
 
 
 def test_hub_keras_layer_takes_texts(hub, toy_text):
-    pytest.importorskip("tf_keras")
     layer = hub.KerasLayer(str(toy_text))
     assert layer(tf.constant(["the a b", "no"]))["mean"].shape == (2, 8)
 

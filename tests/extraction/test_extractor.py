@@ -28,14 +28,8 @@ TOY_SETTINGS = {"max_seq_length": 20, "buckets": (5, 10), "batch_size": 8, "do_l
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toy")
-    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
-
-
-@pytest.fixture(scope="module")
-def golden(shared_data):
-    return json.loads((shared_data / "minilm_golden.json").read_text())["cases"]
+def golden(data):
+    return json.loads((data / "minilm_golden.json").read_text())["cases"]
 
 
 # Where a test does not say otherwise.
@@ -308,9 +302,10 @@ def test_results_that_wait_are_bounded(toy, monkeypatch):
         ({"buckets": (10, 5)}, ConfigError, "must ascend"),
     ],
 )
-def test_settings_that_do_not_fit_the_checkpoint(toy, settings, error, message):
+def test_settings_that_do_not_fit_the_checkpoint(toy_of_unknown_casing, settings, error, message):
+    settings = {"layers": (-1,)} | TOY_SETTINGS | settings
     with pytest.raises(error, match=message):
-        FeatureExtractor.from_checkpoint(toy, **({"layers": (-1,)} | TOY_SETTINGS | settings))
+        FeatureExtractor.from_checkpoint(toy_of_unknown_casing, **settings)
 
 
 def test_no_vocabulary(tmp_path):

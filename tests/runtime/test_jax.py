@@ -24,7 +24,6 @@ from tests.conftest import NUM_DEVICES
 from tests.made_up_machine import install
 from tests.reference.full_tokenizer import ReferenceTokenizer
 from tests.reference.numpy_encoder import NumpyEncoder
-from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
 
 pytest.importorskip("jax", reason="JAX is not installed: pip install 'bert_features[jax]'")
@@ -71,12 +70,6 @@ def environment(**changes):
         "TF_CPP_MIN_LOG_LEVEL": "3",
         **changes,
     }
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toy")
-    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
 
 
 @pytest.fixture(scope="module")
