@@ -22,7 +22,8 @@ from bert_features.errors import OutputError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.extraction.extractor import Counts, ExtractSummary
+    from bert_features.extraction.counts import Counts
+    from bert_features.extraction.job import ExtractSummary
 
 _LOG_EVERY_SECONDS = 10.0
 
@@ -44,7 +45,7 @@ def extract(
 ) -> None:
     """Writes the hidden layers of every token, word or text of INPUT to a file."""
     import_tensorflow(settings.runtime, settings.device)
-    from bert_features.extraction.extractor import extract as run
+    from bert_features.extraction.job import extract as run
 
     # A batch scheduler ends a job by SIGTERM, a closed terminal by SIGHUP (which nohup ignores);
     # they must leave no half-written file either.
