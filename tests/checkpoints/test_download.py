@@ -510,6 +510,7 @@ def test_the_command_line_takes_names(server, cache, monkeypatch):
     assert len(server.asked) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("readable_archive")
 def test_the_command_line_tells_of_the_download(server, cache):
     command = [sys.executable, "-m", "bert_features", "inspect", "bert-tiny"]

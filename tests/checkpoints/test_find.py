@@ -358,6 +358,7 @@ def test_the_embedded_model_absent(monkeypatch):
         find_checkpoint("minilm")
 
 
+@pytest.mark.slow
 def test_minilm_written_as_tf1_is_the_same(minilm_dir, tmp_path):
     weights = read_weights(find_checkpoint("minilm"), pooler=True)
     config = BertConfig.from_json_file(minilm_dir / "config.json")

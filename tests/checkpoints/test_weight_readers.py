@@ -103,6 +103,7 @@ def test_the_slots_that_tf_keras_optimizers_hang_on_variables(tmp_path):
     assert_same(read_weights(find_checkpoint(tmp_path), pooler=True), WEIGHTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["checkpoint", "saved_model"])
 def test_an_encoder_that_keras_saved(tmp_path, form):
     """Keras itself, not this test, makes the names; the optimizer and metrics are saved along."""

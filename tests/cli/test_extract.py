@@ -165,6 +165,7 @@ def test_a_terminal_sees_no_noise_and_the_exit_status(toy, text, out):
     assert stdout.startswith("examples   3\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
     if signal.getsignal(sent) == signal.SIG_IGN:
@@ -187,6 +188,7 @@ def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_interrupted_while_waiting_for_input(toy, out):
     options = ["--checkpoint", toy, "--layers=-1", *SMALL]
     with program("extract", "-", "-o", out / "o.parquet", *options, stdin=subprocess.PIPE) as run:
@@ -204,6 +206,7 @@ def test_interrupted_while_waiting_for_input(toy, out):
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_disk_full(toy, out, tmp_path):
     path = tmp_path / "long.txt"
     path.write_text("is this jacksonville ? no it is not .\n" * 20_000)

@@ -48,6 +48,7 @@ def test_toy_encoder(hidden_act, one_hot):
     )
 
 
+@pytest.mark.slow
 def test_random_weights_at_bert_base_shapes():
     config = BertConfig(vocab_size=1000)  # a smaller table: looking words up is tested above
     weights = random_weights(config, scale=0.04)

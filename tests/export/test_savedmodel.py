@@ -116,6 +116,7 @@ def served(export, folder, **inputs):
         return dict(result)
 
 
+@pytest.mark.slow
 def test_minilm_from_text_in_a_fresh_process(minilm_dir, tmp_path, one_device):
     started = time.monotonic()
     export = export_savedmodel(
@@ -143,6 +144,7 @@ def test_minilm_from_text_in_a_fresh_process(minilm_dir, tmp_path, one_device):
         np.testing.assert_allclose(result["last"][row, : len(tokens)], tokens, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_toy_ids_in_a_fresh_process(toy, toy_ids, batch, tmp_path):
     result = served(toy_ids, tmp_path, **batch)
     assert result.keys() == {"default", "pooled_output", "sequence_output", "mean"}
@@ -450,6 +452,7 @@ def test_command_line(toy, tmp_path):
     assert run(*options, "--overwrite").exit_code == 0
 
 
+@pytest.mark.slow
 def test_command_line_where_keras_is_to_run_on_jax(toy, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "bert_features", "export", "--to", str(tmp_path / "out"),

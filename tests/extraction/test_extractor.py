@@ -77,6 +77,7 @@ def test_every_layer_of_minilm_equals_the_reference(minilm_dir):
             np.testing.assert_allclose(got, state[0], rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_the_same_weights_as_a_tf1_checkpoint_give_identical_features(minilm_dir, tmp_path):
     checkpoint = find_checkpoint("minilm")
     vocab = read_vocab(checkpoint.vocab_file)
@@ -164,6 +165,7 @@ def test_a_single_string_is_no_list_of_texts(toy):
         extractor("text")
 
 
+@pytest.mark.slow
 def test_same_text_same_vector(minilm_dir, monkeypatch):
     """Alone, in a batch, in every bucket, on one device and on eight: within 1e-5."""
     on_one_device = tensorflow_devices._cpu
@@ -272,6 +274,7 @@ def test_progress_is_told(toy, tmp_path):
     assert told == [(min(8 * i, 1100), 1100) for i in range(1, 139)]
 
 
+@pytest.mark.slow
 def test_results_that_wait_are_bounded(toy, monkeypatch):
     """However long the input, only about a window of results is held back."""
     extractor = FeatureExtractor.from_checkpoint(toy, layers=(-1,), **TOY_SETTINGS)

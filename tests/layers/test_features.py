@@ -284,6 +284,7 @@ def test_dropout_keeps_the_arithmetic_narrow(toy, batch, policy):
     assert {state.dtype.name for state in encoded["encoder_outputs"]} == {narrow}
 
 
+@pytest.mark.slow
 def test_a_classifier_learns_questions_from_statements(minilm_dir):
     """Without punctuation, so that the words have to tell; each question has a statement of the
     same topic, and a third of these pairs is held out. A middle layer knows most of syntax.
@@ -336,6 +337,7 @@ def test_the_config_is_complete(toy, batch):
 
 
 # Keras 3.15 asks NumPy 2.4 for its variables in an outdated way when it saves them.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning")
 def test_keras_file_needs_neither_checkpoint_nor_vocabulary(toy, tmp_path):
     path, texts = tmp_path / "model.keras", ["is this jacksonville ?", "the a b"]

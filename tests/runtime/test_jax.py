@@ -248,6 +248,7 @@ def texts_file(tmp_path):
 TOY_OPTIONS = ("--layers=-1", "--max-seq-length=20", "--buckets=8,12", "--uncased")
 
 
+@pytest.mark.slow
 def test_the_command_line_sets_keras_up(one_device, toy, texts_file, tmp_path):
     output = tmp_path / "out.jsonl"
     done = run_cli(
@@ -301,6 +302,7 @@ def by_slurm(i):
     return {f"SLURM_{name}": str(value) for name, value in numbers.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [by_number, by_slurm])
 def test_processes_of_a_slice_share_out_the_input(one_device, toy, tmp_path, place):
     """As the hosts of a TPU slice: each writes its own share, and waits for no other to end."""

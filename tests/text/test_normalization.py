@@ -9,6 +9,7 @@ import tensorflow as tf
 from tests.text.comparison import CODE_POINTS, assert_equals_reference, graph_ids
 
 
+@pytest.mark.slow
 def test_every_code_point_in_context(character_tokenizer):
     # Alone, inside a word, between accents that reorder around it, and around a sigma.
     # Of the 830,000 code points without a character, every 97th stands for its kin.

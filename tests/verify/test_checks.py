@@ -94,6 +94,7 @@ def test_two_encoders_in_numpy_agree(hidden_act):
 # What passes.
 
 
+@pytest.mark.slow
 @needs_jax
 @pytest.mark.usefixtures("one_device")
 def test_the_embedded_model_passes_on_a_cpu(minilm_dir):
@@ -149,6 +150,7 @@ def test_the_rows_are_padded_to_every_bucket(toy, monkeypatch):
     assert {(1, 32), (1, 8)} <= shapes  # texts alone
 
 
+@pytest.mark.slow
 @needs_jax
 def test_the_jax_runtime_passes_on_several_devices(toy):
     command = [sys.executable, "-m", "bert_features", "verify", toy, "--uncased", "--json"]
