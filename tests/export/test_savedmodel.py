@@ -375,6 +375,7 @@ def test_an_existing_directory_is_kept(toy, toy_text, tmp_path):
     assert (tmp_path / "file").read_text() == "data"
 
 
+@pytest.mark.slow
 def test_overwrite_replaces_an_export(toy, tmp_path):
     to = tmp_path / "x"
     export_savedmodel(to, checkpoint=toy, outputs=[LAST])
@@ -383,6 +384,7 @@ def test_overwrite_replaces_an_export(toy, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
 
+@pytest.mark.slow
 def test_a_failure_leaves_what_was_there(toy, tmp_path, monkeypatch):
     to = tmp_path / "x"
     export_savedmodel(to, checkpoint=toy, outputs=[LAST])

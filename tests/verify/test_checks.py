@@ -119,6 +119,7 @@ def test_the_embedded_model_passes_on_a_cpu(minilm_dir):
     assert cells[-1][-1] == "tensorflow here with jax on the CPU"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_every_device_is_checked(toy):
     report = verify_toy(toy)
@@ -346,6 +347,7 @@ def test_without_jax_the_runtimes_are_not_compared(toy, monkeypatch):
     assert check.compared == "jax is not installed: pip install 'bert_features[jax]'"
 
 
+@pytest.mark.slow
 def test_a_runtime_that_fails_says_why():
     with (
         OtherRuntime("tensorflow", TEXTS, {"checkpoint": "nowhere"}) as other,
