@@ -124,7 +124,8 @@ def matmul(x: Any, y: Any) -> Any:
 def dense(x: Any, weight: Any, bias: Any, activation: Callable[[Any], Any]) -> Any:
     """The activation of x W + b: [N, H], [H, M], [M] -> [N, M]."""
     if _needs_float32(x):
-        return ops.cast(dense(*_wide(x, weight, bias), activation), x.dtype)
+        wide_x, wide_weight, wide_bias = _wide(x, weight, bias)
+        return ops.cast(dense(wide_x, wide_weight, wide_bias, activation), x.dtype)
     return activation(add_bias(ops.matmul(x, weight), bias))
 
 
@@ -165,7 +166,8 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
       The shape and dtype of x; computed in float32 whatever that is.
     """
     if _needs_float32(x):
-        return ops.cast(layer_norm(*_wide(x, gamma, beta), epsilon), x.dtype)
+        wide_x, wide_gamma, wide_beta = _wide(x, gamma, beta)
+        return ops.cast(layer_norm(wide_x, wide_gamma, wide_beta, epsilon), x.dtype)
     if _on_cpu.get():
         return _onednn_layer_norm(x, gamma, beta, epsilon)
     wide = ops.cast(x, "float32")
@@ -221,7 +223,8 @@ def attention_weights(query: Any, key: Any, mask: Any, scale: float) -> Any:
       oneDNN's kernel, whose input has the dtype of `query`.
     """
     if _needs_float32(query):
-        return ops.cast(attention_weights(*_wide(query, key), mask, scale), query.dtype)
+        wide_query, wide_key = _wide(query, key)
+        return ops.cast(attention_weights(wide_query, wide_key, mask, scale), query.dtype)
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     # On a CPU the product takes up the factor and the bias; elsewhere the casts cost nothing, as
     # the compiler fuses them.
@@ -246,7 +249,8 @@ def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
       [B, A, S, D].
     """
     if _needs_float32(query):
-        return ops.cast(attend(*_wide(query, key, value), mask, scale), query.dtype)
+        wide_query, wide_key, wide_value = _wide(query, key, value)
+        return ops.cast(attend(wide_query, wide_key, wide_value, mask, scale), query.dtype)
     if not _long_rows.get():
         return ops.matmul(attention_weights(query, key, mask, scale), value)
     # Head by head: what one operation leaves in the caches, the next finds there.

@@ -45,12 +45,6 @@ def weights():
     return random_weights(TOY)
 
 
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory, weights):
-    folder = tmp_path_factory.mktemp("toy") / "uncased_toy"
-    return write_directory(folder, TOY, TOY_VOCAB, weights, kind="tf1")
-
-
 @pytest.fixture
 def no_pooler(tmp_path, weights):
     bare = {n: w for n, w in weights.items() if not n.startswith("pooler")}
@@ -117,6 +111,7 @@ def served(export, folder, **inputs):
         return dict(result)
 
 
+@pytest.mark.slow
 def test_minilm_from_text_in_a_fresh_process(minilm_dir, tmp_path, one_device):
     export = export_savedmodel(
         tmp_path / "text", checkpoint=minilm_dir, outputs=[UNIT, LAST], max_seq_length=32
@@ -139,6 +134,7 @@ def test_minilm_from_text_in_a_fresh_process(minilm_dir, tmp_path, one_device):
         np.testing.assert_allclose(result["last"][row, : len(tokens)], tokens, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_toy_ids_in_a_fresh_process(toy, toy_ids, batch, tmp_path):
     result = served(toy_ids, tmp_path, **batch)
     assert result.keys() == {"default", "pooled_output", "sequence_output", "mean"}
@@ -153,7 +149,9 @@ def test_toy_ids_in_a_fresh_process(toy, toy_ids, batch, tmp_path):
 
 @pytest.fixture(scope="module")
 def hub():
-    return pytest.importorskip("tensorflow_hub")
+    import tensorflow_hub
+
+    return tensorflow_hub
 
 
 def test_ids_equal_the_numpy_reference(hub, toy_ids, weights, batch):
@@ -206,7 +204,8 @@ def test_training_drops_out_and_gradients_reach_every_variable(hub, toy_ids, bat
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:tf_keras")
 @pytest.mark.parametrize("trainable", [True, False])
 def test_hub_keras_layer_in_tf_keras(hub, toy_ids, batch, weights, trainable):
-    tf_keras = pytest.importorskip("tf_keras")
+    import tf_keras
+
     layer = hub.KerasLayer(str(toy_ids), trainable=trainable)
     inputs = {name: tf_keras.Input((None,), dtype=tf.int32, name=name) for name in IDS}
     pooled = layer(inputs)["pooled_output"]
@@ -228,7 +227,6 @@ def test_rows_that_are_too_long_are_refused(hub, toy_ids):
 
 
 def test_hub_keras_layer_takes_texts(hub, toy_text):
-    pytest.importorskip("tf_keras")
     layer = hub.KerasLayer(str(toy_text))
     assert layer(tf.constant(["the a b", "no"]))["mean"].shape == (2, 8)
 
@@ -367,6 +365,7 @@ def test_an_existing_directory_is_kept(toy, toy_text, tmp_path):
     assert (tmp_path / "file").read_text() == "data"
 
 
+@pytest.mark.slow
 def test_overwrite_replaces_an_export(toy, tmp_path):
     to = tmp_path / "x"
     export_savedmodel(to, checkpoint=toy, outputs=[LAST])
@@ -375,6 +374,7 @@ def test_overwrite_replaces_an_export(toy, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
 
+@pytest.mark.slow
 def test_a_failure_leaves_what_was_there(toy, tmp_path, monkeypatch):
     to = tmp_path / "x"
     export_savedmodel(to, checkpoint=toy, outputs=[LAST])
@@ -444,6 +444,7 @@ def test_command_line(toy, tmp_path):
     assert run(*options, "--overwrite").exit_code == 0
 
 
+@pytest.mark.slow
 def test_command_line_where_keras_is_to_run_on_jax(toy, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "bert_features", "export", "--to", str(tmp_path / "out"),
