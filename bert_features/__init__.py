@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from bert_features.config.input_format import InputFormat as InputFormat
     from bert_features.config.outputs import OutputConfig as OutputConfig
     from bert_features.encoder.modeling import BertEncoder as BertEncoder
-    from bert_features.encoder.step import EstimatorSpec as EstimatorSpec
-    from bert_features.encoder.step import ModeKeys as ModeKeys
-    from bert_features.encoder.step import model_fn_builder as model_fn_builder
     from bert_features.export.savedmodel import export_savedmodel as export_savedmodel
     from bert_features.export.savedmodel import load_export as load_export
     from bert_features.extraction.extractor import FeatureExtractor as FeatureExtractor
@@ -45,6 +42,9 @@ if TYPE_CHECKING:
     from bert_features.official.features import (
         convert_examples_to_features as convert_examples_to_features,
     )
+    from bert_features.official.model_fn import EstimatorSpec as EstimatorSpec
+    from bert_features.official.model_fn import ModeKeys as ModeKeys
+    from bert_features.official.model_fn import model_fn_builder as model_fn_builder
     from bert_features.readers.examples import InputExample as InputExample
     from bert_features.readers.examples import read_examples as read_examples
     from bert_features.text.tokenization import FullTokenizer as FullTokenizer
@@ -55,13 +55,13 @@ _MODULE_OF = {
     "BertFeatures": "layers.features",
     "BertTextInput": "layers.features",
     "Estimator": "official.estimator",
-    "EstimatorSpec": "encoder.step",
+    "EstimatorSpec": "official.model_fn",
     "ExtractConfig": "config.extract_config",
     "FeatureExtractor": "extraction.extractor",
     "FullTokenizer": "text.tokenization",
     "InputExample": "readers.examples",
     "InputFeatures": "official.features",
-    "ModeKeys": "encoder.step",
+    "ModeKeys": "official.model_fn",
     "RunConfig": "official.estimator",
     "TextInputFn": "batches.input_fn",
     "InputFormat": "config.input_format",
@@ -74,7 +74,7 @@ _MODULE_OF = {
     "get_features": "extraction.extractor",
     "input_fn_builder": "batches.input_fn",
     "load_export": "export.savedmodel",
-    "model_fn_builder": "encoder.step",
+    "model_fn_builder": "official.model_fn",
     "plan": "extraction.planning",
     "read_examples": "readers.examples",
     "read_features": "formats",
@@ -87,7 +87,7 @@ _ON_TENSORFLOW = {
     "extraction.extractor",
     "batches.input_fn",
     "layers.features",
-    "encoder.step",
+    "official.model_fn",
     "encoder.modeling",
     "extraction.planning",
     "text.tokenization",

@@ -21,7 +21,7 @@ from bert_features.checkpoints.find import read_weights
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import needs_pooler, outputs_on_device
 from bert_features.config.shards import AUTO, Shard
-from bert_features.encoder.step import ModelFn, Precision
+from bert_features.encoder.step import DeviceStep, Precision
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction.assembly import Assembler, ExampleCounts
 from bert_features.extraction.ledger import Ledger
@@ -258,7 +258,7 @@ class FeatureExtractor(Preparation):
 
     def _make_estimator(self) -> Estimator:
         config = self.config
-        model_fn = ModelFn(
+        model_fn = DeviceStep(
             self.checkpoint.config,
             read_weights(self.checkpoint, pooler=needs_pooler(self.outputs)),
             outputs_on_device(self.outputs, in_windows=self.long_text.policy == "window"),

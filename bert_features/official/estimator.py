@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_features.batches.bucketing import FILLER_ID
 from bert_features.batches.input_fn import InputFn, TextInputFn
-from bert_features.encoder.step import ModelFn
+from bert_features.encoder.step import DeviceStep
 from bert_features.machine.names import Device, RuntimeName
 from bert_features.machine.selection import make_runtime
 from bert_features.runtime.base import Runtime, Started
@@ -55,7 +55,7 @@ class Estimator:
 
     def __init__(
         self,
-        model_fn: ModelFn,
+        model_fn: DeviceStep,
         config: RunConfig | None = None,
         *,
         predict_batch_size: int | None = 32,

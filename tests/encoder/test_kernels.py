@@ -17,7 +17,7 @@ from bert_features.checkpoints.find import find_checkpoint, read_weights
 from bert_features.config.outputs import OutputConfig, plan_outputs
 from bert_features.encoder import kernels
 from bert_features.encoder.modeling import BertEncoder
-from bert_features.encoder.step import ModelFn
+from bert_features.encoder.step import DeviceStep
 from bert_features.runtime import tensorflow as runtime
 from bert_features.runtime.tensorflow import TensorFlowRuntime
 from bert_features.runtime.tensorflow_devices import Devices
@@ -29,7 +29,7 @@ ONE_CPU = Devices("cpu", None, 1, "")
 
 def cpu_step(config, weights, *, layers, precision="float32"):
     outputs = plan_outputs([OutputConfig.of({"layers": layers, "name": "x"})], config)
-    model_fn = ModelFn(config, weights, outputs, precision=precision)
+    model_fn = DeviceStep(config, weights, outputs, precision=precision)
     return TensorFlowRuntime(devices=ONE_CPU).compile(model_fn.step, model_fn.weights)
 
 
