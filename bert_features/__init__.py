@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from bert_features.config.input_format import InputFormat as InputFormat
     from bert_features.config.outputs import OutputConfig as OutputConfig
     from bert_features.encoder.modeling import BertEncoder as BertEncoder
+    from bert_features.export.loading import load_export as load_export
     from bert_features.export.savedmodel import export_savedmodel as export_savedmodel
-    from bert_features.export.savedmodel import load_export as load_export
     from bert_features.extraction.extractor import FeatureExtractor as FeatureExtractor
     from bert_features.extraction.extractor import extract as extract
     from bert_features.extraction.extractor import get_features as get_features
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bert_features.extraction.planning import plan as plan
     from bert_features.formats import read_features as read_features
     from bert_features.layers.features import BertFeatures as BertFeatures
-    from bert_features.layers.features import BertTextInput as BertTextInput
+    from bert_features.layers.text_input import BertTextInput as BertTextInput
     from bert_features.official.estimator import Estimator as Estimator
     from bert_features.official.estimator import RunConfig as RunConfig
     from bert_features.official.features import InputFeatures as InputFeatures
@@ -53,7 +53,7 @@ _MODULE_OF = {
     "BertConfig": "config.bert_config",
     "BertEncoder": "encoder.modeling",
     "BertFeatures": "layers.features",
-    "BertTextInput": "layers.features",
+    "BertTextInput": "layers.text_input",
     "Estimator": "official.estimator",
     "EstimatorSpec": "official.model_fn",
     "ExtractConfig": "config.extract_config",
@@ -73,7 +73,7 @@ _MODULE_OF = {
     "find_checkpoint": "checkpoints.find",
     "get_features": "extraction.extractor",
     "input_fn_builder": "batches.input_fn",
-    "load_export": "export.savedmodel",
+    "load_export": "export.loading",
     "model_fn_builder": "official.model_fn",
     "plan": "extraction.planning",
     "read_examples": "readers.examples",
@@ -84,9 +84,11 @@ _MODULE_OF = {
 _ON_TENSORFLOW = {
     "official.estimator",
     "export.savedmodel",
+    "export.loading",
     "extraction.extractor",
     "batches.input_fn",
     "layers.features",
+    "layers.text_input",
     "official.model_fn",
     "encoder.modeling",
     "extraction.planning",

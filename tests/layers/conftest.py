@@ -1,0 +1,31 @@
+"""A toy checkpoint and a batch for it."""
+
+import pytest
+
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
+
+
+@pytest.fixture(scope="package")
+def weights():
+    return random_weights(TOY)
+
+
+@pytest.fixture(scope="package")
+def toy(tmp_path_factory, weights):
+    folder = tmp_path_factory.mktemp("toy") / "uncased_toy"
+    return write_directory(folder, TOY, TOY_VOCAB, weights, kind="tf1")
+
+
+@pytest.fixture(scope="package")
+def batch():
+    return random_batch(TOY, [9, 4, 1], 9)
+
+
+@pytest.fixture(scope="package")
+def states(weights, batch):
+    """[embeddings, block 0, …] by the NumPy encoder."""
+    return NumpyEncoder(TOY, weights)(
+        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
+    )
