@@ -27,6 +27,6 @@ def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) ->
     if do_lower_case is None:
         do_lower_case = checkpoint.do_lower_case
     if do_lower_case is None:
-        raise ConfigError(f"{checkpoint.name}: casing is unknown; pass --uncased or --cased")
+        raise ConfigError(f"the casing of {checkpoint.name} is unknown; pass --uncased or --cased")
     check_casing(checkpoint, do_lower_case)
     return FullTokenizer(tokens, do_lower_case=do_lower_case)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from bert_features.batches.truncation import MIN_SEQ_LENGTH
 from bert_features.checkpoints.find import Checkpoint, check_vocab, has_pooler
 from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.checkpoints.weight_readers import weight_files
 from bert_features.config.outputs import OutputSpec, needs_pooler
 from bert_features.encoder.pooling import check_special_ids, needs_static_length
 from bert_features.errors import CheckpointError, ConfigError, OutputError
-from bert_features.official.features import MIN_SEQ_LENGTH
 from bert_features.text.tokenization import FullTokenizer
 from bert_features.text.vocabulary import CLS, SEP, read_vocab
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
+from bert_features.batches.truncation import MIN_SEQ_LENGTH
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.encoder.types import Tensor
 from bert_features.errors import ConfigError
-from bert_features.official.features import MIN_SEQ_LENGTH
 from bert_features.text.vocabulary import CLS, SEP
 
 if TYPE_CHECKING:

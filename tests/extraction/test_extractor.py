@@ -281,7 +281,7 @@ def test_progress_is_told(toy, tmp_path):
 def test_results_that_wait_are_bounded(toy, monkeypatch):
     """However long the input, only about a window of results is held back."""
     extractor = FeatureExtractor.from_checkpoint(toy, layers=(-1,), **TOY_SETTINGS)
-    monkeypatch.setattr(extractor, "window_tokens", 2000)
+    monkeypatch.setattr(extractor.preparation, "window_tokens", 2000)
     produced, consumed, lead = 0, 0, []
 
     def examples():
@@ -302,7 +302,7 @@ def test_results_that_wait_are_bounded(toy, monkeypatch):
     [
         ({"max_seq_length": 25}, ConfigError, "max_seq_length is 25; .* has 24 positions"),
         ({"layers": (3,)}, ConfigError, r"layer 3 is outside \[-3, 2\]"),
-        ({"do_lower_case": None}, ConfigError, "casing is unknown; pass --uncased"),
+        ({"do_lower_case": None}, ConfigError, "is unknown; pass --uncased"),
         ({"vocab_file": "nowhere.txt"}, CheckpointError, "cannot read the vocabulary"),
         ({"config_file": "nowhere.json"}, CheckpointError, "cannot read nowhere.json"),
         ({"buckets": (10, 5)}, ConfigError, "must ascend"),
