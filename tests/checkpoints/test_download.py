@@ -464,13 +464,13 @@ def test_help_does_not_import_requests():
 
 
 @pytest.fixture
-def toy(server, tmp_path):
+def readable_archive(server, tmp_path):
     """The server's archive is of a checkpoint that can be read."""
     folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, random_weights(TOY), kind="tf1")
     server.files[PATH] = zipped(read_folder(folder).items())
 
 
-@pytest.mark.usefixtures("toy")
+@pytest.mark.usefixtures("readable_archive")
 def test_a_name_is_downloaded_when_it_is_asked_for(server, cache, caplog):
     caplog.set_level("INFO", logger="bert_features")
     checkpoint = find_checkpoint("bert-tiny")
@@ -484,7 +484,7 @@ def test_a_name_is_downloaded_when_it_is_asked_for(server, cache, caplog):
     ]
 
 
-@pytest.mark.usefixtures("toy")
+@pytest.mark.usefixtures("readable_archive")
 def test_the_second_use_of_a_name_needs_no_network(server, monkeypatch, caplog):
     first = find_checkpoint(TINY)
     monkeypatch.setenv("BERT_FEATURES_MIRROR", "http://127.0.0.1:9")
@@ -496,7 +496,7 @@ def test_the_second_use_of_a_name_needs_no_network(server, monkeypatch, caplog):
     assert caplog.messages == []
 
 
-@pytest.mark.usefixtures("toy")
+@pytest.mark.usefixtures("readable_archive")
 def test_the_command_line_takes_names(server, cache, monkeypatch):
     result = CliRunner().invoke(app, ["inspect", "bert-tiny"])
     assert result.exit_code == 0, result.output
@@ -510,7 +510,8 @@ def test_the_command_line_takes_names(server, cache, monkeypatch):
     assert len(server.asked) == 1
 
 
-@pytest.mark.usefixtures("toy")
+@pytest.mark.slow
+@pytest.mark.usefixtures("readable_archive")
 def test_the_command_line_tells_of_the_download(server, cache):
     command = [sys.executable, "-m", "bert_features", "inspect", "bert-tiny"]
     first, second = (subprocess.run(command, capture_output=True, text=True) for _ in range(2))
@@ -537,7 +538,7 @@ def test_a_name_that_cannot_be_downloaded_is_one_line(server, cache):
     assert left(cache) == []
 
 
-@pytest.mark.usefixtures("toy")
+@pytest.mark.usefixtures("readable_archive")
 def test_a_damaged_one_is_not_downloaded_over(server, cache):
     find_checkpoint("bert-tiny")
     (cache / TINY / "vocab.txt").write_text("")
@@ -546,7 +547,7 @@ def test_a_damaged_one_is_not_downloaded_over(server, cache):
     assert len(server.asked) == 1
 
 
-@pytest.mark.usefixtures("toy")
+@pytest.mark.usefixtures("readable_archive")
 def test_a_path_of_that_name_goes_before_the_download(server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_directory(tmp_path / "bert-tiny", TOY, TOY_VOCAB, random_weights(TOY), kind="tf1")

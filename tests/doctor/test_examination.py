@@ -72,6 +72,7 @@ def run(python, program, **variables):
     )
 
 
+@pytest.mark.slow
 def test_this_environment_is_healthy_and_nothing_heavy_is_imported():
     program = """
         import dataclasses, json, sys

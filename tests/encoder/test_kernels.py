@@ -75,7 +75,10 @@ def test_attention_weights(on_cpu):
     np.testing.assert_allclose(got, expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize(("lengths", "padded"), [([40, 13, 2], 40), ([300, 270, 7], 320)])
+@pytest.mark.parametrize(
+    ("lengths", "padded"),
+    [([40, 13, 2], 40), pytest.param([300, 270, 7], 320, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_every_layer_of_the_cpu_step(minilm_dir, lengths, padded, precision):
     checkpoint = find_checkpoint(minilm_dir)
@@ -101,7 +104,10 @@ def assert_layers_equal_reference(got, expected, real, precision):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("fuse_qkv", "padded"), [(False, 40), (True, 40), (True, 136)])
+@pytest.mark.parametrize(
+    ("fuse_qkv", "padded"),
+    [(False, 40), (True, 40), pytest.param(True, 136, marks=pytest.mark.slow)],
+)
 def test_every_layer_in_the_forms_for_tpus(minilm_dir, precision, fuse_qkv, padded):
     """Computed on the CPU: that they are other ways to the same numbers."""
     checkpoint = find_checkpoint(minilm_dir)
@@ -148,6 +154,7 @@ np.savez(sys.argv[3], **states)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padded", [40, 136])
 def test_every_layer_in_the_forms_for_tpus_on_jax(minilm_dir, tmp_path, padded):
     """In a process of its own, as Keras has one backend for each."""

@@ -49,6 +49,7 @@ def test_toy_encoder(hidden_act, one_hot):
     )
 
 
+@pytest.mark.slow
 def test_random_weights_at_bert_base_shapes():
     config = BertConfig(vocab_size=1000)  # a smaller table: looking words up is tested above
     weights = random_weights(config, scale=0.04)
@@ -62,8 +63,8 @@ def test_minilm(minilm_dir, hidden_act):
     assert_states_equal_reference(checkpoint.config, read_weights(checkpoint), batch)
 
 
-def test_a_published_tf1_checkpoint(shared_data):
-    checkpoint = find_checkpoint(shared_data / "keras_bert_tf1_checkpoint")
+def test_a_published_tf1_checkpoint(data):
+    checkpoint = find_checkpoint(data / "keras_bert_tf1")
     batch = random_batch(checkpoint.config, [16, 5], 16)
     assert_states_equal_reference(checkpoint.config, read_weights(checkpoint), batch)
 

@@ -15,12 +15,6 @@ def weights():
     return random_weights(TOY)
 
 
-@pytest.fixture(scope="package")
-def toy(tmp_path_factory, weights):
-    folder = tmp_path_factory.mktemp("toy") / "uncased_toy"
-    return write_directory(folder, TOY, TOY_VOCAB, weights, kind="tf1")
-
-
 @pytest.fixture
 def no_pooler(tmp_path, weights):
     bare = {n: w for n, w in weights.items() if not n.startswith("pooler")}

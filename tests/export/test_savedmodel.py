@@ -73,6 +73,7 @@ def served(export, folder, **inputs):
         return dict(result)
 
 
+@pytest.mark.slow
 def test_minilm_from_text_in_a_fresh_process(minilm_dir, tmp_path, one_device):
     export = export_savedmodel(
         tmp_path / "text", checkpoint=minilm_dir, outputs=[UNIT, LAST], max_seq_length=32
@@ -95,6 +96,7 @@ def test_minilm_from_text_in_a_fresh_process(minilm_dir, tmp_path, one_device):
         np.testing.assert_allclose(result["last"][row, : len(tokens)], tokens, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_toy_ids_in_a_fresh_process(toy, toy_ids, batch, tmp_path):
     result = served(toy_ids, tmp_path, **batch)
     assert result.keys() == {"default", "pooled_output", "sequence_output", "mean"}

@@ -3,19 +3,12 @@
 import pytest
 
 from tests.reference.numpy_encoder import NumpyEncoder
-from tests.reference.tf1_checkpoint import write_directory
-from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
+from tests.toy import TOY, random_batch, random_weights
 
 
 @pytest.fixture(scope="package")
 def weights():
     return random_weights(TOY)
-
-
-@pytest.fixture(scope="package")
-def toy(tmp_path_factory, weights):
-    folder = tmp_path_factory.mktemp("toy") / "uncased_toy"
-    return write_directory(folder, TOY, TOY_VOCAB, weights, kind="tf1")
 
 
 @pytest.fixture(scope="package")

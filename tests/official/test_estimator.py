@@ -1,5 +1,7 @@
 """model_fn and Estimator: the official calls, on one device and on eight."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -18,7 +20,6 @@ from bert_features.runtime.tensorflow_devices import Devices
 from bert_features.text.tokenization import FullTokenizer
 from tests.conftest import NUM_DEVICES
 from tests.reference.numpy_encoder import NumpyEncoder
-from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
 
 WEIGHTS = random_weights(TOY)
@@ -44,9 +45,8 @@ def expected(features):
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toy")
-    return write_directory(folder, TOY, TOY_VOCAB, WEIGHTS, kind="tf1")
+def checkpoint(toy):
+    return Path(toy)
 
 
 def test_the_official_calls(checkpoint, features, expected):

@@ -25,7 +25,6 @@ from tests.conftest import NUM_DEVICES
 from tests.made_up_machine import install
 from tests.reference.full_tokenizer import ReferenceTokenizer
 from tests.reference.numpy_encoder import NumpyEncoder
-from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
 
 pytest.importorskip("jax", reason="JAX is not installed: pip install 'bert_features[jax]'")
@@ -72,12 +71,6 @@ def environment(**changes):
         "TF_CPP_MIN_LOG_LEVEL": "3",
         **changes,
     }
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toy")
-    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +248,7 @@ def texts_file(tmp_path):
 TOY_OPTIONS = ("--layers=-1", "--max-seq-length=20", "--buckets=8,12", "--uncased")
 
 
+@pytest.mark.slow
 def test_the_command_line_sets_keras_up(one_device, toy, texts_file, tmp_path):
     output = tmp_path / "out.jsonl"
     done = run_cli(
@@ -308,6 +302,7 @@ def by_slurm(i):
     return {f"SLURM_{name}": str(value) for name, value in numbers.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [by_number, by_slurm])
 def test_processes_of_a_slice_share_out_the_input(one_device, toy, tmp_path, place):
     """As the hosts of a TPU slice: each writes its own share, and waits for no other to end."""

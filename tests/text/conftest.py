@@ -29,14 +29,14 @@ def minilm(minilm_dir):
 
 
 @pytest.fixture(scope="package", params=["uncased", "cased", "chinese"])
-def case(request, shared_data):
+def case(request, data, vocabularies):
     """(tokenizer, texts with published tokens and ids) of one published vocabulary."""
     vocab = {"cased": "cased_28996.txt", "chinese": "chinese_21128.txt"}
     if request.param == "uncased":
         path = request.getfixturevalue("minilm_dir") / "vocab.txt"
     else:
-        path = shared_data / "vocab" / vocab[request.param]
-    cases = json.loads((shared_data / "tokenization_cases.json").read_text())["cases"]
+        path = vocabularies / vocab[request.param]
+    cases = json.loads((data / "tokenization_cases.json").read_text())["cases"]
     # The Chinese cases were published for Hugging Face's bert-base-chinese, which keeps case.
     tokenizer = FullTokenizer(path, do_lower_case=request.param == "uncased")
     return tokenizer, cases[request.param]

@@ -3,11 +3,13 @@
 import random
 import unicodedata
 
+import pytest
 import tensorflow as tf
 
 from tests.text.comparison import CODE_POINTS, assert_equals_reference, graph_ids
 
 
+@pytest.mark.slow
 def test_every_code_point_in_context(character_tokenizer):
     # Alone, inside a word, between accents that reorder around it, and around a sigma.
     # Of the 830,000 code points without a character, every 97th stands for its kin.
@@ -32,8 +34,9 @@ def test_sequences_of_awkward_characters(character_tokenizer):
     assert_equals_reference(character_tokenizer, texts)
 
 
-def test_every_line_of_the_declaration(minilm, shared_data):
-    assert_equals_reference(minilm, (shared_data / "udhr.txt").read_text("utf-8").split("\n"))
+@pytest.mark.slow
+def test_every_line_of_the_declaration(minilm, read_lines):
+    assert_equals_reference(minilm, read_lines("udhr.txt"))
 
 
 def test_bytes_that_are_not_utf8_are_dropped(minilm):

@@ -20,14 +20,11 @@ BANK = (
 
 def test_published_cases(case):
     tokenizer, texts = case
+    cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     for text in texts:
-        pairs = [text["text"], *([text["text_pair"]] if text["text_pair"] else [])]
-        got = [encoding.ids for encoding in tokenizer.encode(pairs)]
-        cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        assert [cls, *(i for ids in got for i in [*ids, sep])] == text["ids"], text["text"]
-        assert [tokenizer.convert_ids_to_tokens(ids) for ids in got[:1]] == [text["tokens"]] or (
-            text["text_pair"]
-        )
+        (encoding,) = tokenizer.encode([text["text"]])
+        assert [cls, *encoding.ids, sep] == text["ids"], text["text"]
+        assert encoding.tokens == tokenizer.convert_ids_to_tokens(encoding.ids) == text["tokens"]
 
 
 def test_bank_sentence_of_the_tutorials(minilm):
@@ -42,17 +39,24 @@ def test_bank_sentence_of_the_tutorials(minilm):
     ]
 
 
-@pytest.mark.parametrize("file", ["udhr.txt", "ud_ewt.txt"])
-def test_real_texts(case, shared_data, file):
+@pytest.mark.parametrize(
+    ("file", "step"),
+    [
+        ("udhr_300.txt", 1),
+        ("english.txt", 1),
+        pytest.param("udhr.txt", 7, marks=pytest.mark.slow),
+        pytest.param("ud_ewt.txt", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_real_texts(case, read_lines, file, step):
     tokenizer, _ = case
-    texts = (shared_data / file).read_text(encoding="utf-8").split("\n")
-    assert_equals_reference(tokenizer, texts if file == "ud_ewt.txt" else texts[::7])
+    assert_equals_reference(tokenizer, read_lines(file)[::step])
 
 
-def test_real_texts_with_the_chinese_vocabulary_as_google_uses_it(shared_data):
-    tokenizer = FullTokenizer(shared_data / "vocab" / "chinese_21128.txt", do_lower_case=True)
-    texts = (shared_data / "udhr.txt").read_text(encoding="utf-8").split("\n")
-    assert_equals_reference(tokenizer, texts[3::29])
+@pytest.mark.parametrize(("file", "step"), [("udhr_300.txt", 1), ("udhr.txt", 29)])
+def test_the_chinese_vocabulary_as_google_uses_it(vocabularies, read_lines, file, step):
+    tokenizer = FullTokenizer(vocabularies / "chinese_21128.txt", do_lower_case=True)
+    assert_equals_reference(tokenizer, read_lines(file)[::step])
 
 
 @settings(max_examples=200, deadline=None)

@@ -85,8 +85,9 @@ def test_offsets_point_at_the_characters_of_the_text(minilm, text, expected):
     assert list(zip(encoding.tokens, spans, strict=True)) == expected
 
 
-def test_offsets_recover_every_word_of_english(minilm, shared_data):
-    texts = (shared_data / "ud_ewt.txt").read_text("utf-8").split("\n")[:2000]
+@pytest.mark.parametrize("file", ["english.txt", "ud_ewt.txt"])
+def test_offsets_recover_every_word_of_english(minilm, read_lines, file):
+    texts = read_lines(file)[:2000]
     ids = graph_ids(minilm, texts)
     for text, encoding, same in zip(texts, minilm.encode(texts), ids, strict=True):
         assert encoding.ids == same
@@ -95,8 +96,9 @@ def test_offsets_recover_every_word_of_english(minilm, shared_data):
                 assert text[start:end].lower() == token.removeprefix("##")
 
 
-def test_offsets_in_order_and_inside_for_every_script(minilm, shared_data):
-    texts = (shared_data / "udhr.txt").read_text("utf-8").split("\n")[::40]
+@pytest.mark.parametrize(("file", "step"), [("udhr_300.txt", 1), ("udhr.txt", 40)])
+def test_offsets_in_order_and_inside_for_every_script(minilm, read_lines, file, step):
+    texts = read_lines(file)[::step]
     for text, encoding in zip(texts, minilm.encode(texts), strict=True):
         for start, end in encoding.offsets:
             assert 0 <= start < end <= len(text)

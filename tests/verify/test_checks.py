@@ -26,18 +26,11 @@ from bert_features.verify.reference_encoder import ReferenceEncoder
 from tests.conftest import NUM_DEVICES
 from tests.reference.golden_values import PATH, golden_values
 from tests.reference.numpy_encoder import NumpyEncoder
-from tests.reference.tf1_checkpoint import write_directory
-from tests.toy import TOY, TOY_VOCAB, random_weights
+from tests.toy import TOY, random_weights
 
 # Not importorskip: a process with JAX in it warns when it forks.
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
 INVARIANCES = {"determinism", "batch", "padding"}
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toy")
-    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
 
 
 @pytest.fixture
@@ -77,8 +70,8 @@ def test_the_golden_values_are_the_reference_encoders(minilm_dir):
             assert stored[name].dtype == values.dtype
 
 
-def test_the_golden_values_agree_with_those_of_another_project(shared_data):
-    cases = json.loads((shared_data / "minilm_golden.json").read_text())["cases"]
+def test_the_golden_values_agree_with_those_of_another_project(data):
+    cases = json.loads((data / "minilm_golden.json").read_text())["cases"]
     case = next(c for c in cases if c["hidden_act"] == "gelu_erf")
     with np.load(PATH) as stored:
         rows = np.split(stored["last_layer"].astype(np.float64), stored["row_splits"][1:-1])
@@ -101,6 +94,7 @@ def test_two_encoders_in_numpy_agree(hidden_act):
 # What passes.
 
 
+@pytest.mark.slow
 @needs_jax
 @pytest.mark.usefixtures("one_device")
 def test_the_embedded_model_passes_on_a_cpu(minilm_dir):
@@ -156,6 +150,7 @@ def test_the_rows_are_padded_to_every_bucket(toy, monkeypatch):
     assert {(1, 32), (1, 8)} <= shapes  # texts alone
 
 
+@pytest.mark.slow
 @needs_jax
 def test_the_jax_runtime_passes_on_several_devices(toy):
     command = [sys.executable, "-m", "bert_features", "verify", toy, "--uncased", "--json"]
