@@ -17,6 +17,7 @@ from bert_features.checkpoints.find import find_checkpoint, read_weights
 from bert_features.config.outputs import OutputConfig, plan_outputs
 from bert_features.encoder import kernels
 from bert_features.encoder.modeling import BertEncoder
+from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.step import DeviceStep
 from bert_features.runtime import tensorflow as runtime
 from bert_features.runtime.tensorflow import TensorFlowRuntime
@@ -117,7 +118,7 @@ def test_every_layer_in_the_forms_for_tpus(minilm_dir, precision, fuse_qkv, padd
     encoder.load_weights_dict(weights)
     with kernels.traced_for("tpu"):
         encoded = encoder(batch)
-    got = [encoded["embedding_output"], *encoded["encoder_outputs"]]
+    got = EncoderOutputs.from_dict(encoded).states
     expected = NumpyEncoder(config, weights)(
         batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
     )
@@ -132,6 +133,7 @@ import numpy as np
 
 from bert_features.checkpoints.find import find_checkpoint, read_weights
 from bert_features.encoder.modeling import BertEncoder
+from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder import kernels
 
 checkpoint = find_checkpoint(sys.argv[1])
@@ -146,7 +148,7 @@ for precision in ["float32", "bfloat16"]:
     def step(weights, batch):
         with kernels.traced_for("tpu"):
             encoded, _ = encoder.stateless_call(weights, [], batch)
-        return [encoded["embedding_output"], *encoded["encoder_outputs"]]
+        return EncoderOutputs.from_dict(encoded).states
 
     got = step([variable.value for variable in encoder.trainable_variables], batch)
     states[precision] = np.stack([np.asarray(state, np.float32) for state in got])

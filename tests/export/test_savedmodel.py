@@ -119,9 +119,9 @@ def test_export_reads_back_as_the_same_checkpoint(toy, tmp_path, weights, signat
     assert read.keys() == weights.keys()
     for name, value in weights.items():
         np.testing.assert_array_equal(read[name], value)
-    told = (export / "saved_model.pb").read_bytes()
-    assert str(tmp_path).encode() not in told
-    assert b"/tmp" not in told
+    contents = (export / "saved_model.pb").read_bytes()
+    assert str(tmp_path).encode() not in contents
+    assert b"/tmp" not in contents
 
 
 def test_overwrite_replaces_an_export(toy, tmp_path):
