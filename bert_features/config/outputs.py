@@ -175,13 +175,15 @@ class OutputSpec:
         return self.pooling == "pooler"
 
 
-def parse_outputs(
-    outputs: Sequence[OutputConfig | Mapping[str, Any]] | None,
-) -> tuple[OutputConfig, ...]:
+# Outputs as a caller passes them: each an `OutputConfig` or its settings.
+Outputs = Sequence[OutputConfig | Mapping[str, Any]]
+
+
+def parse_outputs(outputs: Outputs | None) -> tuple[OutputConfig, ...]:
     """Checks outputs that a caller passed.
 
     Args:
-      outputs: each an `OutputConfig` or its settings; None for the default, each layer by itself.
+      outputs: the outputs; None for the default, each layer by itself.
 
     Raises:
       ConfigError: a setting is unknown, or has a value that is not allowed.

@@ -241,14 +241,7 @@ class BertEncoder(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(dtype=dtype, name=name, **kwargs)
-        depth = config.num_hidden_layers
-        self.num_blocks = depth if num_blocks is None else num_blocks
-        if not 0 <= self.num_blocks <= depth:
-            raise ConfigError(
-                f"num_blocks is {num_blocks}; this config has {depth} blocks, allowed: 0 to {depth}"
-            )
-        if with_pooler and self.num_blocks != depth:
-            raise ConfigError(f"the pooler needs all {depth} blocks; num_blocks is {num_blocks}")
+        self.num_blocks = _checked_num_blocks(config, num_blocks, with_pooler=with_pooler)
         self.config = config
         self.use_dropout = use_dropout
         part = {
@@ -371,6 +364,19 @@ class BertEncoder(keras.layers.Layer):
         if self.pooler is not None:
             table += _dense_variables(self.pooler, "pooler/dense")
         return table
+
+
+def _checked_num_blocks(config: BertConfig, num_blocks: int | None, *, with_pooler: bool) -> int:
+    depth = config.num_hidden_layers
+    if num_blocks is None:
+        return depth
+    if not 0 <= num_blocks <= depth:
+        raise ConfigError(
+            f"num_blocks is {num_blocks}; this config has {depth} blocks, allowed: 0 to {depth}"
+        )
+    if with_pooler and num_blocks != depth:
+        raise ConfigError(f"the pooler needs all {depth} blocks; num_blocks is {num_blocks}")
+    return num_blocks
 
 
 def _dense_variables(dense: Dense, *scopes: str) -> list[tuple[keras.Variable, list[str]]]:

@@ -17,11 +17,10 @@ from bert_features.encoder.types import Tensor
 
 Batch = Mapping[str, Tensor]
 Predictions = dict[str, Tensor]
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16"]  # names of Keras dtype policies
 
 MODEL_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 WORD_INDICES = "word_indices"  # a further input, for outputs of level `word`
-_POLICIES: dict[Precision, str] = {"float32": "float32", "bfloat16": "bfloat16"}
 
 
 def input_names(outputs: Sequence[OutputSpec]) -> tuple[str, ...]:
@@ -71,7 +70,7 @@ class DeviceStep:
             fuse_qkv=fuse_qkv,
             # Making random values that the checkpoint's replace at once would take seconds.
             initializer=None if weights is None else "zeros",
-            dtype=_POLICIES[precision],
+            dtype=precision,
         )
         if weights is not None:
             self.encoder.load_weights_dict(weights)

@@ -11,7 +11,7 @@ Shape legend: `B` batch, `S` sequence, `H` hidden, `L` blocks.
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,7 +24,7 @@ from bert_features.checkpoints.find import Checkpoint, find_checkpoint, read_wei
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,
-    OutputConfig,
+    Outputs,
     OutputSpec,
     parse_outputs,
     plan_outputs,
@@ -33,8 +33,6 @@ from bert_features.directories import replacing
 from bert_features.errors import ConfigError
 from bert_features.export.checks import Signature, Source, check_target, checked_source
 from bert_features.export.signatures import build_signatures
-
-Outputs = Sequence[OutputConfig | Mapping[str, Any]]
 
 
 def export_savedmodel(

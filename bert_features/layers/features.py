@@ -1,4 +1,4 @@
-"""BertFeatures: a Keras layer from ids to named outputs, on whatever backend Keras runs on.
+"""BertFeatures: a Keras layer from ids to named outputs, on any backend of Keras.
 
 Shape legend: `B` batch, `S` sequence, `D` width of an output.
 """
@@ -14,7 +14,7 @@ from bert_features.checkpoints.find import find_checkpoint, read_weights
 from bert_features.config.bert_config import BertConfig, config_family
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,
-    OutputConfig,
+    Outputs,
     blocks_needed,
     needs_pooler,
     parse_outputs,
@@ -64,7 +64,7 @@ class BertFeatures(keras.layers.Layer):
     def __init__(
         self,
         config: BertConfig | Mapping[str, Any],
-        outputs: Sequence[OutputConfig | Mapping[str, Any]] | None = None,
+        outputs: Outputs | None = None,
         *,
         layers: Sequence[int | str] = DEFAULT_LAYERS,
         special_ids: Sequence[int] = (),
@@ -103,7 +103,7 @@ class BertFeatures(keras.layers.Layer):
     def from_checkpoint(
         cls,
         checkpoint: str | Path = "minilm",
-        outputs: Sequence[OutputConfig | Mapping[str, Any]] | None = None,
+        outputs: Outputs | None = None,
         *,
         config_file: str | Path | None = None,
         vocab_file: str | Path | None = None,
