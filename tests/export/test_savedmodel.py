@@ -124,6 +124,7 @@ def test_export_reads_back_as_the_same_checkpoint(toy, tmp_path, weights, signat
     assert b"/tmp" not in contents
 
 
+@pytest.mark.slow
 def test_overwrite_replaces_an_export(toy, tmp_path):
     to = tmp_path / "x"
     export_savedmodel(to, checkpoint=toy, outputs=[LAST])
@@ -132,6 +133,7 @@ def test_overwrite_replaces_an_export(toy, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
 
+@pytest.mark.slow
 def test_a_failure_leaves_what_was_there(toy, tmp_path, monkeypatch):
     to = tmp_path / "x"
     export_savedmodel(to, checkpoint=toy, outputs=[LAST])

@@ -363,6 +363,7 @@ except ConfigError as error:
 # What is refused.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "changes", "message"),
     [

@@ -46,6 +46,7 @@ def test_without_jax_the_runtimes_are_not_compared(toy, monkeypatch):
     assert check.compared == "jax is not installed: pip install 'bert_features[jax]'"
 
 
+@pytest.mark.slow
 def test_a_runtime_that_fails_says_why():
     with (
         OtherRuntime("tensorflow", TEXTS, {"checkpoint": "nowhere"}) as other,

@@ -52,6 +52,7 @@ def test_the_embedded_model_passes_on_a_cpu(minilm_dir):
     assert cells[-1][-1] == "tensorflow here with jax on the CPU"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_every_device_is_checked(toy):
     report = verify_toy(toy)
