@@ -18,7 +18,7 @@ import numpy as np
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.outputs import OutputConfig, plan_outputs
-from bert_features.encoder.step import ModelFn
+from bert_features.encoder.step import DeviceStep
 from bert_features.machine.hardware import cores
 from bert_features.runtime.tensorflow import TensorFlowRuntime
 
@@ -71,7 +71,7 @@ def flops_per_token(config: BertConfig, length: int) -> int:
 
 def _step() -> Callable[..., Callable[[], object]]:
     outputs = plan_outputs([OutputConfig.of({"layers": [-1]})], CONFIG)
-    model_fn = ModelFn(CONFIG, None, outputs)
+    model_fn = DeviceStep(CONFIG, None, outputs)
     return TensorFlowRuntime("cpu").compile(model_fn.step, model_fn.weights)
 
 

@@ -35,7 +35,7 @@ from bert_features.batches.bucketing import BatchShapes, default_buckets
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.outputs import POOLINGS, Combine, OutputConfig, OutputDtype, plan_outputs
 from bert_features.encoder.kernels import traced_for
-from bert_features.encoder.step import ModelFn, Precision
+from bert_features.encoder.step import DeviceStep, Precision
 from bert_features.runtime import tensorflow_devices
 from bert_features.text.tokenization import FullTokenizer
 
@@ -130,10 +130,10 @@ def large_kinds() -> list[Kind]:
     ]
 
 
-def model_of(kind: Kind, precision: Precision) -> ModelFn:
+def model_of(kind: Kind, precision: Precision) -> DeviceStep:
     """The model_fn of one kind, with weights of zero."""
     outputs = plan_outputs([OutputConfig.of(dict(kind.settings))], kind.config)
-    return ModelFn(
+    return DeviceStep(
         kind.config,
         None,
         outputs,
@@ -147,7 +147,7 @@ def model_of(kind: Kind, precision: Precision) -> ModelFn:
 Step = Callable[[Sequence[Any], Mapping[str, Any]], Mapping[str, Any]]
 
 
-def lower(step: Step, model_fn: ModelFn, rows: int, length: int) -> str:
+def lower(step: Step, model_fn: DeviceStep, rows: int, length: int) -> str:
     """The HLO of a step as the runtime traces it for a TPU.
 
     Weights are arguments, as the bridge takes no resource variables without a device.

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_features import FeatureExtractor
 from bert_features.config.outputs import OutputConfig, plan_outputs
-from bert_features.encoder.step import ModelFn
+from bert_features.encoder.step import DeviceStep
 from bert_features.runtime import jax as runtime_of_jax
 from bert_features.runtime.jax import JaxRuntime
 from tests.toy import TOY, random_batch, random_weights
@@ -32,7 +32,7 @@ def features(job):
 def step():
     """What becomes of the weights, of a batch's rows and of traces, on all devices."""
     outputs = plan_outputs([OutputConfig.of({"name": "x", "layers": [-1]})], TOY)
-    model_fn = ModelFn(TOY, random_weights(TOY), outputs)
+    model_fn = DeviceStep(TOY, random_weights(TOY), outputs)
     runtime = JaxRuntime("cpu")
     compiled = runtime.compile(model_fn.step, model_fn.weights)
     lengths = [5, 3, 4, 2, 6, 1, 2, 3]

@@ -63,7 +63,7 @@ def tokenize(
 def _make_tokenizer(vocab: Path | None, checkpoint: str | None, lower: bool | None) -> Any:
     import_tensorflow()
     from bert_features.checkpoints.find import casing_of_vocabulary, find_checkpoint
-    from bert_features.extraction.preparation import make_tokenizer
+    from bert_features.checkpoints.tokenizer import make_tokenizer
     from bert_features.text.tokenization import FullTokenizer
     from bert_features.text.vocabulary import read_vocab
 

@@ -5,7 +5,7 @@ Nothing here computes; `pooling` does. Importing this does not import Keras.
 Shape legend: `B` batch, `S` sequence, `H` hidden, `K` selected layers, `D` width of an output.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
@@ -173,6 +173,31 @@ class OutputSpec:
     def is_pooled_output(self) -> bool:
         """Whether it is [CLS] through the pooler, which has weights of its own."""
         return self.pooling == "pooler"
+
+
+# Outputs as a caller passes them: each an `OutputConfig` or its settings.
+Outputs = Sequence[OutputConfig | Mapping[str, Any]]
+
+
+def parse_outputs(outputs: Outputs | None) -> tuple[OutputConfig, ...]:
+    """Checks outputs that a caller passed.
+
+    Args:
+      outputs: the outputs; None for the default, each layer by itself.
+
+    Raises:
+      ConfigError: a setting is unknown, or has a value that is not allowed.
+    """
+    if outputs is None:
+        return (OutputConfig(),)
+    if isinstance(outputs, str | Mapping) or not outputs:
+        raise ConfigError(f"outputs is {outputs!r}; allowed: a list of dicts, one for each output")
+    return tuple(
+        output
+        if isinstance(output, OutputConfig)
+        else OutputConfig.of(output, source=f"outputs[{i}]")
+        for i, output in enumerate(outputs)
+    )
 
 
 def resolve_layers(layers: Sequence[int | str], num_layers: int) -> tuple[int, ...]:

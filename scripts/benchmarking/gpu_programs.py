@@ -57,13 +57,13 @@ class Ours:
 
     def __init__(self, config: BertConfig, device: str) -> None:
         from bert_features.config.outputs import OutputConfig, plan_outputs
-        from bert_features.encoder.step import ModelFn
+        from bert_features.encoder.step import DeviceStep
         from bert_features.runtime.jax import JaxRuntime
 
         wanted = OutputConfig.of({"name": "text", "layers": [-1], "level": "sequence"})
         runtime = JaxRuntime("gpu" if device == "gpu" else "cpu")
         outputs = plan_outputs([wanted], config)
-        model_fn = ModelFn(config, random_weights(config), outputs, precision="bfloat16")
+        model_fn = DeviceStep(config, random_weights(config), outputs, precision="bfloat16")
         self._model_fn = model_fn  # the variables live in it
         self._step = runtime.compile(model_fn.step, model_fn.weights)
 

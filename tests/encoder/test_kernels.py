@@ -18,7 +18,8 @@ from bert_features.checkpoints.find import find_checkpoint, read_weights
 from bert_features.config.outputs import OutputConfig, plan_outputs
 from bert_features.encoder import kernels
 from bert_features.encoder.modeling import BertEncoder
-from bert_features.encoder.step import ModelFn
+from bert_features.encoder.outputs import EncoderOutputs
+from bert_features.encoder.step import DeviceStep
 from bert_features.runtime import base
 from bert_features.runtime import tensorflow as runtime
 from bert_features.runtime.tensorflow import TensorFlowRuntime
@@ -31,7 +32,7 @@ ONE_CPU = Devices("cpu", None, 1, "")
 
 def cpu_step(config, weights, *, layers, precision="float32"):
     outputs = plan_outputs([OutputConfig.of({"layers": layers, "name": "x"})], config)
-    model_fn = ModelFn(config, weights, outputs, precision=precision)
+    model_fn = DeviceStep(config, weights, outputs, precision=precision)
     return TensorFlowRuntime(devices=ONE_CPU).compile(model_fn.step, model_fn.weights)
 
 
@@ -125,7 +126,7 @@ def test_every_layer_in_the_forms_for_tpus(minilm_dir, precision, fuse_qkv, padd
     def step(batch):
         with kernels.traced_for("tpu"):
             encoded = encoder(batch)
-        return [encoded["embedding_output"], *encoded["encoder_outputs"]]
+        return EncoderOutputs.from_dict(encoded).states
 
     got = step({name: tf.constant(values) for name, values in batch.items()})
     expected = NumpyEncoder(config, weights)(
@@ -142,6 +143,7 @@ import numpy as np
 
 from bert_features.checkpoints.find import find_checkpoint, read_weights
 from bert_features.encoder.modeling import BertEncoder
+from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder import kernels
 
 checkpoint = find_checkpoint(sys.argv[1])
@@ -156,7 +158,7 @@ for precision in ["float32", "bfloat16"]:
     def step(weights, batch):
         with kernels.traced_for("tpu"):
             encoded, _ = encoder.stateless_call(weights, [], batch)
-        return [encoded["embedding_output"], *encoded["encoder_outputs"]]
+        return EncoderOutputs.from_dict(encoded).states
 
     got = step([variable.value for variable in encoder.trainable_variables], batch)
     states[precision] = np.stack([np.asarray(state, np.float32) for state in got])

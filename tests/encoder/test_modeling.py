@@ -7,6 +7,7 @@ import pytest
 from bert_features.checkpoints.find import find_checkpoint, read_weights
 from bert_features.config.bert_config import BertConfig
 from bert_features.encoder.modeling import BertEncoder
+from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.errors import CheckpointError, ConfigError
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, random_batch, random_weights
@@ -30,7 +31,7 @@ def reference_states(config, weights, batch):
 
 def assert_states_equal_reference(config, weights, batch, tolerance=TOLERANCE, **options):
     outputs = make(config, weights, **options)(batch)
-    states = [outputs["embedding_output"], *outputs["encoder_outputs"]]
+    states = EncoderOutputs.from_dict(outputs).states
     expected = reference_states(config, weights, batch)
     assert len(states) == len(expected)
     real = batch["input_mask"] == 1

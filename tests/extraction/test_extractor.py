@@ -299,7 +299,7 @@ def test_results_that_wait_are_bounded(toy, monkeypatch):
     [
         ({"max_seq_length": 25}, ConfigError, "max_seq_length is 25; .* has 24 positions"),
         ({"layers": (3,)}, ConfigError, r"layer 3 is outside \[-3, 2\]"),
-        ({"do_lower_case": None}, ConfigError, "does not tell its casing; pass --uncased"),
+        ({"do_lower_case": None}, ConfigError, "is unknown; pass --uncased"),
         ({"vocab_file": "nowhere.txt"}, CheckpointError, "cannot read the vocabulary"),
         ({"config_file": "nowhere.json"}, CheckpointError, "cannot read nowhere.json"),
         ({"buckets": (10, 5)}, ConfigError, "must ascend"),

@@ -62,12 +62,12 @@ class ProjectEncoder:
     def __init__(self, folder: Path, settings: Settings) -> None:
         from bert_features.checkpoints.find import find_checkpoint, read_weights
         from bert_features.config.outputs import OutputConfig, plan_outputs
-        from bert_features.encoder.step import ModelFn
+        from bert_features.encoder.step import DeviceStep
         from bert_features.runtime.tensorflow import TensorFlowRuntime
 
         checkpoint = find_checkpoint(folder)
         wanted = OutputConfig.of({"name": "x", "layers": [settings.get("layer", -1)]})
-        model_fn = ModelFn(
+        model_fn = DeviceStep(
             checkpoint.config,
             read_weights(checkpoint),
             plan_outputs([wanted], checkpoint.config),
