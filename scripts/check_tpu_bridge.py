@@ -148,7 +148,7 @@ Step = Callable[[Sequence[Any], Mapping[str, Any]], Mapping[str, Any]]
 
 
 def lower(step: Step, model_fn: ModelFn, rows: int, length: int) -> str:
-    """The HLO of a step, traced as the runtime does for a TPU.
+    """The HLO of a step as the runtime traces it for a TPU.
 
     Weights are arguments, because without a device the bridge refuses resource variables.
 
