@@ -20,7 +20,8 @@ from bert_features.errors import OutputError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.extraction.extractor import Counts, ExtractSummary
+    from bert_features.extraction.counts import Counts
+    from bert_features.extraction.job import ExtractSummary
 
 
 @command
@@ -42,7 +43,7 @@ def extract(
 ) -> None:
     """Writes the hidden layers of tokens, words or texts to a file."""
     import_tensorflow(settings.runtime, settings.device)
-    from bert_features.extraction.extractor import extract as run
+    from bert_features.extraction.job import extract as run
 
     # A batch scheduler ends a job with SIGTERM, a closed terminal with SIGHUP (nohup ignores it).
     # Neither may leave a partial file behind.

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Literal, Self, get_args
 
 from bert_features.errors import ConfigError
-from bert_features.readers.files import suffix_of
 
 FormatName = Literal["auto", "text", "words", "jsonl", "csv", "tsv", "parquet", "conll", "conllu"]
 
@@ -94,6 +93,8 @@ class InputFormat:
         Raises:
           ConfigError: a setting that says nothing about the format is set.
         """
+        from bert_features.readers.files import suffix_of
+
         decided = self.format
         if decided == "auto":
             decided = SUFFIXES.get(suffix_of(path), "text")

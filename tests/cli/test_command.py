@@ -10,7 +10,7 @@ import typer
 
 from bert_features.cli import app
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.extraction import extractor as extraction
+from bert_features.extraction import job
 from tests.cli.command_line import run
 
 
@@ -38,7 +38,7 @@ def test_a_device_that_fails_is_one_line(text, out, monkeypatch):
     def fail(*arguments, **settings):
         raise tf.errors.UnavailableError(None, None, "the chip is lost\nat a.cc:12")
 
-    monkeypatch.setattr(extraction, "extract", fail)
+    monkeypatch.setattr(job, "extract", fail)
     result = run("extract", text, "--output", out / "f.jsonl")
     assert result.exit_code == 1
     assert result.stderr.strip() == (
@@ -50,7 +50,7 @@ def test_other_errors_are_not_hidden(text, out, monkeypatch):
     def fail(*arguments, **settings):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(extraction, "extract", fail)
+    monkeypatch.setattr(job, "extract", fail)
     assert isinstance(
         run("extract", text, "--output", out / "f.jsonl").exception, ZeroDivisionError
     )

@@ -148,7 +148,7 @@ TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")
             "two outputs are named 's'",
         ),
         (TEXT, ["--output-spec", "name = 'a/b'"], 1, "a feature cannot be named 'a/b'"),
-        (TEXT, ["--output-spec", "name = 'tokens'"], 2, "an output is named 'tokens', as a column"),
+        (TEXT, ["--output-spec", "name = 'tokens'"], 2, "output name 'tokens' is reserved"),
         (TEXT, ["--output-spec", "layers = [7]"], 2, r"layer 7 is outside \[-3, 2\]"),
         (TEXT, ["--long-text", "window", "--stride", "14"], 2, "stride must be from 1 to 13"),
         (TEXT, ["--stride", "3"], 2, "stride is for 'window'"),
