@@ -79,7 +79,7 @@ def convert_to_table(records: "Records") -> Any:
     file = records._file
     features = tuple(_without_bfloat16(feature) for feature in file.features)
     metadata = file.metadata | {
-        "features": [dataclasses.asdict(feature) for feature in features],
+        "features": [feature.to_metadata() for feature in features],
         "id_type": file.id_type,
     }
     schema = schema_of(features, file.id_type).with_metadata(

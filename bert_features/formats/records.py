@@ -10,36 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.config.outputs import Level
-
-
-@dataclass(frozen=True)
-class Feature:
-    """One named feature of an output file: the layers in it and what was done with them.
-
-    Attributes:
-      name: `layer_output_0`, … as the official script has them, or a name of the user's.
-      layers: the LAYERS entries in it: block numbers, or the word `embeddings`.
-      combine: `none` for a single layer, else how `layers` became one vector.
-      width: D, values of a vector.
-      dtype: `float16`, `float32` or `bfloat16`.
-      level: what each vector stands for: a `token`, a `word` or the whole `sequence`.
-      pooling: how token vectors became vectors of words or of the sequence; `none` for tokens.
-      weights: of the layers, where `combine` is `weighted`; else empty.
-      special_tokens: whether [CLS] and [SEP] counted in the pooling of a sequence.
-      normalize: whether each vector was scaled to length 1.
-    """
-
-    name: str
-    layers: tuple[int | str, ...]
-    combine: str
-    width: int
-    dtype: str
-    level: Level = "token"
-    pooling: str = "none"
-    weights: tuple[float, ...] = ()
-    special_tokens: bool = True
-    normalize: bool = False
+from bert_features.config.outputs import Feature as Feature
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")
             2,
             r"weights has 3 numbers for 2 layers \[-1, -2\]",
         ),
-        (TEXT, ["--combine", "weighted"], 2, "weights go with combine 'weighted'"),
+        (TEXT, ["--combine", "weighted"], 2, "needs one weight for each layer"),
         (TEXT, ["--weights", "1,x", "--combine", "weighted"], 2, r"weights is \[1, 'x'\]; allowed"),
         (TEXT, ["--dim", "9"], 2, "dim is 9; the vector has 8 values"),
         (TEXT, ["--dim", "0"], 2, "dim is 0; allowed: an integer of at least 1"),
