@@ -24,7 +24,7 @@ from bert_features.formats.columns import (
     convert_to_columns,
     levels_of,
 )
-from bert_features.formats.reader import Header, parse_metadata
+from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.records import FeatureBatch
 
 # Chunks must fit the chunk cache (1 MiB per dataset in older HDF5), or each append reads them back.

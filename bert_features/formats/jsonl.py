@@ -26,8 +26,8 @@ import numpy as np
 from bert_features.errors import OutputError
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import LEVELS, convert_ids, value_dtype
+from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.json_numbers import convert_to_text
-from bert_features.formats.reader import Header, read_sidecar
 from bert_features.formats.record_file import RecordFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, WordSpans
 

@@ -32,7 +32,7 @@ from bert_features.formats.columns import (
     convert_to_columns,
     levels_of,
 )
-from bert_features.formats.reader import Header, parse_metadata
+from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.records import FeatureBatch
 
 BLOCK_BYTES = 1 << 20

@@ -29,8 +29,9 @@ from bert_features.formats.columns import (
     cut_batch,
     levels_of,
 )
+from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.parquet_pages import column_chunk, row_group, vector_pages
-from bert_features.formats.reader import BatchFile, Header, parse_metadata
+from bert_features.formats.reader import BatchFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.formats.thrift import I64, LIST, STRUCT, Struct, decode_struct, encode_struct
 

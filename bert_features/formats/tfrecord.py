@@ -20,7 +20,7 @@ import numpy as np
 from bert_features.errors import OutputError
 from bert_features.formats.base import FeatureWriter, sidecar_path
 from bert_features.formats.columns import convert_ids, levels_of
-from bert_features.formats.reader import Header, read_sidecar
+from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.record_file import RecordFile
 from bert_features.formats.record_framing import (
     CHECKSUM,
