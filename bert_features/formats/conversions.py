@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert_features.errors import MissingExtraError
-from bert_features.formats.arrow import METADATA_KEY, convert_to_arrow, schema_of
+from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
 from bert_features.formats.columns import LEVELS, TEXT, levels_of
 from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.formats.source import RecordSource

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_features.formats.records import Feature
-from bert_features.formats.thrift import (
+from bert_features.formats.parquet_pages.thrift import (
     BINARY,
     I32,
     I64,
@@ -26,6 +25,7 @@ from bert_features.formats.thrift import (
     encode_struct,
     encode_unsigned,
 )
+from bert_features.formats.records import Feature
 
 # Of the values of a page; what pyarrow takes too. The levels come on top, about 1 % of them.
 PAGE_BYTES = 1 << 20
@@ -34,7 +34,7 @@ PAGE_BYTES = 1 << 20
 _DATA_PAGE = 0
 _PLAIN, _RLE = 0, 3
 _UNCOMPRESSED = 0
-_PHYSICAL_TYPES = {"float16": 7, "float32": 4}  # FIXED_LEN_BYTE_ARRAY(2), FLOAT
+PHYSICAL_TYPES = {"float16": 7, "float32": 4}  # FIXED_LEN_BYTE_ARRAY(2), FLOAT
 
 
 class Page(NamedTuple):
@@ -89,7 +89,7 @@ def column_chunk(feature: Feature, *, offset: int, size: int, num_values: int) -
     depth = 1 if feature.level == "sequence" else 2
     path = [feature.name.encode(), *[b"list", b"element"] * depth]
     metadata: Struct = {
-        1: (I32, _PHYSICAL_TYPES[feature.dtype]),
+        1: (I32, PHYSICAL_TYPES[feature.dtype]),
         2: (LIST, (I32, [_PLAIN, _RLE])),
         3: (LIST, (BINARY, path)),
         4: (I32, _UNCOMPRESSED),
