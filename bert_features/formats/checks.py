@@ -36,7 +36,7 @@ def check_features(features: Sequence[Feature]) -> None:
 def check_id_type(id_type: str) -> None:
     """Refuses a type of ids that no file has."""
     if id_type not in ID_TYPES:
-        raise OutputError(f"id_type {id_type!r} is not known; allowed: {', '.join(ID_TYPES)}")
+        raise OutputError(f"id_type {id_type!r} is unknown; allowed: {', '.join(ID_TYPES)}")
 
 
 def check_batch(batch: FeatureBatch, features: Sequence[Feature], id_type: str) -> None:

@@ -1,4 +1,4 @@
-"""The features files: five formats, one contract."""
+"""The features files: six formats, one contract."""
 
 import ast
 import dataclasses
@@ -29,15 +29,12 @@ from bert_features.formats import (
     open_writer,
     read_features,
 )
-from bert_features.formats.arrow import convert_to_arrow, schema_of
+from bert_features.formats.arrow_layout import convert_to_arrow, schema_of
 from bert_features.formats.columns import value_dtype
 from bert_features.formats.json_numbers import convert_to_text
-from bert_features.formats.record_framing import compute_crc32c
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, Tokens, Words
 
-SUFFIX = {"parquet": ".parquet", "jsonl": ".jsonl", "npz": ".npz", "hdf5": ".h5"} | {
-    "tfrecord": ".tfrecord"
-}
+SUFFIX = {name: suffix for suffix, name in SUFFIXES.items()} | {"hdf5": ".h5"}
 SIDECARS = {"jsonl", "tfrecord"}
 METADATA = {"checkpoint": "sha256:ab", "layers": [-1, "embeddings"], "note": "naïve 東京"}
 WORDS = ["the", "##ing", "東", "é", "🙂", 'quo"te', "back\\slash"]
@@ -345,7 +342,7 @@ def test_bfloat16(tmp_path: Path, format: str) -> None:
     )
 
 
-@pytest.mark.parametrize("format", ["parquet", "npz", "hdf5"])
+@pytest.mark.parametrize("format", ["parquet", "arrow", "npz", "hdf5"])
 def test_a_dtype_that_a_format_has_not(tmp_path: Path, format: str) -> None:
     message = (
         f"{format} cannot hold bfloat16, the dtype of sentence; allowed: float16, float32; "
@@ -359,7 +356,7 @@ def test_a_dtype_that_a_format_has_not(tmp_path: Path, format: str) -> None:
 
 
 def test_an_unknown_type_of_ids(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="id_type 'float' is not known; allowed: int, str"):
+    with pytest.raises(OutputError, match="id_type 'float' is unknown; allowed: int, str"):
         open_writer(
             tmp_path / "f",
             format="npz",
@@ -483,7 +480,7 @@ def test_parquet_is_read_where_it_is_wanted(
 ) -> None:
     """Row groups of two examples; of the last the pages of a feature are damaged."""
     pq = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("bert_features.formats.parquet.ENOUGH_ROWS", 2)
+    monkeypatch.setattr("bert_features.formats.groups.ENOUGH_ROWS", 2)
     path = tmp_path / "f.parquet"
     batches = [make_batch(EVERYTHING, [2, 3], first_id=2 * i, seed=i) for i in range(4)]
     write(path, "parquet", EVERYTHING, *batches)
@@ -511,7 +508,7 @@ def test_parquet_is_read_where_it_is_wanted(
 
 
 def test_parquet_keeps_the_last_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_features.formats.parquet.ENOUGH_ROWS", 2)
+    monkeypatch.setattr("bert_features.formats.groups.ENOUGH_ROWS", 2)
     path = tmp_path / "f.parquet"
     write(path, "parquet", ONE, *(make_batch(ONE, [2, 3], first_id=2 * i) for i in range(3)))
     file: Any = read_features(path)
@@ -635,23 +632,6 @@ def test_another_process_gets_the_file_and_not_its_records(tmp_path: Path, forma
         pickled = pickle.dumps(whole)
         assert len(pickled) < 2000
         assert_same(pickle.loads(pickled)[-1], expected)
-
-
-def test_checksums_of_records() -> None:
-    """The check value of CRC-32C; lengths around those where the parts change; RFC 3720, B.4."""
-    assert compute_crc32c(b"123456789") == 0xE3069283
-    assert compute_crc32c(bytes(32)) == 0x8A9136AA
-    assert compute_crc32c(b"\xff" * 32) == 0x62A8AB43
-    assert compute_crc32c(bytes(range(32))) == 0x46DD794E
-    rng = np.random.default_rng(0)
-    for length in [*range(70), 255, 256, 257, 4095, 4097]:
-        data = rng.bytes(length)
-        crc = 0xFFFFFFFF  # bit by bit
-        for byte in data:
-            crc ^= byte
-            for _ in range(8):
-                crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-        assert compute_crc32c(data) == crc ^ 0xFFFFFFFF, length
 
 
 # Conversions.
@@ -944,7 +924,7 @@ def test_parquet_is_what_pyarrow_would_write(
     """
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("bert_features.formats.parquet_pages.PAGE_BYTES", page_bytes)
+    monkeypatch.setattr("bert_features.formats.parquet_pages.pages.PAGE_BYTES", page_bytes)
     levels = mix("word", "sequence", dtype=dtype)
     features = tuple(dataclasses.replace(feature, width=width) for feature in levels)
     batch = make_batch(features, [0, 3, 1, 0, 0, 5, 0])
@@ -987,9 +967,9 @@ def test_parquet_of_foreign_readers(tmp_path: Path) -> None:
 def test_parquet_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An example is 4 tokens of 12 bytes. Small batches are joined, large ones cut."""
     pq = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("bert_features.formats.parquet.ENOUGH_BYTES", 480)  # 10 examples
-    monkeypatch.setattr("bert_features.formats.parquet.MOST_BYTES", 960)  # 20 examples
-    monkeypatch.setattr("bert_features.formats.parquet.ENOUGH_ROWS", 15)
+    monkeypatch.setattr("bert_features.formats.groups.ENOUGH_BYTES", 480)  # 10 examples
+    monkeypatch.setattr("bert_features.formats.groups.MAX_BYTES", 960)  # 20 examples
+    monkeypatch.setattr("bert_features.formats.groups.ENOUGH_ROWS", 15)
     sizes = [4, 4, 4, 50, 9, 12, 1]
     batches = [
         make_batch(ONE, [2] * n, first_id=sum(sizes[:i]), seed=i) for i, n in enumerate(sizes)
@@ -1136,7 +1116,7 @@ def test_parquet_of_words_and_sequences(tmp_path: Path) -> None:
 def test_parquet_cuts_words_and_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An example is 3 words of 8 bytes and 16 bytes of a sequence: two fit into a row group."""
     pq = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("bert_features.formats.parquet.MOST_BYTES", 90)
+    monkeypatch.setattr("bert_features.formats.groups.MAX_BYTES", 90)
     features = mix("word", "sequence")
     batch = make_batch(features, [3] * 7)
     path = tmp_path / "f.parquet"
@@ -1290,12 +1270,14 @@ def test_metadata_that_is_not_json(tmp_path: Path) -> None:
 
 
 def test_unknown_formats_and_suffixes(tmp_path: Path) -> None:
-    allowed = "allowed: parquet, jsonl, npz, hdf5, tfrecord"
-    with pytest.raises(OutputError, match=f"format 'csv' is not known; {allowed}"):
+    allowed = "allowed: parquet, arrow, jsonl, npz, hdf5, tfrecord"
+    with pytest.raises(OutputError, match=f"format 'csv' is unknown; {allowed}"):
         open_writer(tmp_path / "f.csv", format="csv", features=ONE, metadata={})
-    with pytest.raises(OutputError, match=f"format 'csv' is not known; {allowed}"):
+    with pytest.raises(OutputError, match=f"format 'csv' is unknown; {allowed}"):
         read_features(tmp_path / "f.npz", format="csv")
-    with pytest.raises(OutputError, match=r"suffix '\.csv' tells no format; allowed: \.parquet, "):
+    with pytest.raises(
+        OutputError, match=r"suffix '\.csv' belongs to no format; allowed: \.parquet, "
+    ):
         read_features(tmp_path / "f.csv")
     assert set(SUFFIXES.values()) == set(FORMATS)
 
@@ -1656,7 +1638,7 @@ print(max(sizes[16:]) - max(sizes[:16]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by Linux's /proc")
-@pytest.mark.parametrize("format", ["parquet", "npz", "hdf5"])
+@pytest.mark.parametrize("format", ["parquet", "arrow", "npz", "hdf5"])
 def test_memory_does_not_grow_with_the_records(tmp_path: Path, format: str) -> None:
     """The last 200 of 300 batches are 157 MB, which neither writing nor reading may hold."""
     done = subprocess.run(
@@ -1676,7 +1658,7 @@ def test_importing_the_package_is_cheap() -> None:
         import sys, bert_features.formats
         heavy = {"tensorflow", "h5py", "pyarrow", "keras"} & sys.modules.keys()
         assert not heavy, heavy
-        from bert_features.formats import parquet, jsonl, npz, hdf5, tfrecord
+        from bert_features.formats import parquet, arrow, jsonl, npz, hdf5, tfrecord
         heavy = {"tensorflow", "h5py", "pyarrow", "keras"} & sys.modules.keys()
         assert not heavy, heavy
     """
