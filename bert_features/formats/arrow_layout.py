@@ -1,9 +1,9 @@
-"""Batches as Arrow, and back: the layout of Parquet files and of `to_arrow`.
+"""Batches as Arrow, and back: the layout of Parquet and Arrow files and of `to_arrow`.
 
 Columns: `unique_id` int64 or string; with token features `tokens` list<string> and `token_ids`
 list<int32>; with word features `words` list<string>, `word_starts`, `word_ends`, `word_type_ids`
-and `word_num_pieces`, each list<int32>. Per feature of tokens or words
-list<fixed_size_list<halffloat or float>[D]>, of a sequence fixed_size_list<…>[D].
+and `word_num_pieces`, each list<int32>. A feature of tokens or words is
+list<fixed_size_list<halffloat or float>[D]>, one of sequences fixed_size_list<…>[D].
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from bert_features.formats.columns import (
 )
 from bert_features.formats.records import Feature, FeatureBatch
 
-# Where the metadata lies in the schema's own, as JSON.
+# The key of our metadata, JSON, in the metadata of the schema.
 METADATA_KEY = b"bert_features"
 
 
@@ -46,7 +46,7 @@ def _feature_type(feature: Feature) -> Any:
 
 
 def convert_to_arrow(batch: FeatureBatch, features: Sequence[Feature], schema: Any) -> Any:
-    """A batch as a `pyarrow.RecordBatch`, whose feature columns are views of the NumPy arrays."""
+    """A batch as a `pyarrow.RecordBatch`; its feature columns are views of the NumPy arrays."""
     import pyarrow as pa
 
     columns = convert_to_columns(batch, features)
@@ -78,10 +78,10 @@ def _vectors(values: np.ndarray, feature: Feature) -> Any:
 
 
 def convert_from_arrow(table: Any, features: Sequence[Feature], id_type: str) -> FeatureBatch:
-    """A table with the columns of `schema_of` as a batch, whose features are views of it.
+    """A table with the columns of `schema_of` as a batch; its features are views of the table.
 
     Raises:
-      ValueError: columns of one level differ in how many entries an example has.
+      ValueError: two columns of a level differ in the number of entries of an example.
     """
     arrays = {name: table[name].combine_chunks() for name in table.column_names}
     ids = arrays["unique_id"]
@@ -94,7 +94,7 @@ def convert_from_arrow(table: Any, features: Sequence[Feature], id_type: str) ->
         of_level = [*layout.columns, *(f.name for f in features if f.level == level)]
         for name in of_level:
             if not np.array_equal(splits_of(arrays[name]), splits):
-                raise ValueError(f"{name} has not as many entries as there are {layout.batch}")
+                raise ValueError(f"{name} differs from {layout.batch} in its number of entries")
         columns[layout.splits] = splits
         for name, (_, dtype) in layout.columns.items():
             flat = arrays[name].flatten()
@@ -111,7 +111,7 @@ def values_of(array: Any, feature: Feature) -> np.ndarray:
 
 
 def splits_of(array: Any) -> np.ndarray:
-    """int64 [rows + 1]: where the lists of a column begin and end."""
+    """Where the lists of a column begin and end: int64 [rows + 1]."""
     offsets = array.offsets.to_numpy().astype(np.int64)
     splits: np.ndarray = offsets - offsets[0]
     return splits

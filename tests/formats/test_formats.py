@@ -383,7 +383,7 @@ def test_texts_that_some_formats_cannot_keep(tmp_path: Path, format: str, bad: s
         write(path, format, ONE, batch, id_type="str")
         assert read_features(path).by_id(bad).unique_id == bad
         return
-    with pytest.raises(OutputError, match=r"unique_ids holds '.*', whose NUL or lone surrogate"):
+    with pytest.raises(OutputError, match=r"unique_ids holds '.*', which has a NUL or a lone surr"):
         write(path, format, ONE, batch, id_type="str")
     assert list(tmp_path.iterdir()) == []
 
