@@ -83,7 +83,7 @@ def convert_from_arrow(table: Any, features: Sequence[Feature], id_type: str) ->
     Raises:
       ValueError: two columns of a level differ in the number of entries of an example.
     """
-    arrays = {name: table[name].combine_chunks() for name in table.column_names}
+    arrays = {name: one_array(table[name]) for name in table.column_names}
     ids = arrays["unique_id"]
     columns: dict[str, Any] = {
         "unique_ids": convert_ids(ids.to_pylist(), id_type) if id_type == "str" else ids.to_numpy()
@@ -101,6 +101,11 @@ def convert_from_arrow(table: Any, features: Sequence[Feature], id_type: str) ->
             columns[name] = flat.to_pylist() if dtype == TEXT else flat.to_numpy()
     columns |= {f.name: values_of(arrays[f.name], f) for f in features}
     return convert_to_batch(columns, features)
+
+
+def one_array(column: Any) -> Any:
+    """A column of a table as one `pyarrow.Array`; a copy only where the column has several."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def values_of(array: Any, feature: Feature) -> np.ndarray:

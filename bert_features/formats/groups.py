@@ -6,7 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_features.formats.arrow_layout import convert_from_arrow, splits_of, values_of
+from bert_features.formats.arrow_layout import (
+    convert_from_arrow,
+    one_array,
+    splits_of,
+    values_of,
+)
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import (
     LEVELS,
@@ -111,7 +116,7 @@ class GroupFile(BatchFile):
         values, lengths = [], []
         for group, start, stop in self._groups(wanted):
             table = self._read_group(group, [feature.name]).slice(start, stop - start)
-            array = table[feature.name].combine_chunks()
+            array = one_array(table[feature.name])
             values.append(values_of(array, feature))
             if feature.level != "sequence":
                 lengths.append(np.diff(splits_of(array)))
