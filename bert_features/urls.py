@@ -9,7 +9,7 @@ from typing import Any
 from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraError
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
-_LOCAL = re.compile(r"(file|local)://")
+_LOCAL = re.compile(r"^(file|local)://")
 # Schemes whose driver an extra of this package brings.
 _EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
 # Packages that fsspec's own drivers need.

@@ -91,6 +91,6 @@ def test_conll_line_endings_and_a_missing_last_one(tmp_path, ending):
 def test_conll_with_too_few_columns(tmp_path):
     path = write(tmp_path, "in.conll", "-DOCSTART- O\n\na O\nb O X\n\nc\n")
     assert len(read(path)) == 2
-    message = r"in\.conll, line 6: there are 1 columns, but the words are in column 2; set conll_col"
+    message = r"in\.conll, line 6: there are 1 columns, but the words are in column 2; set con"
     with pytest.raises(InputError, match=message):
         read(path, conll_column=2)
