@@ -1,4 +1,4 @@
-"""The settings of `ExtractConfig` as options: made from its fields, so that none is forgotten."""
+"""Options for the settings of `ExtractConfig`, made from its fields so that none is missing."""
 
 import functools
 import inspect
@@ -17,25 +17,25 @@ from bert_features.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Where an option is not called as its setting is.
+# Options with another name than their setting.
 _FLAGS: dict[str, tuple[str, ...]] = {
     "do_lower_case": ("--uncased/--cased",),
     "vocab_file": ("--vocab-file", "--vocab"),
     "outputs": ("--output-spec",),
 }
-# What the option's value looks like where it is not what the setting's description says.
+# How to write a value on the command line, where it differs from TOML.
 _HELP: dict[str, str] = {
-    "layers": "as in --layers=-1,-2",
-    "outputs": "a TOML inline table without its braces, as in --output-spec "
-    '\'name = "s", level = "sequence", pooling = "mean"\'; may be given several times',
+    "layers": "Write them as --layers=-1,-2.",
+    "outputs": "Write each as the inside of a TOML table: --output-spec "
+    '\'name = "s", level = "sequence", pooling = "mean"\'. May be given several times.',
 }
-_NO_DEFAULT = {"do_lower_case", "outputs"}  # their descriptions say it
+_NO_DEFAULT = {"do_lower_case", "outputs"}  # their descriptions say what happens without them
 
 
 def takes_settings(function: Callable[..., None]) -> Callable[..., None]:
     """Gives a command an option for each setting, and `--config`.
 
-    The function's parameter `settings: ExtractConfig` is what they make together.
+    The function receives them as its parameter `settings: ExtractConfig`.
     """
     parameters = dict(inspect.signature(function).parameters)
     at = list(parameters).index("settings")
@@ -56,7 +56,7 @@ def takes_settings(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _config_option() -> inspect.Parameter:
-    option = typer.Option(help="A TOML file of settings; options here override it.")
+    option = typer.Option(help="TOML file of settings. Options of the command line override it.")
     return _parameter("config", Annotated[Path | None, option])
 
 
@@ -79,22 +79,19 @@ def _flag(name: str, setting: FieldInfo) -> str:
 
 
 def _help(name: str, setting: FieldInfo) -> str:
-    text = (setting.description or "").replace("`", "")
-    more = f"; {_HELP[name]}" if name in _HELP else ""
     default = "" if setting.default is None or name in _NO_DEFAULT else _text(setting.default)
-    if text.split()[0].isalpha():  # not a file's name
-        text = text[0].upper() + text[1:]
-    return f"{text}{more}." + (f" [default: {default}]" if default else "")
+    parts = [setting.description, _HELP.get(name), f"[default: {default}]" if default else None]
+    return " ".join(part for part in parts if part)
 
 
 def _text(default: Any) -> str:
     if isinstance(default, tuple):
         return ",".join(map(str, default))
-    return {True: "yes", False: "no"}.get(default, str(default)) if default is not None else ""
+    return {True: "yes", False: "no"}.get(default, str(default))
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """The types of a union, Annotated taken off; of another type, itself."""
+    """The members of a union, without `Annotated`; any other type alone."""
     if get_origin(annotation) is Annotated:
         return _members(get_args(annotation)[0])
     if get_origin(annotation) is Literal or not get_args(annotation):
@@ -105,7 +102,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def _type(annotation: Any) -> Any:
-    """What typer shall read; lists come as text, the parts of which `_value` tells."""
+    """The type that typer parses; lists arrive as text, which `_value` splits."""
     (member,) = (m for m in _members(annotation) if m is not type(None))
     return (str if member is tuple else member) | None
 
@@ -124,22 +121,22 @@ def _value(name: str, value: Any) -> Any:
 
 
 def parse_output(text: str) -> dict[str, Any]:
-    """`name = "s", layers = [-1]` as a dict."""
+    """Parses `name = "s", layers = [-1]` into a dict."""
     try:
         table: dict[str, Any] = tomllib.loads(f"output = {{ {text} }}")["output"]
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
-            f"--output-spec {text!r} is not the inside of a TOML table ({error}); write it as in "
+            f"--output-spec {text!r} is not the inside of a TOML table ({error}); write it like "
             '\'name = "s", layers = [-1, -2], combine = "sum"\''
         ) from error
     return table
 
 
 def parse_entries(option: str, text: str) -> list[int | float | str]:
-    """`-1,-2,embeddings` as a list; what is not a number stays a word, for the config to judge."""
+    """Parses `-1,-2,embeddings` into a list; words stay text, which the config checks."""
     words = [word.strip() for word in text.split(",")]
     if not all(words):
-        raise ConfigError(f"{option} is {text!r}; separate the entries by single commas")
+        raise ConfigError(f"{option} is {text!r}; separate the entries with single commas")
     return [_number(word) for word in words]
 
 
