@@ -193,7 +193,7 @@ def test_a_saved_model_of_tf_hub(tmp_path, table, scope, do_lower_case, caplog):
     assert checkpoint.kind == "tf2"
     assert checkpoint.config == TOY
     assert (
-        "no bert_config.json: by its shapes it has 3 layers of width 8 and 2 heads (stored); th"
+        "no bert_config.json: its shapes show 3 layers of width 8 and 2 heads (stored); th"
         in (caplog.text)
     )
     assert checkpoint.vocab_file == folder / "assets" / "vocab.txt"
@@ -243,7 +243,7 @@ def test_a_tf1_module_of_tf_hub(tmp_path, scope, caplog):
         assert_same(read_weights(checkpoint, pooler=True), weights)
     assert checkpoint.kind == "tf1"
     assert checkpoint.config == WIDE
-    assert "of width 128 and 2 heads (of 64, as all of Google's BERTs)" in caplog.text
+    assert "of width 128 and 2 heads (each of width 64, as in all of Google's BERTs)" in caplog.text
     assert "ignoring the heads module/cls/predictions/output_bias" in caplog.text
     assert checkpoint.vocab_file == folder / "assets" / "vocab.txt"
 
@@ -264,7 +264,7 @@ def test_a_saved_model_of_something_else(tmp_path):
     folder = write_saved_model(tmp_path / "use", {"dense/kernel": np.zeros((2, 2), np.float32)})
     with pytest.raises(
         CheckpointError,
-        match=r"do not tell its architecture: embeddings/word_embeddings, .*missing",
+        match=r"are not a BERT encoder's: embeddings/word_embeddings, .*missing",
     ):
         find_checkpoint(folder)
 
