@@ -11,13 +11,33 @@ from typing import Literal
 
 import numpy as np
 
-from bert_features.batches.long_text import WordPieces
 from bert_features.readers.examples import InputExample
 
 WordSplit = Literal["bert", "whitespace"]
 
 _WORD = re.compile(r"\S+")
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class WordPieces:
+    """The words of several examples and their pieces; those of text_a before those of text_b.
+
+    Texts are numbered 2 * i for text_a and 2 * i + 1 for text_b of example i.
+
+    Attributes:
+      texts: int64 [W], the number of the text of each, ascending.
+      first_pieces: int64 [W], where its pieces begin among all P.
+      num_pieces: int64 [W]; 0 for a word that vanished in cleaning.
+      starts: int32 [W], its first character in the text, or -1.
+      ends: int32 [W], one past its last character, or -1.
+    """
+
+    texts: np.ndarray
+    first_pieces: np.ndarray
+    num_pieces: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
 
 
 @dataclass
@@ -72,28 +92,26 @@ def text_lengths(unit_lengths: np.ndarray, per_text: np.ndarray) -> np.ndarray:
 
 
 def find_words(
+    units: Units,
     *,
     unit_lengths: np.ndarray,
-    unit_starts: np.ndarray,
-    unit_ends: np.ndarray,
-    per_text: np.ndarray,
-    are_words: np.ndarray,
     begins_word: np.ndarray,
     piece_starts: np.ndarray,
     piece_ends: np.ndarray,
 ) -> WordPieces:
-    """The words of some texts, and their pieces.
+    """Finds the words of some texts, and their pieces.
 
     Args:
-      unit_lengths: int64 [U], the pieces of each unit.
-      unit_starts: int32 [U].
-      unit_ends: int32 [U].
-      per_text: int64 [2 * N].
-      are_words: bool [2 * N]; the words of the other texts are found by their pieces.
-      begins_word: bool [P], whether a piece is a word's first.
-      piece_starts: int32 [P], the first character of each; read only where units are no words.
-      piece_ends: int32 [P].
+      units: the units of the texts. Where a text's units are not its words, its pieces show where
+        words begin.
+      unit_lengths: int64 [U], number of pieces of each unit.
+      begins_word: bool [P], whether a piece is the first of a word.
+      piece_starts: int32 [P], the first character of each piece; read only where units are no
+        words.
+      piece_ends: int32 [P], one past its last character; read as `piece_starts`.
     """
+    per_text = np.array(units.per_text, np.int64)
+    are_words = np.array(units.are_words, bool)
     text_of_unit = np.repeat(np.arange(len(per_text)), per_text)
     first_pieces = np.cumsum(unit_lengths) - unit_lengths
     given = np.flatnonzero(are_words[text_of_unit])
@@ -107,8 +125,8 @@ def find_words(
         (text_of_unit[given], text_of_piece[found]),
         (first_pieces[given], found),
         (unit_lengths[given], ends - found),
-        (unit_starts[given], piece_starts[found]),
-        (unit_ends[given], piece_ends[ends - 1]),
+        (np.array(units.starts, np.int32)[given], piece_starts[found]),
+        (np.array(units.ends, np.int32)[given], piece_ends[ends - 1]),
     )
     joined = [np.concatenate(column) for column in columns]
     order = np.argsort(joined[0], kind="stable")

@@ -1,10 +1,10 @@
-"""The command line, one module for each command.
+"""The command line: one module for each command.
 
-Exit status: 0, 1 (the run failed) or 2 (bad usage). Errors are one line; `--debug` adds the
-traceback. TensorFlow is imported by the commands that need it, not by `--help`.
+Exit status: 0, 1 (the run failed) or 2 (bad usage). An error is one line; `--debug` adds the
+traceback. Commands import TensorFlow when they need it, so `--help` does not.
 """
 
-from bert_features.cli import (  # noqa: F401 - they register themselves
+from bert_features.cli import (  # noqa: F401 - each registers its command
     compile,
     convert,
     doctor,
@@ -22,5 +22,5 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """The console script."""
+    """Runs the console script."""
     app()

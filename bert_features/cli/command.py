@@ -1,4 +1,4 @@
-"""What the commands share: the app, the decorator that registers one, and common options."""
+"""Parts that commands share: the app, the decorator that registers a command, common options."""
 
 import functools
 import logging
@@ -16,51 +16,62 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    # Plain help: the boxed kind cuts option names at 80 columns and takes [defaults] for markup.
+    # Plain help: boxes cut option names at 80 columns, and rich reads [defaults] as markup.
     rich_markup_mode=None,
     context_settings={"max_content_width": 100},
     help="Contextual features from BERT checkpoints: text in, hidden layers out.",
 )
 
-# TensorFlow's, and JAX's now and before 0.5; by name, as neither is to be imported for this.
+# Error classes of TensorFlow, of JAX, and of JAX before 0.5. By name: importing them is slow.
 _DEVICE_ERRORS = {"OpError", "JaxRuntimeError", "XlaRuntimeError"}
 
 InputArgument = Annotated[
-    str, typer.Argument(metavar="INPUT", help="The file of examples; - for standard input.")
+    str, typer.Argument(metavar="INPUT", help="File of examples to read; - reads standard input.")
 ]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+DebugOption = Annotated[
+    bool, typer.Option("--debug", help="Show the traceback if the command fails.")
+]
 CheckpointOption = Annotated[
     str | None,
     typer.Option(
         "--checkpoint",
-        help="`minilm` (the embedded all-MiniLM-L6-v2), a directory or file of a checkpoint, "
-        "a published name (bert-base-uncased) or a Hugging Face repository.",
+        help="Checkpoint to use: `minilm` (the embedded all-MiniLM-L6-v2), a directory or file, a "
+        "published name (bert-base-uncased) or a Hugging Face repository. [default: minilm]",
+        show_default=False,
     ),
 ]
 CasingOption = Annotated[
     bool | None,
     typer.Option(
         "--uncased/--cased",
-        help="Lower-case and strip accents, or not; by default what the checkpoint says.",
+        help="Convert text to lower case and strip accents, or keep both. By default the "
+        "checkpoint decides.",
         show_default=False,
     ),
 ]
 ConfigFileOption = Annotated[
-    str | None, typer.Option(help="bert_config.json or config.json, if not beside the weights.")
+    str | None,
+    typer.Option(help="Path of bert_config.json or config.json, if it is not beside the weights."),
 ]
-VocabFileOption = Annotated[str | None, typer.Option(help="vocab.txt, if not beside the weights.")]
+VocabFileOption = Annotated[
+    str | None, typer.Option(help="Path of vocab.txt, if it is not beside the weights.")
+]
 HiddenActOption = Annotated[
     Literal["gelu_erf", "gelu_tanh"] | None,
-    typer.Option(help="The form of GELU, if not the one of the checkpoint's family."),
+    typer.Option(help="Form of the GELU activation. By default that of the checkpoint's family."),
 ]
 EncodingErrorsOption = Annotated[
     Literal["strict", "replace"] | None,
-    typer.Option(help="What to do with input that is not UTF-8. [default: strict]"),
+    typer.Option(
+        help="Treatment of bytes that are not UTF-8: strict stops with an error, replace inserts "
+        "U+FFFD. [default: strict]",
+        show_default=False,
+    ),
 ]
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Registers a command whose errors become one line and an exit status."""
+    """Registers a command; its errors become one line and an exit status."""
 
     @app.command()
     @functools.wraps(function)
@@ -74,21 +85,21 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt:
             _fail("interrupted", 1, debug=kwargs["debug"])
         except Exception as error:
-            if not _is_of_a_device(error):
+            if not _is_device_error(error):
                 raise
             _fail(f"the device failed: {_first_line(error)}", 1, debug=kwargs["debug"])
 
     return run
 
 
-def _is_of_a_device(error: Exception) -> bool:
-    """Whether TensorFlow or XLA raised it: memory that another process has, a chip that is lost."""
+def _is_device_error(error: Exception) -> bool:
+    """Whether TensorFlow or XLA raised an error, as for memory in use elsewhere or a lost chip."""
     return not _DEVICE_ERRORS.isdisjoint(kind.__name__ for kind in type(error).__mro__)
 
 
 def _first_line(error: Exception) -> str:
-    said = next(iter(str(error).strip().splitlines()), "no message")
-    return f"{type(error).__name__}: {said}"
+    line = next(iter(str(error).strip().splitlines()), "no message")
+    return f"{type(error).__name__}: {line}"
 
 
 def _fail(message: str, status: int, *, debug: bool) -> NoReturn:
@@ -108,14 +119,16 @@ def _print_version(wanted: bool) -> None:
 def _main(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     pass
 
 
 def describe_size(count: float) -> str:
-    """A number of bytes for people."""
+    """A number of bytes in a readable unit, as `1.2 MB`."""
     for unit in ("bytes", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""bert-features compile: the step, compiled for TPUs that are not here."""
+"""bert-features compile: compiles the device step for a TPU without having one."""
 
 import dataclasses
 import json
@@ -22,34 +22,37 @@ _MB = 1e6
 @command
 @takes_settings
 def compile(
-    topology: Annotated[str, typer.Option(help="The chips: v5e:2x2, v4:2x2x1, v6e:1x1, …")],
+    topology: Annotated[
+        str, typer.Option(help="Kind and grid of the TPU chips: v5e:2x2, v4:2x2x1, v6e:1x1, …")
+    ],
     settings: ExtractConfig,
     architecture: Annotated[
         str | None,
         typer.Option(
-            help="An architecture by its published name (bert-base, bert-large, …), in place of a "
-            "checkpoint: only shapes are needed."
+            help="Published name of an architecture (bert-base, bert-large, …) to compile in place "
+            "of a checkpoint. Only its shapes are needed."
         ),
     ] = None,
     batch: Annotated[
         int | None,
-        typer.Option(min=1, help="Rows of a batch on each chip, in place of --batch-size."),
+        typer.Option(min=1, help="Number of rows on each chip, in place of --batch-size."),
     ] = None,
     largest: Annotated[
         bool,
-        typer.Option(help="Look for the largest batch that fits, in some more compiles."),
+        typer.Option(help="Search for the largest batch that fits; takes a few more compilations."),
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Compiles the step for TPUs that are not here; shows memory, traffic and bounds of speed.
+    """Compiles the device step for a TPU without having one.
 
-    It takes the settings of `extract`; those of input and output files do not count.
+    Shows the memory that it takes, its memory traffic and upper bounds of its speed. Takes the
+    settings of `extract`; settings of input and output files have no effect.
     """
     from bert_features.tpu.chips import parse_topology
     from bert_features.tpu.compile import TpuCompiler, prepare_process
 
-    parse_topology(topology)  # refused before anything slow
+    parse_topology(topology)  # fail before anything slow
     prepare_process()
     import_tensorflow()
     from bert_features.tpu.job import plan_job
@@ -88,28 +91,28 @@ def _as_json(job: "Job", reports: "list[ShapeReport]") -> str:
     )
 
 
-# What each line of the table says of a shape.
+# Name of each line of the table -> its text for a shape.
 _LINES: dict[str, Callable[["ShapeReport", "Bounds"], str]] = {
     "compile time, s": lambda r, b: f"{r.compile_seconds:.1f}",
     "HBM: weights, MB": lambda r, b: f"{r.weight_bytes / _MB:,.1f}",
     "HBM: temporaries, MB": lambda r, b: f"{r.temporary_bytes / _MB:,.1f}",
     "HBM: outputs, MB": lambda r, b: f"{r.output_bytes / _MB:,.1f}",
     "largest batch that fits": lambda r, b: (
-        "not looked for" if r.largest_rows is None else f"{r.largest_rows:,}"
+        "not searched" if r.largest_rows is None else f"{r.largest_rows:,}"
     ),
     "kernels": lambda r, b: f"{r.kernels}",
     "Mflop/token": lambda r, b: f"{r.flops_per_token / 1e6:,.1f}",
     "bytes accessed, kB/token": lambda r, b: f"{r.bytes_per_token / 1e3:,.1f}",
-    "  of them in HBM": lambda r, b: (
-        "loops" if r.hbm_bytes_per_token is None else f"{r.hbm_bytes_per_token / 1e3:,.1f}"
+    "  in HBM, kB/token": lambda r, b: (
+        "unknown" if r.hbm_bytes_per_token is None else f"{r.hbm_bytes_per_token / 1e3:,.1f}"
     ),
     "flop/byte accessed": lambda r, b: f"{b.intensity:,.0f}",
     "roofline, tokens/s": lambda r, b: f"{b.roofline:,.0f}",
     "  bound by": lambda r, b: "arithmetic" if b.arithmetic <= b.memory else "memory",
-    "  by bytes in HBM alone": lambda r, b: (
+    "  with HBM traffic alone": lambda r, b: (
         "unknown" if b.hbm_roofline is None else f"{b.hbm_roofline:,.0f}"
     ),
-    "leaves the chip, B/token": lambda r, b: f"{r.left_bytes_per_token:,.0f}",
+    "output to host, B/token": lambda r, b: f"{r.left_bytes_per_token:,.0f}",
     "  over PCIe, ns/token": lambda r, b: f"{1e9 / b.pcie:,.1f}",
     "  PCIe bound, tokens/s": lambda r, b: f"{b.pcie:,.0f}",
     "collectives": lambda r, b: ", ".join(r.collectives) or "none",
@@ -131,9 +134,9 @@ def _table(job: "Job", reports: "list[ShapeReport]") -> list[str]:
     width = max(len(cell) for column in columns for cell in column)
     outputs = ", ".join(f"{o.name} ({o.level}, {o.width} of {o.dtype})" for o in job.outputs)
     return [
-        f"{job.name} in {job.precision} for {topology.name}: {topology.chips} chips of "
-        f"{chip.tflops:,g} TFLOP/s, {chip.hbm_gib:g} GiB at {chip.hbm_gbps:,g} GB/s, PCIe "
-        f"{chip.pcie_gbps:g} GB/s",
+        f"{job.name} in {job.precision} for {topology.name}: {topology.chips} chips, each with "
+        f"{chip.tflops:,g} TFLOP/s, {chip.hbm_gib:g} GiB of HBM at {chip.hbm_gbps:,g} GB/s, PCIe "
+        f"at {chip.pcie_gbps:g} GB/s",
         f"outputs: {outputs}",
         "",
         *(
@@ -141,5 +144,5 @@ def _table(job: "Job", reports: "list[ShapeReport]") -> list[str]:
             for name, cells in zip(names, columns, strict=True)
         ),
         "",
-        "All figures are of one chip. Nothing ran: bounds are by published peaks, not measured.",
+        "Figures are for one chip. Nothing ran on a TPU: bounds follow from published peaks.",
     ]

@@ -1,4 +1,4 @@
-"""bert-features convert: a checkpoint in another format."""
+"""bert-features convert: writes a checkpoint in another format."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,27 +11,35 @@ from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 @command
 def convert(
-    checkpoint: Annotated[str, typer.Argument(metavar="IN", help="Whatever --checkpoint takes.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to write.")],
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="IN", help="Checkpoint to convert: any value of --checkpoint.")
+    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory to write.")],
     to: Annotated[
         Literal["tf1", "safetensors", "savedmodel"],
-        typer.Option(help="The format to write; savedmodel is an export of signature ids."),
+        typer.Option(help="Format to write; savedmodel has the form of `export --signature ids`."),
     ],
     config_file: Annotated[
-        Path | None, typer.Option(help="bert_config.json or config.json, if not beside IN.")
+        Path | None,
+        typer.Option(help="Path of bert_config.json or config.json, if it is not beside IN."),
     ] = None,
-    vocab_file: Annotated[Path | None, typer.Option(help="vocab.txt, if not beside IN.")] = None,
+    vocab_file: Annotated[
+        Path | None, typer.Option(help="Path of vocab.txt, if it is not beside IN.")
+    ] = None,
     hidden_act: Annotated[
         Literal["gelu_erf", "gelu_tanh"] | None,
-        typer.Option(help="The form of GELU, if not the one of IN's family."),
+        typer.Option(help="Form of the GELU activation. By default that of IN's family."),
     ] = None,
     uncased: CasingOption = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what a conversion wrote to OUT before.")
+        bool, typer.Option("--overwrite", help="Replace an earlier conversion in OUT.")
     ] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Writes a checkpoint in another format: the same weights, config, vocabulary and casing."""
+    """Writes a checkpoint in another format.
+
+    Weights, config, vocabulary and casing stay the same.
+    """
     if to == "savedmodel":
         _export(
             checkpoint,
@@ -54,11 +62,11 @@ def convert(
 
 
 def _export(checkpoint: str, out: Path, **settings: Any) -> None:
-    import_tensorflow("tensorflow")  # it alone writes SavedModels, whatever KERAS_BACKEND says
+    import_tensorflow("tensorflow")  # whatever KERAS_BACKEND is: only TensorFlow writes these
     from bert_features.checkpoints.find import find_checkpoint, has_pooler
     from bert_features.export.savedmodel import export_savedmodel
 
     files = {name: settings[name] for name in ("config_file", "vocab_file", "hidden_act")}
-    # Without a pooler there is no pooled output; the last layer is what every checkpoint has.
+    # Without pooler weights pooled_output is unavailable; every checkpoint has a last layer.
     layers = None if has_pooler(find_checkpoint(checkpoint, **files)) else (-1,)
     export_savedmodel(out, signature="ids", checkpoint=checkpoint, layers=layers, **settings)

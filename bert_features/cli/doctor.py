@@ -1,4 +1,4 @@
-"""bert-features doctor: what is wrong here, and the commands that mend it."""
+"""bert-features doctor: finds what is wrong here and prints the commands that fix it."""
 
 import dataclasses
 import json
@@ -9,7 +9,8 @@ import typer
 
 from bert_features import __version__
 from bert_features.cli.command import DebugOption, command
-from bert_features.doctor import IMPORT_SECONDS, Finding, examine, is_broken
+from bert_features.doctor.examination import IMPORT_SECONDS, examine, is_broken
+from bert_features.doctor.finding import Finding
 
 _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 
@@ -17,25 +18,31 @@ _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 @command
 def doctor(
     output: Annotated[
-        Path, typer.Option(metavar="DIR", help="The folder that features are to be written to.")
+        Path, typer.Option(metavar="DIR", help="Folder that features will be written to.")
     ] = Path(),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds after which an import counts as hanging.")
+        float, typer.Option(min=1, help="Time limit of an import, in seconds.")
     ] = IMPORT_SECONDS,
     debug: DebugOption = False,
 ) -> None:
-    """Checks the installation and the machine, and tells the commands that mend what is wrong.
+    """Finds problems of this installation and the commands that fix them.
 
-    TensorFlow and JAX are imported in processes of their own, so that one that aborts is reported.
-    `warning`: runs work, though not as well as they could. `broken`: something stops every run, and
-    the exit status is 1.
+    Imports TensorFlow and JAX in separate processes, so that an import that aborts is reported.
+    `warning` means that runs work, but not as well as they could. `broken` means that no run works;
+    the exit status is then 1.
     """
-    findings = examine(output, seconds=timeout)
-    # Not print: this leaves colours out where no terminal is.
+    findings = examine(output, seconds=timeout, find_download=_find_download)
+    # Not print: echo leaves colours out if the output is not a terminal.
     typer.echo(_json(findings) if as_json else "\n".join(_lines(findings)))
     if is_broken(findings):
         raise typer.Exit(1)
+
+
+def _find_download(name: str) -> Path | None:
+    from bert_features.checkpoints.download import find
+
+    return find(name)
 
 
 def _json(findings: list[Finding]) -> str:
@@ -48,9 +55,9 @@ def _json(findings: list[Finding]) -> str:
 
 
 def _lines(findings: list[Finding]) -> list[str]:
-    """One line for each check and, below it, whole and alone, so that it can be copied, a command.
+    """One line for each check, and below it the remedy alone, so that it can be copied.
 
-    The last line counts.
+    The last line counts the problems.
     """
     width = max(len(finding.check) for finding in findings)
     lines = []

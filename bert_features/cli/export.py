@@ -1,4 +1,4 @@
-"""bert-features export: features as a TensorFlow SavedModel."""
+"""bert-features export: writes a TensorFlow SavedModel that computes features."""
 
 import time
 from pathlib import Path
@@ -22,28 +22,32 @@ from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 @command
 def export(
-    to: Annotated[Path, typer.Option(metavar="DIR", help="The directory to write.")],
+    to: Annotated[Path, typer.Option(metavar="DIR", help="Directory to write.")],
     signature: Annotated[
         Literal["text", "ids"],
-        typer.Option(help="text: strings in, tokenizer inside; ids: an encoder in TF-Hub's form."),
+        typer.Option(
+            help="Input of the SavedModel: text takes strings and holds the tokenizer; ids takes "
+            "token ids, as encoders on TF-Hub do."
+        ),
     ],
     checkpoint: CheckpointOption = None,
     output_spec: Annotated[
         list[str] | None,
         typer.Option(
-            help="An output: a TOML inline table without its braces, as in "
-            '\'name = "s", level = "sequence"\'; may be given several times.'
+            help="Named output, written as the inside of a TOML table: "
+            '\'name = "s", level = "sequence"\'. May be given several times.'
         ),
     ] = None,
     layers: Annotated[
         str | None,
-        typer.Option(help="LAYERS of outputs that name none, as in --layers=-1,-2."),
+        typer.Option(help="LAYERS of outputs that name no layers, written as --layers=-1,-2."),
     ] = None,
     max_seq_length: Annotated[
         int | None,
         typer.Option(
-            help="For text: tokens of the longest row. "
-            "[default: 128, or the checkpoint's positions if fewer]"
+            help="Maximum number of tokens in a row, with --signature text. "
+            "[default: 128, or the checkpoint's number of positions if that is lower]",
+            show_default=False,
         ),
     ] = None,
     config_file: ConfigFileOption = None,
@@ -51,15 +55,15 @@ def export(
     hidden_act: HiddenActOption = None,
     uncased: CasingOption = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a SavedModel that is there.")
+        bool, typer.Option("--overwrite", help="Replace an existing SavedModel in DIR.")
     ] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Writes a SavedModel that gives features with TensorFlow alone."""
+    """Writes a SavedModel that needs only TensorFlow to run."""
     outputs = [parse_output(text) for text in output_spec] if output_spec else None
     entries = None if layers is None else parse_entries("--layers", layers)
     started = time.monotonic()
-    import_tensorflow("tensorflow")  # it alone writes SavedModels, whatever KERAS_BACKEND says
+    import_tensorflow("tensorflow")  # whatever KERAS_BACKEND is: only TensorFlow writes these
     from bert_features.export.savedmodel import export_savedmodel
 
     export_savedmodel(
@@ -67,7 +71,7 @@ def export(
         signature=signature,
         checkpoint=checkpoint or "minilm",
         outputs=outputs,
-        layers=entries,  # type: ignore[arg-type]  # others are refused there
+        layers=entries,  # type: ignore[arg-type]  # export_savedmodel checks them
         max_seq_length=max_seq_length,
         config_file=config_file,
         vocab_file=vocab_file,

@@ -1,9 +1,6 @@
-"""bert-features extract: the job."""
+"""bert-features extract: writes the features of a file of examples to a file."""
 
-import logging
 import signal
-import sys
-import time
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -16,42 +13,48 @@ from bert_features.cli.command import (
     command,
     describe_size,
 )
+from bert_features.cli.progress import EXAMPLES, ProgressDisplay
 from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import OutputError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.extraction.extractor import Counts, ExtractSummary
-
-_LOG_EVERY_SECONDS = 10.0
+    from bert_features.extraction.counts import Counts
+    from bert_features.extraction.job import ExtractSummary
 
 
 @command
 @takes_settings
 def extract(
     input_path: InputArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")],
     settings: ExtractConfig,
     ledger: Annotated[
         Path | None,
-        typer.Option(help="A file for what became of each example, one JSON line each."),
+        typer.Option(
+            help="File that lists, as one JSON line for each example, its token counts and losses."
+        ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the output, and the ledger.")
+        bool, typer.Option("--overwrite", help="Replace an existing output file and ledger.")
     ] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Writes the hidden layers of every token, word or text of INPUT to a file."""
+    """Writes the hidden layers of tokens, words or texts to a file."""
     import_tensorflow(settings.runtime, settings.device)
-    from bert_features.extraction.extractor import extract as run
+    from bert_features.extraction.job import extract as run
 
-    # A batch scheduler ends a job by SIGTERM, a closed terminal by SIGHUP (which nohup ignores);
-    # they must leave no half-written file either.
+    # A batch scheduler ends a job with SIGTERM, a closed terminal with SIGHUP (nohup ignores it).
+    # Neither may leave a partial file behind.
     for ending in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(ending) != signal.SIG_IGN:
             signal.signal(ending, _interrupt)
-    with _progress() as show:
+    with ProgressDisplay(EXAMPLES) as display:
+
+        def show(counts: "Counts", total: int | None) -> None:
+            display.update(counts.examples, total, counts.tokens)
+
         try:
             summary = run(
                 settings,
@@ -85,7 +88,7 @@ def _describe(summary: "ExtractSummary") -> str:
 
 
 def _describe_rare(counts: "Counts") -> dict[str, str]:
-    """Lines that only some runs have."""
+    """Lines of the summary that only some runs need."""
     rows = {}
     if counts.rows > counts.examples:
         rows["windows"] = f"{counts.rows:,} rows of the {counts.examples:,} examples"
@@ -97,82 +100,3 @@ def _describe_rare(counts: "Counts") -> dict[str, str]:
             "off; their vectors are zero"
         )
     return rows
-
-
-class _Speed:
-    """Tokens per second since the first step, whose compilation is not part of it."""
-
-    def __init__(self) -> None:
-        self._first: tuple[float, int] | None = None
-
-    def __call__(self, counts: "Counts") -> str:
-        now = time.monotonic()
-        self._first = self._first or (now, counts.tokens)
-        seconds, tokens = now - self._first[0], counts.tokens - self._first[1]
-        return f"{tokens / seconds:,.0f} tokens/s" if tokens else "…"
-
-
-class _LogLines:
-    """Progress as plain lines, now and then: for logs."""
-
-    def __init__(self) -> None:
-        self._speed = _Speed()
-        self._last = time.monotonic()
-
-    def __enter__(self) -> "_LogLines":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-    def __call__(self, counts: "Counts", total: int | None) -> None:
-        speed = self._speed(counts)
-        if time.monotonic() - self._last < _LOG_EVERY_SECONDS:
-            return
-        self._last = time.monotonic()
-        of_total = f" of {total:,}" if total else ""
-        logging.getLogger("bert_features").info(
-            "%s%s examples, %s", f"{counts.examples:,}", of_total, speed
-        )
-
-
-class _ProgressBar:
-    """Progress as a bar with tokens/s and the time left: for terminals."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
-        self._bar = Progress(
-            TextColumn("examples"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("{task.fields[speed]}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = self._bar.add_task("extract", total=None, speed="…")
-        self._speed = _Speed()
-
-    def __enter__(self) -> "_ProgressBar":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bar.stop()
-
-    def __call__(self, counts: "Counts", total: int | None) -> None:
-        self._bar.update(
-            self._task, completed=counts.examples, total=total, speed=self._speed(counts)
-        )
-
-
-def _progress() -> _LogLines | _ProgressBar:
-    return _ProgressBar() if sys.stderr.isatty() else _LogLines()

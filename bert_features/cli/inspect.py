@@ -1,4 +1,4 @@
-"""bert-features inspect: what a checkpoint is."""
+"""bert-features inspect: shows the facts of a checkpoint."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 @command
 def inspect(
     checkpoint: Annotated[
-        str, typer.Argument(metavar="CHECKPOINT", help="Whatever --checkpoint takes.")
+        str,
+        typer.Argument(metavar="CHECKPOINT", help="Checkpoint to show: any value of --checkpoint."),
     ],
     debug: DebugOption = False,
 ) -> None:
-    """Shows what a checkpoint is: family, architecture, parameters, casing, activation."""
+    """Shows a checkpoint's family, architecture, size and casing."""
     from bert_features.checkpoints.find import find_checkpoint
 
     for name, value in _facts(find_checkpoint(checkpoint)).items():
@@ -30,7 +31,7 @@ def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
 
     config = checkpoint.config
     pooler = has_pooler(checkpoint)
-    casing = {True: "uncased", False: "cased", None: "not told; pass --cased or --uncased"}
+    casing = {True: "uncased", False: "cased", None: "unknown; pass --uncased or --cased"}
     return {
         "checkpoint": checkpoint.name,
         "weights": checkpoint.weights_path,

@@ -1,4 +1,4 @@
-"""bert-features plan: what a run would do."""
+"""bert-features plan: shows what extract would do."""
 
 from typing import TYPE_CHECKING
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 _BAR_WIDTH = 40
 _BARS = 16
-_MOST_LINES = 16
+_MAX_LINES = 16
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 @command
 @takes_settings
 def plan(input_path: InputArgument, settings: ExtractConfig, debug: DebugOption = False) -> None:
-    """Tokenises INPUT and shows what `extract` would do, without a step of the model."""
+    """Shows what extract would do, without running the model."""
     import_tensorflow(settings.runtime, settings.device)
     from bert_features.extraction.planning import plan as run
 
@@ -37,7 +37,8 @@ def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
     }
     if result.windowed_examples:
         rows["windows"] = (
-            f"{result.windowed_examples:,} examples in several; {result.row_lengths.sum():,} rows"
+            f"{result.windowed_examples:,} examples take several; "
+            f"{result.row_lengths.sum():,} rows in all"
         )
     if result.words:
         rows["words"] = f"{result.words:,}, {result.words_without_vector:,} with a vector of zeros"
@@ -51,8 +52,8 @@ def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
 
 
 def _histogram(result: "Plan") -> list[str]:
-    """Bars of the lengths of examples, before anything is cut."""
-    import numpy as np  # here, as --help should not wait for it
+    """Bars that show how many tokens the examples have before truncation."""
+    import numpy as np  # not at the top: --help must not wait for it
 
     lengths = np.repeat(np.arange(len(result.example_lengths)), result.example_lengths)
     if not len(lengths):
@@ -71,7 +72,7 @@ def _histogram(result: "Plan") -> list[str]:
     ]
     first = int(np.flatnonzero(counts)[0])
     return [
-        f"tokens of an example (median {np.median(lengths):.0f}, longest {lengths.max():,})",
+        f"tokens in an example (median {np.median(lengths):.0f}, maximum {lengths.max():,})",
         *lines[first:],
     ]
 
@@ -96,14 +97,14 @@ def _buckets(result: "Plan") -> list[str]:
         lines.append(f"{name:>12} {rows:>10,} {batches:>8,} {1 - tokens / computed:>10.1%}")
     rows, batches = result.row_lengths.sum(), sum(bucket.batches for bucket in used)
     lines.append(f"{'all':>12} {rows:>10,} {batches:>8,} {result.pad_waste:>10.1%}")
-    lines.append(f"of which filled up rows: {result.filler_share:.1%}")
+    lines.append(f"filler rows, part of the pad waste: {result.filler_share:.1%}")
     suggested = ",".join(map(str, result.suggest_buckets()))
-    return [*lines, "", f"the best few, where each shape is compiled: --buckets={suggested}"]
+    return [*lines, "", f"a good choice for a TPU or GPU: --buckets={suggested}"]
 
 
 def _grouped(used: "list[BucketPlan]") -> "list[list[BucketPlan]]":
-    """Each bucket by itself or, if there are many, those between two powers of two together."""
-    if len(used) <= _MOST_LINES:
+    """The buckets, each in a group of its own; if there are many, one group per power of two."""
+    if len(used) <= _MAX_LINES:
         return [[bucket] for bucket in used]
     groups: dict[int, list[BucketPlan]] = {}
     for bucket in used:

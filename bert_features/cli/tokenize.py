@@ -1,4 +1,4 @@
-"""bert-features tokenize: the pieces of each line."""
+"""bert-features tokenize: prints the word pieces of each line."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -18,28 +18,38 @@ from bert_features.cli.command import (
 from bert_features.errors import ConfigError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
-_LINES_PER_CALL = 1024  # of the tokenizer
+_LINES_PER_CALL = 1024
 
 
 @command
 def tokenize(
     input_path: Annotated[
-        str, typer.Argument(metavar="INPUT", help="Text, one per line; - for stdin.")
+        str,
+        typer.Argument(
+            metavar="INPUT", help="File with one text per line; - reads standard input."
+        ),
     ],
     vocab: Annotated[
-        Path | None, typer.Option("--vocab", "--vocab-file", help="A vocab.txt.")
+        Path | None,
+        typer.Option(
+            "--vocab", "--vocab-file", help="Path of a vocab.txt to use in place of a checkpoint."
+        ),
     ] = None,
     checkpoint: CheckpointOption = None,
     do_lower_case: CasingOption = None,
     output_format: Annotated[
-        Literal["ids", "tokens"], typer.Option("--format", help="What to print.")
+        Literal["ids", "tokens"],
+        typer.Option("--format", help="Whether to print the pieces or their ids."),
     ] = "tokens",
     encoding_errors: EncodingErrorsOption = None,
     debug: DebugOption = False,
 ) -> None:
-    """Prints the pieces of every line of INPUT, separated by spaces, without special tokens."""
+    """Prints the word pieces of each line, separated by spaces.
+
+    Special tokens, such as [CLS] and [SEP], are left out.
+    """
     if vocab and checkpoint:
-        raise ConfigError("--vocab and --checkpoint are both given; pass one of them")
+        raise ConfigError("--vocab and --checkpoint are both given; pass only one")
     from bert_features.readers.examples import read_lines
 
     lines = read_lines(input_path, encoding_errors=encoding_errors or "strict")
@@ -63,7 +73,7 @@ def _make_tokenizer(vocab: Path | None, checkpoint: str | None, lower: bool | No
     if lower is None:
         lower = casing_of_vocabulary(tokens)
     if lower is None:
-        raise ConfigError(f"{vocab} does not tell its casing; pass --cased or --uncased")
+        raise ConfigError(f"the casing of {vocab} is unknown; pass --uncased or --cased")
     return FullTokenizer(tokens, do_lower_case=lower)
 
 

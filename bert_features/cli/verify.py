@@ -1,4 +1,4 @@
-"""bert-features verify: whether the device at hand computes what it should."""
+"""bert-features verify: checks the numbers that this device computes."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,7 +18,7 @@ from bert_features.machine.quiet_tensorflow import import_tensorflow
 if TYPE_CHECKING:
     from bert_features.verify.checks import Check, Report
 
-# Wide enough for whatever stands in them, so that a row can be printed when it is done.
+# Wide enough for every value, so that each row can be printed as soon as it is known.
 _COLUMNS = {
     "check": 13,
     "precision": 9,
@@ -33,34 +33,35 @@ _SIGNS = {"deviation": "<=", "cosine": ">="}
 @command
 def verify(
     checkpoint: Annotated[
-        str, typer.Argument(metavar="[CHECKPOINT]", help="Whatever --checkpoint takes.")
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT", help="Checkpoint to check with: any value of --checkpoint."
+        ),
     ] = "minilm",
     device: Annotated[
         Literal["auto", "tpu", "gpu", "cpu"],
-        typer.Option(help="Where to run; auto takes TPU, GPU or CPU, in that order."),
+        typer.Option(help="Device to check; auto takes a TPU, a GPU or the CPU, in that order."),
     ] = "auto",
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"],
-        typer.Option(help="Of the arithmetic; auto checks float32, then bfloat16."),
+        typer.Option(help="Precision of the arithmetic; auto checks float32, then bfloat16."),
     ] = "auto",
     runtime: Annotated[
         Literal["auto", "tensorflow", "jax"],
-        typer.Option(help="What to run on; it is compared with the other one."),
+        typer.Option(help="Runtime to check; it is compared with the other one."),
     ] = "auto",
     config_file: ConfigFileOption = None,
     vocab_file: VocabFileOption = None,
     hidden_act: HiddenActOption = None,
     uncased: CasingOption = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON in place of a table.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Checks that the device computes the right numbers, whatever the batch, padding and runtime.
+    """Checks that this device computes the right numbers.
 
-    Compares every layer of a few texts with stored values (of the embedded model), with an encoder
-    in plain NumPy, with themselves in other batches, lengths and on each device, and with the other
-    runtime. The exit status is 1 if a check fails.
+    Computes every layer of a few texts. Compares them with stored values (of the embedded model),
+    with an encoder in plain NumPy, with the same texts in other batches, in other lengths and on
+    each device, and with the other runtime. The exit status is 1 if a check fails.
     """
     import_tensorflow(runtime, device)
     from bert_features.verify.checks import PRECISIONS
@@ -83,13 +84,13 @@ def verify(
 
 
 class _Table:
-    """Prints a row for each check, at once: on a TPU each takes a while to compile."""
+    """Prints a row as soon as its check is done: on a TPU each check compiles for a while."""
 
     def __init__(self) -> None:
         self._begun = False
 
     def add(self, check: "Check") -> None:
-        """A row, below the head if it is the first."""
+        """Prints a row; the first one comes below the head of the table."""
         if not self._begun:
             self._print(tuple(_COLUMNS))
         self._begun = True
@@ -116,6 +117,6 @@ def _summary(report: "Report") -> str:
         "failed": outcomes.count("fail"),
         "skipped": outcomes.count("skipped"),
     }
-    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    results = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     devices = f"{report.device_count} {report.device.upper()} device(s)"
-    return f"{report.checkpoint} on {devices}, {report.runtime} runtime: {told}"
+    return f"{report.checkpoint} on {devices}, {report.runtime} runtime: {results}"

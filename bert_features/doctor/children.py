@@ -1,4 +1,4 @@
-"""Runs the child processes and reads what they told, however they ended."""
+"""Runs the child processes and reads their reports, however they ended."""
 
 import contextlib
 import json
@@ -20,19 +20,19 @@ _LOG = re.compile(
     # libtpu's traces: a heading, then a file and a line each.
     r"|^=== Source Location Trace|^\S+\.cc:\d+$"
 )
-_LONGEST = 300
+_MAX_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a child process told, and how it ended.
+    """What a child process reported, and how it ended.
 
     Attributes:
-      results: stage -> its result, of those that succeeded.
-      errors: stage -> what went wrong, of those that raised an exception.
-      ended_in: the stage in which the process ended or was ended; None if it came to its end.
-      ending: how: a signal, a status, a time that ran out, with the last line it wrote.
-      seconds: that it took.
+      results: stage -> its result, for stages that succeeded.
+      errors: stage -> its error message, for stages that raised an exception.
+      ended_in: the stage in which the process died or was killed; None if all stages ended.
+      ending: how the process died, with the last line it wrote; empty if all stages ended.
+      seconds: time from start to end.
     """
 
     results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -41,18 +41,18 @@ class Outcome:
     ending: str = ""
     seconds: float = 0.0
 
-    def why_not(self, stage: str) -> str | None:
-        """Why a stage has no result; None if it has one, or was never come to."""
+    def problem(self, stage: str) -> str | None:
+        """Why a stage has no result; None if it has one or was never reached."""
         return self.ending if stage == self.ended_in else self.errors.get(stage)
 
 
 class Child:
-    """A module of this package, running in a process of its own.
+    """A module of this room, running in a separate process.
 
     Args:
-      module: the name of the module, in bert_features.doctor.
-      arguments: for it.
-      environment: of the process; that of this one if None.
+      module: name of the module in bert_features.doctor.
+      arguments: command-line arguments of the module.
+      environment: environment variables of the process; None takes those of this process.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class Child:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         environment = dict(os.environ if environment is None else environment)
-        # It is to find the packages that this process finds, whichever way this one was started.
+        # The child must find the same packages as this process, however this one was started.
         environment["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         environment["PYTHONSAFEPATH"] = "1"
-        # Errors only, and fatal ones: the last line is to be of why it ended.
+        # Only errors: the last line should say why the process ended.
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         self._started = time.monotonic()
         self._process = subprocess.Popen(
@@ -76,11 +76,11 @@ class Child:
             env=environment,
             text=True,
             errors="replace",
-            start_new_session=True,  # so that its own children can be ended with it
+            start_new_session=True,  # so that its children can be killed with it
         )
 
     def wait(self, seconds: float) -> Outcome:
-        """Its outcome; it is killed when that many seconds have passed since it was started."""
+        """Waits for the outcome; kills the process if it runs longer than `seconds`."""
         left = max(0.0, self._started + seconds - time.monotonic())
         try:
             output, errors = self._process.communicate(timeout=left)
@@ -93,7 +93,7 @@ class Child:
         return _outcome(output, ending, time.monotonic() - self._started)
 
     def kill(self) -> None:
-        """Ends it and its own children, if it has not ended."""
+        """Kills the process and its children, if they still run."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -114,14 +114,14 @@ def _outcome(output: str, ending: str, seconds: float) -> Outcome:
     return Outcome(results, errors, open_stage, ending if open_stage else "", seconds)
 
 
-def _ending(status: int, stderr: str, ran_out_after: float | None) -> str:
-    said = last_words(stderr)
-    said = f": {said}" if said else ""
-    if ran_out_after is not None:
-        return f"did not end within {ran_out_after:g} s{said}"
+def _ending(status: int, stderr: str, time_limit: float | None) -> str:
+    line = last_words(stderr)
+    reason = f": {line}" if line else ""
+    if time_limit is not None:
+        return f"did not finish within {time_limit:g} s{reason}"
     if status < 0:
-        return f"the process died of {_signal_name(-status)}{said}"
-    return f"the process ended with status {status}{said}"
+        return f"the process died of {_signal_name(-status)}{reason}"
+    return f"the process ended with status {status}{reason}"
 
 
 def _signal_name(number: int) -> str:
@@ -136,4 +136,4 @@ def last_words(stderr: str) -> str:
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     fatal = [match["message"] for line in lines if (match := _FATAL.match(line))]
     plain = [line for line in lines if not _LOG.match(line)]
-    return (fatal or plain or lines or [""])[-1][:_LONGEST]
+    return (fatal or plain or lines or [""])[-1][:_MAX_CHARACTERS]

@@ -22,16 +22,18 @@ _PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 def check_environment(environment: Mapping[str, str]) -> list[Finding]:
-    """Those that are set, and those of them that do harm."""
-    told = {
+    """Lists the relevant variables that are set; warns of those that do harm."""
+    values = {
         name: _PASSWORD.sub("…@", value)
         for name, value in sorted(environment.items())
         if name in _NAMES or name.startswith(_PREFIXES)
     }
-    listed = " ".join(f"{name}={value}" for name, value in told.items())
-    findings = [Finding("environment", "ok", listed or "nothing set", details=told)]
+    listed = " ".join(f"{name}={value}" for name, value in values.items())
+    findings = [
+        Finding("environment", "ok", listed or "no relevant variable is set", details=values)
+    ]
     if environment.get("TF_USE_LEGACY_KERAS", "0").lower() in ("1", "true"):
-        found = "TF_USE_LEGACY_KERAS makes tf.keras Keras 2; the layers here are Keras 3's"
+        found = "TF_USE_LEGACY_KERAS turns tf.keras into Keras 2; bert_features needs Keras 3"
         findings.append(Finding("environment", "warning", found, "unset TF_USE_LEGACY_KERAS"))
     mirror = environment.get("BERT_FEATURES_MIRROR")
     if mirror and not mirror.startswith(("https://", "http://")):

@@ -1,4 +1,4 @@
-"""What a check of `bert-features doctor` says."""
+"""The outcome of a check of `bert-features doctor`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ class Finding:
     """The outcome of one check.
 
     Attributes:
-      check: its name.
-      status: `ok`; `warning`: runs work, though not as well as they could; `broken`: they do not.
+      check: name of the check.
+      status: `ok`, `warning` (runs work, but not as well as they could) or `broken` (no run works).
       found: one line for people.
-      remedy: the command that mends it; None if there is nothing to mend, or no command does it.
-      details: the same for machines, of types that JSON knows.
+      remedy: the command that fixes the problem; None if there is no problem or no such command.
+      details: the same facts for programs, as JSON types.
     """
 
     check: str
@@ -27,5 +27,5 @@ class Finding:
 
 
 def describe_bytes(count: float) -> str:
-    """A number of bytes for people."""
+    """A number of bytes in a readable unit, as `1.2 MB`."""
     return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"

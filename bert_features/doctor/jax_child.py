@@ -1,4 +1,4 @@
-"""Run as a child process: imports JAX, and Keras on it, and tells what devices it sees."""
+"""Run as a child process: imports JAX and Keras on it, and reports the devices that JAX sees."""
 
 import os
 from typing import Any
@@ -9,7 +9,7 @@ from bert_features.doctor.stages import Stages
 def main() -> None:
     """Reports the stages `jax`, `devices` and `keras`."""
     os.environ["KERAS_BACKEND"] = "jax"
-    # Else it takes three quarters of a GPU's memory, from TensorFlow beside it.
+    # Otherwise JAX reserves three quarters of a GPU's memory, which TensorFlow's child needs.
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     stages = Stages()
     with stages.stage("jax", vital=True) as result:
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def _describe(device: Any) -> dict[str, Any]:
-    """Platform, name and usable bytes of a device; None where the backend does not tell."""
+    """Platform, name and usable bytes of a device; None if the backend reports no bytes."""
     stats = device.memory_stats() or {}
     return {
         "platform": device.platform,

@@ -1,6 +1,6 @@
-"""Checks of the machine: CPU, memory, the accelerators it shows and who holds them.
+"""Checks of the machine: CPU, memory, accelerators and the processes that hold them.
 
-Files of the system are read below a root, so that a test can make a machine of its own.
+System files are read below a root folder, so that a test can make up a machine.
 """
 
 import os
@@ -19,21 +19,22 @@ _NVIDIA_SMI_SECONDS = 10
 # Lines of /proc/cpuinfo: x86 says `flags`, ARM `Features`.
 _CPU_FLAGS = re.compile(r"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)
 _CPU_MODEL = re.compile(r"^model name\s*:\s*(.*)$", re.MULTILINE)
-_TOLD_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
+_VECTOR_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 _BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 
 
 @dataclass(frozen=True)
 class Accelerators:
-    """What accelerators the machine shows, whether or not a program can drive them.
+    """The accelerators that the machine shows, whether or not a program can use them.
 
     Attributes:
-      tpus: the device files of TPU chips.
-      gpus: the device files of NVIDIA GPUs.
-      tpu_holders: process id -> name, of those that have a TPU's device file open.
-      gpu_names: name and memory of each GPU, as nvidia-smi tells them.
-      tpu_problem: why chips that are here cannot be opened; empty if they can, or none are here.
-      cards: how many NVIDIA GPUs are plugged in, with a driver or without.
+      tpus: device files of TPU chips.
+      gpus: device files of NVIDIA GPUs.
+      tpu_holders: process id -> name, for processes that have a TPU's device file open.
+      gpu_names: name and memory of each GPU, from nvidia-smi.
+      tpu_problem: why the chips of this machine cannot be opened; empty if they can, or if there
+        are none.
+      cards: number of NVIDIA GPUs plugged in, with or without a driver.
     """
 
     tpus: tuple[str, ...] = ()
@@ -45,7 +46,7 @@ class Accelerators:
 
 
 def find_accelerators() -> Accelerators:
-    """Looks for the device files of TPUs and GPUs, and for the holders of the TPUs."""
+    """Finds the device files of TPUs and GPUs, and the processes that hold the TPUs."""
     tpus, gpus = hardware.tpu_device_files(), hardware.nvidia_device_files()
     return Accelerators(
         tpus=tuple(map(str, tpus)),
@@ -58,41 +59,43 @@ def find_accelerators() -> Accelerators:
 
 
 def check_system() -> Finding:
-    """Python and platform."""
+    """The versions of Python and of the platform."""
     found = f"{platform.python_version()} on {platform.platform()}"
     return Finding("python", "ok", found, details={"python": platform.python_version()})
 
 
 def check_cpu(environment: Mapping[str, str], root: Path = Path("/")) -> Finding:
-    """Cores, vector instructions, bfloat16, and whether TensorFlow may use oneDNN."""
+    """The CPU's cores and vector instructions, bfloat16, and whether oneDNN is on."""
     text = _read(root / "proc" / "cpuinfo")
     flags = _CPU_FLAGS.search(text or "")
     model = _CPU_MODEL.search(text or "")
     count = hardware.cores()
     name = f"{count} cores of {model[1] if model else platform.processor() or platform.machine()}"
     if environment.get("TF_ENABLE_ONEDNN_OPTS") == "0":
-        found = f"{name}; TF_ENABLE_ONEDNN_OPTS=0 turns off oneDNN, the fast kernels of a CPU"
+        found = f"{name}; TF_ENABLE_ONEDNN_OPTS=0 turns off oneDNN, the fast CPU kernels"
         return Finding("cpu", "warning", found, "unset TF_ENABLE_ONEDNN_OPTS", {"cores": count})
     if flags is None:
-        return Finding("cpu", "ok", f"{name}; instructions unknown here", details={"cores": count})
+        return Finding(
+            "cpu", "ok", f"{name}; vector instructions unknown", details={"cores": count}
+        )
     has = set(flags[1].split())
-    told = [flag for flag in _TOLD_FLAGS if flag in has]
-    details = {"cores": count, "flags": told}
-    found = f"{name}; {', '.join(told) or 'no vector instructions known here'}"
+    known = [flag for flag in _VECTOR_FLAGS if flag in has]
+    details = {"cores": count, "flags": known}
+    found = f"{name}; {', '.join(known) or 'no known vector instructions'}"
     if has.isdisjoint(_BFLOAT16_FLAGS):
-        found += "; no bfloat16 instructions: --precision bfloat16 is slow here"
+        found += "; no bfloat16 instructions, so --precision bfloat16 is slow"
         remedy = "bert-features extract --precision float32 …"
         return Finding("cpu", "warning", found, remedy, details)
     return Finding("cpu", "ok", found, details=details)
 
 
 def check_memory(root: Path = Path("/")) -> Finding:
-    """The memory there is, and what of it this container may use."""
+    """The memory of the machine, and the limit of this container."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = (_read(root / "sys" / "fs" / "cgroup" / "memory.max") or "").strip()
     found, details = describe_bytes(total), {"total_bytes": total}
     if limit.isdecimal() and int(limit) < total:
-        found = f"{describe_bytes(int(limit))} allowed of {found}"
+        found = f"{describe_bytes(int(limit))} of {found}, the limit of this container"
         details["allowed_bytes"] = int(limit)
     return Finding("memory", "ok", found, details=details)
 
@@ -105,7 +108,7 @@ def _read(path: Path) -> str | None:
 
 
 def _nvidia_smi() -> tuple[str, ...]:
-    """`name, memory` of each GPU; empty if the driver's program is not there or does not answer."""
+    """`name, memory` of each GPU; empty if nvidia-smi is missing or does not answer."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()

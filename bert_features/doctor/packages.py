@@ -1,7 +1,6 @@
-"""Checks of installed packages by their metadata alone: nothing of theirs is imported.
+"""Checks of installed packages by their metadata alone: the packages are not imported.
 
-Distributions are taken as `importlib.metadata` finds them, so a test, or another environment, is a
-list of folders.
+`importlib.metadata` finds the distributions, so a test can check a folder of its own.
 """
 
 import base64
@@ -19,17 +18,18 @@ from packaging.version import InvalidVersion, Version
 
 from bert_features.doctor.finding import Finding
 
-# As setup.cfg has them; a test compares.
+# The same ranges as in setup.cfg; a test compares them.
 TENSORFLOW = ">=2.20,<2.22"
 KERAS = ">=3.10"
-# With a later libtpu, importing tensorflow-tpu 2.20.0 aborts the process: it misses
-# ConfigureDistributedTpuOp_DoWork there. Tried: 0.0.14 to 0.0.30 work; 0.0.34, 0.0.43.2 and 0.0.52
-# do not.
+# With a later libtpu, importing tensorflow-tpu 2.20.0 aborts the process, because
+# ConfigureDistributedTpuOp_DoWork is missing. Tried: 0.0.14 to 0.0.30 work; 0.0.34, 0.0.43.2 and
+# 0.0.52 do not.
 LIBTPU_OF_TENSORFLOW_TPU = ">=0.0.14,<0.0.31"
 _TENSORFLOW_TPU = "==2.20.0"
 
 TPU_BUILD = "tensorflow-tpu"
-# Distributions that install the package `tensorflow`; the first found here is the one to keep.
+# Distributions that install the package `tensorflow`. If several are installed, the first in this
+# list is the one to keep.
 _BUILDS = (
     TPU_BUILD,
     "tensorflow",
@@ -44,12 +44,12 @@ _BUILDS = (
 )
 _PACKAGE = "tensorflow/__init__.py"
 # Files of less than 200 kB whose bytes differ between the builds of a version (2.20.0 compared).
-_TELLING_FILES = (
+_BUILD_FILES = (
     "tensorflow/python/platform/build_info.py",
     "tensorflow/python/tpu/_pywrap_tpu_embedding.so",
     "tensorflow/python/_pywrap_tfcompile.so",
 )
-# These have checks of their own.
+# Separate checks cover these.
 _CHECKED_APART = ("tensorflow", "tensorflow-text", "keras", "libtpu")
 # These require plain `tensorflow`, which would overwrite the TPU build.
 _REQUIRING_TENSORFLOW = ("tensorflow-text", "tensorflow-hub", "tf-keras")
@@ -57,17 +57,17 @@ _SUPPORTED = {
     "plain": [f"tensorflow{TENSORFLOW}"],
     "tpu": [f"{TPU_BUILD}{_TENSORFLOW_TPU}", f"libtpu{LIBTPU_OF_TENSORFLOW_TPU}"],
 }
-# Whose own requirements are looked at: those that hold each other to versions.
+# Distributions whose requirements are checked: those that depend on each other's versions.
 _DEMANDING = (*_BUILDS, "tensorflow-text", "keras", "jax", "jaxlib")
 
 Packages = Mapping[str, Distribution]
 
 
 def installed(path: Sequence[str] | None = None) -> dict[str, Distribution]:
-    """The distributions on a path, the one that Python would import of each name.
+    """The distributions on a path; of each name, the one that Python would import.
 
     Args:
-      path: folders to look into; None for sys.path.
+      path: folders to search; None takes sys.path.
     """
     found: dict[str, Distribution] = {}
     everything = (
@@ -77,13 +77,15 @@ def installed(path: Sequence[str] | None = None) -> dict[str, Distribution]:
     )
     for distribution in everything:
         name = distribution.metadata["Name"]
-        if name and _version(distribution) is not None:  # else left by an installation cut short
+        if (
+            name and _version(distribution) is not None
+        ):  # if not, an interrupted installation left it
             found.setdefault(canonicalize_name(name), distribution)
     return found
 
 
 def check_packages(packages: Packages) -> list[Finding]:
-    """All checks of this module, in the order of the table."""
+    """Runs all checks of this module, in the order of the table."""
     return [
         check_requirements(packages),
         check_tensorflow(packages),
@@ -96,12 +98,12 @@ def check_packages(packages: Packages) -> list[Finding]:
 
 
 def tensorflow_build(packages: Packages) -> Distribution | None:
-    """The distribution that `import tensorflow` is meant to come from."""
+    """The distribution that `import tensorflow` should load."""
     return next((packages[name] for name in _BUILDS if _holds_tensorflow(packages, name)), None)
 
 
 def check_requirements(packages: Packages) -> Finding:
-    """What bert_features itself requires, TensorFlow and Keras apart."""
+    """The requirements of bert_features, except TensorFlow and Keras."""
     own = packages.get("bert-features")
     wanted = [
         requirement
@@ -110,42 +112,42 @@ def check_requirements(packages: Packages) -> Finding:
     ]
     unmet = [requirement for requirement in wanted if not _is_met(requirement, packages)]
     if not unmet:
-        return Finding("requirements", "ok", f"all {len(wanted)} packages needed are installed")
+        return Finding("requirements", "ok", f"all {len(wanted)} required packages are installed")
     found = "; ".join(_describe_unmet(requirement, packages) for requirement in unmet)
     return Finding("requirements", "broken", found, _install_unmet(unmet, packages))
 
 
 def check_tensorflow(packages: Packages) -> Finding:
-    """One TensorFlow, of a version that is supported, with the files it came with."""
+    """TensorFlow: one build, in a supported version, with its own files."""
     builds = [name for name in _BUILDS if _holds_tensorflow(packages, name)]
     if not builds:
         return Finding("tensorflow", "broken", "not installed", _pip_install(_SUPPORTED["plain"]))
     kept = packages[builds[0]]
     if not _is_in(kept.version, TENSORFLOW):
-        found = f"{builds[0]} {kept.version}; bert_features runs on {TENSORFLOW}"
+        found = f"{builds[0]} {kept.version}; bert_features needs {TENSORFLOW}"
         return Finding("tensorflow", "broken", found, _pip_install(_SUPPORTED[_kind(builds[0])]))
     others = builds[1:]
     reinstall = f"pip install --force-reinstall --no-deps {builds[0]}=={kept.version}"
     if others:
         reinstall = f"pip uninstall -y {' '.join(others)} && {reinstall}"
     if has_its_own_files(kept) is False:
-        found = _whose_files(builds, packages)
+        found = _describe_foreign_files(builds, packages)
         return Finding("tensorflow", "broken", found, reinstall, {"builds": builds})
     listed = " and ".join(f"{name} {packages[name].version}" for name in builds)
     if others:
-        found = f"two TensorFlows: {listed}; the files are those of {builds[0]}"
+        found = f"several builds: {listed}; the files belong to {builds[0]}"
         return Finding("tensorflow", "warning", found, reinstall, {"builds": builds})
     return Finding("tensorflow", "ok", listed)
 
 
 def has_its_own_files(distribution: Distribution) -> bool | None:
-    """Whether the files that tell builds apart are those the distribution was installed with.
+    """Whether the files that differ between builds are those of this distribution.
 
     Returns:
-      None if its RECORD tells no hashes, as where another tool than pip installed it.
+      None if its RECORD has no hashes, as when it was not installed by pip.
     """
     recorded = {
-        name: digest for name, digest in _record(distribution) if name in _TELLING_FILES and digest
+        name: digest for name, digest in _record(distribution) if name in _BUILD_FILES and digest
     }
     if not recorded:
         return None
@@ -156,12 +158,12 @@ def has_its_own_files(distribution: Distribution) -> bool | None:
 
 
 def check_tensorflow_text(packages: Packages) -> Finding:
-    """tensorflow-text, whose kernels load only into the TensorFlow of the same minor version."""
+    """tensorflow-text, which loads only into a TensorFlow of the same minor version."""
     build = tensorflow_build(packages)
     text = packages.get("tensorflow-text")
     if build is None:
         wanted = f"tensorflow-text{TENSORFLOW}"
-        found = "not installed" if text is None else f"{text.version}, without a TensorFlow"
+        found = "not installed" if text is None else f"{text.version}, but TensorFlow is missing"
         return Finding("tensorflow-text", "broken", found, _pip_install([wanted]))
     minor = minor_version(build)
     # tensorflow-text requires plain tensorflow, which would overwrite the TPU build.
@@ -171,14 +173,14 @@ def check_tensorflow_text(packages: Packages) -> Finding:
         return Finding("tensorflow-text", "broken", "not installed", remedy)
     if minor_version(text) != minor:
         found = (
-            f"{text.version} beside {name_of(build)} {build.version}; their minors must be equal"
+            f"{text.version}, but {name_of(build)} is {build.version}: minor versions must be equal"
         )
         return Finding("tensorflow-text", "broken", found, remedy)
     return Finding("tensorflow-text", "ok", text.version)
 
 
 def check_keras(packages: Packages) -> Finding:
-    """Keras 3, which is the package `keras`; tf_keras, Keras 2, may be there beside it."""
+    """Keras 3, the package `keras`; Keras 2, the package `tf_keras`, may be installed as well."""
     keras = packages.get("keras")
     remedy = _pip_install([f"keras{KERAS}"])
     if keras is None:
@@ -191,7 +193,7 @@ def check_keras(packages: Packages) -> Finding:
 
 
 def check_libtpu(packages: Packages) -> list[Finding]:
-    """libtpu: next to tensorflow-tpu of a range, else free, and JAX's to choose."""
+    """libtpu: tensorflow-tpu works with a range of versions; otherwise JAX chooses."""
     build, libtpu = tensorflow_build(packages), packages.get("libtpu")
     if build is None or name_of(build) != TPU_BUILD:
         return [] if libtpu is None else [Finding("libtpu", "ok", f"{libtpu.version}, for JAX")]
@@ -200,15 +202,15 @@ def check_libtpu(packages: Packages) -> list[Finding]:
         return [Finding("libtpu", "broken", f"not installed; {TPU_BUILD} needs it", remedy)]
     if not _is_in(libtpu.version, LIBTPU_OF_TENSORFLOW_TPU):
         found = (
-            f"{libtpu.version}; {TPU_BUILD} {build.version} works with {LIBTPU_OF_TENSORFLOW_TPU}, "
-            "and aborts the process with later ones"
+            f"{libtpu.version}; {TPU_BUILD} {build.version} needs {LIBTPU_OF_TENSORFLOW_TPU} and "
+            "aborts the process with later versions"
         )
         return [Finding("libtpu", "broken", found, remedy)]
     return [Finding("libtpu", "ok", f"{libtpu.version}, for {TPU_BUILD}")]
 
 
 def check_jax(packages: Packages) -> Finding:
-    """JAX, which may be absent: only the JAX runtime and `compile` need it."""
+    """JAX, which is optional: only the JAX runtime and `compile` need it."""
     if "jax" not in packages:
         return Finding(
             "jax",
@@ -220,7 +222,7 @@ def check_jax(packages: Packages) -> Finding:
 
 
 def check_demands(packages: Packages) -> list[Finding]:
-    """What TensorFlow, Keras and JAX require of other packages, and do not get."""
+    """Requirements of TensorFlow, Keras and JAX that the installed packages do not meet."""
     findings = []
     for name in _DEMANDING:
         unmet = [
@@ -237,7 +239,7 @@ def check_demands(packages: Packages) -> list[Finding]:
 
 
 def name_of(distribution: Distribution) -> str:
-    """Its canonical name, as tensorflow-tpu."""
+    """The canonical name of a distribution, as tensorflow-tpu."""
     return canonicalize_name(distribution.metadata["Name"])
 
 
@@ -257,15 +259,15 @@ def _version(distribution: Distribution) -> Version | None:
 
 
 def minor_version(distribution: Distribution) -> str:
-    """The first two numbers of its version, as 2.20."""
+    """The first two numbers of a distribution's version, as 2.20."""
     version = Version(distribution.version)
     return f"{version.major}.{version.minor}"
 
 
 def _holds_tensorflow(packages: Packages, name: str) -> bool:
-    """Whether a distribution is there and brings the package itself.
+    """Whether a distribution is installed and holds TensorFlow's files.
 
-    On some platforms `tensorflow` has been a name only, which requires the one with the files.
+    On some platforms `tensorflow` was an empty distribution that required the one with the files.
     """
     distribution = packages.get(name)
     if distribution is None:
@@ -275,14 +277,14 @@ def _holds_tensorflow(packages: Packages, name: str) -> bool:
 
 
 def _record(distribution: Distribution) -> list[tuple[str, str]]:
-    """(path, hash as `sha256=…`) of the files a distribution installed; empty if nobody knows."""
-    # Not `Distribution.files`: it makes 20,000 objects of TensorFlow's.
+    """(path, hash as `sha256=…`) of the files of a distribution; empty if unknown."""
+    # Not `Distribution.files`: for TensorFlow it makes 20,000 objects.
     rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
     return [(row[0], row[1]) for row in rows if len(row) > 1]
 
 
 def _digest(path: Path) -> str | None:
-    """The hash of a file in the form RECORD has it; None if the file cannot be read."""
+    """The hash of a file in the form of RECORD; None if the file cannot be read."""
     try:
         digest = hashlib.sha256(path.read_bytes()).digest()
     except OSError:
@@ -290,21 +292,21 @@ def _digest(path: Path) -> str | None:
     return "sha256=" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def _whose_files(builds: Sequence[str], packages: Packages) -> str:
+def _describe_foreign_files(builds: Sequence[str], packages: Packages) -> str:
     kept = f"{builds[0]} {packages[builds[0]].version}"
     for name in builds[1:]:
         if has_its_own_files(packages[name]):
             return f"{kept} was overwritten by {name} {packages[name].version}"
-    return f"{kept}: its files are missing, or are not those it was installed with"
+    return f"{kept}: its files are missing or were replaced"
 
 
 def _requirements(distribution: Distribution | None) -> list[Requirement]:
-    """What a distribution requires here, its extras apart."""
+    """The requirements of a distribution on this platform, without its extras."""
     found = []
     for text in (distribution.requires if distribution is not None else None) or []:
         try:
             requirement = Requirement(text)
-        except InvalidRequirement:  # of a form that only its own installer knows
+        except InvalidRequirement:  # a form that only its installer understands
             continue
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             found.append(requirement)
@@ -320,11 +322,11 @@ def _is_met(requirement: Requirement, packages: Packages) -> bool:
 def _describe_unmet(requirement: Requirement, packages: Packages) -> str:
     has = packages.get(canonicalize_name(requirement.name))
     now = "not installed" if has is None else has.version
-    return f"{requirement.name} is {now}, needed is {requirement.specifier or 'any version'}"
+    return f"{requirement.name} is {now} (required: {requirement.specifier or 'any version'})"
 
 
 def _install_unmet(unmet: Sequence[Requirement], packages: Packages) -> str:
-    """The command that installs what is not there, but no plain TensorFlow over the TPU build."""
+    """The command that installs unmet requirements, but not plain TensorFlow over the TPU build."""
     build = tensorflow_build(packages)
     alone = [
         requirement

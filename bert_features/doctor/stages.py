@@ -1,7 +1,7 @@
-"""What a child process tells its parent: stage by stage, so that a sudden end leaves a trace.
+"""How a child process reports to its parent: stage by stage, so that a crash leaves a trace.
 
-Each stage is one JSON line as it begins, `{"stage": …}`, and one as it ends, with `result` or
-`error`. Standard output carries these lines alone; what libraries print goes to standard error.
+A stage writes one JSON line when it begins, `{"stage": …}`, and one when it ends, with `result` or
+`error`. Standard output carries only these lines; the output of libraries goes to standard error.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ class Stages:
     """Writes the stages of this process to what was its standard output."""
 
     def __init__(self) -> None:
-        # An import that aborts is expected here; gigabytes of memory in a file are not.
+        # Imports may abort here; a core dump of gigabytes must not follow.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         self._lines = os.dup(1)
         os.dup2(2, 1)
@@ -26,17 +26,17 @@ class Stages:
         """Runs a stage; an exception in it is reported.
 
         Args:
-          name: what to call it.
-          vital: whether nothing can follow if it fails.
+          name: name of the stage.
+          vital: whether the process ends if the stage fails.
 
         Yields:
-          Where its result goes.
+          A dict to put the result into.
         """
         self._write({"stage": name})
         result: dict[str, Any] = {}
         try:
             yield result
-        except Exception as error:  # whatever a broken package raises
+        except Exception as error:  # a broken package may raise anything
             lines = str(error).strip().splitlines() or [""]
             self._write({"stage": name, "error": f"{type(error).__name__}: {lines[-1]}"[:300]})
             if vital:

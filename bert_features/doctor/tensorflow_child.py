@@ -1,4 +1,4 @@
-"""Run as a child process: imports TensorFlow and what needs it, and tells what devices it sees."""
+"""Run as a child process: imports TensorFlow, tensorflow-text and Keras, and reports devices."""
 
 import os
 import sys
@@ -9,14 +9,14 @@ from bert_features.machine import hardware, tpu_installation
 
 
 def main(*, with_tpu: bool) -> None:
-    """Reports the stages `tensorflow`, `tensorflow_text`, `keras`, `gpu` and perhaps `tpu`.
+    """Reports the stages `tensorflow`, `tensorflow_text`, `keras`, `gpu` and, if asked, `tpu`.
 
     Args:
-      with_tpu: whether to take hold of the TPU, as a run does.
+      with_tpu: whether to initialise the TPU, as a run does.
     """
     os.environ["KERAS_BACKEND"] = "tensorflow"
     stages = Stages()
-    tpu_installation.choose_pjrt()  # as a run does, else this would be another way to the TPU
+    tpu_installation.choose_pjrt()  # as a run does, so that both reach the TPU in the same way
     with stages.stage("tensorflow", vital=True) as result:
         import tensorflow as tf
 
@@ -38,13 +38,13 @@ def main(*, with_tpu: bool) -> None:
 
 
 def _gpus(tf: Any) -> list[dict[str, Any]]:
-    """Name and usable bytes of each GPU; its memory is not taken."""
+    """Name and usable bytes of each GPU; no GPU memory is reserved."""
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         return []
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
-    # get_memory_info tells what is in use; how much there is only this tells.
+    # get_memory_info reports the bytes in use; only this reports the total.
     from tensorflow.python.client import device_lib
 
     local = [device for device in device_lib.list_local_devices() if device.device_type == "GPU"]
@@ -58,7 +58,7 @@ def _gpus(tf: Any) -> list[dict[str, Any]]:
 
 
 def _tpus(tf: Any) -> list[dict[str, Any]]:
-    """The cores of the TPU that a run takes; TensorFlow does not tell their memory."""
+    """The TPU cores that a run takes; TensorFlow does not report their memory."""
     name = None if hardware.tpu_chips() else tpu_installation.remote_tpu()
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name or "local")
     tf.config.experimental_connect_to_cluster(resolver)

@@ -21,6 +21,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_features.batches.truncation import MIN_SEQ_LENGTH
 from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.convert import config_values
 from bert_features.checkpoints.find import (
@@ -56,7 +57,6 @@ from bert_features.layers.features import (
     encode_texts,
     needs_static_length,
 )
-from bert_features.official.features import MIN_SEQ_LENGTH
 from bert_features.text.tokenization import FullTokenizer, utf8
 from bert_features.text.vocabulary import CLS, SEP, read_vocab
 

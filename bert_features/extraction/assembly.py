@@ -1,53 +1,32 @@
 """From the device's batches back to examples in the order of the input.
 
-Batches come by length, and a long example in several windows; here its rows wait for each other and
-for their turn.
+Batches come by length, and a long example comes in several windows. Here its rows wait for each
+other and for their turn.
 
 Shape legend: `B` batch, `S` sequence, `D` width of an output.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from bert_features.batches.bucketing import FILLER_ID
-from bert_features.batches.input_fn import Pending
-from bert_features.batches.long_text import WordTable
+from bert_features.batches.input_fn import Batch, PreparedExample
+from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import word_strings
 from bert_features.config.outputs import OutputSpec
+from bert_features.extraction.counts import ExampleCounts
 from bert_features.formats.records import FeatureBatch, Tokens, Words
 
-# Examples of one FeatureBatch: enough that a writer's cost per call does not count.
+# Examples of a FeatureBatch: enough to make a writer's cost per call small.
 _ROWS_PER_BATCH = 512
-
-
-@dataclass(frozen=True)
-class ExampleCounts:
-    """What became of one example.
-
-    Attributes:
-      unique_id: its id.
-      tokens_kept: pieces that stand in a row, [CLS] and [SEP] not included.
-      tokens_lost: pieces that truncation cut off.
-      windows: rows it was computed in.
-      words: its words; 0 unless words are wanted.
-      words_vanished: words of which cleaning left nothing; their vectors are zero.
-      words_lost: words that truncation cut off whole; their vectors are zero.
-    """
-
-    unique_id: int | str
-    tokens_kept: int
-    tokens_lost: int
-    windows: int = 1
-    words: int = 0
-    words_vanished: int = 0
-    words_lost: int = 0
 
 
 @dataclass
 class _Row:
-    """One row's results, padding cut off."""
+    """The results of a row without its padding."""
 
     ids: np.ndarray
     own: slice
@@ -58,7 +37,7 @@ class _Row:
 
 @dataclass
 class _Example:
-    """The rows of an example, by their number, as they come in."""
+    """The rows of an example that have come in, by their number."""
 
     num_windows: int
     rows: dict[int, _Row] = field(default_factory=dict)
@@ -66,7 +45,7 @@ class _Example:
 
 @dataclass(frozen=True)
 class _Finished:
-    """One example's results."""
+    """The results of an example."""
 
     counts: ExampleCounts
     token_ids: np.ndarray
@@ -80,10 +59,9 @@ class Assembler:
 
     Args:
       outputs: what the device computes.
-      in_windows: whether an example may have several rows. The outputs of sequences are then not
-        finished: they come as float32, not normalised, and are averaged first.
+      in_windows: whether an example may have several rows. Outputs of level 'sequence' then come
+        unfinished, as float32 and not normalised, and are averaged here first.
       pieces: the vocabulary, an array of str.
-      pending: the examples on their way, by position; those that are ready are removed.
     """
 
     def __init__(
@@ -92,19 +70,20 @@ class Assembler:
         *,
         in_windows: bool,
         pieces: np.ndarray,
-        pending: dict[int, Pending],
     ) -> None:
         self._outputs = tuple(outputs)
         self._levels = {output.level for output in outputs}
         self._in_windows = in_windows
         self._pieces = pieces
-        self._pending = pending
+        self._arrived: deque[PreparedExample] = deque()  # from the one whose turn it is on
         self._waiting: dict[int, _Example] = {}
         self._ready: list[_Finished] = []
         self._next = 0  # the position whose turn it is
 
-    def add(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> None:
-        """Takes one batch of `TextInputFn` and its outputs."""
+    def add(self, arrived: Batch, outputs: Mapping[str, np.ndarray]) -> None:
+        """Takes a batch, the examples that arrive with it, and its outputs [B, S, D] or [B, D]."""
+        self._arrived.extend(arrived.examples)
+        batch = arrived.columns
         lengths = batch["input_mask"].sum(axis=1).tolist()
         pairs = batch["input_type_ids"].max(axis=1).tolist()
         lost = batch["tokens_lost"].tolist()
@@ -125,7 +104,7 @@ class Assembler:
     def _outputs_of(
         self, row: int, length: int, outputs: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        """Copies, without the padding: views would keep the whole batch for one row that waits."""
+        """Copies without the padding. A view would keep the whole batch for one row that waits."""
         return {
             output.name: outputs[output.name][row].copy()
             if output.level == "sequence"
@@ -134,33 +113,33 @@ class Assembler:
         }
 
     def take_ready(self) -> Iterator[ExampleCounts]:
-        """Finishes the examples whose turn it is, and tells what became of each."""
+        """Finishes the examples whose turn it is; gives the counts of each."""
         while True:
             example = self._waiting.get(self._next)
             if example is None or len(example.rows) < example.num_windows:
                 return
             del self._waiting[self._next]
-            finished = self._finish(example, self._pending.pop(self._next))
+            finished = self._finish(example, self._arrived.popleft())
             self._ready.append(finished)
             self._next += 1
             yield finished.counts
 
-    def take_batches(self, *, all_of_them: bool = False) -> Iterator[FeatureBatch]:
-        """The finished examples, by the batch; the last, smaller one only if all are wanted."""
-        while len(self._ready) >= _ROWS_PER_BATCH or (all_of_them and self._ready):
+    def take_batches(self, *, flush: bool = False) -> Iterator[FeatureBatch]:
+        """The finished examples, by the batch; the smaller rest only with `flush`."""
+        while len(self._ready) >= _ROWS_PER_BATCH or (flush and self._ready):
             examples = self._ready[:_ROWS_PER_BATCH]
             self._ready = self._ready[_ROWS_PER_BATCH:]
             yield self._join(examples)
 
-    def _finish(self, example: _Example, pending: Pending) -> _Finished:
+    def _finish(self, example: _Example, prepared: PreparedExample) -> _Finished:
         rows = [example.rows[i] for i in range(example.num_windows)]
-        table = pending.words
+        table = prepared.words
         return _Finished(
-            counts=_count(pending, rows),
+            counts=_count(prepared, rows),
             token_ids=_join([row.ids[row.own] for row in rows]),
             words=[]
             if table is None
-            else word_strings(pending.example, table.starts, table.ends, table.type_ids),
+            else word_strings(prepared.example, table.starts, table.ends, table.type_ids),
             table=table,
             features={output.name: self._feature(output, rows, table) for output in self._outputs},
         )
@@ -170,8 +149,8 @@ class Assembler:
         if output.level == "token":
             return _join([part[row.own] for part, row in zip(parts, rows, strict=True)])
         if output.level == "word":
-            assert table is not None  # the input_fn was told to find words
-            return _words_of(parts, table)
+            assert table is not None  # the input_fn finds words for such outputs
+            return _word_vectors(parts, table)
         if not self._in_windows:
             return parts[0]
         counted = [len(row.ids) - (0 if output.special_tokens else row.specials) for row in rows]
@@ -196,7 +175,7 @@ class Assembler:
 
 
 def _places(batch: Mapping[str, np.ndarray], lengths: list[int]) -> list[tuple[int, int, int, int]]:
-    """Of each row: its number, how many its example has, and the bounds of its own tokens."""
+    """Of each row: its number, the number of rows of its example, the bounds of its own tokens."""
     if "window" not in batch:
         return [(0, 1, 0, length) for length in lengths]
     names = ("window", "num_windows", "own_starts", "own_ends")
@@ -207,16 +186,16 @@ def _stack_or_join(parts: list[np.ndarray], output: OutputSpec) -> np.ndarray:
     return np.stack(parts) if output.level == "sequence" else np.concatenate(parts)
 
 
-def _count(pending: Pending, rows: list[_Row]) -> ExampleCounts:
+def _count(prepared: PreparedExample, rows: list[_Row]) -> ExampleCounts:
     own = sum(row.own.stop - row.own.start for row in rows)
-    table = pending.words
+    table = prepared.words
     vanished = lost = count = 0
     if table is not None:
         count = len(table.starts)
         vanished = int(np.count_nonzero(table.all_pieces == 0))
         lost = int(np.count_nonzero((table.num_pieces == 0) & (table.all_pieces > 0)))
     return ExampleCounts(
-        unique_id=pending.example.unique_id,
+        unique_id=prepared.example.unique_id,
         tokens_kept=own - rows[0].specials,
         tokens_lost=rows[0].tokens_lost,
         windows=len(rows),
@@ -230,7 +209,7 @@ def _join(parts: list[np.ndarray]) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _words_of(parts: list[np.ndarray], table: WordTable) -> np.ndarray:
+def _word_vectors(parts: list[np.ndarray], table: WordTable) -> np.ndarray:
     """[words, D]: each word's vector from its window; zero for words that are in none."""
     if len(parts) == 1 and (table.windows == 0).all():
         return parts[0][: len(table.windows)]

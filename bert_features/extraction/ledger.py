@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from bert_features.errors import OutputError
-from bert_features.extraction.assembly import ExampleCounts
+from bert_features.extraction.counts import ExampleCounts
 from bert_features.formats import check_target
 
 

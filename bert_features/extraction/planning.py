@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_features.batches.bucketing import BatchShapes, plan_batches
-from bert_features.batches.input_fn import Pending
+from bert_features.batches.input_fn import PreparedExample
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import ITEM_SIZES, OutputSpec
 from bert_features.extraction.preparation import Preparation
@@ -133,15 +133,14 @@ def plan(
     examples = read_examples(
         input_path, config.input_settings(), encoding_errors=config.encoding_errors
     )
-    pending: dict[int, Pending] = {}
-    input_fn = preparation.input_fn(lambda: preparation.shard.take(examples), pending)
+    input_fn = preparation.input_fn(lambda: preparation.shard.take(examples))
     result = Plan(input_fn.shapes(preparation.batch_params()), preparation.outputs)
     result.buckets = [BucketPlan(length) for length in preparation.buckets]
     held: list[np.ndarray] = []
-    for chunk in input_fn.rows():
-        _add_examples(result, chunk)
-        _add_words(result, chunk, pending)
-        held.append(chunk["lengths"])
+    for chunk in input_fn.chunks():
+        _add_examples(result, chunk.columns)
+        _add_words(result, chunk.examples)
+        held.append(chunk.columns["lengths"])
         if sum(int(lengths.sum()) for lengths in held) >= preparation.window_tokens:
             _add_rows(result, np.concatenate(held))
             held = []
@@ -168,9 +167,8 @@ def _add_examples(result: Plan, chunk: dict[str, np.ndarray]) -> None:
     result.example_lengths = _add_counts(result.example_lengths, kept + lost)
 
 
-def _add_words(result: Plan, chunk: dict[str, np.ndarray], pending: dict[int, Pending]) -> None:
-    for position in np.unique(chunk["unique_ids"]).tolist():
-        table = pending.pop(position).words
+def _add_words(result: Plan, examples: Sequence[PreparedExample]) -> None:
+    for table in (example.words for example in examples):
         if table is not None:
             result.words += len(table.num_pieces)
             result.words_without_vector += int(np.count_nonzero(table.num_pieces == 0))

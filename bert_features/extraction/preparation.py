@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from bert_features.batches.bucketing import default_buckets, resolve_buckets
-from bert_features.batches.input_fn import Pending, TextInputFn
+from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import LongText
 from bert_features.checkpoints.find import Checkpoint, check_casing, check_vocab, find_checkpoint
 from bert_features.config.extract_config import ExtractConfig
@@ -11,9 +11,9 @@ from bert_features.config.outputs import ITEM_SIZES, OutputSpec
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.formats.records import Feature
-from bert_features.machine.selection import make_runtime
 from bert_features.readers.examples import InputExample
 from bert_features.runtime.base import Runtime
+from bert_features.runtime.start import make_runtime
 from bert_features.text.tokenization import FullTokenizer
 from bert_features.text.vocabulary import read_vocab
 
@@ -77,6 +77,11 @@ class Preparation:
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.buckets = self._buckets()
 
+    @property
+    def in_windows(self) -> bool:
+        """Whether an example may have several rows."""
+        return self.long_text.policy == "window"
+
     def _buckets(self) -> tuple[int, ...]:
         length = self.config.max_seq_length
         if self.config.buckets is None:
@@ -93,26 +98,20 @@ class Preparation:
             tokens = _CPU_BATCH_TOKENS if on_cpu else DEVICE_BATCH_TOKENS * self.devices.count
         return {"batch_tokens": tokens, **self.runtime.batching}
 
-    def input_fn(
-        self,
-        examples: Callable[[], Iterable[InputExample]],
-        pending: dict[int, Pending] | None = None,
-    ) -> TextInputFn:
-        """The examples as the device takes them.
+    def input_fn(self, examples: Callable[[], Iterable[InputExample]]) -> TextInputFn:
+        """The examples as batches for the device.
 
         Args:
           examples: gives an iterator over them.
-          pending: where to keep them on their way; see `TextInputFn`.
         """
-        of_words = any(output.level == "word" for output in self.outputs)
+        word_level = any(output.level == "word" for output in self.outputs)
         return TextInputFn(
             examples,
             self.tokenizer,
             buckets=self.buckets,
             window_tokens=self.window_tokens,
             long_text=self.long_text,
-            words=self.config.word_split if of_words else None,
-            pending=pending,
+            words=self.config.word_split if word_level else None,
         )
 
     def features(self) -> tuple[Feature, ...]:

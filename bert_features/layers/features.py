@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import keras
 from keras import ops
 
+from bert_features.batches.truncation import MIN_SEQ_LENGTH
 from bert_features.checkpoints.find import find_checkpoint, read_weights
 from bert_features.config.bert_config import BertConfig, config_family
 from bert_features.config.outputs import (
@@ -26,7 +27,6 @@ from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.step import MODEL_INPUTS, WORD_INDICES
 from bert_features.errors import ConfigError
-from bert_features.official.features import MIN_SEQ_LENGTH
 from bert_features.text.vocabulary import CLS, SEP, read_vocab
 
 if TYPE_CHECKING:
@@ -449,7 +449,7 @@ def encode_texts(
     """
     import tensorflow as tf
 
-    from bert_features.batches.input_fn import pack
+    from bert_features.batches.packing import pack
 
     # AutoGraph's reading of the source takes two seconds, and nothing here needs it.
     encode = tf.autograph.experimental.do_not_convert(pack)

@@ -7,15 +7,12 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from bert_features.errors import ConfigError, MissingExtraError
 from bert_features.machine.hardware import nvidia_gpus, tpu_chips
 from bert_features.machine.names import Device, RuntimeName
 from bert_features.machine.tpu_installation import tensorflow_problem
-
-if TYPE_CHECKING:
-    from bert_features.runtime.base import Runtime
 
 _BACKEND = "KERAS_BACKEND"
 _RUNTIMES = ("tensorflow", "jax")
@@ -58,22 +55,6 @@ def activate_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> N
     # Keras' own default is TensorFlow; someone's ~/.keras/keras.json may say otherwise.
     if wanted != "auto" or runtime != "tensorflow":
         os.environ[_BACKEND] = runtime
-
-
-def make_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> "Runtime":
-    """Starts the runtime on the wanted device.
-
-    Raises:
-      ConfigError: the device is not here, or Keras runs on another backend than that runtime.
-      MissingExtraError: JAX is wanted but not installed.
-    """
-    if choose_runtime(wanted, device) == "jax":
-        from bert_features.runtime.jax import JaxRuntime
-
-        return JaxRuntime(device)
-    from bert_features.runtime.tensorflow import TensorFlowRuntime
-
-    return TensorFlowRuntime(device)
 
 
 def _backend_set() -> str | None:

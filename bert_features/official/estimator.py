@@ -1,25 +1,20 @@
 """Estimator.predict, as the tutorials know it: a model_fn and an input_fn give predictions."""
 
-import contextlib
-import queue
-import threading
-from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_features.batches.bucketing import FILLER_ID
-from bert_features.batches.input_fn import InputFn, TextInputFn
+from bert_features.batches.bucketing import FILLER_ID, Columns
+from bert_features.batches.input_fn import TextInputFn
 from bert_features.encoder.step import ModelFn
 from bert_features.machine.names import Device, RuntimeName
-from bert_features.machine.selection import make_runtime
-from bert_features.runtime.base import Runtime, Started
-
-_Item = TypeVar("_Item")
-Arrays = dict[str, np.ndarray]
+from bert_features.official.input_fn import InputFn
+from bert_features.runtime.base import Runtime
+from bert_features.runtime.loop import run_step
+from bert_features.runtime.start import make_runtime
 
 
 @dataclass(frozen=True)
@@ -28,7 +23,7 @@ class RunConfig:
 
     Attributes:
       device: `auto` takes TPU, GPU or CPU, in that order.
-      runtime: `auto` takes that of Keras' backend, see `runtime.selection`.
+      runtime: `auto` takes that of Keras' backend, see `machine.selection`.
     """
 
     device: Device = "auto"
@@ -77,7 +72,7 @@ class Estimator:
         return self._step.traces
 
     def predict(
-        self, input_fn: InputFn, yield_single_examples: bool = True
+        self, input_fn: InputFn | TextInputFn, yield_single_examples: bool = True
     ) -> Iterator[dict[str, Any]]:
         """Yields the predictions for every example of the input; filler rows are left out.
 
@@ -99,24 +94,17 @@ class Estimator:
             for row in real:
                 yield {name: values[row] for name, values in predictions.items()}
 
-    def predict_batches(self, input_fn: InputFn) -> Iterator[tuple[Arrays, Arrays]]:
+    def predict_batches(self, input_fn: InputFn | TextInputFn) -> Iterator[tuple[Columns, Columns]]:
         """Yields every batch, filler rows too, with its outputs [B, S, D] or [B, D]."""
-        pending: deque[tuple[Arrays, Started]] = deque()
-        try:
-            for batch in _taken_by_a_thread(self._batches(input_fn)):
-                inputs = {name: batch[name] for name in self._inputs}
-                pending.append((batch, self._step(inputs)))
-                while pending and (len(pending) == self._step.in_flight or pending[0][1].done()):
-                    yield _finish(*pending.popleft())
-            while pending:
-                yield _finish(*pending.popleft())
-        finally:
-            for _, started in pending:  # of a run that failed, or was left
-                started.cancel()
+        return run_step(
+            self._step,
+            self._batches(input_fn),
+            lambda batch: {name: batch[name] for name in self._inputs},
+        )
 
-    def _batches(self, input_fn: InputFn) -> Iterator[Arrays]:
-        # Without a tf.data iterator around it, whose threads may wait for Python, and Python for
-        # them, when a failed run ends.
+    def _batches(self, input_fn: InputFn | TextInputFn) -> Iterator[Columns]:
+        # Without a tf.data iterator around it: at the end of a failed run the iterator's threads
+        # may wait for Python while Python waits for them.
         if isinstance(input_fn, TextInputFn):
             yield from input_fn.batches(self._params)
             return
@@ -128,44 +116,3 @@ class Estimator:
             if cause := getattr(input_fn, "error", None):
                 raise cause from None
             raise
-
-
-def _taken_by_a_thread(items: Iterator[_Item]) -> Iterator[_Item]:
-    """The same items. Their thread may block in TensorFlow on slow input; this one hears Ctrl-C."""
-    ready: queue.Queue[tuple[_Item | None, BaseException | None]] = queue.Queue(maxsize=1)
-    unwanted = threading.Event()
-
-    def offer(item: _Item | None, error: BaseException | None = None) -> None:
-        while not unwanted.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put((item, error), timeout=0.1)
-                return
-
-    def take() -> None:
-        try:
-            for item in items:
-                offer(item)
-                if unwanted.is_set():
-                    return
-            offer(None, StopIteration())
-        except BaseException as error:
-            offer(None, error)
-
-    thread = threading.Thread(target=take, daemon=True)
-    thread.start()
-    try:
-        while True:
-            item, error = ready.get()
-            if isinstance(error, StopIteration):
-                return
-            if error is not None:
-                raise error
-            yield cast(_Item, item)
-    finally:
-        unwanted.set()
-        # It ends by itself unless its input keeps it waiting; Python should not end before it.
-        thread.join(timeout=1.0)
-
-
-def _finish(batch: Arrays, results: Started) -> tuple[Arrays, Arrays]:
-    return batch, results()

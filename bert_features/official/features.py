@@ -7,10 +7,9 @@ inputs, for code written for the official script, and the tests' other opinion.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from bert_features.batches.truncation import MIN_SEQ_LENGTH, kept_lengths
 from bert_features.errors import ConfigError
 from bert_features.readers.examples import InputExample
 from bert_features.text.vocabulary import CLS, SEP
@@ -18,7 +17,6 @@ from bert_features.text.vocabulary import CLS, SEP
 if TYPE_CHECKING:
     from bert_features.text.tokenization import FullTokenizer
 
-MIN_SEQ_LENGTH = 3
 _EXAMPLES_PER_CALL = 1024  # of the tokenizer, which is a graph and wants batches
 
 
@@ -92,22 +90,3 @@ def _convert_chunk(
             input_type_ids=type_ids + padding,
             tokens_lost=len(a.tokens) + len(b.tokens) - kept_a - kept_b,
         )
-
-
-def kept_lengths(length_a: Any, length_b: Any, seq_length: int) -> tuple[Any, Any]:
-    """How many pieces of each text stay in a row of `seq_length` with [CLS] and its [SEP]s.
-
-    The official rule takes one piece at a time from the end of the longer text, of text_b when
-    they are even; this is where that ends.
-
-    Args:
-      length_a: pieces of text_a, a number or an array of integers.
-      length_b: pieces of text_b, likewise.
-      seq_length: the length of the row.
-
-    Returns:
-      The pieces kept of each, like the arguments.
-    """
-    limit = seq_length - 2 - np.minimum(length_b, 1)
-    kept_b = np.minimum(length_b, np.maximum(limit // 2, limit - length_a))
-    return np.minimum(length_a, limit - kept_b), kept_b

@@ -1,1 +1,1 @@
-"""Compiling for TPUs that are not here, and the report on it."""
+"""Compiles the device step for TPUs without having one, and reports on the result."""

@@ -1,6 +1,6 @@
-"""What is published about each TPU, and the names of topologies: `v5e:2x2`, `v4:2x2x1`.
+"""Published figures of each TPU, and the names of topologies: `v5e:2x2`, `v4:2x2x1`.
 
-Importing this imports neither JAX nor a compiler.
+This module imports neither JAX nor a compiler.
 """
 
 import math
@@ -12,17 +12,17 @@ from bert_features.errors import ConfigError
 
 @dataclass(frozen=True)
 class Chip:
-    """One generation of TPU; all figures are of a chip.
+    """One generation of TPU; all figures are for one chip.
 
     Attributes:
-      compiler_name: what libtpu's compiler calls it.
+      compiler_name: name of the chip in libtpu's compiler.
       tflops: peak of bfloat16 products, 10^12 operations per second.
-      hbm_gib: its memory, 2^30 bytes (what the tables call GB).
-      hbm_gbps: the memory's bandwidth, 10^9 bytes per second.
-      pcie_gbps: towards its host, 10^9 bytes per second.
-      example: a topology of it: one host's.
-      devices: how many devices JAX sees in it.
-      config_name: the compiler's name for how the cores of a chip work together; None for its
+      hbm_gib: memory, 2^30 bytes (the published tables say GB).
+      hbm_gbps: bandwidth of the memory, 10^9 bytes per second.
+      pcie_gbps: bandwidth to the host, 10^9 bytes per second.
+      example: the grid of chips of one host.
+      devices: number of devices that JAX sees in a chip.
+      config_name: the compiler's name for how the cores of a chip work together; None takes its
         default.
     """
 
@@ -36,10 +36,11 @@ class Chip:
     config_name: str | None = None
 
 
-# Peaks, memories and bandwidths: cloud.google.com/tpu/docs/v2 … /v6e, /tpu7x (of TPU7x half of the
-# FP8 peak of 4,614 TFLOP/s); of v4i: Jouppi et al. 2021, "Ten Lessons From Three Generations Shaped
+# Peaks, memories and bandwidths: cloud.google.com/tpu/docs/v2 … /v6e, /tpu7x (TPU7x: half of its
+# FP8 peak of 4,614 TFLOP/s). v4i: Jouppi et al. 2021, "Ten Lessons From Three Generations Shaped
 # Google's TPUv4i", table 1. PCIe: "about 16 GB/s per TPU (32 GB/s for Trillium)", "How to Scale
-# Your Model", jax-ml.github.io/scaling-book/tpus; TPU7x is taken as Trillium, nothing is published.
+# Your Model", jax-ml.github.io/scaling-book/tpus; nothing is published for TPU7x, so it has the
+# value of Trillium.
 CHIPS: dict[str, Chip] = {
     "v2": Chip("v2", 46, 16, 700, 16, "2x2", devices=2),
     "v3": Chip("v3", 123, 32, 900, 16, "2x2", devices=2),
@@ -51,8 +52,8 @@ CHIPS: dict[str, Chip] = {
     "tpu7x": Chip("tpu7x", 2307, 192, 7380, 32, "2x2x1", devices=2),
 }
 
-# A product of float32 factors to float32's own accuracy is made of six of bfloat16 parts (JAX's
-# precision HIGHEST): the peak is a sixth.
+# A float32 product of full accuracy consists of six bfloat16 products (JAX's precision HIGHEST), so
+# its peak is a sixth.
 PASSES: dict[str, int] = {"bfloat16": 1, "float32": 6}
 
 _TOPOLOGY = re.compile(r"(?P<chip>\w+):(?P<shape>[1-9]\d*(x[1-9]\d*){1,2})")
@@ -63,9 +64,9 @@ class Topology:
     """Chips of one kind in a grid.
 
     Attributes:
-      name: as it was asked for: `v5e:2x2`.
-      chip: what each is.
-      shape: the grid: `2x2`.
+      name: the name of the topology, as `v5e:2x2`.
+      chip: the kind of chip.
+      shape: the grid, as `2x2`.
     """
 
     name: str
@@ -74,30 +75,30 @@ class Topology:
 
     @property
     def chips(self) -> int:
-        """How many chips there are."""
+        """Number of chips."""
         return math.prod(int(side) for side in self.shape.split("x"))
 
     @property
     def compiler_name(self) -> str:
-        """The topology as the compiler names it."""
+        """The compiler's name of the topology."""
         return f"{self.chip.compiler_name}:{self.shape}"
 
 
 def parse_topology(name: str) -> Topology:
-    """`v5e:2x2` as a chip and a grid.
+    """Parses `v5e:2x2` into a chip and a grid.
 
     Raises:
-      ConfigError: it is not of that form, or no chip is called so.
+      ConfigError: the name has another form, or the chip is unknown.
     """
     match = _TOPOLOGY.fullmatch(name)
     if match is None or match["chip"] not in CHIPS:
         raise ConfigError(
-            f"unknown topology {name!r}; {accepted()}, or another grid of such chips (of v2, v3, "
-            "v4i, v5e and v6e two sides, of the others three)"
+            f"unknown topology {name!r}; {accepted()}, or another grid of these chips (v2, v3, "
+            "v4i, v5e and v6e have two sides, the others three)"
         )
     return Topology(name, CHIPS[match["chip"]], match["shape"])
 
 
 def accepted() -> str:
-    """The topologies of one host each, for error messages and help."""
+    """The one-host topology of each chip, for error messages."""
     return "accepted: " + ", ".join(f"{name}:{chip.example}" for name, chip in CHIPS.items())

@@ -1,8 +1,8 @@
-"""The device step, compiled ahead of time by the TPU compiler for chips that are not here.
+"""The TPU compiler: compiles the device step ahead of time, without a TPU.
 
-Keras must run on JAX, and in a process of its own: the compiler's environment is set before JAX is
-imported. Nothing runs on a TPU; the figures are the compiler's, the speeds bounds of the published
-peaks.
+Keras must run on JAX, in a separate process: the compiler's environment is set before JAX is
+imported. Nothing runs on a TPU: the compiler gives the figures, and the speeds are bounds that
+follow from published peaks.
 
 Shape legend: `B` rows, `S` length.
 """
@@ -11,7 +11,6 @@ import dataclasses
 import importlib.util
 import logging
 import os
-import re
 import sys
 import time
 import warnings
@@ -23,6 +22,7 @@ from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraErr
 from bert_features.tpu import hlo as tpu_hlo
 from bert_features.tpu.chips import Topology, accepted
 from bert_features.tpu.job import Job
+from bert_features.tpu.memory import DoesNotFitError, largest_rows, out_of_memory
 from bert_features.tpu.report import ShapeReport
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("bert_features")
 
-# The compiler asks the machine that it runs on what it is; these are the answers of a TPU host, so
-# that it compiles on any. JAX itself shall look for no chip.
+# The compiler asks its machine for these values; with the answers of a TPU host it compiles on any
+# machine. JAX must not look for a chip.
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "KERAS_BACKEND": "jax",
@@ -39,37 +39,23 @@ _ENVIRONMENT = {
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_WORKER_ID": "0",
-    # Several compilers may run at a time, and one beside a program that has the chips.
+    # Several compilers may run at a time, also beside a program that holds the chips.
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_STDERR_LOG_LEVEL": "3",
     "TPU_MIN_LOG_LEVEL": "3",
 }
 _EXTRA = "tpu-compile"
-# "… required for HLO temporaries (230.32G) exceeds available HBM (15.75G)", where arguments and
-# results are counted too; or, of what nearly fits, "Used 15.75G of 15.75G hbm".
-_OUT_OF_MEMORY = re.compile(
-    r"\((?P<needed>[\d.]+)(?P<needed_unit>[KMGT]?)\) exceeds available HBM "
-    r"\((?P<available>[\d.]+)(?P<available_unit>[KMGT]?)\)"
-)
-_NEARLY_FITS = re.compile(
-    r"Used (?P<needed>[\d.]+)(?P<needed_unit>[KMGT]?) of "
-    r"(?P<available>[\d.]+)(?P<available_unit>[KMGT]?) hbm"
-)
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-# What the compiler leaves free of HBM: 15.75 of 16 GiB of a v5e.
+# The share of HBM that programs can use: 15.75 of 16 GiB of a v5e.
 _USABLE = 0.984
-# The search for the largest batch ends when it is known to this share, or after so many compiles.
-_CLOSE_ENOUGH = 0.02
-_MOST_TRIES = 5
-# More than any BERT leaves room for; a toy must not grow beyond what arrays can have.
-_MOST_TOKENS = 1 << 22
+# No BERT leaves room for more; the batch of a toy model must not outgrow the sizes of arrays.
+_MAX_TOKENS = 1 << 22
 
 
 def prepare_process() -> None:
-    """Sets the compiler's environment; to be called before JAX or Keras is imported.
+    """Sets the compiler's environment. Call it before JAX or Keras is imported.
 
     Raises:
-      ConfigError: Keras or JAX is imported already, and not for this.
+      ConfigError: Keras or JAX was imported before, in another environment.
       MissingExtraError: the compiler is not installed.
     """
     for package in ("jax", "libtpu"):
@@ -79,16 +65,17 @@ def prepare_process() -> None:
         package in sys.modules for package in ("jax", "keras")
     ):
         raise ConfigError(
-            "the TPU compiler needs a process of its own; Keras or JAX is imported already"
+            "the TPU compiler needs a process of its own, but Keras or JAX is already imported; "
+            "call prepare_process() first"
         )
     os.environ.update(_ENVIRONMENT)
 
 
 class TpuCompiler:
-    """Compiles the steps of a job; made in a process that `prepare_process` has prepared.
+    """Compiles the steps of a job, in a process that `prepare_process` has prepared.
 
     Args:
-      job: what to compile.
+      job: the job to compile.
 
     Raises:
       ConfigError: the compiler does not accept the topology.
@@ -103,14 +90,14 @@ class TpuCompiler:
         self._weights = [(tuple(w.shape), str(w.dtype)) for w in model_fn.weights]
 
     def reports(self, *, largest: bool = True) -> Iterator[ShapeReport]:
-        """A report for each shape of the job.
+        """Compiles every shape of the job; yields a report for each.
 
         Args:
-          largest: whether to look for the largest batch, in some more compiles.
+          largest: whether to search for the largest batch, which takes a few more compilations.
 
         Raises:
-          ConfigError: a batch does not fit into the chip.
-          BertFeaturesError: the compiler gives up.
+          ConfigError: a batch does not fit into the chip's memory.
+          BertFeaturesError: the compiler fails.
         """
         for rows, length in self.job.shapes:
             yield self._report(rows, length, largest=largest)
@@ -120,27 +107,31 @@ class TpuCompiler:
         started = time.perf_counter()
         try:
             compiled = self.compile(rows, length)
-        except _DoesNotFitError as error:
-            fits = self._largest(length, 0, rows, error.needed / error.available)
-            advice = (
-                f"the largest found to fit is {fits} x {length}: pass --batch {fits}"
-                if fits
-                else "nor does any smaller one that was tried fit: take a chip with more"
-            )
-            raise ConfigError(
-                f"a batch of {rows} x {length} on each chip needs {error.needed / 2**30:.1f} GiB, "
-                f"and {self.job.topology.name} has {error.available / 2**30:.2f} GiB; {advice}"
-            ) from error
+        except DoesNotFitError as error:
+            raise self._too_large(rows, length, error) from error
         seconds = time.perf_counter() - started
         report = self._describe(compiled, rows, length, seconds)
         if not largest:
             return report
         needed = report.weight_bytes + report.temporary_bytes + report.output_bytes
         share = needed / self._available()
-        return dataclasses.replace(report, largest_rows=self._largest(length, rows, None, share))
+        found = self._largest(length, share=share, fits=rows, too_many=None)
+        return dataclasses.replace(report, largest_rows=found)
+
+    def _too_large(self, rows: int, length: int, error: DoesNotFitError) -> ConfigError:
+        fits = self._largest(length, share=error.needed / error.available, too_many=rows)
+        advice = (
+            f"the largest batch found to fit is {fits} x {length}: pass --batch {fits}"
+            if fits
+            else "no smaller batch that was tried fits either: choose a chip with more memory"
+        )
+        return ConfigError(
+            f"a batch of {rows} x {length} on each chip needs {error.needed / 2**30:.1f} GiB, "
+            f"but {self.job.topology.name} has {error.available / 2**30:.2f} GiB; {advice}"
+        )
 
     def compile(self, rows: int, length: int) -> Any:
-        """The compiled step for `rows` rows of a chip."""
+        """Compiles the step for `rows` rows on each chip."""
         import jax
         import jax.numpy as jnp
 
@@ -162,13 +153,10 @@ class TpuCompiler:
             return self._step(weights, batch)
 
     def _describe(self, compiled: Any, rows: int, length: int, seconds: float) -> ShapeReport:
-        memory, cost, text = (
-            compiled.memory_analysis(),
-            compiled.cost_analysis(),
-            compiled.as_text(),
-        )
+        memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
+        text = compiled.as_text()
         devices = self.job.topology.chip.devices
-        tokens = rows * length // devices  # of a device, as all that the compiler says
+        tokens = rows * length // devices  # per device, like all figures of the compiler
         hbm = tpu_hlo.hbm_bytes(text)
         batch_bytes = 4 * tokens * len(self._inputs)
         return ShapeReport(
@@ -188,40 +176,20 @@ class TpuCompiler:
             host_callbacks=tuple(tpu_hlo.host_callbacks(text)),
         )
 
-    def _largest(self, length: int, fits: int, too_many: int | None, share: float) -> int:
-        """The largest number of rows found that fits.
-
-        Args:
-          length: S.
-          fits: rows that do.
-          too_many: rows that do not, if there are any known.
-          share: of the memory that `fits` or, if that is 0, `too_many` rows take.
-        """
+    def _largest(self, length: int, *, share: float, fits: int = 0, too_many: int | None) -> int:
+        """The largest number of rows of one length that fits; see `largest_rows`."""
         step = self.job.topology.chip.devices
-        most = max(_MOST_TOKENS // length // step, 1) * step
-        rows = (fits or too_many or step) / share
-        for _ in range(_MOST_TRIES):
-            rows = min(rows, most, (too_many or most + 1) - step)
-            rows = max(int(rows) // step * step, fits + step, step)
-            if rows > most or rows == too_many:
-                break
-            try:
-                needed, available = self._memory(rows, length)
-                fits = rows
-            except _DoesNotFitError as error:
-                needed, available = error.needed, error.available
-                too_many = rows
-            if too_many is not None and too_many - fits <= max(step, fits * _CLOSE_ENOUGH):
-                break
-            if needed <= available and needed > available * (1 - _CLOSE_ENOUGH):
-                break
-            rows = rows * available / needed
-            if too_many is not None and not fits < rows < too_many:
-                rows = (fits + too_many) / 2
-        return fits
+        return largest_rows(
+            lambda rows: self._memory(rows, length),
+            share=share,
+            step=step,
+            max_rows=max(_MAX_TOKENS // length // step, 1) * step,
+            fits=fits,
+            too_many=too_many,
+        )
 
     def _memory(self, rows: int, length: int) -> tuple[float, float]:
-        """The bytes that a batch takes, and those there are."""
+        """The bytes that a batch needs on a chip, and the bytes available."""
         memory = self.compile(rows, length).memory_analysis()
         taken = (
             memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
@@ -232,27 +200,19 @@ class TpuCompiler:
         return self.job.topology.chip.hbm_gib * 2**30 * _USABLE
 
 
-class _DoesNotFitError(Exception):
-    """A program that needs more HBM than there is, both in bytes."""
-
-    def __init__(self, needed: float, available: float) -> None:
-        super().__init__(needed, available)
-        self.needed, self.available = needed, available
-
-
 def compile_for_tpu(
     step: Callable[[Any, Any], Any], weights: Any, batch: Any, out_sharding: Any
 ) -> Any:
-    """Compiles a step of weights and a batch, which is donated, from shapes alone.
+    """Compiles a step of weights and a batch from shapes alone; the batch is donated.
 
     Raises:
-      BertFeaturesError: the compiler gives up.
-      _DoesNotFitError: for want of memory.
+      BertFeaturesError: the compiler fails.
+      DoesNotFitError: the step needs more memory than the chip has.
     """
     import jax
 
     with warnings.catch_warnings():
-        # Ids have no result of their shape and type to leave their memory to.
+        # No result has the shape and type of the ids, so none can reuse their memory.
         warnings.filterwarnings("ignore", "Some donated buffers were not usable")
         jitted = jax.jit(step, donate_argnums=(1,), out_shardings=out_sharding)
         try:
@@ -260,28 +220,17 @@ def compile_for_tpu(
         except jax.errors.JaxRuntimeError as error:
             found = out_of_memory(str(error))
             if found:
-                raise _DoesNotFitError(*found) from error
+                raise DoesNotFitError(*found) from error
             raise BertFeaturesError(
-                f"the TPU compiler gave up: {str(error).strip().splitlines()[0]}"
+                f"the TPU compiler failed: {str(error).strip().splitlines()[0]}"
             ) from error
-
-
-def out_of_memory(message: str) -> tuple[float, float] | None:
-    """The bytes that a program needs and those there are, if the compiler's error is of them."""
-    found = _OUT_OF_MEMORY.search(message) or _NEARLY_FITS.search(message)
-    if found is None:
-        return None
-    return (
-        float(found["needed"]) * _UNITS[found["needed_unit"]],
-        float(found["available"]) * _UNITS[found["available_unit"]],
-    )
 
 
 def make_mesh(topology: Topology) -> Any:
     """A one-dimensional mesh, `data`, of the devices of a topology.
 
     Raises:
-      ConfigError: the compiler does not accept it.
+      ConfigError: the compiler does not accept the topology.
     """
     import jax
     import numpy as np
@@ -301,7 +250,7 @@ def make_mesh(topology: Topology) -> Any:
 
 
 def _shardings(mesh: Any) -> tuple[Any, Any]:
-    """Of what every device has whole, and of what they have rows of."""
+    """The sharding of weights, whole on every device, and of arrays split by rows."""
     from jax.sharding import NamedSharding, PartitionSpec
 
     return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
@@ -330,6 +279,6 @@ def _shapes_only(job: Job) -> "ModelFn":
 
 
 def _left_bytes(output: OutputSpec, length: int) -> float:
-    """Bytes of an output for each token of a row."""
+    """Bytes of an output per token of a row."""
     size = output.width * ITEM_SIZES[output.dtype]
     return size / length if output.level == "sequence" else size

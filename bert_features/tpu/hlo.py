@@ -1,9 +1,9 @@
-"""What a compiled TPU program does, read from its text: traffic, collectives, ways to the host.
+"""What a compiled TPU program does, read from its text: memory traffic, collectives, host calls.
 
-The text is XLA's HLO after optimisation, one instruction a line:
+The text is XLA's HLO after optimisation, with one instruction per line:
 `%fusion.1 = bf16[128,768]{1,0:T(8,128)(2,1)S(1)} fusion(%param.1, %copy-done.2), kind=kOutput, …`;
-in braces the layout (from the minor dimension to the major one), the tiles that the last dimensions
-are padded to, and the memory: S(1) is the on-chip VMEM, none the HBM.
+Braces hold the layout (from the minor dimension to the major one), the tiles that the last
+dimensions are padded to, and the memory: S(1) is the on-chip VMEM; without S(…) it is the HBM.
 """
 
 import re
@@ -25,12 +25,12 @@ _ARRAY = re.compile(
 )
 _OPERAND = re.compile(r"%([\w.\-]+)")
 
-# Instructions that move nothing by themselves: names for parts of what others made.
+# Instructions that move no data: they name parts of other results.
 _FREE = {
     "parameter", "tuple", "get-tuple-element", "bitcast", "constant", "after-all", "partition-id",
     "replica-id",
 }  # fmt: skip
-# What is in their bodies runs an unknown number of times.
+# Their bodies run an unknown number of times.
 _CONTROL_FLOW = {"while", "conditional", "call"}
 _COLLECTIVES = {
     "all-reduce", "all-gather", "all-to-all", "ragged-all-to-all", "reduce-scatter",
@@ -44,11 +44,11 @@ class Instruction:
     """One line of a program.
 
     Attributes:
-      name: of its result.
-      type: of its result, with layouts.
-      opcode: what it does.
-      operands: names of what it takes.
-      line: all of it.
+      name: name of the result.
+      type: type of the result, with layouts.
+      opcode: kind of instruction.
+      operands: names of the operands.
+      line: the whole line.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Instruction:
 
 
 def instructions(text: str) -> Iterator[Instruction]:
-    """Every instruction of some lines of HLO."""
+    """Parses every instruction in lines of HLO."""
     for line in text.splitlines():
         match = _INSTRUCTION.match(line)
         if match:
@@ -76,13 +76,13 @@ def entry(text: str) -> str:
 
 
 def collectives(text: str) -> list[str]:
-    """The instructions by which devices talk to each other, by opcode, each once, sorted."""
+    """The opcodes by which devices exchange data, sorted, without repeats."""
     opcodes = {one.opcode.removesuffix("-start") for one in instructions(text)}
     return sorted(opcodes & _COLLECTIVES)
 
 
 def host_callbacks(text: str) -> list[str]:
-    """The instructions by which a program talks to its host while it runs, by opcode, sorted."""
+    """The opcodes by which a running program calls its host, sorted, without repeats."""
     found = set()
     for one in instructions(text):
         if one.opcode in _TO_THE_HOST or (
@@ -93,20 +93,20 @@ def host_callbacks(text: str) -> list[str]:
 
 
 def fusions(text: str) -> int:
-    """How many kernels run: fusions and custom calls of the main computation."""
+    """Number of kernels: fusions and custom calls of the main computation."""
     return sum(one.opcode in ("fusion", "custom-call") for one in instructions(entry(text)))
 
 
 def hbm_bytes(text: str) -> int | None:
-    """The bytes that a program reads from HBM and writes there, padding of tiles included.
+    """The bytes that a program reads from HBM and writes to it, padding of tiles included.
 
-    Of each instruction all operands and the result that lie in HBM, each once and whole; of an
-    asynchronous copy or slice what it copies. `cost_analysis()["bytes accessed"]` counts operands
-    and results in VMEM too, and no padding.
+    Counts for each instruction the operands and the result that lie in HBM, each once and whole;
+    for an asynchronous copy or slice, the bytes copied. `cost_analysis()["bytes accessed"]` also
+    counts operands and results in VMEM, and it leaves padding out.
 
     Returns:
-      The bytes; None for a program with loops or branches, of which the text does not tell how
-      often they run.
+      The bytes; None for a program with loops or branches: its text does not show how often they
+      run.
     """
     by_name: dict[str, Instruction] = {}
     total = 0
@@ -125,7 +125,7 @@ def hbm_bytes(text: str) -> int | None:
 
 
 def _copied(done: Instruction, start: Instruction, by_name: dict[str, Instruction]) -> int:
-    """HBM bytes of an asynchronous copy: its result, read on one side, written on the other."""
+    """HBM bytes of an asynchronous copy: the result, counted for each end that lies in HBM."""
     ends = [done.type, by_name[start.operands[0]].type] if start.operands else [done.type]
     size = sum(_padded_bytes(array) for array in _ARRAY.finditer(done.type))
     return size * sum(any(_space(array) == _HBM for array in _ARRAY.finditer(x)) for x in ends)
@@ -140,7 +140,7 @@ def _space(array: re.Match[str]) -> int:
 
 
 def _padded_bytes(array: re.Match[str]) -> int:
-    """The bytes of an array in memory: its last dimensions are multiples of its tile."""
+    """The bytes of an array in memory, with its last dimensions padded to its tile."""
     dims = [int(size) for size in array["dims"].split(",") if size]
     if array["layout"]:
         dims = [dims[int(axis)] for axis in reversed(array["layout"].split(","))]

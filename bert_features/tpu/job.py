@@ -1,4 +1,4 @@
-"""What `bert-features compile` compiles: the step that `extract` would run."""
+"""The job of `bert-features compile`: the step that `extract` would run."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """What to compile.
+    """A step to compile.
 
     Attributes:
-      topology: for which chips.
-      name: of the architecture, for people.
+      topology: the chips.
+      name: name of the architecture, for reports.
       config: the architecture.
       outputs: what the step computes.
-      precision: of its arithmetic.
-      shapes: (rows of a chip, length) of each batch.
+      precision: precision of the arithmetic.
+      shapes: (rows on each chip, length) of each batch.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
     """
 
@@ -43,25 +43,25 @@ def plan_job(
     architecture: str | None = None,
     rows: int | None = None,
 ) -> Job:
-    """What `extract` with these settings would run on a topology.
+    """Plans the step that `extract` with these settings would run on a topology.
 
     Args:
-      settings: of the run; `batch_size` and `batch_tokens` are of all chips together.
-      topology: as `v5e:2x2`.
-      architecture: a name that Google published, of which only the shapes are needed; else those of
-        `settings.config_file` if that stands alone, else of `settings.checkpoint`.
-      rows: of a chip, whatever the length, in place of `batch_size`.
+      settings: settings of the run; `batch_size` and `batch_tokens` count all chips together.
+      topology: name of the topology, as `v5e:2x2`.
+      architecture: published name of the architecture. None takes the one of
+        `settings.config_file` if no checkpoint is set, or else of `settings.checkpoint`.
+      rows: rows on each chip for every length, in place of `batch_size`.
 
     Raises:
       CheckpointError: the architecture cannot be found.
-      ConfigError: the topology is unknown, or the settings do not fit.
+      ConfigError: the topology is unknown, or the settings do not fit it.
     """
     where = parse_topology(topology)
     name, config = _architecture(settings, architecture)
     if settings.max_seq_length > config.max_position_embeddings:
         raise ConfigError(
             f"max_seq_length is {settings.max_seq_length}; {name} has "
-            f"{config.max_position_embeddings} positions, take at most that"
+            f"{config.max_position_embeddings} positions, which is the maximum"
         )
     return Job(
         topology=where,
@@ -96,7 +96,7 @@ def _architecture(settings: ExtractConfig, architecture: str | None) -> tuple[st
 def _shapes(
     settings: ExtractConfig, topology: Topology, rows: int | None
 ) -> tuple[tuple[int, int], ...]:
-    """(Rows of a chip, length) of each shape that a run would use."""
+    """(rows on each chip, length) of each shape that a run would use."""
     from bert_features.batches.bucketing import BatchShapes, default_buckets, resolve_buckets
     from bert_features.extraction.preparation import DEVICE_BATCH_TOKENS
 
@@ -108,7 +108,7 @@ def _shapes(
     )
     if rows is not None:
         if settings.batch_size is not None or settings.batch_tokens is not None:
-            raise ConfigError("--batch stands beside --batch-size or --batch-tokens; leave one out")
+            raise ConfigError("--batch excludes --batch-size and --batch-tokens; pass only one")
         shapes = BatchShapes.by_rows(buckets, rows * topology.chips, devices)
     elif settings.batch_size is not None:
         shapes = BatchShapes.by_rows(buckets, settings.batch_size, devices)
@@ -119,7 +119,7 @@ def _shapes(
         if count % devices:
             raise ConfigError(
                 f"{count} rows are not a multiple of the {devices} devices of {topology.name}; "
-                f"take {-(-count // devices) * devices}"
+                f"pass {-(-count // devices) * devices}"
             )
     return tuple(
         (count // topology.chips, bucket)

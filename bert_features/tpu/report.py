@@ -1,4 +1,4 @@
-"""What is reported of a step compiled for a TPU, and the bounds of speed that follow from it."""
+"""The report on a step compiled for a TPU, and the bounds of speed that follow from it."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShapeReport:
-    """What the compiler makes of the step for one shape; bytes and rows are of a chip.
+    """Figures of the compiled step for one shape; rows and bytes are for one chip.
 
     Attributes:
       length: S.
-      rows: B of a chip.
-      compile_seconds: how long it took.
-      weight_bytes: of the step's arguments in HBM, the batch left out.
-      temporary_bytes: of what lives only while the step runs.
-      output_bytes: of the results in HBM.
-      largest_rows: the largest batch found that the compiler fits into the chip; None if it was
-        not looked for.
-      flops_per_token: operations, by the compiler's count.
+      rows: B on a chip.
+      compile_seconds: time of the compilation.
+      weight_bytes: bytes of the step's arguments in HBM, without the batch.
+      temporary_bytes: bytes in HBM that are in use only while the step runs.
+      output_bytes: bytes of the results in HBM.
+      largest_rows: rows of the largest batch found to fit into the chip; None if it was not
+        searched for.
+      flops_per_token: operations, as the compiler counts them.
       bytes_per_token: `cost_analysis()["bytes accessed"]`: operands and results of all kernels, in
         HBM and in VMEM.
-      hbm_bytes_per_token: those in HBM, by `tpu_hlo.hbm_bytes`; None where it cannot tell.
-      kernels: fusions and custom calls.
-      left_bytes_per_token: bytes of results that leave the chip.
-      collectives: opcodes by which chips talk to each other; there must be none.
-      host_callbacks: opcodes by which the step talks to its host; there must be none.
+      hbm_bytes_per_token: the same in HBM alone, by `hlo.hbm_bytes`; None if unknown.
+      kernels: number of fusions and custom calls.
+      left_bytes_per_token: bytes of results that go to the host.
+      collectives: opcodes by which chips exchange data; there must be none.
+      host_callbacks: opcodes by which the step calls its host; there must be none.
     """
 
     length: int
@@ -50,16 +50,16 @@ class ShapeReport:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a chip's published figures allow at most, tokens/s of a chip; not a measurement.
+    """Upper bounds of the speed from published figures, in tokens/s of a chip; not measured.
 
     Williams et al. 2009, "Roofline", doi:10.1145/1498765.1498785.
 
     Attributes:
-      intensity: operations for each byte accessed.
-      arithmetic: by the peak of products.
-      memory: by the bandwidth of HBM, as if all bytes accessed were in it.
-      hbm: by that bandwidth, of the bytes that are in it; None where nobody knows them.
-      pcie: by the way to the host.
+      intensity: operations per byte accessed.
+      arithmetic: bound by the peak of products.
+      memory: bound by the bandwidth of HBM, as if all bytes accessed were in HBM.
+      hbm: bound by the same bandwidth for the bytes that are in HBM; None if they are unknown.
+      pcie: bound by the bandwidth to the host.
     """
 
     intensity: float
@@ -84,10 +84,10 @@ class Bounds:
 
     @property
     def roofline(self) -> float:
-        """The lower of arithmetic and memory; lower than needs be, as VMEM is faster than HBM."""
+        """The lower of arithmetic and memory; a cautious bound, because VMEM is faster than HBM."""
         return min(self.arithmetic, self.memory)
 
     @property
     def hbm_roofline(self) -> float | None:
-        """The lower of arithmetic and HBM, of which no run can be above."""
+        """The lower of arithmetic and HBM, which no run can exceed; None if HBM's is unknown."""
         return None if self.hbm is None else min(self.arithmetic, self.hbm)

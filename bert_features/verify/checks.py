@@ -246,7 +246,7 @@ def _batch(subject: _Subject) -> Comparison:
 
 def _padding(subject: _Subject) -> Comparison:
     longest = max(states.shape[1] for states in subject.alone)
-    buckets = [length for length in subject.extractor.buckets if length >= longest]
+    buckets = [length for length in subject.extractor.preparation.buckets if length >= longest]
     received: States = []
     for length in buckets:
         filler = _FILLER * (length - 2)  # beside it, all rows are padded to its length
@@ -268,7 +268,7 @@ def _devices(subject: _Subject) -> Comparison:
 
 
 def _runtimes(subject: _Subject) -> Comparison:
-    mine = subject.extractor.runtime.name
+    mine = subject.extractor.preparation.runtime.name
     other = other_runtime(mine)
     if subject.other is None:
         raise _SkippedError(why_not(other))
@@ -324,7 +324,7 @@ def verify(
                 checks.append(check)
                 if progress:
                     progress(check)
-    devices, runtime = extractor.devices, extractor.runtime.name
+    devices, runtime = extractor.devices, extractor.preparation.runtime.name
     return Report(checkpoint, devices.kind, devices.count, runtime, tuple(checks))
 
 

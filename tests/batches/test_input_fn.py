@@ -5,12 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from bert_features.batches.bucketing import FILLER_ID, resolve_buckets
-from bert_features.batches.input_fn import (
-    TextInputFn,
-    input_fn_builder,
-)
-from bert_features.errors import ConfigError, InputError
+from bert_features.batches.bucketing import FILLER_ID
+from bert_features.batches.input_fn import TextInputFn
+from bert_features.errors import InputError
 from bert_features.official.features import convert_examples_to_features
 from bert_features.readers.examples import InputExample
 from bert_features.text.tokenization import FullTokenizer
@@ -151,38 +148,3 @@ def test_what_the_examples_raise_is_kept(tokenizer):
     with pytest.raises(Exception, match="line 2 is bad"):
         list(input_fn({"batch_size": 4}))
     assert isinstance(input_fn.error, InputError)
-
-
-def test_input_fn_of_features_in_memory(tokenizer):
-    features = convert_examples_to_features(random_examples(5), 10, tokenizer)
-    batches = list(input_fn_builder(features, 10)({"batch_size": 3}))
-    ids = np.concatenate([batch["unique_ids"] for batch in batches])
-    assert ids.tolist() == [0, 1, 2, 3, 4, FILLER_ID]
-    rows = np.concatenate([batch["input_word_ids"] for batch in batches])
-    assert rows[:5].tolist() == [f.input_ids for f in features]
-    assert not rows[5].any()
-
-
-def test_input_fn_of_features_of_another_length(tokenizer):
-    features = convert_examples_to_features(random_examples(1), 10, tokenizer)
-    with pytest.raises(ConfigError, match="are 10 long; seq_length is 12"):
-        input_fn_builder(features, 12)
-
-
-@pytest.mark.parametrize(
-    ("buckets", "max_seq_length", "expected"),
-    [
-        ((16, 32, 64), 64, (16, 32, 64)),
-        ((16, 32, 64), 50, (16, 32, 50)),
-        ((16, 32), 100, (16, 32, 100)),
-        ((), 8, (8,)),
-    ],
-)
-def test_buckets_end_at_the_longest_row(buckets, max_seq_length, expected):
-    assert resolve_buckets(buckets, max_seq_length) == expected
-
-
-@pytest.mark.parametrize(("buckets", "length"), [((2, 8), 8), ((8,), 2), ((8, 8), 8), ((9, 8), 9)])
-def test_impossible_buckets_are_refused(buckets, length):
-    with pytest.raises(ConfigError, match="buckets"):
-        resolve_buckets(buckets, length)

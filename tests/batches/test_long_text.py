@@ -5,7 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from bert_features.batches.long_text import Layout, LongText, WordPieces
+from bert_features.batches.long_text import LongText
+from bert_features.batches.rows import Layout
+from bert_features.batches.words import WordPieces
 from bert_features.errors import ConfigError, InputError
 
 CLS, SEP = -101, -102

@@ -11,28 +11,12 @@ import numpy as np
 import pytest
 
 from bert_features import FeatureExtractor, InputExample, read_features
-from tests.cli.test_cli import run
-from tests.reference.tf1_checkpoint import write_directory
-from tests.toy import TOY, TOY_VOCAB, random_weights
+from tests.cli.command_line import SMALL, run
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
-SMALL = ["--uncased", "--max-seq-length", "16", "--batch-size", "8"]
 SETTINGS = {"do_lower_case": True, "max_seq_length": 16, "batch_size": 8}
 CONLL = "is\tO\nJackson\tB-PER\n\u200b\tO\n\n?\tO\n\n"
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toy")
-    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
-
-
-@pytest.fixture
-def out(tmp_path):
-    folder = tmp_path / "out"
-    folder.mkdir()
-    return folder
 
 
 def write(tmp_path, name, text):
@@ -123,7 +107,7 @@ def test_csv_columns_by_name(toy, tmp_path, out):
     assert records[1].tokens == ("[CLS]", "the", "[SEP]", "is", "[SEP]")
 
 
-def test_windows_are_told(toy, tmp_path, out):
+def test_windows_are_reported(toy, tmp_path, out):
     path = write(tmp_path, "in.txt", "the a b is not " * 8 + "\na\n")
     options = ["--checkpoint", toy, "--layers=-1", "--long-text", "window", "--stride", "5", *SMALL]
     result = run("extract", path, "-o", out / "o.parquet", *options)
@@ -164,7 +148,7 @@ TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")
             "two outputs are named 's'",
         ),
         (TEXT, ["--output-spec", "name = 'a/b'"], 1, "a feature cannot be named 'a/b'"),
-        (TEXT, ["--output-spec", "name = 'tokens'"], 2, "an output is named 'tokens', as a column"),
+        (TEXT, ["--output-spec", "name = 'tokens'"], 2, "output name 'tokens' is reserved"),
         (TEXT, ["--output-spec", "layers = [7]"], 2, r"layer 7 is outside \[-3, 2\]"),
         (TEXT, ["--long-text", "window", "--stride", "14"], 2, "stride must be from 1 to 13"),
         (TEXT, ["--stride", "3"], 2, "stride is for 'window'"),

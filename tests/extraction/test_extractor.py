@@ -281,7 +281,7 @@ def test_progress_is_told(toy, tmp_path):
 def test_results_that_wait_are_bounded(toy, monkeypatch):
     """However long the input, only about a window of results is held back."""
     extractor = FeatureExtractor.from_checkpoint(toy, layers=(-1,), **TOY_SETTINGS)
-    monkeypatch.setattr(extractor, "window_tokens", 2000)
+    monkeypatch.setattr(extractor.preparation, "window_tokens", 2000)
     produced, consumed, lead = 0, 0, []
 
     def examples():

@@ -72,7 +72,7 @@ def test_an_existing_ledger_is_kept_unless_told(toy, tmp_path):
 def test_the_output_is_no_ledger(toy, tmp_path):
     (tmp_path / "in.txt").write_text("a\n")
     config = ExtractConfig.of({"checkpoint": toy, "do_lower_case": True, **SETTINGS})
-    with pytest.raises(OutputError, match="is to be both output and ledger"):
+    with pytest.raises(OutputError, match="--output and --ledger are the same file"):
         extract(config, tmp_path / "in.txt", tmp_path / "o.jsonl", ledger_path=tmp_path / "o.jsonl")
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 

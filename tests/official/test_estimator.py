@@ -5,12 +5,13 @@ import pytest
 import tensorflow as tf
 
 from bert_features.batches.bucketing import FILLER_ID
-from bert_features.batches.input_fn import TextInputFn, input_fn_builder
+from bert_features.batches.input_fn import TextInputFn
 from bert_features.config.outputs import OutputConfig, plan_outputs
 from bert_features.encoder.step import EstimatorSpec, ModeKeys, ModelFn, model_fn_builder
 from bert_features.errors import ConfigError, InputError
 from bert_features.official.estimator import Estimator, RunConfig
 from bert_features.official.features import convert_examples_to_features
+from bert_features.official.input_fn import input_fn_builder
 from bert_features.readers.examples import InputExample
 from bert_features.runtime import tensorflow_devices
 from bert_features.runtime.tensorflow import Started, TensorFlowRuntime

@@ -1,9 +1,9 @@
-"""InputFeatures: the official layout and truncation."""
+"""InputFeatures: the official layout."""
 
 import pytest
 
 from bert_features.errors import ConfigError
-from bert_features.official.features import convert_examples_to_features, kept_lengths
+from bert_features.official.features import convert_examples_to_features
 from bert_features.readers.examples import InputExample
 from bert_features.text.tokenization import FullTokenizer
 from tests.toy import TOY_VOCAB
@@ -12,24 +12,6 @@ from tests.toy import TOY_VOCAB
 @pytest.fixture(scope="module")
 def tokenizer():
     return FullTokenizer(TOY_VOCAB)
-
-
-def official_truncation(length_a, length_b, seq_length):
-    """_truncate_seq_pair of the official script, one token at a time."""
-    limit = seq_length - (3 if length_b else 2)
-    while length_a + length_b > limit:
-        if length_a > length_b:
-            length_a -= 1
-        else:
-            length_b -= 1
-    return length_a, length_b
-
-
-def test_truncation_is_the_official_one():
-    for a in range(15):
-        for b in range(15):
-            for seq_length in range(3, 24):
-                assert kept_lengths(a, b, seq_length) == official_truncation(a, b, seq_length)
 
 
 def test_the_worked_example_of_the_official_script(tokenizer):

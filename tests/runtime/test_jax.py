@@ -20,6 +20,7 @@ from bert_features.config.outputs import POOLINGS
 from bert_features.errors import ConfigError, DeviceError, MissingExtraError
 from bert_features.machine import selection
 from bert_features.runtime.base import memory_errors_explained
+from bert_features.runtime.start import make_runtime
 from tests.conftest import NUM_DEVICES
 from tests.made_up_machine import install
 from tests.reference.full_tokenizer import ReferenceTokenizer
@@ -396,13 +397,13 @@ def test_what_cannot_be_is_refused_in_one_line(texts_file, tmp_path, options, ch
 
 def test_jax_where_keras_runs_on_tensorflow():
     with pytest.raises(ConfigError, match=r"Keras runs on tensorflow; .* KERAS_BACKEND=jax"):
-        selection.make_runtime("jax", "cpu")
+        make_runtime("jax", "cpu")
 
 
 def test_jax_that_is_not_installed(monkeypatch):
     monkeypatch.setattr(selection, "_installed", lambda module: module != "jax")
     with pytest.raises(MissingExtraError, match=r"pip install 'bert_features\[jax\]'"):
-        selection.make_runtime("jax")
+        make_runtime("jax")
 
 
 def test_a_runtime_that_does_not_exist():

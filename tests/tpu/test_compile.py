@@ -1,7 +1,7 @@
 """`bert-features compile`: the compiler's figures against arithmetic by hand; what it must refuse.
 
-The compiler runs in processes of their own: Keras' backend and libtpu's environment are a
-process's.
+The compiler runs in processes of their own: Keras' backend and libtpu's environment belong to a
+process.
 """
 
 import importlib.util
@@ -16,177 +16,14 @@ from typer.testing import CliRunner
 from bert_features.checkpoints.published import find_published
 from bert_features.checkpoints.weight_names import parameter_count
 from bert_features.cli import app
-from bert_features.config.bert_config import BertConfig
-from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError, MissingExtraError
-from bert_features.tpu.chips import CHIPS, parse_topology
-from bert_features.tpu.compile import out_of_memory, prepare_process
-from bert_features.tpu.hlo import collectives, fusions, hbm_bytes, host_callbacks
-from bert_features.tpu.job import plan_job
-from bert_features.tpu.report import Bounds, ShapeReport
+from bert_features.tpu.chips import CHIPS
+from bert_features.tpu.compile import prepare_process
 
 needs_compiler = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None or importlib.util.find_spec("jax") is None,
     reason="no TPU compiler: pip install 'bert_features[tpu-compile]'",
 )
-
-PROGRAM = """HloModule jit_step
-
-%fused (p.1: bf16[64,128]) -> f32[64,128] {
-  %p.1 = bf16[64,128]{1,0:T(8,128)(2,1)} parameter(0)
-  ROOT %c.1 = f32[64,128]{1,0:T(8,128)} convert(%p.1)
-}
-
-ENTRY %main (x: bf16[64,128], w: f32[3,5]) -> f32[64,128] {
-  %x = bf16[64,128]{1,0:T(8,128)(2,1)} parameter(0)
-  %w = f32[3,5]{1,0:T(4,128)} parameter(1)
-  %start = (bf16[64,128]{1,0:T(8,128)(2,1)S(1)}, bf16[64,128]{1,0:T(8,128)(2,1)}, u32[]{:S(2)}) \
-copy-start(%x)
-  %near = bf16[64,128]{1,0:T(8,128)(2,1)S(1)} copy-done(%start)
-  %one = f32[64,128]{1,0:T(8,128)S(1)} fusion(%near, %w), kind=kLoop, calls=%fused
-  %two = (f32[64,128]{1,0:T(8,128)}, f32[]{:T(128)S(1)}) fusion(%one), kind=kLoop, calls=%fused
-  ROOT %out = f32[64,128]{1,0:T(8,128)} get-tuple-element(%two), index=0
-}
-"""
-
-
-def test_bytes_of_hbm_by_hand():
-    # copy: 64 * 128 bfloat16 read; %one: w, float32 padded from [3, 5] to [4, 128]; %two: written.
-    assert hbm_bytes(PROGRAM) == 64 * 128 * 2 + 4 * 128 * 4 + 64 * 128 * 4
-    assert fusions(PROGRAM) == 2
-    assert collectives(PROGRAM) == host_callbacks(PROGRAM) == []
-
-
-def test_bytes_of_a_layout_with_the_batch_last():
-    # In memory [3, 200, 70]: the last two are padded to 8 and 128.
-    line = "  %y = bf16[70,3,200]{0,2,1:T(8,128)(2,1)} fusion(), kind=kLoop, calls=%fused"
-    assert hbm_bytes(f"\nENTRY %m () -> x {{\n{line}\n}}\n") == 3 * 200 * 128 * 2
-
-
-def test_of_loops_nothing_is_told():
-    line = "  %y = f32[8,128]{1,0:T(8,128)} while(%x), condition=%c, body=%b"
-    assert hbm_bytes(f"\nENTRY %m () -> x {{\n{line}\n}}\n") is None
-
-
-def report(**changes):
-    figures = {
-        "length": 128,
-        "rows": 4,
-        "compile_seconds": 1.0,
-        "weight_bytes": 10,
-        "temporary_bytes": 10,
-        "output_bytes": 10,
-        "largest_rows": None,
-        "flops_per_token": 2e8,
-        "bytes_per_token": 5e5,
-        "hbm_bytes_per_token": 1e5,
-        "kernels": 3,
-        "left_bytes_per_token": 3200.0,
-        "collectives": (),
-        "host_callbacks": (),
-    }
-    return ShapeReport(**figures | changes)
-
-
-@pytest.mark.parametrize(
-    ("bytes_per_token", "precision", "roofline"),
-    [
-        (5e5, "bfloat16", 197e12 / 2e8),  # 400 flop/byte, above the chip's 241
-        (1e6, "bfloat16", 819e9 / 1e6),  # 200, below it
-        (1e6, "float32", 197e12 / 6 / 2e8),  # a sixth of the peak
-    ],
-)
-def test_roofline(bytes_per_token, precision, roofline):
-    bounds = Bounds.of(
-        report(bytes_per_token=bytes_per_token), parse_topology("v5e:2x2"), precision
-    )
-    assert bounds.roofline == pytest.approx(roofline)
-    peak = 197e12 if precision == "bfloat16" else 197e12 / 6
-    assert bounds.roofline * 2e8 == pytest.approx(min(peak, bounds.intensity * 819e9))
-    assert bounds.hbm_roofline == pytest.approx(min(peak / 2e8, 819e9 / 1e5))
-    assert bounds.pcie == pytest.approx(16e9 / 3200)
-
-
-def test_without_a_count_of_hbm_there_is_no_bound_by_it():
-    bounds = Bounds.of(report(hbm_bytes_per_token=None), parse_topology("v5e:2x2"), "bfloat16")
-    assert bounds.hbm_roofline is None
-
-
-def test_the_chip_is_bound_by_arithmetic_below_740_kb():
-    """What BERT-base has on a v5e: 178 Mflop/token * 819 / 197,000."""
-    topology = parse_topology("v5e:2x2")
-    for kilobytes, by_arithmetic in [(735, True), (745, False)]:
-        bounds = Bounds.of(
-            report(flops_per_token=178e6, bytes_per_token=kilobytes * 1e3), topology, "bfloat16"
-        )
-        assert (bounds.arithmetic < bounds.memory) is by_arithmetic
-
-
-@pytest.mark.parametrize("name", ["v9:2x2", "v5e", "v5e:0x2", "v5e:2", "v5e:2x2x2x2", "", "cpu"])
-def test_unknown_topologies(name):
-    with pytest.raises(ConfigError, match=r"unknown topology .* accepted: v2:2x2, .*tpu7x:2x2x1"):
-        parse_topology(name)
-
-
-def test_topologies():
-    topology = parse_topology("v4:2x2x4")
-    assert (topology.chips, topology.compiler_name) == (16, "v4:2x2x4")
-    assert parse_topology("v4i:2x2").compiler_name == "v4 lite:2x2"
-
-
-def plan(settings, **options):
-    settings = ExtractConfig.of({"layers": [-1], **settings})
-    return plan_job(settings, "v2:2x2", architecture="bert-tiny", **options)
-
-
-def test_shapes_are_those_of_a_run():
-    assert plan({"max_seq_length": 64}).shapes == ((2048, 16), (1024, 32), (512, 64))
-    fixed = plan({"max_seq_length": 64, "buckets": [32], "batch_size": 64})
-    assert fixed.shapes == ((16, 32), (16, 64))
-    assert plan({"max_seq_length": 64, "buckets": [32]}, rows=6).shapes == ((6, 32), (6, 64))
-
-
-@pytest.mark.parametrize(
-    ("settings", "rows", "message"),
-    [
-        ({"batch_size": 20}, None, "20 rows are not a multiple of the 8 devices .* take 24"),
-        ({}, 3, "12 rows are not a multiple of the 8 devices"),
-        ({"batch_size": 16}, 2, "--batch stands beside --batch-size"),
-        ({"max_seq_length": 600}, None, "max_seq_length is 600; bert-tiny has 512 positions"),
-    ],
-)
-def test_shapes_that_cannot_be(settings, rows, message):
-    with pytest.raises(ConfigError, match=message):
-        plan(settings, rows=rows)
-
-
-def test_a_config_file_needs_no_weights(tmp_path):
-    path = tmp_path / "bert_config.json"
-    path.write_text(json.dumps({"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 4}))
-    job = plan_job(ExtractConfig.of({"config_file": str(path)}), "v5e:2x2")
-    assert job.config == BertConfig(vocab_size=50, hidden_size=24, num_hidden_layers=4)
-
-
-def test_outputs_are_those_of_the_device_step():
-    """Sequences of windows are averaged, then scaled and cast, outside of it."""
-    wanted = {"level": "sequence", "normalize": True, "dtype": "float16"}
-    (whole,) = plan(wanted).outputs
-    assert (whole.normalize, whole.dtype) == (True, "float16")
-    (part,) = plan(wanted | {"long_text": "window"}).outputs
-    assert (part.normalize, part.dtype) == (False, "float32")
-
-
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ("required for HLO temporaries (32.00G) exceeds available HBM (15.75G).", (32, 15.75)),
-        ("in memory space hbm. Used 15.76G of 15.75G hbm. Exceeded by 3.03M.", (15.76, 15.75)),
-        ("INVALID_ARGUMENT: something else", None),
-    ],
-)
-def test_what_the_compiler_says_of_memory(message, expected):
-    got = out_of_memory(message)
-    assert got == (expected and pytest.approx([x * 2**30 for x in expected]))
 
 
 @pytest.mark.parametrize("package", ["jax", "libtpu"])
@@ -271,7 +108,7 @@ def test_a_batch_that_does_not_fit():
     assert "v5e:1x1 has 15.75 GiB" in last
     fits = int(last.rpartition("--batch ")[2])
     assert 1000 < fits < 3000000
-    # So much at least is true by hand: the output alone is of 128 float32 for each token.
+    # A lower bound by hand: the output alone has 128 float32 values for each token.
     assert fits * 16 * 128 * 4 < 15.75 * 2**30
 
 
@@ -317,7 +154,7 @@ for name, chip in CHIPS.items():
 
 @needs_compiler
 def test_what_must_not_be_in_a_step_is_found():
-    """And every chip of the table is one that the compiler knows, with so many devices."""
+    """And the compiler knows every chip of the table, with its number of devices."""
     result = run("-c", STEPS)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it writes, how it fails."""
+"""extract: what it prints, what it writes, how it fails."""
 
 import json
 import os
@@ -6,86 +6,19 @@ import re
 import resource
 import signal
 import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from typer.testing import CliRunner
 
 from bert_features import read_features
-from bert_features.checkpoints.find import find_checkpoint
-from bert_features.cli import app
-from bert_features.config.extract_config import ExtractConfig
-from bert_features.extraction import extractor as extraction
 from bert_features.text.tokenization import FullTokenizer
 from bert_features.text.vocabulary import read_vocab
+from tests.cli.command_line import SMALL, program, run
 from tests.reference.tf1_checkpoint import write_directory
-from tests.toy import TOY, TOY_VOCAB, random_weights
+from tests.toy import TOY, random_weights
 
 pytestmark = pytest.mark.usefixtures("one_device")
-
-SMALL = ["--uncased", "--max-seq-length", "16", "--batch-size", "8"]
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toy")
-    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
-
-
-@pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "in.txt"
-    path.write_text("is this jacksonville ? ||| no it is not .\n\nthe a b\n")
-    return path
-
-
-@pytest.fixture
-def out(tmp_path):
-    """Where outputs go: a folder of their own, so that leftovers show."""
-    folder = tmp_path / "out"
-    folder.mkdir()
-    return folder
-
-
-def run(*arguments, stdin=None):
-    return CliRunner().invoke(app, [str(a) for a in arguments], input=stdin)
-
-
-def program(*arguments, **options):
-    """The console script in a process of its own."""
-    command = [sys.executable, "-m", "bert_features", *map(str, arguments)]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("TF_CPP")}
-    options = {"stdin": subprocess.DEVNULL, "text": True, "env": environment} | options
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
-
-
-def test_help_and_import_do_not_load_the_frameworks():
-    check = (
-        "import sys, bert_features, bert_features.cli\n"
-        "try: bert_features.cli.app(['extract', '--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'tensorflow', 'keras', 'jax', 'tensorflow_text', 'numpy', 'pyarrow', 'h5py'}\n"
-        "sys.exit(sorted(heavy & sys.modules.keys()) or None)"
-    )
-    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert "--max-seq-length" in result.stdout
-
-
-def test_every_setting_is_an_option():
-    help_text = re.sub(r"\x1b\[[0-9;]*m", "", run("extract", "--help").output)
-    names = {"do_lower_case": "--uncased", "outputs": "--output-spec"}
-    import typer
-
-    command = typer.main.get_command(app).commands["extract"]
-    options = {o for p in command.params for o in [*p.opts, *p.secondary_opts]}
-    for name in ExtractConfig.model_fields:
-        assert names.get(name, "--" + name.replace("_", "-")) in options, name
-    assert {"--cased", "--overwrite", "--config", "--output", "--debug"} <= options
-    assert "INPUT" in help_text
 
 
 def test_extract_prints_a_summary(toy, text, out):
@@ -114,7 +47,7 @@ def test_official_json_lines(toy, text, out):
     assert first["layers"][0]["values"] == [round(v, 6) for v in first["layers"][0]["values"]]
 
 
-def test_truncation_is_said(toy, text, out):
+def test_truncation_is_reported(toy, text, out):
     options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "8"]
     result = run("extract", text, "-o", out / "o.parquet", *options)
     assert "truncated  1 examples, 6 tokens lost" in result.stdout
@@ -130,21 +63,6 @@ def test_standard_input(toy, out):
         ("[CLS]", "a", "b", "[SEP]"),
         ("[CLS]", "b", "[SEP]"),
     ]
-
-
-def test_options_override_the_config_file(toy, text, out, tmp_path):
-    config = tmp_path / "c.toml"
-    config.write_text(
-        f'checkpoint = "{toy}"\nlayers = [0]\ncombine = "sum"\ndo_lower_case = true\n'
-    )
-    path = out / "o.parquet"
-    options = ["--config", config, "--layers=-1,-2", "--max-seq-length", "16", "--dtype", "float16"]
-    assert run("extract", text, "-o", path, *options).exit_code == 0
-    metadata = read_features(path).metadata
-    assert metadata["config"]["layers"] == [-1, -2]
-    assert metadata["config"]["combine"] == "sum"
-    (feature,) = read_features(path).features
-    assert (feature.name, feature.dtype, feature.width) == ("features", "float16", 8)
 
 
 @pytest.mark.parametrize("hidden_act", ["gelu_tanh", "gelu_erf"])
@@ -204,13 +122,6 @@ def test_failures_are_one_line_and_leave_nothing(toy, text, out, prepare, option
     assert list(out.iterdir()) == []
 
 
-@pytest.mark.parametrize("options", [["--batch-size", "many"], ["--format", "xml"], ["--no-such"]])
-def test_bad_usage(text, out, options):
-    result = run("extract", text, "-o", out / "o.parquet", *options)
-    assert result.exit_code == 2
-    assert list(out.iterdir()) == []
-
-
 def test_damaged_and_foreign_checkpoints(toy, text, out, tmp_path):
     import shutil
 
@@ -233,7 +144,7 @@ def test_damaged_and_foreign_checkpoints(toy, text, out, tmp_path):
         assert list(out.iterdir()) == []
 
 
-def test_an_existing_output_is_kept_unless_told(toy, text, out):
+def test_an_existing_output_is_kept_without_overwrite(toy, text, out):
     path = out / "o.parquet"
     path.write_text("precious")
     options = ["--checkpoint", toy, "--layers=-1", *SMALL]
@@ -243,35 +154,6 @@ def test_an_existing_output_is_kept_unless_told(toy, text, out):
     assert path.read_text() == "precious"
     assert run("extract", text, "-o", path, *options, "--overwrite").exit_code == 0
     assert len(read_features(path)) == 3
-
-
-def test_debug_shows_the_traceback(text, out):
-    options = ["-o", out / "o.parquet", "--checkpoint", "nowhere", "--debug"]
-    result = run("extract", text, *options)
-    assert "Traceback" in result.stderr
-    assert result.exit_code == 1
-
-
-def test_a_device_that_fails_is_told_in_one_line(text, out, monkeypatch):
-    def fail(*arguments, **settings):
-        raise tf.errors.UnavailableError(None, None, "the chip is lost\nat a.cc:12")
-
-    monkeypatch.setattr(extraction, "extract", fail)
-    result = run("extract", text, "--output", out / "f.jsonl")
-    assert result.exit_code == 1
-    assert result.stderr.strip() == (
-        "bert-features: the device failed: UnavailableError: the chip is lost"
-    )
-
-
-def test_other_errors_are_not_hidden(text, out, monkeypatch):
-    def fail(*arguments, **settings):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(extraction, "extract", fail)
-    assert isinstance(
-        run("extract", text, "--output", out / "f.jsonl").exception, ZeroDivisionError
-    )
 
 
 def test_a_terminal_sees_no_noise_and_the_exit_status(toy, text, out):
@@ -336,60 +218,6 @@ def test_disk_full(toy, out, tmp_path):
     assert re.search(r"bert-features: cannot write .*o\.parquet: .*nothing was left behind", stderr)
     assert "Traceback" not in stderr
     assert list(out.iterdir()) == []
-
-
-def test_tokenize(minilm_dir, tmp_path, shared_data):
-    path = tmp_path / "in.txt"
-    path.write_text("Déjà vu ||| [CLS]\n\nunaffable")
-    assert run("tokenize", path).stdout == "de ##ja vu | | | [ cl ##s ]\n\nuna ##ffa ##ble\n"
-    vocab = minilm_dir / "vocab.txt"
-    ids = run("tokenize", path, "--vocab", vocab, "--format", "ids").stdout
-    assert ids.splitlines()[2] == "14477 20961 3468"
-    cased = shared_data / "vocab" / "cased_28996.txt"
-    assert run("tokenize", path, "--vocab", cased).stdout.startswith("D ##é ##j ##à v ##u")
-
-
-@pytest.mark.parametrize(
-    ("options", "status", "message"),
-    [
-        (["--vocab", "v", "--checkpoint", "minilm"], 2, "--vocab and --checkpoint are both given"),
-        (["--vocab", "nowhere"], 1, "cannot read the vocabulary nowhere"),
-        (["--checkpoint", "nowhere"], 1, "there is no checkpoint 'nowhere'"),
-    ],
-)
-def test_tokenize_refuses(text, options, status, message):
-    result = run("tokenize", text, *options)
-    assert (result.exit_code, message in result.stderr) == (status, True), result.output
-
-
-def test_tokenize_needs_to_know_the_casing(text, tmp_path):
-    vocab = tmp_path / "vocab.txt"
-    vocab.write_text("\n".join(TOY_VOCAB))
-    assert (
-        "does not tell its casing; pass --cased" in run("tokenize", text, "--vocab", vocab).stderr
-    )
-    result = run("tokenize", text, "--vocab", vocab, "--uncased")
-    assert result.stdout.splitlines()[2] == "the a b"
-
-
-def test_inspect(minilm_dir, toy):
-    rows = dict(line.split(maxsplit=1) for line in run("inspect", "minilm").stdout.splitlines())
-    assert rows["family"] == "huggingface"
-    assert rows["casing"] == "uncased"
-    assert rows["hidden_act"] == "gelu_erf"
-    assert rows["num_hidden_layers"] == "6"
-    assert rows["parameters"] == "22,713,216"
-    rows = dict(line.split(maxsplit=1) for line in run("inspect", toy).stdout.splitlines())
-    assert (rows["family"], rows["format"], rows["pooler"]) == ("google", "tf1", "yes")
-    assert rows["casing"].startswith("not told")
-    assert rows["hidden_act"] == find_checkpoint(toy).config.hidden_act == "gelu_tanh"
-    assert run("inspect", "nowhere").exit_code == 1
-
-
-def test_version():
-    import bert_features
-
-    assert run("--version").stdout == f"bert-features {bert_features.__version__}\n"
 
 
 def peak_megabytes(*arguments):

@@ -1,0 +1,33 @@
+"""The public names and where they live; `__init__.py` imports each when it is asked for."""
+
+from .batches.input_fn import TextInputFn as TextInputFn
+from .checkpoints.find import find_checkpoint as find_checkpoint
+from .checkpoints.find import read_weights as read_weights
+from .config.bert_config import BertConfig as BertConfig
+from .config.extract_config import ExtractConfig as ExtractConfig
+from .config.input_format import InputFormat as InputFormat
+from .config.outputs import OutputConfig as OutputConfig
+from .encoder.modeling import BertEncoder as BertEncoder
+from .encoder.step import EstimatorSpec as EstimatorSpec
+from .encoder.step import ModeKeys as ModeKeys
+from .encoder.step import model_fn_builder as model_fn_builder
+from .export.savedmodel import export_savedmodel as export_savedmodel
+from .export.savedmodel import load_export as load_export
+from .extraction.extractor import FeatureExtractor as FeatureExtractor
+from .extraction.job import extract as extract
+from .extraction.planning import Plan as Plan
+from .extraction.planning import plan as plan
+from .formats import read_features as read_features
+from .layers.features import BertFeatures as BertFeatures
+from .layers.features import BertTextInput as BertTextInput
+from .official.estimator import Estimator as Estimator
+from .official.estimator import RunConfig as RunConfig
+from .official.features import InputFeatures as InputFeatures
+from .official.features import convert_examples_to_features as convert_examples_to_features
+from .official.input_fn import input_fn_builder as input_fn_builder
+from .official.tutorial import get_features as get_features
+from .readers.examples import InputExample as InputExample
+from .readers.examples import read_examples as read_examples
+from .text.tokenization import FullTokenizer as FullTokenizer
+
+__version__: str

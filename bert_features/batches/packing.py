@@ -1,0 +1,55 @@
+"""Rows [CLS] a [SEP] b [SEP] made in the TensorFlow graph, for exports and Keras layers.
+
+Shape legend: `B` texts.
+"""
+
+import tensorflow as tf
+
+from bert_features.text.tokenization import FullTokenizer
+from bert_features.text.vocabulary import CLS, SEP
+
+
+def pack(
+    tokenizer: FullTokenizer, first: tf.Tensor, second: tf.Tensor, *, seq_length: int
+) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+    """Tokenises texts into rows [CLS] a [SEP] b [SEP], truncated as the official script does.
+
+    Args:
+      tokenizer: of the checkpoint.
+      first: string [B], text_a of each example.
+      second: string [B], text_b; empty for none.
+      seq_length: the tokens of the longest row.
+
+    Returns:
+      The ids, int32 ragged [B, tokens]; where text_b begins in each row, int32 [B]; and the pieces
+      that each example lost, int32 [B].
+    """
+    count = tf.size(first, tf.int64)
+    pieces = tokenizer(tf.concat([first, second], axis=0))
+    lengths = pieces.row_lengths()
+    kept_a, kept_b = _kept_lengths(lengths[:count], lengths[count:], seq_length)
+    starts = pieces.row_starts()
+    a = _slices(pieces.values, starts[:count], kept_a)
+    b = _slices(pieces.values, starts[count:], kept_b)
+    cls, sep = tokenizer.convert_tokens_to_ids([CLS, SEP])
+    column = tf.ones([count, 1], tf.int32)
+    has_b = tf.cast(kept_b > 0, tf.int64)
+    seps_b = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(has_b)], sep), has_b)
+    rows = tf.concat([cls * column, a, sep * column, b, seps_b], axis=1)
+    lost = lengths[:count] + lengths[count:] - kept_a - kept_b
+    return rows, tf.cast(kept_a + 2, tf.int32), tf.cast(lost, tf.int32)
+
+
+def _kept_lengths(
+    length_a: tf.Tensor, length_b: tf.Tensor, seq_length: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`truncation.kept_lengths` of a batch, int64 [B] each, in the graph."""
+    limit = seq_length - tf.where(length_b > 0, 3, 2)
+    limit = tf.cast(limit, tf.int64)
+    kept_b = tf.minimum(length_b, tf.maximum(limit // 2, limit - length_a))
+    return tf.minimum(length_a, limit - kept_b), kept_b
+
+
+def _slices(values: tf.Tensor, starts: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+    indices = tf.ragged.range(starts, starts + lengths)
+    return indices.with_values(tf.gather(values, indices.values))

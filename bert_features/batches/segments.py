@@ -1,0 +1,104 @@
+"""Rows: first planned as segments of pieces, then as columns.
+
+Shape legend: `N` examples, `P` pieces of all their texts, `R` rows, `T` tokens of all rows. Texts
+are numbered 2 * i for text_a and 2 * i + 1 for text_b of example i; a missing text has no pieces.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+
+from bert_features.batches.words import WordPieces
+
+# The segments of a row: [CLS], head and tail of text_a, [SEP], head and tail of text_b, [SEP].
+CLS, A, A_TAIL, SEP_A, B, B_TAIL, SEP_B = range(7)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts to lay out.
+
+    Attributes:
+      lengths: int64 [2 * N], number of pieces of each text.
+      words: the words, where their vectors are wanted.
+      name: names the i-th example to the user.
+    """
+
+    lengths: np.ndarray
+    words: WordPieces | None
+    name: Callable[[int], str]
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """int64 [2 * N], where each text begins among the P pieces."""
+        starts: np.ndarray = np.cumsum(self.lengths) - self.lengths
+        return starts
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """Rows as segments of pieces.
+
+    Attributes:
+      examples: int64 [R], the number of each row's example.
+      starts: int64 [R, 7], where each segment begins among the P pieces, [CLS] and [SEP].
+      lengths: int64 [R, 7], number of pieces of each segment.
+      own: int64 [R, 2], the first of the row's own tokens, and one past the last.
+    """
+
+    examples: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+    own: np.ndarray
+
+    def part(self, start: int, stop: int) -> "RowPlan":
+        """The rows from `start` to `stop`."""
+        return RowPlan(*(getattr(self, field.name)[start:stop] for field in fields(self)))
+
+    @classmethod
+    def join(cls, parts: Sequence["RowPlan"]) -> "RowPlan":
+        """The rows of several plans, one plan after the other."""
+        return cls(
+            *(
+                np.concatenate([getattr(part, field.name) for part in parts])
+                for field in fields(cls)
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of several examples.
+
+    Attributes:
+      values: int32 [T], the ids of all rows, one row after the other.
+      word_indices: int32 [T], the number of each token's word in its row, or -1.
+      lengths: int64 [R], number of tokens.
+      examples: int64 [R], the number of each row's example among the N.
+      windows: int32 [R], the number of each row among its example's.
+      num_windows: int32 [R], number of rows of its example.
+      type_starts: int32 [R], where text_b begins.
+      own_starts: int32 [R], the first token taken from this row, not from another window that
+        holds it too.
+      own_ends: int32 [R], one past the last such token.
+      tokens_lost: int32 [R], pieces of the example that are in no row, at its first row; else 0.
+    """
+
+    values: np.ndarray
+    word_indices: np.ndarray
+    lengths: np.ndarray
+    examples: np.ndarray
+    windows: np.ndarray
+    num_windows: np.ndarray
+    type_starts: np.ndarray
+    own_starts: np.ndarray
+    own_ends: np.ndarray
+    tokens_lost: np.ndarray
+
+
+def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """start, start + 1, …, start + length - 1 of each range, one range after the other."""
+    begins = np.cumsum(lengths) - lengths
+    return np.arange(int(lengths.sum())) + np.repeat(starts - begins, lengths)

@@ -1,0 +1,122 @@
+"""WordTable: the words of an example, and where their vectors are found among its rows.
+
+Shape legend: `T` tokens of all rows, `W` words of all examples, `O` occurrences: runs of tokens of
+one word in one row.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from bert_features.batches.segments import Rows
+from bert_features.batches.words import WordPieces
+
+
+@dataclass(frozen=True)
+class WordTable:
+    """The words of one example, and where their vectors are found.
+
+    Attributes:
+      starts: int32 [words], the first character in the text, or -1.
+      ends: int32 [words], one past the last character, or -1.
+      type_ids: int32 [words]: 1 for words of text_b.
+      num_pieces: int32 [words], pieces that the vector is made of; 0 for a zero vector.
+      all_pieces: int32 [words], pieces that the word has; 0 if it vanished in cleaning.
+      windows: int32 [words], the row of the example that the vector is taken from; -1 for none.
+      indices: int32 [words], its number among the words of that row.
+    """
+
+    starts: np.ndarray
+    ends: np.ndarray
+    type_ids: np.ndarray
+    num_pieces: np.ndarray
+    all_pieces: np.ndarray
+    windows: np.ndarray
+    indices: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Occurrences:
+    """Runs of tokens of one word in one row.
+
+    Attributes:
+      words: int64 [O], the word of each.
+      rows: int64 [O], its row.
+      numbers: int64 [O], its number among the words of the row.
+      sizes: int64 [O], number of its tokens.
+      own: float64 [O], number of its tokens that are the row's own.
+    """
+
+    words: np.ndarray
+    rows: np.ndarray
+    numbers: np.ndarray
+    sizes: np.ndarray
+    own: np.ndarray
+
+    def best(self) -> np.ndarray:
+        """int64, for each word with an occurrence the best one.
+
+        It has the most pieces of the word, then the most own tokens, then it comes first.
+        """
+        order = np.lexsort((-self.rows, self.own, self.sizes, self.words))
+        best: np.ndarray = order[np.flatnonzero(np.diff(self.words[order], append=-1))]
+        return best
+
+
+def place_words(
+    rows: Rows, word_of_token: np.ndarray, words: WordPieces, *, num_examples: int
+) -> list[WordTable]:
+    """Numbers the words of each row, in `rows.word_indices`, and finds the best row of each word.
+
+    Args:
+      rows: the rows; `word_indices` is filled in.
+      word_of_token: int64 [T], the word of each token, or -1.
+      words: the words.
+      num_examples: number of examples.
+    """
+    found = _find_occurrences(rows, word_of_token)
+    best = found.best()
+    count = len(words.texts)
+    windows = np.full(count, -1, np.int32)
+    indices, num_pieces = np.zeros(count, np.int32), np.zeros(count, np.int32)
+    windows[found.words[best]] = rows.windows[found.rows[best]]
+    indices[found.words[best]] = found.numbers[best]
+    num_pieces[found.words[best]] = found.sizes[best]
+    columns = (
+        words.starts.astype(np.int32),
+        words.ends.astype(np.int32),
+        (words.texts % 2).astype(np.int32),
+        num_pieces,
+        words.num_pieces.astype(np.int32),
+        windows,
+        indices,
+    )
+    bounds = np.searchsorted(words.texts, 2 * np.arange(num_examples + 1)).tolist()
+    return [
+        WordTable(*(column[start:stop] for column in columns)) for start, stop in pairwise(bounds)
+    ]
+
+
+def _find_occurrences(rows: Rows, word_of_token: np.ndarray) -> _Occurrences:
+    """The occurrences of words in the rows; writes their numbers to `rows.word_indices`."""
+    row_of_token = np.repeat(np.arange(len(rows.lengths)), rows.lengths)
+    in_word = word_of_token >= 0
+    changes = np.ones(len(word_of_token), bool)
+    changes[1:] = (np.diff(word_of_token) != 0) | (np.diff(row_of_token) != 0)
+    begins = np.flatnonzero(changes & in_word)
+    row = row_of_token[begins]
+    numbers = np.arange(len(begins)) - np.searchsorted(row, row)
+    occurrence = (np.cumsum(changes & in_word) - 1)[in_word]  # of each token of a word
+    rows.word_indices[in_word] = numbers[occurrence]
+
+    row_starts = np.cumsum(rows.lengths) - rows.lengths
+    place = np.arange(len(word_of_token)) - row_starts[row_of_token]
+    is_own = (place >= rows.own_starts[row_of_token]) & (place < rows.own_ends[row_of_token])
+    return _Occurrences(
+        words=word_of_token[begins],
+        rows=row,
+        numbers=numbers,
+        sizes=np.bincount(occurrence, minlength=len(begins)),
+        own=np.bincount(occurrence, is_own[in_word], minlength=len(begins)),
+    )

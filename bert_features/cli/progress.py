@@ -1,0 +1,134 @@
+"""The progress display of every command: a bar on a terminal, log lines elsewhere.
+
+Both go to standard error, so that standard output holds results alone.
+"""
+
+import logging
+import sys
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+logger = logging.getLogger("bert_features")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a command counts its progress.
+
+    Attributes:
+      unit: what is counted, as shown.
+      rate_unit: what the speed counts, as shown, each second.
+      scale: the number of counted things in one shown unit.
+      decimals: digits after the decimal point.
+      log_seconds: least time between two log lines.
+      logs_end: whether the last log line says that the whole is done; for commands that print no
+        summary of their own.
+    """
+
+    unit: str
+    rate_unit: str
+    scale: float = 1
+    decimals: int = 0
+    log_seconds: float = 10.0
+    logs_end: bool = False
+
+    def describe(self, done: int, total: int | None, between: str) -> str:
+        """The amount done, as `12 of 100 examples` with ` of ` in between."""
+        numbers = [done] if total is None else [done, total]
+        return f"{between.join(map(self._number, numbers))} {self.unit}"
+
+    def describe_rate(self, rate: float | None) -> str:
+        """A speed in shown units; an ellipsis while it is unknown."""
+        return "…" if rate is None else f"{self._number(rate)} {self.rate_unit}"
+
+    def _number(self, count: float) -> str:
+        return f"{count / self.scale:,.{self.decimals}f}"
+
+
+EXAMPLES = Measure("examples", "tokens/s")
+MEGABYTES = Measure("MB", "MB/s", scale=1e6, decimals=1, log_seconds=5.0, logs_end=True)
+
+
+class ProgressDisplay:
+    """Shows how far a job is, while it is entered as a context.
+
+    Args:
+      measure: how the job counts.
+    """
+
+    def __init__(self, measure: Measure) -> None:
+        self._measure = measure
+        self._bar = _make_bar() if sys.stderr.isatty() else None
+        self._last_line = time.monotonic()
+        self._first: tuple[float, int] | None = None
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, done: int, total: int | None, work: int | None = None) -> None:
+        """Shows a new state.
+
+        Args:
+          done: the number of things done.
+          total: the number of things to do; None if unknown.
+          work: what the speed is measured by, if not by `done`.
+        """
+        rate = self._rate(done if work is None else work)
+        if self._bar is not None:
+            self._bar.update(
+                self._bar.task_ids[0],
+                completed=done,
+                total=total,
+                amount=self._measure.describe(done, total, "/"),
+                rate=self._measure.describe_rate(rate),
+            )
+        else:
+            self._log(done, total, rate)
+
+    def _log(self, done: int, total: int | None, rate: float | None) -> None:
+        amount = self._measure.describe(done, total, " of ")
+        if done == total and self._measure.logs_end:
+            logger.info("%s", amount)
+        elif time.monotonic() - self._last_line >= self._measure.log_seconds:
+            self._last_line = time.monotonic()
+            logger.info("%s, %s", amount, self._measure.describe_rate(rate))
+
+    def _rate(self, work: int) -> float | None:
+        """Work per second since the first update: compiling and connecting come before it."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now, work
+        started, before = self._first
+        return (work - before) / (now - started) if work > before and now > started else None
+
+
+def _make_bar() -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("{task.fields[amount]}"),
+        BarColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    bar.add_task("", total=None, amount="", rate="…")
+    return bar

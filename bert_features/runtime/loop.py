@@ -1,0 +1,84 @@
+"""The loop over batches: one thread prepares them, the device computes, results come in order."""
+
+import contextlib
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar, cast
+
+import numpy as np
+
+from bert_features.runtime.base import CompiledStep, Started
+
+_Item = TypeVar("_Item")
+
+
+def run_step(
+    step: CompiledStep,
+    items: Iterator[_Item],
+    inputs: Callable[[_Item], Mapping[str, np.ndarray]],
+) -> Iterator[tuple[_Item, dict[str, np.ndarray]]]:
+    """Runs a step over batches; as many are under way as the step asks for.
+
+    Args:
+      step: the compiled step.
+      items: the batches, in whatever form the caller has them. A thread takes them.
+      inputs: gives the arrays [B, S] of an item that the step takes.
+
+    Yields:
+      Each item with its outputs, [B, S, D] or [B, D], in the order of the items.
+    """
+    under_way: deque[tuple[_Item, Started]] = deque()
+    try:
+        for item in _taken_by_a_thread(items):
+            under_way.append((item, step(inputs(item))))
+            while under_way and (len(under_way) == step.in_flight or under_way[0][1].done()):
+                item, started = under_way.popleft()
+                yield item, started()
+        while under_way:
+            item, started = under_way.popleft()
+            yield item, started()
+    finally:
+        for _, started in under_way:  # of a run that failed, or that its caller left
+            started.cancel()
+
+
+def _taken_by_a_thread(items: Iterator[_Item]) -> Iterator[_Item]:
+    """The same items, taken by a thread of their own.
+
+    That thread may block in TensorFlow on slow input; the caller's thread still hears Ctrl-C.
+    """
+    ready: queue.Queue[tuple[_Item | None, BaseException | None]] = queue.Queue(maxsize=1)
+    unwanted = threading.Event()
+
+    def offer(item: _Item | None, error: BaseException | None = None) -> None:
+        while not unwanted.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put((item, error), timeout=0.1)
+                return
+
+    def take() -> None:
+        try:
+            for item in items:
+                offer(item)
+                if unwanted.is_set():
+                    return
+            offer(None, StopIteration())
+        except BaseException as error:
+            offer(None, error)
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = ready.get()
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            yield cast(_Item, item)
+    finally:
+        unwanted.set()
+        # It ends by itself unless its input keeps it waiting; Python should not end before it.
+        thread.join(timeout=1.0)

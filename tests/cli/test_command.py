@@ -1,0 +1,65 @@
+"""What all commands share: help without the frameworks, one-line errors, exit status."""
+
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from bert_features.extraction import job
+from tests.cli.command_line import run
+
+
+def test_help_and_import_do_not_load_the_frameworks():
+    check = (
+        "import sys, bert_features, bert_features.cli\n"
+        "try: bert_features.cli.app(['extract', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'tensorflow', 'keras', 'jax', 'tensorflow_text', 'numpy', 'pyarrow', 'h5py'}\n"
+        "sys.exit(sorted(heavy & sys.modules.keys()) or None)"
+    )
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "--max-seq-length" in result.stdout
+
+
+def test_debug_shows_the_traceback(text, out):
+    options = ["-o", out / "o.parquet", "--checkpoint", "nowhere", "--debug"]
+    result = run("extract", text, *options)
+    assert "Traceback" in result.stderr
+    assert result.exit_code == 1
+
+
+def test_a_device_that_fails_is_one_line(text, out, monkeypatch):
+    def fail(*arguments, **settings):
+        raise tf.errors.UnavailableError(None, None, "the chip is lost\nat a.cc:12")
+
+    monkeypatch.setattr(job, "extract", fail)
+    result = run("extract", text, "--output", out / "f.jsonl")
+    assert result.exit_code == 1
+    assert result.stderr.strip() == (
+        "bert-features: the device failed: UnavailableError: the chip is lost"
+    )
+
+
+def test_other_errors_are_not_hidden(text, out, monkeypatch):
+    def fail(*arguments, **settings):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(job, "extract", fail)
+    assert isinstance(
+        run("extract", text, "--output", out / "f.jsonl").exception, ZeroDivisionError
+    )
+
+
+@pytest.mark.parametrize("options", [["--batch-size", "many"], ["--format", "xml"], ["--no-such"]])
+def test_bad_usage(text, out, options):
+    result = run("extract", text, "-o", out / "o.parquet", *options)
+    assert result.exit_code == 2
+    assert list(out.iterdir()) == []
+
+
+def test_version():
+    import bert_features
+
+    assert run("--version").stdout == f"bert-features {bert_features.__version__}\n"

@@ -1,0 +1,38 @@
+"""Fixtures: a folder of packages, and the doctor's command line on it."""
+
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from bert_features.cli import app
+from bert_features.doctor import examination
+from tests.doctor.made_up_site import Site
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path / "site")
+
+
+@pytest.fixture
+def world(site, monkeypatch):
+    """The doctor finds the packages of `site` alone, and imports take them first."""
+    monkeypatch.setattr(examination, "installed", lambda: site.packages)
+    monkeypatch.setattr(sys, "path", [str(site.folder), *sys.path])
+    return site
+
+
+@pytest.fixture
+def doctor():
+    """Runs the command; gives its exit status, and check -> finding."""
+
+    def run(*arguments):
+        result = CliRunner().invoke(app, ["doctor", "--json", *map(str, arguments)])
+        assert result.exit_code in (0, 1), result.output
+        report = json.loads(result.stdout)
+        assert report["broken"] == (result.exit_code == 1)
+        return result.exit_code, {finding["check"]: finding for finding in report["findings"]}
+
+    return run

@@ -1,0 +1,19 @@
+"""How a child process ended: the line of its standard error that says why."""
+
+import pytest
+
+from bert_features.doctor.children import last_words
+
+
+@pytest.mark.parametrize(
+    ("stderr", "words"),
+    [
+        ("", ""),
+        ("one\ntwo\n\n", "two"),
+        ("why\n=== Source Location Trace: ===\nlearning/a_b.cc:52\n", "why"),
+        ("why\nI0000 00:00:1795.33 12 port.cc:153] oneDNN is on\n", "why"),
+        ("F0000 00:00:1795.33 12 tpu.cc:1] fatal\n@ 0x7f stack\n", "fatal"),
+    ],
+)
+def test_the_line_that_says_why(stderr, words):
+    assert last_words(stderr) == words

@@ -1,0 +1,151 @@
+"""Findings about TPUs and GPUs: what the machine shows beside what the runtimes report."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from bert_features.doctor import devices, tensorflow_child
+from bert_features.doctor.children import Outcome
+from bert_features.doctor.machine import Accelerators, find_accelerators
+from bert_features.doctor.runtimes import Runtimes
+from tests.doctor.made_up_site import verdict
+from tests.made_up_machine import H100, V5E, move_to
+
+CHIP = Accelerators(tpus=("/dev/vfio/0",))
+CARD = Accelerators(gpus=("/dev/nvidia0",), gpu_names=("NVIDIA L4, 23034 MiB",))
+
+
+def runtimes(tensorflow=None, jax=None, build="tensorflow"):
+    """What the runtimes reported of devices: a list, or an error message."""
+
+    def outcome(stage, reported):
+        if isinstance(reported, str):
+            return Outcome(errors={stage: reported})
+        return Outcome({stage: {"devices": reported or []}})
+
+    ours = outcome("tpu", tensorflow)
+    if isinstance(tensorflow, list) and tensorflow and tensorflow[0].get("platform") == "gpu":
+        ours = outcome("gpu", tensorflow)
+    return Runtimes(ours, outcome("devices", jax), build)
+
+
+def test_devices_with_counts_and_memory():
+    cores = [{"platform": "tpu", "name": "TPU v5 lite", "memory_bytes": 16_900_000_000}] * 4
+    finding = devices.check_tpu(CHIP, runtimes(jax=cores), {})
+    assert (finding.status, finding.found) == ("ok", "4 TPU v5 lite with 16.9 GB each by JAX")
+    assert len(finding.details["JAX"]) == 4
+    card = [{"platform": "gpu", "name": "NVIDIA L4", "memory_bytes": 22_000_000_000}]
+    finding = devices.check_gpu(CARD, runtimes(card, card), {})
+    reported = "1 NVIDIA L4 with 22.0 GB each by"
+    assert (finding.status, finding.found) == ("ok", f"{reported} TensorFlow; {reported} JAX")
+
+
+@pytest.mark.parametrize(
+    ("environment", "remedy"),
+    [({"JAX_PLATFORMS": "tpu"}, "unset JAX_PLATFORMS"), ({}, "export JAX_PLATFORMS=cpu")],
+)
+def test_a_runtime_that_cannot_list_its_devices(environment, remedy):
+    dead = Outcome({"tensorflow": {}}, {}, "gpu", "the process died of SIGSEGV")
+    reported = Runtimes(dead, Outcome(errors={"devices": "RuntimeError: no tpu"}))
+    of_tensorflow, of_jax = devices.check_listing(Accelerators(), reported, environment)
+    assert verdict(of_tensorflow) == ("broken", "export CUDA_VISIBLE_DEVICES=-1")
+    assert of_tensorflow.found == "the process died of SIGSEGV"
+    assert verdict(of_jax) == ("warning", remedy)
+    # Other checks report accelerators of this machine.
+    assert devices.check_listing(CHIP, reported, environment) == [of_tensorflow]
+
+
+def test_none_found():
+    assert devices.check_tpu(Accelerators(), runtimes(), {}).found == "none found"
+    assert devices.check_gpu(Accelerators(), runtimes(), {}).found == "none found"
+
+
+@pytest.mark.parametrize(
+    ("build", "environment", "remedy"),
+    [
+        ("tensorflow", {}, "pip install -U 'jax[tpu]'"),
+        ("tensorflow-tpu", {}, "bash scripts/setup_tpu.sh"),
+        ("tensorflow", {"JAX_PLATFORMS": "cpu"}, "unset JAX_PLATFORMS"),
+    ],
+)
+def test_a_tpu_that_no_runtime_can_use(build, environment, remedy):
+    reported = runtimes("InternalError: no TPU", "RuntimeError: no libtpu", build)
+    finding = devices.check_tpu(CHIP, reported, environment)
+    assert verdict(finding) == ("warning", remedy)
+    assert finding.found == (
+        "1 chip(s) at /dev/vfio/0, which neither runtime can use "
+        "(TensorFlow: InternalError: no TPU; JAX: RuntimeError: no libtpu)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "status", "remedy"),
+    [
+        ({}, "warning", "export TPU_SKIP_MDS_QUERY=1"),
+        ({"TPU_SKIP_MDS_QUERY": "1"}, "ok", None),
+    ],
+)
+def test_the_tpu_build_where_there_is_no_tpu(environment, status, remedy):
+    reported = runtimes(build="tensorflow-tpu")
+    assert verdict(devices.check_tpu(Accelerators(), reported, environment)) == (status, remedy)
+
+
+def test_a_tpu_that_another_process_holds():
+    held = Accelerators(tpus=("/dev/accel0",), tpu_holders={4711: "python3", 4712: "train"})
+    finding = devices.check_tpu(held, runtimes(), {})
+    assert verdict(finding) == ("warning", "kill 4711 4712")
+    assert "held by process 4711 (python3), 4712 (train)" in finding.found
+
+
+def test_the_tpu_that_is_asked_for_is_the_one_a_run_takes(tmp_path, monkeypatch):
+    asked = []
+
+    def resolver(tpu):
+        asked.append(tpu)
+
+    tf = SimpleNamespace(
+        distribute=SimpleNamespace(cluster_resolver=SimpleNamespace(TPUClusterResolver=resolver)),
+        tpu=SimpleNamespace(experimental=SimpleNamespace(initialize_tpu_system=str)),
+        config=SimpleNamespace(
+            experimental_connect_to_cluster=str, list_logical_devices=lambda kind: []
+        ),
+    )
+    monkeypatch.setenv("TPU_NAME", "mine")  # some images of TPU VMs set it
+    move_to(monkeypatch, tmp_path / "bare")
+    tensorflow_child._tpus(tf)
+    move_to(monkeypatch, tmp_path / "tpu_vm", V5E, files=("dev/vfio/0",))
+    tensorflow_child._tpus(tf)
+    assert asked == ["mine", "local"]
+
+
+def test_chips_and_cards_that_cannot_be_opened(tmp_path, monkeypatch):
+    """As in a container that was given neither."""
+    move_to(monkeypatch, tmp_path, V5E, H100)
+    machine = find_accelerators()
+    tpu = devices.check_tpu(machine, runtimes(), {})
+    assert tpu.status == "warning"
+    assert tpu.found.endswith(
+        "have no device files here, /dev/accel* or /dev/vfio/*; a container needs --privileged"
+    )
+    gpu = devices.check_gpu(machine, runtimes(), {})
+    assert verdict(gpu) == ("warning", "docker run --gpus all …")
+
+
+def test_a_tpu_by_name_that_cannot_be_reached():
+    finding = devices.check_tpu(Accelerators(), runtimes("NotFound: x"), {"TPU_NAME": "mine"})
+    assert finding.status == "warning"
+    assert finding.found.startswith("the TPU mine, which neither runtime can use")
+
+
+@pytest.mark.parametrize(
+    ("environment", "remedy"),
+    [
+        ({}, "pip install 'tensorflow[and-cuda]==2.20.*'"),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, "unset CUDA_VISIBLE_DEVICES"),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, "pip install 'tensorflow[and-cuda]==2.20.*'"),
+    ],
+)
+def test_a_gpu_that_no_runtime_can_use(environment, remedy):
+    finding = devices.check_gpu(CARD, runtimes(), environment)
+    assert verdict(finding) == ("warning", remedy)
+    assert "1 at /dev/nvidia0 (NVIDIA L4, 23034 MiB), which neither" in finding.found

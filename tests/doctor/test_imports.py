@@ -1,0 +1,116 @@
+"""Findings about imports: a `tensorflow` and a `jax` of a few lines, in real child processes."""
+
+import pytest
+
+from bert_features.doctor import imports
+from bert_features.doctor.children import Outcome
+from bert_features.doctor.runtimes import Runtimes
+from tests.doctor.made_up_site import verdict
+
+ABORTS = "ConfigureDistributedTpuOp_DoWork not available in this library."
+
+
+def test_the_plain_order_takes_a_libtpu_that_aborts_the_import(world, doctor):
+    """`pip install tensorflow-tpu==2.20.0`, and what TensorFlow then does."""
+    world.install_tensorflow(
+        "tensorflow-tpu",
+        f"""
+        import os
+        os.write(2, b"2026-11-21 15:28:06.853247: I a/tpu.cc:121] Libtpu path is: here\\n")
+        os.write(2, b"2026-11-21 15:28:07.014319: F a/fns.inc:12] {ABORTS}\\n")
+        os.abort()
+        """,
+    )
+    world.install_all({"libtpu": "0.0.52", "keras": "3.15.1", "tensorflow-text": "2.20.1"})
+    status, findings = doctor()
+    assert status == 1
+    remedy = "pip install 'libtpu>=0.0.14,<0.0.31'"
+    assert findings["libtpu"]["status"] == "broken"
+    assert findings["libtpu"]["remedy"] == remedy
+    assert findings["import tensorflow"]["status"] == "broken"
+    assert findings["import tensorflow"]["found"] == f"the process died of SIGABRT: {ABORTS}"
+    assert findings["import tensorflow"]["remedy"] == remedy
+    # The rest is reported as well.
+    assert findings["cpu"]["details"]["cores"] >= 1
+    assert findings["output"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+            "the process died of SIGSEGV",
+        ),
+        (
+            "import os; os.write(2, b'why\\n'); os._exit(3)",
+            "the process ended with status 3: why",
+        ),
+        ("raise ImportError('no libcudart')", "ImportError: no libcudart"),
+        ("raise SystemExit(4)", "the process ended with status 4"),
+    ],
+)
+def test_an_import_that_fails(world, doctor, program, found):
+    world.install_tensorflow("tensorflow", program)
+    world.install_all({"tensorflow-text": "2.20.1", "keras": "3.15.1"})
+    status, findings = doctor()
+    assert status == 1
+    assert findings["import tensorflow"]["found"] == found
+    assert findings["import tensorflow"]["remedy"] == (
+        "pip install --force-reinstall --no-deps 'tensorflow==2.20.*'"
+    )
+    assert "import keras" not in findings  # unknown
+
+
+def test_the_cause_of_a_failure_is_fixed_first():
+    dead = Outcome(ended_in="tensorflow", ending="the process died of SIGABRT")
+    remedies = {"tensorflow-text": "fix text", "libtpu": "fix libtpu"}
+    (finding,) = imports.check_imports(Runtimes(dead, None), remedies)
+    assert verdict(finding) == ("broken", "fix libtpu")
+
+
+def test_an_import_that_hangs(world, doctor):
+    world.install_tensorflow("tensorflow", "import time; time.sleep(600)")
+    world.install_all({"tensorflow-text": "2.20.1", "keras": "3.15.1"})
+    status, findings = doctor("--timeout", 3)
+    assert status == 1
+    assert findings["import tensorflow"]["found"] == "did not finish within 3 s"
+
+
+def test_a_tensorflow_that_works_as_far_as_it_goes(world, doctor):
+    """It prints, has no gs://, and tensorflow-text does not load into it."""
+    world.install_tensorflow(
+        "tensorflow",
+        """
+        from types import SimpleNamespace as N
+        print("to standard output")
+        __version__ = "2.20.0"
+        io = N(gfile=N(get_registered_schemes=lambda: ["", "file", "ram"]))
+        config = N(list_physical_devices=lambda kind: [])
+        """,
+    )
+    world.install(
+        "tensorflow-text",
+        "2.20.1",
+        {"tensorflow_text/__init__.py": "raise OSError('undefined symbol: _ZN10')"},
+    )
+    world.install("keras", "3.15.1", {"keras/__init__.py": "__version__ = '3.15.1'"})
+    status, findings = doctor()
+    assert status == 1
+    assert findings["import tensorflow"]["found"] == "2.20.0"
+    assert findings["import tensorflow_text"]["found"] == "OSError: undefined symbol: _ZN10"
+    assert findings["import tensorflow_text"]["remedy"] == (
+        "pip install --force-reinstall --no-deps 'tensorflow-text==2.20.*'"
+    )
+    assert findings["import keras"]["status"] == "ok"
+    assert findings["gs://"]["status"] == "warning"
+    assert findings["gs://"]["remedy"] == "pip install 'tensorflow-io-gcs-filesystem>=0.23.1'"
+
+
+def test_a_broken_jax_is_a_warning(world, doctor):
+    """Runs go on without it: TensorFlow is the runtime taken by default."""
+    world.install("jax", "0.10.2", {"jax/__init__.py": "import os; os.abort()"})
+    _, findings = doctor()
+    assert findings["import jax"]["status"] == "warning"
+    assert findings["import jax"]["found"] == "the process died of SIGABRT"
+    assert findings["import jax"]["remedy"] == "pip install -U jax"

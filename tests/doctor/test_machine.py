@@ -1,0 +1,68 @@
+"""Findings about CPU, memory and accelerators, on file systems made for them."""
+
+import os
+
+import pytest
+
+from bert_features.doctor import machine
+from tests.doctor.made_up_site import verdict, write
+from tests.made_up_machine import H100, V5E, move_to
+
+
+@pytest.fixture
+def root(tmp_path):
+    """The root of a machine's file system; `write` makes a file of it."""
+    tmp_path.joinpath("dev", "vfio").mkdir(parents=True)
+    tmp_path.joinpath("dev", "vfio", "vfio").touch()
+    tmp_path.joinpath("proc").mkdir()
+    return tmp_path
+
+
+def test_its_accelerators_and_who_holds_them(monkeypatch, root):
+    """What counts as one is tested in test_hardware.py."""
+    files = ("dev/vfio/0", "dev/nvidia0", "dev/nvidiactl")
+    move_to(monkeypatch, root, V5E, H100, files=files)
+    for pid, target in ((12, root / "dev/vfio/0"), (13, "/dev/null"), (os.getpid(), "x")):
+        write(root / "proc" / str(pid) / "comm", f"program{pid}\n")
+        (root / "proc" / str(pid) / "fd").mkdir()
+        (root / "proc" / str(pid) / "fd" / "3").symlink_to(target)
+    write(root / "proc" / "14" / "comm", "ended\n")
+    found = machine.find_accelerators()
+    assert found.tpus == (str(root / "dev/vfio/0"),)
+    assert found.gpus == (str(root / "dev/nvidia0"),)
+    assert found.tpu_holders == {12: "program12"}
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "part"),
+    [
+        ("flags\t\t: fpu avx2 avx512f avx512_bf16", "ok", "avx2, avx512f, avx512_bf16"),
+        ("flags : avx2 amx_bf16", "ok", "avx2, amx_bf16"),
+        ("Features\t: asimd bf16", "ok", "asimd, bf16"),
+        ("flags : fpu avx2", "warning", "no bfloat16 instructions"),
+        ("processor : 0", "ok", "vector instructions unknown"),
+    ],
+)
+def test_instructions_of_the_cpu(root, line, status, part):
+    write(root / "proc" / "cpuinfo", f"processor : 0\nmodel name\t: Toy CPU\n{line}\n")
+    finding = machine.check_cpu({}, root)
+    assert finding.status == status
+    assert part in finding.found
+    assert "cores of Toy CPU" in finding.found
+
+
+def test_no_cpuinfo(root):
+    assert "unknown" in machine.check_cpu({}, root).found
+
+
+def test_onednn_turned_off(root):
+    finding = machine.check_cpu({"TF_ENABLE_ONEDNN_OPTS": "0"}, root)
+    assert verdict(finding) == ("warning", "unset TF_ENABLE_ONEDNN_OPTS")
+
+
+def test_memory_of_a_container(root):
+    assert "container" not in machine.check_memory(root).found
+    write(root / "sys" / "fs" / "cgroup" / "memory.max", "500000000\n")
+    finding = machine.check_memory(root)
+    assert finding.found.startswith("500.0 MB of ")
+    assert finding.details["allowed_bytes"] == 500_000_000

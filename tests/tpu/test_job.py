@@ -1,0 +1,52 @@
+"""The job: shapes and outputs are those of a run; settings that do not fit are refused."""
+
+import json
+
+import pytest
+
+from bert_features.config.bert_config import BertConfig
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import ConfigError
+from bert_features.tpu.job import plan_job
+
+
+def plan(settings, **options):
+    settings = ExtractConfig.of({"layers": [-1], **settings})
+    return plan_job(settings, "v2:2x2", architecture="bert-tiny", **options)
+
+
+def test_shapes_are_those_of_a_run():
+    assert plan({"max_seq_length": 64}).shapes == ((2048, 16), (1024, 32), (512, 64))
+    fixed = plan({"max_seq_length": 64, "buckets": [32], "batch_size": 64})
+    assert fixed.shapes == ((16, 32), (16, 64))
+    assert plan({"max_seq_length": 64, "buckets": [32]}, rows=6).shapes == ((6, 32), (6, 64))
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "message"),
+    [
+        ({"batch_size": 20}, None, "20 rows are not a multiple of the 8 devices .* pass 24"),
+        ({}, 3, "12 rows are not a multiple of the 8 devices"),
+        ({"batch_size": 16}, 2, "--batch excludes --batch-size"),
+        ({"max_seq_length": 600}, None, "max_seq_length is 600; bert-tiny has 512 positions"),
+    ],
+)
+def test_shapes_that_do_not_fit(settings, rows, message):
+    with pytest.raises(ConfigError, match=message):
+        plan(settings, rows=rows)
+
+
+def test_a_config_file_needs_no_weights(tmp_path):
+    path = tmp_path / "bert_config.json"
+    path.write_text(json.dumps({"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 4}))
+    job = plan_job(ExtractConfig.of({"config_file": str(path)}), "v5e:2x2")
+    assert job.config == BertConfig(vocab_size=50, hidden_size=24, num_hidden_layers=4)
+
+
+def test_outputs_are_those_of_the_device_step():
+    """Sequences of windows are averaged, then scaled and cast, outside of it."""
+    wanted = {"level": "sequence", "normalize": True, "dtype": "float16"}
+    (whole,) = plan(wanted).outputs
+    assert (whole.normalize, whole.dtype) == (True, "float16")
+    (part,) = plan(wanted | {"long_text": "window"}).outputs
+    assert (part.normalize, part.dtype) == (False, "float32")
