@@ -28,7 +28,7 @@ from bert_features.text.vocabulary import CLS, SEP
 
 logger = logging.getLogger("bert_features")
 
-# A warning says so where bfloat16 products take longer than float32 ones by more than this factor.
+# A bfloat16 product that takes longer than this many float32 ones is worth a warning.
 _TOLERATED_SLOWDOWN = 1.1
 
 
@@ -36,11 +36,11 @@ class FeatureExtractor:
     """A checkpoint made ready to turn texts into features.
 
     Args:
-      config: the settings; those of the output file do not count here.
-      runtime: what runs the steps, if it exists already; by default what the settings say.
+      config: the settings; those of the output file are not used here.
+      runtime: the runtime, if started already; by default the one of the settings.
 
     Attributes:
-      preparation: the settings met with their checkpoint.
+      preparation: the settings, resolved against their checkpoint.
       config: the settings.
       checkpoint: the checkpoint.
       outputs: the outputs, resolved against the checkpoint.
@@ -50,7 +50,7 @@ class FeatureExtractor:
 
     Raises:
       CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
-      ConfigError: a setting does not fit the checkpoint, or the wanted device is not here.
+      ConfigError: a setting does not fit the checkpoint, or the wanted device is absent.
     """
 
     def __init__(self, config: ExtractConfig, *, runtime: Runtime | None = None) -> None:
@@ -70,7 +70,7 @@ class FeatureExtractor:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: str | Path = "minilm", **settings: Any) -> Self:
-        """Makes an extractor ready.
+        """Makes an extractor for a checkpoint.
 
         Args:
           checkpoint: `minilm` (the embedded all-MiniLM-L6-v2, not Google's BERT), a directory, a
@@ -86,20 +86,20 @@ class FeatureExtractor:
     def __call__(
         self, texts: Iterable[str | list[str] | tuple[str, str] | InputExample]
     ) -> list[FeatureRecord]:
-        """The features of texts held in memory.
+        """The features of texts in memory.
 
         Args:
-          texts: each is one example, as it is: a text, a tuple of two for a pair, a list of words,
-            or an `InputExample`. What truncation takes from them is logged as a warning.
+          texts: one example each: a text, a tuple of two texts for a pair, a list of words, or an
+            `InputExample`. A warning is logged if truncation cuts any.
 
         Returns:
           For each text, in order, its features by name, [tokens, D], [words, D] or [D]; its tokens
-          ([CLS] and [SEP] included) and their ids if a feature is of tokens; its words and their
-          places if a feature is of words.
+          ([CLS] and [SEP] included) and their ids if a feature has level 'token'; its words and
+          their places if a feature has level 'word'.
 
         Raises:
           ConfigError: a shard is set, which is a share of a file.
-          InputError: `texts` is a single string, or holds something else than strings.
+          InputError: `texts` is a single string, or contains something other than texts.
         """
         if self.config.shard is not None:
             raise ConfigError(
@@ -142,12 +142,12 @@ class FeatureExtractor:
 
         Args:
           examples: gives an iterator over the examples.
-          progress: called after every step of the device with what was done so far. Examples are
-            computed by length and may wait for their turn, so this runs ahead of what is yielded.
-          ledger: called for each example, in their order, with what became of it.
+          progress: called after every step of the device with the totals so far. Examples are
+            computed by length and may wait for their turn, so this runs ahead of the output.
+          ledger: called for each example, in order, with its counts.
 
         Raises:
-          InputError: the examples cannot be read, or are not what the long text policy allows.
+          InputError: the examples cannot be read, or the long text policy refuses one.
         """
         counts = Counts()
         assembler = Assembler(
@@ -172,7 +172,7 @@ class FeatureExtractor:
         return self.preparation.features()
 
     def metadata(self) -> dict[str, Any]:
-        """What a reader of the output must know to make it again."""
+        """The facts that a reader of the output needs to make it again."""
         checkpoint, vocab = self.checkpoint, self.checkpoint.vocab_file
         packages = ["bert_features", "tensorflow-text", "keras", "numpy"]
         packages += ["jax"] if self.preparation.runtime.name == "jax" else []

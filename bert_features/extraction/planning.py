@@ -1,4 +1,4 @@
-"""plan(): what a run would do, by tokenising its input and computing nothing."""
+"""plan(): what a run would do. It tokenises the input and computes nothing."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,12 +26,12 @@ class BucketPlan:
     """The batches of one length.
 
     Attributes:
-      length: of their rows.
-      rows: rows that stand in them.
-      batches: how many there are.
+      length: tokens of a row, padding included.
+      rows: number of rows.
+      batches: number of batches.
       tokens: real tokens of the rows.
       computed_tokens: tokens that the device computes for them.
-      filler_tokens: those of them in rows that only fill up a batch.
+      filler_tokens: those in rows that only fill up a batch.
     """
 
     length: int
@@ -47,19 +47,19 @@ class Plan:
     """What a run would do.
 
     Attributes:
-      shapes: what batches may be.
-      outputs: what would come out.
-      examples: of the input.
+      shapes: the shapes that batches may have.
+      outputs: the outputs.
+      examples: number of examples in the input.
       truncated_examples: examples that would lose pieces.
       tokens_lost: pieces they would lose.
       windowed_examples: examples that would be computed in several windows.
-      words: words whose vectors would come out, if any are wanted.
-      words_without_vector: those of them whose vector would be zero.
-      output_tokens: tokens in the output, [CLS] and [SEP] included; those of windows once.
-      example_lengths: how many examples have 0, 1, 2, … tokens, [CLS] and [SEP] included, before
-        anything is cut.
-      row_lengths: how many rows have 0, 1, 2, … tokens.
-      buckets: what falls into each bucket.
+      words: number of words, if an output has words.
+      words_without_vector: words whose vector would be zero.
+      output_tokens: tokens in the output, [CLS] and [SEP] included, each once.
+      example_lengths: number of examples that have 0, 1, 2, … tokens, [CLS] and [SEP] included,
+        before truncation.
+      row_lengths: number of rows that have 0, 1, 2, … tokens.
+      buckets: the rows and batches of each bucket.
     """
 
     shapes: BatchShapes
@@ -97,7 +97,7 @@ class Plan:
         return filler / self.computed_tokens if self.computed_tokens else 0.0
 
     def output_bytes(self, format: str) -> int:
-        """The bytes of the features in an output file; tokens and ids come on top of them."""
+        """Size of the features in an output file, in bytes, without tokens and ids."""
         vectors = {"token": self.output_tokens, "word": self.words, "sequence": self.examples}
         return int(
             sum(
@@ -108,9 +108,11 @@ class Plan:
             )
         )
 
-    def suggest_buckets(self, most: int = 8) -> tuple[int, ...]:
-        """The lengths, few enough to compile each, that leave the least padding."""
-        return suggest_buckets(self.row_lengths, max_seq_length=self.shapes.buckets[-1], most=most)
+    def suggest_buckets(self, max_buckets: int = 8) -> tuple[int, ...]:
+        """The lengths, few enough to compile each, with the least padding."""
+        return suggest_buckets(
+            self.row_lengths, max_seq_length=self.shapes.buckets[-1], max_buckets=max_buckets
+        )
 
 
 def plan(
@@ -124,10 +126,10 @@ def plan(
     Args:
       config: the settings of the run.
       input_path: the file to read, or `-` for standard input.
-      progress: called now and then with the number of examples read so far.
+      progress: called from time to time with the number of examples read so far.
 
     Raises:
-      BertFeaturesError: what was wrong, in one sentence.
+      BertFeaturesError: says in one sentence what was wrong.
     """
     preparation = Preparation(config)
     examples = read_examples(
@@ -197,16 +199,16 @@ def _add_counts(counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def suggest_buckets(
-    row_lengths: Sequence[int] | np.ndarray, *, max_seq_length: int, most: int
+    row_lengths: Sequence[int] | np.ndarray, *, max_seq_length: int, max_buckets: int
 ) -> tuple[int, ...]:
-    """The set of buckets that leaves the least padding.
+    """The set of buckets with the least padding.
 
     By dynamic programming over all sets of multiples of 8 and `max_seq_length`.
 
     Args:
-      row_lengths: how many rows have 0, 1, 2, … tokens.
-      max_seq_length: the longest bucket that there may be.
-      most: how many buckets there may be.
+      row_lengths: number of rows that have 0, 1, 2, … tokens.
+      max_seq_length: largest possible bucket.
+      max_buckets: largest number of buckets.
 
     Returns:
       Ascending lengths; `max_seq_length` alone if there are no rows.
@@ -215,13 +217,13 @@ def suggest_buckets(
     multiples = [*range(_LENGTH_STEP, max_seq_length, _LENGTH_STEP), max_seq_length]
     counts, lengths = [0], [0]
     for length in multiples:
-        if rows_up_to[length] > counts[-1]:  # else no row is as long
+        if rows_up_to[length] > counts[-1]:  # otherwise no row has that length
             counts.append(int(rows_up_to[length]))
             lengths.append(length)
     # best[j]: the fewest tokens for all rows up to lengths[j], and the buckets they are in.
     nothing: tuple[float, tuple[int, ...]] = (np.inf, ())
     best = [(0.0, nothing[1]), *[nothing] * (len(counts) - 1)]
-    for _ in range(most):
+    for _ in range(max_buckets):
         best = [
             best[0],
             *(

@@ -1,4 +1,4 @@
-"""What a run needs before it computes: checkpoint, outputs, tokenizer, input; no weights yet."""
+"""Preparation: the settings of a run, checked against their checkpoint; no weights yet."""
 
 from collections.abc import Callable, Iterable
 
@@ -17,33 +17,32 @@ from bert_features.runtime.start import make_runtime
 from bert_features.text.tokenization import FullTokenizer
 from bert_features.text.vocabulary import read_vocab
 
-# Tokens of a batch: more fill a CPU's cores no better, and leave more padding
-# (docs/performance.md); other devices want work for thousands of lanes.
+# Tokens of a batch. On a CPU more tokens keep the cores no busier and leave more padding
+# (docs/performance.md). Other devices need work for thousands of lanes.
 _CPU_BATCH_TOKENS = 2048
 DEVICE_BATCH_TOKENS = 16384
-# Enough to sort by length; more would only hold results back, where their vectors are small.
-_MOST_WINDOW_TOKENS = 1 << 20
+# Enough to sort by length. Where vectors are small, more would only hold results back.
+_MAX_WINDOW_TOKENS = 1 << 20
 
 
 class Preparation:
-    """Settings met with their checkpoint, checked and resolved.
+    """The settings of a run, checked and resolved against their checkpoint.
 
     Args:
-      config: the settings; those of the output file do not count here.
-      runtime: what runs the steps, if it exists already; by default what the settings say.
+      config: the settings; those of the output file are not used here.
+      runtime: the runtime, if started already; by default the one of the settings.
 
     Attributes:
       config: the settings.
-      checkpoint: where the weights are.
-      outputs: what is wanted of them.
-      long_text: what becomes of examples that do not fit a row.
-      runtime: what runs the steps.
-      devices: what it runs them on.
-      shard: the share of the examples that is this process's.
+      checkpoint: the checkpoint.
+      outputs: the outputs, resolved.
+      long_text: what happens to examples that do not fit a row.
+      runtime: the runtime.
+      devices: its devices.
+      shard: the share of the examples for this process.
       buckets: the lengths of rows.
-      tokenizer: the checkpoint's.
-      window_tokens: how many tokens are sorted by length together, so that their features fit
-        `buffer_mb`.
+      tokenizer: the checkpoint's tokenizer.
+      window_tokens: number of tokens sorted by length together; their features fit `buffer_mb`.
 
     Raises:
       CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
@@ -66,11 +65,10 @@ class Preparation:
             )
         self.outputs = config.plan_outputs(bert_config)
         self.long_text = LongText(config.long_text, config.max_seq_length, config.stride)
-        resolve_buckets(
-            config.buckets or (), config.max_seq_length
-        )  # refused before a device starts
+        # Wrong buckets are refused before a device starts.
+        resolve_buckets(config.buckets or (), config.max_seq_length)
         self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
-        # Before the tokenizer makes its tables: a TPU is to be started before anything else is.
+        # Before the tokenizer makes its tables: a TPU must be started before TensorFlow's first op.
         self.runtime = runtime or make_runtime(config.runtime, config.device)
         self.devices = self.runtime.devices
         self.shard = resolve_shard(config.shard, self.runtime)
@@ -89,7 +87,7 @@ class Preparation:
         return resolve_buckets(self.config.buckets, length)
 
     def batch_params(self) -> dict[str, int]:
-        """What `TextInputFn` reads of its params."""
+        """The params of `TextInputFn`."""
         if self.config.batch_size is not None:
             return {"batch_size": self.config.batch_size, **self.runtime.batching}
         tokens = self.config.batch_tokens
@@ -134,11 +132,11 @@ class Preparation:
 
 
 def resolve_shard(shard: str | None, runtime: Runtime | None) -> Shard:
-    """The share of a job that the setting `shard` means.
+    """The share of a job that the setting `shard` names.
 
     Args:
-      shard: the setting; the whole job without it.
-      runtime: what `auto` asks which of several processes this is.
+      shard: the setting; None for the whole job.
+      runtime: with `auto`, the runtime that knows the number of this process.
     """
     if shard == AUTO and runtime is not None:
         return Shard(*runtime.process)
@@ -148,12 +146,12 @@ def resolve_shard(shard: str | None, runtime: Runtime | None) -> Shard:
 def _window_tokens(outputs: Iterable[OutputSpec], buffer_mb: int) -> int:
     per_token = 0
     for output in outputs:
-        # Of windows the vectors of a sequence wait for each other as float32.
+        # Sequence vectors of windows wait for each other as float32.
         item_size = 4 if output.level == "sequence" else ITEM_SIZES[output.dtype]
         size = output.width * item_size
-        # A sequence has one vector for all of its tokens, of which there may be but two.
+        # A sequence has one vector for all its tokens; it has at least two tokens.
         per_token += size // 2 if output.level == "sequence" else size
-    return max(1, min(buffer_mb * 2**20 // max(per_token, 1), _MOST_WINDOW_TOKENS))
+    return max(1, min(buffer_mb * 2**20 // max(per_token, 1), _MAX_WINDOW_TOKENS))
 
 
 def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) -> FullTokenizer:

@@ -1,4 +1,4 @@
-"""Which accelerators this machine has and who holds them, asked of the kernel's own files.
+"""The CPU cores, TPUs and GPUs of this machine, read from the kernel's own files.
 
 Importing this imports neither TensorFlow nor JAX, and nothing here starts a device or takes longer
 than reading some small files.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path("/")  # of the file system
 
-# PCI vendors and devices, as in JAX's `hardware_utils.py`. The vendor alone tells nothing: the
+# PCI vendors and devices, as in JAX's `hardware_utils.py`. The vendor alone does not suffice:
 # network cards and disks of Google's virtual machines have it too.
 _GOOGLE = "0x1ae0"
 TPU_GENERATIONS: dict[str, str] = {
@@ -27,18 +27,18 @@ TPU_GENERATIONS: dict[str, str] = {
 _NVIDIA = "0x10de"
 _DISPLAY_CLASS = "0x03"  # VGA and 3D controllers; a card's sound device has the same vendor
 
-# One for each chip: up to v4 /dev/accel0, …, since v5e /dev/vfio/0, … .
+# One file for each chip: up to v4 /dev/accel0, …, since v5e /dev/vfio/0, … .
 _TPU_FILES = (("dev", r"accel\d+"), ("dev/vfio", r"\d+"))
 _NVIDIA_FILES = (("dev", r"nvidia\d+"), ("dev", "dxg"))  # dxg: under Windows
 
 
 @dataclass(frozen=True)
 class Slice:
-    """This host's place among those of a TPU slice, as its environment tells.
+    """The place of this host in a TPU slice, from its environment.
 
     Attributes:
-      host: from 0.
-      hosts: how many.
+      host: number of this host, from 0.
+      hosts: number of hosts.
     """
 
     host: int = 0
@@ -46,15 +46,15 @@ class Slice:
 
 
 def cores() -> int:
-    """How many CPU cores this process may use: a container may have a share of those it sees."""
+    """Number of CPU cores this process may use. A container may see more than its share."""
     count = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
-    return min(count, _cores_of_container() or count)
+    return min(count, _container_cores() or count)
 
 
-def _cores_of_container() -> int | None:
-    """Cores by the time that control groups (version 2) allow, rounded up; None for no limit."""
+def _container_cores() -> int | None:
+    """Cores that control groups (version 2) allow, rounded up; None without a limit."""
     quota, _, period = _read(ROOT / "sys/fs/cgroup/cpu.max").partition(" ")
     if not (quota.isdecimal() and period.isdecimal()):
         return None
@@ -62,35 +62,35 @@ def _cores_of_container() -> int | None:
 
 
 def tpu_chips() -> int:
-    """How many TPU chips this machine has, whether or not this process may open them."""
+    """Number of TPU chips of this machine, whether or not this process may open them."""
     return len(_tpu_devices())
 
 
 def tpu_generation() -> str | None:
-    """The generation of the chips, such as `v5e`; None without any."""
+    """The generation of the chips, such as `v5e`; None without chips."""
     return next(iter(_tpu_devices()), None)
 
 
 def tpu_device_files() -> list[Path]:
-    """The device files of the chips, in their order; none in a container that was not given them.
+    """The device files of the chips, in order; none in a container that was started without them.
 
-    A machine without chips has none either: other hardware has files of the same names.
+    Empty on a machine without chips, where other hardware may have files of the same names.
     """
     return _files(_TPU_FILES) if tpu_chips() else []
 
 
 def nvidia_gpus() -> int:
-    """How many NVIDIA GPUs have a driver and are given to this machine or container."""
+    """Number of NVIDIA GPUs with a driver that this machine or container may use."""
     return len(nvidia_device_files())
 
 
 def nvidia_device_files() -> list[Path]:
-    """The device files of the GPUs that have a driver, in their order."""
+    """The device files of the GPUs that have a driver, in order."""
     return _files(_NVIDIA_FILES)
 
 
 def nvidia_cards() -> int:
-    """How many NVIDIA GPUs are plugged in, with a driver or without."""
+    """Number of NVIDIA GPUs plugged in, with a driver or without."""
     return sum(
         vendor == _NVIDIA and _read(path / "class").startswith(_DISPLAY_CLASS)
         for path, vendor in _pci_devices()
@@ -98,9 +98,9 @@ def nvidia_cards() -> int:
 
 
 def holders_of(paths: Iterable[Path | str]) -> dict[int, str]:
-    """The other processes that have one of these files open: their ids, and what they run.
+    """The other processes that have one of these files open: process id -> program name.
 
-    Only the superuser sees what other users' processes hold.
+    Only the superuser sees the open files of other users' processes.
     """
     wanted = {str(path) for path in paths}
     if not wanted:
@@ -116,7 +116,7 @@ def holders_of(paths: Iterable[Path | str]) -> dict[int, str]:
 def tpu_slice() -> Slice:
     """The place of this host by TPU_WORKER_ID and TPU_WORKER_HOSTNAMES; alone, if they are unset.
 
-    Kubernetes sets them in every pod, and so does who starts one program on each host.
+    Kubernetes sets them in every pod. Launchers that start one program on each host set them too.
     """
     hosts = [host for host in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]
     worker = os.environ.get("TPU_WORKER_ID", "")
@@ -154,7 +154,7 @@ def _files(patterns: Iterable[tuple[str, str]]) -> list[Path]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What is in a folder; nothing, if it is not there or may not be read."""
+    """The contents of a folder; empty if it is missing or may not be read."""
     try:
         return sorted(folder.iterdir())
     except OSError:

@@ -1,4 +1,4 @@
-"""What devices and runtimes are called; importing this imports nothing heavy."""
+"""The names of devices and runtimes, as settings have them."""
 
 from typing import Literal
 

@@ -11,28 +11,28 @@ from bert_features.machine import tpu_installation
 from bert_features.machine.names import Device, RuntimeName
 from bert_features.machine.selection import activate_runtime
 
-# Up to 2.20 TensorFlow heeds TF_CPP_MIN_LOG_LEVEL. 2.21 says some things before it does, through
-# absl's log: "I0000 00:00:1795…  port.cc:153] oneDNN custom operations are on. …".
+# Up to 2.20 TensorFlow obeys TF_CPP_MIN_LOG_LEVEL. 2.21 writes some lines before it reads it,
+# through absl's log: "I0000 00:00:1795…  port.cc:153] oneDNN custom operations are on. …".
 _NOISE = re.compile(
     rb"[IWE]\d{4} \d\d:\d\d:|WARNING: All log messages before absl::InitializeLog\(\)"
 )
 
 
 def import_tensorflow(runtime: RuntimeName = "auto", device: Device = "auto") -> Any:
-    """Imports TensorFlow, keeping its own start-up messages, and nothing else, off the terminal.
+    """Imports TensorFlow and keeps its start-up messages, and nothing else, off the terminal.
 
-    They come from C++, past sys.stderr, so for a moment the file descriptor leads elsewhere; what
-    others wrote meanwhile is written on, and all of it if the import fails.
+    The messages come from C++ and bypass sys.stderr, so for a moment the file descriptor points to
+    a file. Lines of other origin are passed on afterwards; if the import fails, all lines are.
 
-    TensorFlow imports Keras, whose backend is chosen by then.
+    TensorFlow imports Keras, so Keras' backend is chosen first.
 
     Args:
-      runtime: the setting; see `selection.activate_runtime`.
-      device: what the program will run on; for `cpu` a TPU is left to whoever uses it.
+      runtime: the setting `runtime`; see `selection.activate_runtime`.
+      device: the setting `device`; with `cpu` a TPU stays free for other programs.
 
     Raises:
       ConfigError: the import would end the process, see `tpu_installation.refuse_what_aborts`; or
-        Keras is to run on neither TensorFlow nor JAX.
+        Keras is set to a backend other than TensorFlow and JAX.
       MissingExtraError: JAX is wanted but not installed.
     """
     activate_runtime(runtime, device)

@@ -1,4 +1,4 @@
-"""Which runtime a process uses. Keras has one backend in each process, so it is chosen once.
+"""The choice of the runtime. Keras has one backend per process, so it is chosen once.
 
 Nothing here imports TensorFlow, JAX or Keras before the choice is made.
 """
@@ -29,7 +29,7 @@ def choose_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> str
       device: the setting `device`.
 
     Raises:
-      ConfigError: `wanted` is none of these, or Keras runs on neither.
+      ConfigError: `wanted` is not a runtime, or Keras runs on another backend.
       MissingExtraError: JAX is wanted but not installed.
     """
     if wanted not in get_args(RuntimeName):
@@ -41,24 +41,24 @@ def choose_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> str
 
 
 def activate_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> None:
-    """Sets Keras' backend for a runtime; to be called before TensorFlow, which imports Keras.
+    """Sets Keras' backend for a runtime. Call it before importing TensorFlow, which imports Keras.
 
-    A Keras that is imported already stays as it is, and so, with `auto`, does KERAS_BACKEND.
+    A Keras that is imported already stays as it is. With `auto`, KERAS_BACKEND stays too.
 
     Raises:
       ConfigError: see `choose_runtime`.
-      MissingExtraError: see there.
+      MissingExtraError: see `choose_runtime`.
     """
     if "keras" in sys.modules:
         return
     runtime = choose_runtime(wanted, device)
-    # Keras' own default is TensorFlow; someone's ~/.keras/keras.json may say otherwise.
+    # Keras' own default is TensorFlow, but a ~/.keras/keras.json may name another.
     if wanted != "auto" or runtime != "tensorflow":
         os.environ[_BACKEND] = runtime
 
 
 def _backend_set() -> str | None:
-    """The backend that Keras has, or is told to take by the environment."""
+    """The backend that Keras has, or that the environment sets."""
     if "keras" in sys.modules:
         backend = sys.modules["keras"].backend.backend()
     else:
@@ -82,7 +82,7 @@ def _for_hardware(device: Device) -> str:
 
 
 def _has_libtpu() -> bool:
-    """Whether JAX, if it is there, can drive a TPU: jax alone cannot, jax[tpu] can."""
+    """Whether JAX, if installed, can drive a TPU: jax alone cannot, jax[tpu] can."""
     return _installed("libtpu") or "TPU_LIBRARY_PATH" in os.environ
 
 
@@ -91,8 +91,8 @@ def _has_jax_for_cuda() -> bool:
 
 
 def _has_cuda_for_tensorflow() -> bool:
-    # What tensorflow[and-cuda] brings, by which TensorFlow finds CUDA; JAX 0.7 and later, whose
-    # plugin for CUDA 13 brings others.
+    # tensorflow[and-cuda] installs these, and TensorFlow finds CUDA through them. JAX's plugin for
+    # CUDA 13 (0.7 and later) installs others.
     return _has_package("nvidia-cudnn-cu12") and _has_package("nvidia-cuda-nvcc-cu12")
 
 

@@ -1,7 +1,7 @@
-"""What keeps this program from the TPU of this machine, found before TensorFlow or JAX is imported.
+"""Problems that keep this program from the TPU, found before TensorFlow or JAX is imported.
 
-Wheels are judged by their metadata: importing a wrong pair of them may end the process. Every
-answer is one clause that says what is wrong and what to do.
+Wheels are judged by their metadata, because importing a wrong pair may end the process. Every
+problem is one clause that says what is wrong and what to do.
 """
 
 import importlib.util
@@ -26,31 +26,31 @@ _USE_JAX = (
     "Keras and TensorFlow are imported"
 )
 
-# TensorFlow's client of PJRT, the interface that new TPUs are driven through. It reads these once,
-# when it is imported.
+# For TensorFlow's client of PJRT, the interface to new TPUs. It reads these variables once, when it
+# is imported.
 _USE_PJRT = "NEXT_PLUGGABLE_DEVICE_USE_C_API"
 _PJRT_LIBRARY = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
 
-# Some slice, the smallest: it is not there.
-_NO_QUESTIONS = {
+# The smallest slice, which does not exist. With these set, libtpu does not ask the network.
+_NO_METADATA_QUERIES = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_WORKER_ID": "0",
 }
 
-_GOOGLES_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
-_CHIPS_CHOSEN = ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES")
+_REMOTE_TPU_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
+_VISIBLE_CHIPS_VARIABLES = ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES")
 
 
 def remote_tpu(environment: Mapping[str, str] = os.environ) -> str | None:
     """The name or address of a TPU that is reached over the network, from the environment."""
-    values = (environment.get(name, "") for name in _GOOGLES_VARIABLES)
+    values = (environment.get(name, "") for name in _REMOTE_TPU_VARIABLES)
     return next((value for value in values if value not in ("", "local")), None)
 
 
 def device_problem() -> str | None:
-    """Why the chips of this machine cannot be opened, whatever the framework; None if they can."""
+    """The reason why no framework can open the chips of this machine; None if one can."""
     chips = hardware.tpu_chips()
     if not chips:
         return "this machine has none"
@@ -64,8 +64,8 @@ def device_problem() -> str | None:
     closed = [path for path in files if not os.access(path, os.R_OK | os.W_OK)]
     if closed:
         return f"this user may not open {closed[0]}; run as one who may, or change its permissions"
-    # Who chose some of the chips shares them with others, each of which has its own.
-    if any(os.environ.get(name) for name in _CHIPS_CHOSEN):
+    # Programs that share the chips of a machine set these, and each has its own chips.
+    if any(os.environ.get(name) for name in _VISIBLE_CHIPS_VARIABLES):
         return None
     for holder, name in hardware.holders_of(files).items():
         return f"process {holder} ({name}) holds {named}; wait for it, or end it: kill {holder}"
@@ -78,18 +78,18 @@ def tensorflow_version() -> str | None:
 
 
 def tensorflow_problem() -> str | None:
-    """Why the TensorFlow that is installed cannot drive a TPU; None if it can."""
+    """The reason why the installed TensorFlow cannot drive a TPU; None if it can."""
     return next((problem for check in _WHEEL_CHECKS if (problem := check())), None)
 
 
 def refuse_what_aborts() -> None:
-    """Refuses to go on where `import tensorflow` would end the process.
+    """Raises an error where `import tensorflow` would end the process.
 
     Raises:
-      ConfigError: tensorflow-tpu lies beside a libtpu that it does not work with.
+      ConfigError: tensorflow-tpu is installed with a libtpu that it does not work with.
     """
     if _version("tensorflow-tpu") and not _version("tensorflow"):
-        problem = _libtpu_of_another_age()
+        problem = _unfit_libtpu()
         if problem:
             raise ConfigError(f"TensorFlow cannot be imported: {problem}")
 
@@ -97,14 +97,14 @@ def refuse_what_aborts() -> None:
 def choose_pjrt(device: Device = "auto") -> None:
     """Lets a TensorFlow that is imported from now on drive the TPU of this machine through PJRT.
 
-    Does nothing for `cpu`, nor where the environment has made its choice. Where there is no TPU, it
-    keeps libtpu from asking Google's metadata server, for which it waits long where there is none.
+    Does nothing for `cpu`, or where the environment has these variables already. Without a TPU, it
+    keeps libtpu from asking Google's metadata server: off Google Cloud that takes minutes.
     """
     library = _libtpu_path()
     if library is None or tensorflow_problem():
         return
     if not hardware.tpu_chips():
-        for name, value in _NO_QUESTIONS.items():
+        for name, value in _NO_METADATA_QUERIES.items():
             os.environ.setdefault(name, value)
         return
     if device != "cpu" and _USE_PJRT not in os.environ and _PJRT_LIBRARY not in os.environ:
@@ -114,21 +114,23 @@ def choose_pjrt(device: Device = "auto") -> None:
 
 def _plain_tensorflow() -> str | None:
     plain, tpu_build = _version("tensorflow"), _version("tensorflow-tpu")
-    mended = _USE_JAX if _version("jax") and _version("libtpu") else _SET_UP
+    remedy = _USE_JAX if _version("jax") and _version("libtpu") else _SET_UP
     if tpu_build is None:
-        return f"tensorflow {plain} has no TPU support, tensorflow-tpu has; {mended}"
+        return f"tensorflow {plain} has no TPU support, tensorflow-tpu has; {remedy}"
     if plain is not None:
-        return f"tensorflow {plain} lies over tensorflow-tpu, whose files it replaced; {mended}"
+        return (
+            f"tensorflow {plain} was installed over tensorflow-tpu and replaced its files; {remedy}"
+        )
     return None
 
 
-def _libtpu_absent() -> str | None:
+def _missing_libtpu() -> str | None:
     if _version("libtpu") is None:
         return f"libtpu is not installed; pip install '{_RANGE}'"
     return None
 
 
-def _libtpu_of_another_age() -> str | None:
+def _unfit_libtpu() -> str | None:
     version = _version("libtpu") or ""
     if LIBTPU <= _numbers(version) < LIBTPU_BEYOND or not version:
         return None
@@ -138,8 +140,8 @@ def _libtpu_of_another_age() -> str | None:
 
 _WHEEL_CHECKS: tuple[Callable[[], str | None], ...] = (
     _plain_tensorflow,
-    _libtpu_absent,
-    _libtpu_of_another_age,
+    _missing_libtpu,
+    _unfit_libtpu,
 )
 
 

@@ -1,4 +1,4 @@
-"""Estimator.predict, as the tutorials know it: a model_fn and an input_fn give predictions."""
+"""Estimator.predict, as tutorials use it: a model_fn and an input_fn give predictions."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -34,18 +34,18 @@ class Estimator:
     """Runs a model_fn over an input_fn on all devices.
 
     Args:
-      model_fn: what `model_fn_builder` built.
+      model_fn: a model_fn of `model_fn_builder`.
       config: where to run.
       predict_batch_size: rows of each batch, over all devices together; a multiple of their number.
-        None leaves it to `params`, see `TextInputFn`.
+        None: `params` say it, see `TextInputFn`.
       params: further entries of the `params` that the input_fn receives.
-      runtime: what to run on, if it exists already; `config` does not count then.
+      runtime: the runtime, if started already; then `config` is not used.
 
     Attributes:
-      devices: what it runs on.
+      devices: the devices it runs on.
 
     Raises:
-      ConfigError: the wanted device is not here.
+      ConfigError: the wanted device is absent.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Estimator:
 
     @property
     def traces(self) -> int:
-        """How often the step was traced so far."""
+        """Number of times the step was traced so far."""
         return self._step.traces
 
     def predict(

@@ -1,7 +1,7 @@
 """InputFeatures: the ids, mask and segments of one example, as Python objects.
 
-The streaming pipeline does the same in the graph (`input_pipeline`); this is the form for small
-inputs, for code written for the official script, and the tests' other opinion.
+The streaming pipeline (`batches.input_fn`) does the same with arrays. This is the form for small
+inputs and for code written for the official script.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,15 +17,15 @@ from bert_features.text.vocabulary import CLS, SEP
 if TYPE_CHECKING:
     from bert_features.text.tokenization import FullTokenizer
 
-_EXAMPLES_PER_CALL = 1024  # of the tokenizer, which is a graph and wants batches
+_EXAMPLES_PER_CALL = 1024  # per call of the tokenizer, a graph that is faster on batches
 
 
 @dataclass(frozen=True)
 class InputFeatures:
-    """One example as the encoder takes it.
+    """One example in the form that the encoder takes.
 
     Attributes:
-      unique_id: the example's.
+      unique_id: the id of the example.
       tokens: its pieces with [CLS] and [SEP], without padding.
       input_ids: [seq_length] vocabulary ids, 0 where padded.
       input_mask: [seq_length], 1 for real tokens, 0 for padding.

@@ -21,11 +21,11 @@ def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> Inpu
     """An input_fn over features in memory, all of one length, as the official script has it.
 
     Args:
-      features: what `convert_examples_to_features` made.
-      seq_length: the length it made them of.
+      features: the features that `convert_examples_to_features` made.
+      seq_length: their length.
 
     Returns:
-      A function of `params`, of which it reads `batch_size`, giving a dataset of
+      A function of `params` that reads `batch_size` and gives a dataset of
       {unique_ids int64 [B]; input_word_ids, input_mask, input_type_ids int32 [B, S]}.
 
     Raises:

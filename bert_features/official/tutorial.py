@@ -26,14 +26,14 @@ def get_features(
 ) -> list[list[tuple[str, np.ndarray]]]:
     """Token vectors of texts, by the call that the tutorials use; or with `level="word"`, words'.
 
-    The tutorial's function of this name returned a dict from token to vector, in which a repeated
-    token kept only one of its vectors. Here every token keeps its own.
+    The function of this name in the tutorial returned a dict from token to vector: a repeated token
+    kept only one vector. Here every token keeps its own.
 
     Args:
-      texts: each is one example.
-      dim: how many values of each vector to keep, from the first; vectors that are narrower stay
-        whole (those of the default checkpoint, all-MiniLM-L6-v2, have 384).
-      checkpoint: whatever `find_checkpoint` takes. The last one used stays loaded.
+      texts: one example each.
+      dim: number of values of each vector to keep, from the first. Narrower vectors stay whole; the
+        default checkpoint, all-MiniLM-L6-v2, has 384 values.
+      checkpoint: anything that `find_checkpoint` takes. The last one used stays loaded.
       layers: LAYERS.
       combine: how they become one vector: `sum`, `mean` or `concat`.
       max_seq_length: tokens of the longest row.

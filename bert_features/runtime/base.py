@@ -1,4 +1,4 @@
-"""What a runtime is: devices, and a device step compiled and spread over them."""
+"""The interface of a runtime: its devices, and a device step compiled and spread over them."""
 
 import abc
 import contextlib
@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_features.errors import DeviceError
 
-# What `slowdown` times: a feed-forward product of a small BERT, for some hundred tokens.
+# The product that `slowdown` times: feed-forward of a small BERT, for 512 tokens.
 _PROBE_SHAPES = ((512, 384), (384, 1536))
 _PROBES = 5
 
@@ -28,20 +28,20 @@ class Devices(Protocol):
 
     @property
     def count(self) -> int:
-        """How many."""
+        """Number of devices."""
 
     def describe(self) -> str:
-        """One line for the log: which they are, and why no better ones."""
+        """One line for the log: the devices, and why no better kind was taken."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """A batch under way; called, it waits for the results, [B, …] each.
+    """A batch under way. A call waits for its outputs, [B, …] each.
 
     Attributes:
-      wait: what a call does.
-      done: whether that would return at once; False where it cannot be known.
-      cancel: drops it, unless it is computing already.
+      wait: waits for the outputs and gives them.
+      done: whether `wait` would return at once; False where that is unknown.
+      cancel: drops the batch, unless it is being computed already.
     """
 
     wait: Callable[[], dict[str, np.ndarray]]
@@ -49,7 +49,7 @@ class Started:
     cancel: Callable[[], object] = lambda: None
 
     def __call__(self) -> dict[str, np.ndarray]:
-        """The results."""
+        """The outputs, by name."""
         return self.wait()
 
 
@@ -57,8 +57,8 @@ class CompiledStep(abc.ABC):
     """A device step with its weights in place.
 
     Attributes:
-      traces: how often it was traced so far.
-      in_flight: how many batches to start before waiting for the first of them.
+      traces: number of times the step was traced so far.
+      in_flight: number of batches to start before waiting for the first.
     """
 
     traces = 0
@@ -69,7 +69,7 @@ class CompiledStep(abc.ABC):
         """Starts one batch of arrays [B, S].
 
         Raises:
-          ConfigError: the batch cannot be shared out evenly.
+          ConfigError: the devices cannot share the rows evenly.
         """
 
 
@@ -77,10 +77,10 @@ class Runtime(abc.ABC):
     """Runs a device step on the devices of one machine.
 
     Attributes:
-      name: as `--runtime` has it.
-      devices: what it runs on.
-      process: of several processes that share out a job, one on each machine of a slice, which
-        this is, from 0, and how many there are.
+      name: its name, as for `--runtime`.
+      devices: the devices it runs on.
+      process: (number of this process from 0, number of processes) where several processes share a
+        job, one on each machine of a slice.
       any_shape: whether batches of any shape cost no compilation.
     """
 
@@ -91,27 +91,32 @@ class Runtime(abc.ABC):
 
     @property
     def batching(self) -> dict[str, int]:
-        """What `TextInputFn` must know of it, as entries of its params."""
+        """The entries of `TextInputFn`'s params that depend on the devices."""
         return {"num_devices": self.devices.count, "whole_batches": not self.any_shape}
 
     @abc.abstractmethod
     def compile(self, step: Step, weights: Sequence[Any]) -> CompiledStep:
-        """Places the weights, Keras variables, and prepares the step."""
+        """Places the weights on the devices and prepares the step.
+
+        Args:
+          step: the pure device step.
+          weights: Keras variables, in the order that the step takes their values.
+        """
 
     @abc.abstractmethod
     def bfloat16_slowdown(self) -> float:
-        """How much longer a bfloat16 product takes than the same in float32; measured."""
+        """Measured time of a bfloat16 matrix product, divided by that of the same in float32."""
 
 
 @contextlib.contextmanager
 def memory_errors_explained(
     batch: Mapping[str, np.ndarray], lacks_memory: Callable[[Exception], bool]
 ) -> Iterator[None]:
-    """Turns a backend's lack of memory into what to do about it.
+    """Turns a backend's out-of-memory error into advice.
 
     Args:
-      batch: what was computed, arrays [B, S].
-      lacks_memory: whether an error of the backend says that.
+      batch: the arrays [B, S] of the batch.
+      lacks_memory: whether an error of the backend means that memory ran out.
 
     Raises:
       DeviceError: the batch does not fit.
@@ -131,14 +136,14 @@ def memory_errors_explained(
 def slowdown(
     product: Callable[[Any, Any], Any], convert: Callable[[np.ndarray, str], Any]
 ) -> float:
-    """How much longer a bfloat16 product takes than the same in float32.
+    """Time of a bfloat16 matrix product, divided by that of the same in float32.
 
-    Measured, in some 50 ms: what a CPU says of itself (AVX512-BF16, AMX) does not tell; virtual
-    machines emulate, and clocks differ.
+    It is measured, in some 50 ms. The flags of a CPU (AVX512-BF16, AMX) do not suffice: virtual
+    machines emulate instructions, and clock rates differ.
 
     Args:
-      product: computes the matrix product of two of the backend's arrays, and waits for it.
-      convert: makes one of them from a NumPy array and a dtype's name.
+      product: computes the matrix product of two arrays of the backend, and waits for it.
+      convert: makes such an array from a NumPy array and the name of a dtype.
     """
     generator = np.random.default_rng(0)
     arrays = [generator.standard_normal(shape, np.float32) for shape in _PROBE_SHAPES]

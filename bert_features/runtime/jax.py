@@ -37,15 +37,15 @@ except ImportError as error:
 logger = logging.getLogger("bert_features")
 
 _DATA = "data"  # the mesh's only axis
-# Batches on their way at once: one computes, one has its inputs put, one its results fetched.
+# Batches under way at once: one is computed, one is being sent, one is being fetched.
 _IN_FLIGHT = 3
-# How the processes of a job find each other where no cluster manager tells; JAX reads the first.
+# How the processes of a job find each other without a cluster manager; JAX reads the first.
 _COORDINATOR = "JAX_COORDINATOR_ADDRESS"
 _NUM_PROCESSES = "JAX_NUM_PROCESSES"
 _PROCESS_ID = "JAX_PROCESS_ID"
-_KINDS = ("tpu", "gpu", "cpu")  # from the best
+_KINDS = ("tpu", "gpu", "cpu")  # best first
 _NAMES = {"tpu": {"tpu"}, "gpu": {"gpu", "cuda", "rocm"}, "cpu": {"cpu"}}  # in JAX_PLATFORMS
-# Asked before JAX is, whose search for a driver may take minutes.
+# Asked before JAX, whose search for a driver may take minutes.
 _PRESENT = {"tpu": tpu_chips, "gpu": nvidia_gpus}
 _INSTALL = {"tpu": "pip install 'jax[tpu]'", "gpu": "pip install 'jax[cuda13]'"}
 _PLUGINS = {"tpu": ("libtpu",), "gpu": ("jax_cuda13_plugin", "jax_cuda12_plugin")}
@@ -58,8 +58,8 @@ class JaxDevices:
 
     Attributes:
       kind: `tpu`, `gpu` or `cpu`.
-      devices: they, as JAX has them.
-      reason: why no better kind was taken; empty if there is none better.
+      devices: the devices, as JAX has them.
+      reason: why no better kind was taken; empty for the best kind.
     """
 
     kind: str
@@ -68,7 +68,7 @@ class JaxDevices:
 
     @property
     def count(self) -> int:
-        """How many."""
+        """Number of devices."""
         return len(self.devices)
 
     def describe(self) -> str:
@@ -83,7 +83,7 @@ def resolve_devices(device: Device = "auto") -> JaxDevices:
     Of several processes each takes the devices of its own machine.
 
     Raises:
-      ConfigError: the wanted kind is not here, or is none of `auto`, `tpu`, `gpu`, `cpu`.
+      ConfigError: the wanted kind is absent, or is not one of `auto`, `tpu`, `gpu`, `cpu`.
     """
     if device not in get_args(Device):
         raise ConfigError(f"device is {device!r}; allowed: {', '.join(get_args(Device))}")
@@ -93,7 +93,7 @@ def resolve_devices(device: Device = "auto") -> JaxDevices:
         if isinstance(found, tuple):
             return JaxDevices(kind, found, "; ".join(reasons))
         reasons.append(f"no {kind.upper()}: {found}")
-    # A CPU is everywhere, unless it is kept from JAX.
+    # Every machine has a CPU, but JAX_PLATFORMS can hide it from JAX.
     remedy = "Unset JAX_PLATFORMS"
     if device != "auto":
         remedy = "Pass --device auto to take what is here"
@@ -101,7 +101,7 @@ def resolve_devices(device: Device = "auto") -> JaxDevices:
 
 
 def _find(kind: str) -> tuple[Any, ...] | str:
-    """The devices of a kind on this machine, or why there are none."""
+    """The devices of a kind on this machine, or the reason why there are none."""
     if kind in _PRESENT and not _PRESENT[kind]():
         return "this machine has none"
     allowed = _platforms()
@@ -112,24 +112,24 @@ def _find(kind: str) -> tuple[Any, ...] | str:
     except RuntimeError as error:
         if _searched_for:  # JAX searches once in a process
             return "this process has used JAX for the CPU alone; start another"
-        return _why_not(kind, str(error).strip().splitlines()[0])
+        return _reason(kind, str(error).strip().splitlines()[0])
 
 
-def _why_not(kind: str, said: str) -> str:
-    """What lies behind what JAX said of a kind of device that is here."""
+def _reason(kind: str, message: str) -> str:
+    """The cause behind JAX's message about a kind of device that this machine has."""
     if kind == "tpu" and (problem := device_problem()):
         return problem
     if kind in _PLUGINS and not any(importlib.util.find_spec(name) for name in _PLUGINS[kind]):
-        return f"{said}; JAX drives it after: {_INSTALL[kind]}"
-    return said
+        return f"{message}; JAX drives it after: {_INSTALL[kind]}"
+    return message
 
 
 @contextlib.contextmanager
 def traced_for_jax(device_kind: str) -> Iterator[None]:
-    """How a step is traced for JAX, whoever compiles it: in the forms of a device, and exactly.
+    """Inside it, JAX traces a step in the forms for a device, with exact float32 products.
 
     By default a TPU rounds the factors of float32 products to bfloat16, a GPU to TF32. Products of
-    bfloat16 are as they were.
+    bfloat16 are not affected.
 
     Args:
       device_kind: `tpu`, `gpu` or `cpu`.
@@ -141,15 +141,15 @@ def traced_for_jax(device_kind: str) -> Iterator[None]:
 class JaxRuntime(Runtime):
     """Runs a device step on the devices of one machine, as one compiled program over all of them.
 
-    On several machines (a slice of a TPU pod) each runs a process of its own over its own devices;
-    they share out the input, not the batches, so that none waits for another.
+    On several machines (a slice of a TPU pod) each runs its own process over its own devices. They
+    share the input, not the batches, so that none waits for another.
 
     Args:
-      device: which kind to take.
+      device: kind of device to take.
 
     Raises:
-      ConfigError: that kind is not here, Keras runs on another backend than JAX, or the other
-        processes of the job cannot be joined.
+      ConfigError: that kind is absent, Keras runs on another backend than JAX, or the other
+        processes of the job cannot be reached.
     """
 
     name: Literal["jax"] = "jax"
@@ -171,16 +171,16 @@ class JaxRuntime(Runtime):
             _keep_compiled_steps()
 
     def compile(self, step: Step, weights: Sequence[Any]) -> CompiledStep:
-        """Puts the weights on every device, once; each shape is compiled at its first use.
+        """Puts the weights on every device, once. Each shape is compiled at its first use.
 
-        The variables hold what was put from then on, so that no second copy stays.
+        From then on the variables hold the values on the devices, so that no second copy stays.
         """
         logger.info("%s", self.devices.describe())
         assert isinstance(self.devices, JaxDevices)
         return _ShardedStep(step, weights, self.devices)
 
     def bfloat16_slowdown(self) -> float:
-        """Measured, in some 50 ms."""
+        """See `Runtime`; measured in some 50 ms."""
 
         def product(x: Any, y: Any) -> Any:
             return jax.block_until_ready(jnp.matmul(x, y))
@@ -189,7 +189,7 @@ class JaxRuntime(Runtime):
 
 
 class _ShardedStep(CompiledStep):
-    """The step as one program over a mesh: weights on every device, rows shared out."""
+    """The step as one program over a mesh: all weights on every device, rows shared."""
 
     in_flight = _IN_FLIGHT
 
@@ -237,7 +237,7 @@ class _ShardedStep(CompiledStep):
 
     def _dispatch(self, inputs: dict[str, Any]) -> dict[str, Any]:
         with warnings.catch_warnings():
-            # Donated so that their memory serves the step; that no output has their shape is known.
+            # Inputs are donated so that the step can use their memory. No output has their shape.
             warnings.filterwarnings("ignore", "Some donated buffers were not usable")
             return self._run(self._weights, inputs)
 
@@ -249,7 +249,7 @@ def _leave_accelerators_to_jax() -> None:
     except ImportError:  # steps alone need none
         return
     for kind in ("GPU", "TPU"):
-        # Too late if it has them already; then they share.
+        # Too late if TensorFlow has them already; then both share them.
         with contextlib.suppress(RuntimeError, ValueError):
             tf.config.set_visible_devices([], kind)
 
@@ -259,9 +259,9 @@ _searched_for: set[str] = set()  # the platforms, if not all
 
 @contextlib.contextmanager
 def _no_search_for_absent_platforms(device: Device) -> Iterator[None]:
-    """Keeps JAX from looking for what is not here or not wanted, which can take long.
+    """Keeps JAX from searching for absent or unwanted devices, which can take long.
 
-    It has no effect on a JAX that has looked already.
+    It has no effect on a JAX that has searched already.
     """
     if _platforms() or (device != "cpu" and (tpu_chips() or nvidia_gpus())):
         yield

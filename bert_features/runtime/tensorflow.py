@@ -25,10 +25,10 @@ from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
 
 logger = logging.getLogger("bert_features")
 
-# Steps side by side on a CPU. One alone leaves cores idle, as each of its kernels waits for its
-# slowest thread: 1.15 times as many tokens/s on 2 cores (docs/performance.md). Each holds the
-# activations of its batch, so that on many cores a few must do.
-_MOST_STREAMS = 8
+# Steps that run at the same time on a CPU. One alone leaves cores idle, because each of its kernels
+# waits for its slowest thread: 1.15 times the tokens/s on 2 cores (docs/performance.md). Each holds
+# the activations of its batch, so their number is limited on machines with many cores.
+_MAX_STREAMS = 8
 _CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
 # Rows longer than this have a graph of their own on a CPU: see `kernels.attend`.
 _LONG_ROW = 256
@@ -38,11 +38,11 @@ class TensorFlowRuntime(Runtime):
     """Runs a device step on the devices of one machine or slice.
 
     Args:
-      device: which kind to take.
-      devices: what to take, if it is resolved already; `device` does not count then.
+      device: kind of device to take.
+      devices: the devices, if resolved already; then `device` is not used.
 
     Raises:
-      ConfigError: that kind is not here, or Keras runs on another backend than TensorFlow.
+      ConfigError: that kind is absent, or Keras runs on another backend than TensorFlow.
     """
 
     name: Literal["tensorflow"] = "tensorflow"
@@ -63,8 +63,8 @@ class TensorFlowRuntime(Runtime):
     def compile(self, step: Step, weights: Sequence[keras.Variable]) -> CompiledStep:
         """Places the weights and prepares the step.
 
-        On one CPU it is traced once for all shapes, and once more for long rows if there are any;
-        elsewhere each shape is compiled at its first use.
+        On one CPU it is traced once for all shapes, and once more if there are long rows. Elsewhere
+        each shape is compiled at its first use.
         """
         logger.info("%s", self.devices.describe())
         alone_on_cpu = self.devices.kind == "cpu" and self.devices.strategy is None
@@ -72,7 +72,7 @@ class TensorFlowRuntime(Runtime):
         return kind(step, weights, self.devices)
 
     def bfloat16_slowdown(self) -> float:
-        """Measured on the CPU, in some 50 ms."""
+        """See `Runtime`; measured on the CPU in some 50 ms."""
         with tf.device(_CPU):
             return slowdown(
                 lambda x, y: tf.linalg.matmul(x, y).numpy(),
@@ -81,10 +81,10 @@ class TensorFlowRuntime(Runtime):
 
 
 class _StepOnCpu(CompiledStep):
-    """Several steps side by side on one CPU; no compiler, so that a trace takes any shape.
+    """Several steps at the same time on one CPU, without a compiler: one trace takes any shape.
 
-    XLA does not help there, where oneDNN's graph rewrites do (BERT-base, tokens/s: 1126 against
-    1122 in float32, 1051 against 2163 in bfloat16), and oneDNN makes its kernels by actual shapes.
+    XLA does not help on a CPU, and oneDNN's graph rewrites do (BERT-base, tokens/s: 1126 with XLA,
+    1122 without in float32, 1051 and 2163 in bfloat16). oneDNN makes its kernels by actual shapes.
     """
 
     def __init__(self, step: Step, weights: Sequence[keras.Variable], devices: Devices) -> None:
@@ -93,9 +93,9 @@ class _StepOnCpu(CompiledStep):
         with tf.device(_CPU):
             self._variables = [_on_cpu(weight.value) for weight in weights]
         self._traced: dict[bool, Callable[..., dict[str, tf.Tensor]]] = {}
-        streams = min(cores(), _MOST_STREAMS)
+        streams = min(cores(), _MAX_STREAMS)
         self._streams = ThreadPoolExecutor(streams, "step")
-        # One more than run, so that the next is ready when one of them ends.
+        # One more than can run, so that the next is ready when one ends.
         self.in_flight = streams + 1
 
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
@@ -137,8 +137,8 @@ class _StepByShape(CompiledStep):
                     for weight in weights
                 ]
 
-        # On a TPU all is XLA already. On GPUs it compiles what one of them does: it could not hold
-        # the variables of several.
+        # On a TPU everything is XLA already. On GPUs XLA compiles the work of one GPU: it cannot
+        # hold the variables of several.
         compiled = step
         if devices.kind == "gpu":
             compiled = tf.function(step, jit_compile=True, autograph=False)
@@ -171,7 +171,7 @@ class _StepByShape(CompiledStep):
 
 
 def _gathered(value: Any, strategy: tf.distribute.Strategy | None) -> np.ndarray:
-    """What the devices have of an output, [B, …]."""
+    """The parts of an output from all devices, joined: [B, …]."""
     if strategy is None:
         return value.numpy()
     return np.concatenate([v.numpy() for v in strategy.experimental_local_results(value)])

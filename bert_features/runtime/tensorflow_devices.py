@@ -1,4 +1,4 @@
-"""The devices that TensorFlow runs on: TPU, GPU or CPU, and why a better kind was not taken."""
+"""The devices that TensorFlow runs on: TPU, GPU or CPU, and why no better kind was taken."""
 
 import os
 from collections.abc import Callable
@@ -7,14 +7,14 @@ from importlib import metadata
 
 import tensorflow as tf
 
-# The only way to ask whether the program has initialised a TPU by itself.
+# The only way to find out whether the program itself has initialised a TPU.
 from tensorflow.python.tpu import tpu_strategy_util
 
 from bert_features.errors import ConfigError
 from bert_features.machine import hardware, tpu_installation
 from bert_features.machine.names import Device
 
-_LOCAL = "local"  # what TensorFlow calls the TPU of this machine
+_LOCAL = "local"  # TensorFlow's name for the TPU of this machine
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Devices:
 
     Attributes:
       kind: `tpu`, `gpu` or `cpu`.
-      strategy: how they are shared out; None for a single device, which needs no sharing.
-      count: how many.
-      reason: why no better kind was taken; empty if there is none better.
+      strategy: how work is shared between them; None for a single device.
+      count: number of devices.
+      reason: why no better kind was taken; empty for the best kind.
     """
 
     kind: str
@@ -46,11 +46,10 @@ def resolve_devices(device: Device = "auto") -> Devices:
     """Takes the wanted kind of device, or the best there is: TPU, then GPU, then CPU.
 
     A TPU is initialised by the first call, which must come before the program's first operation;
-    later calls return the same strategy. On TPUs and GPUs float32 products are made to be of
-    float32.
+    later calls return the same strategy. On TPUs and GPUs float32 products are made exact.
 
     Raises:
-      ConfigError: the wanted kind is not here, or is none of `auto`, `tpu`, `gpu`, `cpu`.
+      ConfigError: the wanted kind is absent, or is not one of `auto`, `tpu`, `gpu`, `cpu`.
     """
     finders: dict[str, Callable[[], _Found | str]] = {"tpu": _tpu, "gpu": _gpu, "cpu": _cpu}
     if device != "auto" and device not in finders:
@@ -72,23 +71,23 @@ def keep_float32() -> None:
 
     By default the factors are rounded, to 10 bits of mantissa on a GPU (TF32) and to the 7 of
     bfloat16 on a TPU. There, this gives every product `operand_precision={highest,highest}`, which
-    XLA computes in several bfloat16 passes; bfloat16 products are as they were.
+    XLA computes in several bfloat16 passes. Products of bfloat16 are not affected.
     """
     tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
 # TPUs.
 
-_strategies: dict[str, tf.distribute.TPUStrategy] = {}  # by the TPU's name; each initialised once
+_strategies: dict[str, tf.distribute.TPUStrategy] = {}  # by TPU name; each is initialised once
 
 
 def _tpu() -> _Found | str:
-    """The TPU of this machine, else the one that the environment names, or why there is none.
+    """The TPU of this machine, else the one that the environment names, else why there is none.
 
-    On a slice of several hosts each takes its own chips: it runs the program on texts of its own.
+    On a slice of several hosts each host takes its own chips and runs the program on its own texts.
     """
     name = _LOCAL if hardware.tpu_chips() else tpu_installation.remote_tpu()
-    if name in _strategies:  # whoever else has the chips open has them from this process
+    if name in _strategies:  # other holders are children of this process
         return _strategies[name], _strategies[name].num_replicas_in_sync
     if name is None or name == _LOCAL:
         problem = tpu_installation.device_problem() or tpu_installation.tensorflow_problem()
@@ -104,7 +103,7 @@ def _tpu() -> _Found | str:
 
 def _start_tpu(name: str) -> tf.distribute.TPUStrategy:
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
-    # Initialising takes the memory away from whoever has done it already.
+    # Initialising twice would take the memory from the earlier user in this process.
     if name not in tpu_strategy_util.get_initialized_tpu_systems():
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -124,10 +123,10 @@ def _first_line(error: Exception) -> str:
 
 def _gpu() -> _Found | str:
     gpus = tf.config.list_logical_devices("GPU")
-    return _mirrored([gpu.name for gpu in gpus]) if gpus else _why_no_gpu()
+    return _mirrored([gpu.name for gpu in gpus]) if gpus else _gpu_problem()
 
 
-def _why_no_gpu() -> str:
+def _gpu_problem() -> str:
     count = hardware.nvidia_gpus()
     if not count:
         if hardware.nvidia_cards():

@@ -89,13 +89,13 @@ def test_suggested_buckets_are_the_best_there_are(seed, most):
         for count in range(1, most + 1)
         for buckets in itertools.combinations([8, 16, 24, 32, 40], count)
     ]
-    suggested = suggest_buckets(row_lengths, max_seq_length=40, most=most)
+    suggested = suggest_buckets(row_lengths, max_seq_length=40, max_buckets=most)
     assert len(suggested) <= most
     assert cost_of(suggested, row_lengths) == min(cost_of(b, row_lengths) for b in sets)
 
 
 def test_without_rows_the_longest_bucket_is_suggested():
-    assert suggest_buckets([0], max_seq_length=20, most=8) == (20,)
+    assert suggest_buckets([0], max_seq_length=20, max_buckets=8) == (20,)
 
 
 def test_the_command_draws_it(toy, text):
@@ -108,7 +108,7 @@ def test_the_command_draws_it(toy, text):
     assert "layer_output_0 token, 8 values of float32" in result.stdout
     assert "█" in result.stdout
     assert "8 x 16" in result.stdout
-    assert "where each shape is compiled: --buckets=" in result.stdout
+    assert "a good choice for a TPU or GPU: --buckets=" in result.stdout
     assert not result.stderr
 
 

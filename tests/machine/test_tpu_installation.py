@@ -78,7 +78,7 @@ def test_a_process_that_holds_the_chips_is_named(tmp_path, monkeypatch):
         ({"tensorflow": "2.20.0", "libtpu": "0.0.51"},
          "tensorflow 2.20.0 has no TPU support, tensorflow-tpu has; bash scripts/setup_tpu.sh"),
         ({"tensorflow": "2.20.0", **WORKS},
-         "tensorflow 2.20.0 lies over tensorflow-tpu, whose files it replaced; bash"),
+         "tensorflow 2.20.0 was installed over tensorflow-tpu and replaced its files; bash"),
         # As on Colab, where Keras came before this package.
         ({"tensorflow": "2.20.0", "jax": "0.7.2", "libtpu": "0.0.21"},
          "tensorflow 2.20.0 has no TPU support, tensorflow-tpu has; JAX is here and may drive "),
@@ -142,7 +142,7 @@ def test_pjrt_is_chosen_where_a_tpu_can_be_used(tmp_path, monkeypatch):
     monkeypatch.setattr(tpu_installation, "_libtpu_path", lambda: library)
     # What is set below is to be taken back after the test.
     names = ("NEXT_PLUGGABLE_DEVICE_USE_C_API", "TF_PLUGGABLE_DEVICE_LIBRARY_PATH")
-    for name in (*names, *tpu_installation._NO_QUESTIONS):
+    for name in (*names, *tpu_installation._NO_METADATA_QUERIES):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
 
