@@ -82,11 +82,11 @@ def find_checkpoint(
     name = str(name)
     weights_path, kind = locate.locate(_path_of(name), name)
     folders = locate.folders_of(weights_path)
-    config_path = locate.beside(folders, _local(config_file), CONFIG_NAMES[kind])
+    config_path = _file(config_file, folders, CONFIG_NAMES[kind])
     config, family = _config(name, weights_path, kind, config_path)
     if hidden_act is not None:
         config = config.model_copy(update={"hidden_act": hidden_act})
-    vocab_path = locate.beside(folders, _local(vocab_file), ("vocab.txt",))
+    vocab_path = _file(vocab_file, folders, ("vocab.txt",))
     casing, evidence = casing_of(weights_path, kind, vocab_path, *_names_of(name))
     return Checkpoint(
         name=name,
@@ -120,11 +120,18 @@ def _path_of(name: str) -> Path:
     return path
 
 
-def _local(path: str | Path | None) -> Path | None:
-    """A file that was asked for; a file on an object store is copied into the cache."""
-    if path is None:
-        return None
+def local_file(path: str | Path) -> Path:
+    """The local path of a file; a file on an object store is copied into the cache.
+
+    Raises:
+      CheckpointError, ConfigError, MissingExtraError: see `remote.fetch_file`.
+    """
     return remote.fetch_file(str(path)) if urls.is_url(path) else urls.local_path(path)
+
+
+def _file(wanted: str | Path | None, folders: Sequence[Path], names: Sequence[str]) -> Path | None:
+    """The file that was asked for, or else one of these names in one of the folders."""
+    return locate.beside(folders, names) if wanted is None else local_file(wanted)
 
 
 def _names_of(name: str) -> list[str]:

@@ -75,10 +75,8 @@ def folders_of(weights_path: Path) -> list[Path]:
     return [root, root / "assets"] if is_saved_model(weights_path) else [root]
 
 
-def beside(folders: Sequence[Path], wanted: Path | None, names: Sequence[str]) -> Path | None:
-    """The file that was asked for, or else the first of these names in the first of the folders."""
-    if wanted is not None:
-        return wanted
+def beside(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
+    """The first of these names in the first of the folders that has one."""
     paths = (folder / name for folder in folders for name in names)
     return next((path for path in paths if path.is_file()), None)
 

@@ -26,7 +26,11 @@ app = typer.Typer(
 _DEVICE_ERRORS = {"OpError", "JaxRuntimeError", "XlaRuntimeError"}
 
 InputArgument = Annotated[
-    str, typer.Argument(metavar="INPUT", help="File of examples to read; - reads standard input.")
+    str,
+    typer.Argument(
+        metavar="INPUT",
+        help="File of examples, or its address (gs://, s3://); - reads standard input.",
+    ),
 ]
 DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show the traceback if the command fails.")
@@ -35,8 +39,9 @@ CheckpointOption = Annotated[
     str | None,
     typer.Option(
         "--checkpoint",
-        help="Checkpoint to use: `minilm` (the embedded all-MiniLM-L6-v2), a directory or file, a "
-        "published name (bert-base-uncased) or a Hugging Face repository. [default: minilm]",
+        help="Checkpoint to use: `minilm` (the embedded all-MiniLM-L6-v2), a directory or file, an "
+        "address (gs://, s3://), a published name (bert-base-uncased), a TF-Hub handle or a "
+        "Hugging Face repository. [default: minilm]",
         show_default=False,
     ),
 ]

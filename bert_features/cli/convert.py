@@ -20,11 +20,11 @@ def convert(
         typer.Option(help="Format to write; savedmodel has the form of `export --signature ids`."),
     ],
     config_file: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Path of bert_config.json or config.json, if it is not beside IN."),
     ] = None,
     vocab_file: Annotated[
-        Path | None, typer.Option(help="Path of vocab.txt, if it is not beside IN.")
+        str | None, typer.Option(help="Path of vocab.txt, if it is not beside IN.")
     ] = None,
     hidden_act: Annotated[
         Literal["gelu_erf", "gelu_tanh"] | None,

@@ -3,12 +3,15 @@
 import json
 import logging
 
+import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
 
 from bert_features.checkpoints import remote
 from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError
+from bert_features.extraction.job import extract
 from tests.reference.object_store import ServerError
 from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
 from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model
@@ -233,3 +236,20 @@ def test_a_file_that_is_cut_on_its_way(safetensors, monkeypatch, cache):
     with pytest.raises(CheckpointError, match=r"received \d+ of \d+ bytes of .*; try again"):
         remote.fetch("toy://bucket/models/toy-cased")
     assert copied(cache) == []
+
+
+def test_extraction_from_a_store(one_device, safetensors, tmp_path):
+    """Checkpoint and input on the store give the same file as local ones."""
+    (tmp_path / "in.txt").write_text("is this jacksonville ?\nno it is not .\n")
+    safetensors.files["bucket/in.txt"] = (tmp_path / "in.txt").read_bytes()
+    for checkpoint, text, out in (
+        ("toy://bucket/models/toy-cased", "toy://bucket/in.txt", "remote.parquet"),
+        (str(tmp_path / "m"), str(tmp_path / "in.txt"), "local.parquet"),
+    ):
+        config = ExtractConfig(
+            checkpoint=checkpoint, do_lower_case=False, layers=(-1,), max_seq_length=16
+        )
+        extract(config, text, tmp_path / out)
+    tables = [pq.read_table(tmp_path / name) for name in ("remote.parquet", "local.parquet")]
+    assert tables[0].num_rows == 2
+    assert tables[0].equals(tables[1])  # without the metadata, which has the checkpoint's name

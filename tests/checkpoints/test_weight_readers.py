@@ -192,9 +192,8 @@ def test_a_saved_model_of_tf_hub(tmp_path, table, scope, do_lower_case, caplog):
         checkpoint = find_checkpoint(folder)
     assert checkpoint.kind == "tf2"
     assert checkpoint.config == TOY
-    assert (
-        "no bert_config.json: its shapes show 3 layers of width 8 and 2 heads (stored); th"
-        in (caplog.text)
+    assert "no bert_config.json: its shapes show 3 layers of width 8 and 2 heads (stored); th" in (
+        caplog.text
     )
     assert checkpoint.vocab_file == folder / "assets" / "vocab.txt"
     assert checkpoint.do_lower_case is do_lower_case
