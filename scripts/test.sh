@@ -1,12 +1,24 @@
 #!/usr/bin/env bash
-# Installs what the tests need into .venv, then runs lint, types and tests: two modules at a time,
-# as most of their time goes to processes of one thread. Arguments go to pytest; -n0 for one.
+# Installs what the tests need into .venv, then runs lint, format, types and tests.
+#
+#   bash scripts/test.sh                   everything
+#   bash scripts/test.sh --fast            without the tests marked slow: under 3 minutes on 2 cores
+#   bash scripts/test.sh [--fast] ARGS…    ARGS go to pytest: a folder, -k NAME, -n0 for one process
+#
+# Two modules of tests run at a time, as most of their time goes to processes of one thread.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
+
+selection=()
+if [ "${1:-}" = --fast ]; then
+  selection=(-m "not slow")
+  shift
+fi
+
 install_into_venv test
 
 cd "$root"
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/mypy
-.venv/bin/python -m pytest -n2 --dist=loadfile "$@"
+.venv/bin/python -m pytest -n2 --dist=loadfile ${selection[@]+"${selection[@]}"} "$@"

@@ -1,7 +1,10 @@
 """Shared fixtures; and the world tightened: 8 logical CPU devices, so distribution is tested."""
 
 import importlib.util
+import lzma
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -15,7 +18,8 @@ tf.config.set_logical_device_configuration(
     _cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(NUM_DEVICES)]
 )
 
-SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+DATA = Path(__file__).resolve().parent / "data"
+LARGE_DATA = Path(os.environ.get("BERT_FEATURES_LARGE_DATA", DATA.parents[2] / "shared" / "data"))
 
 
 @pytest.fixture
@@ -27,10 +31,60 @@ def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
-    if not SHARED_DATA.is_dir():
-        pytest.skip("the test data in ../shared/data is not here")
-    return SHARED_DATA
+def data() -> Path:
+    """The folder tests/data, which ships with the repository; tests/data/README.md lists it."""
+    return DATA
+
+
+@pytest.fixture(scope="session")
+def data_file() -> Callable[[str], Path]:
+    """Finds a file by name: in tests/data, or else among the large files, which are optional."""
+
+    def find(name: str) -> Path:
+        for folder in (DATA, LARGE_DATA):
+            if (folder / name).is_file():
+                return folder / name
+        pytest.skip(f"the large file {name} is not in {LARGE_DATA}; see tests/data/README.md")
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def read_lines(data_file: Callable[[str], Path]) -> Callable[[str], list[str]]:
+    """Reads the lines of a text that `data_file` finds."""
+
+    def read(name: str) -> list[str]:
+        return data_file(name).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the vocabularies of BERT-base: cased_28996.txt and chinese_21128.txt."""
+    folder = tmp_path_factory.mktemp("vocabularies")
+    for packed in (DATA / "vocab").glob("*.xz"):
+        (folder / packed.stem).write_bytes(lzma.decompress(packed.read_bytes()))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A TF1 checkpoint of TOY, TOY_VOCAB and random_weights(TOY) in a folder named uncased_toy.
+
+    It serves the whole session. A test that changes a checkpoint copies it first.
+    """
+    from tests.reference.tf1_checkpoint import write_directory
+    from tests.toy import TOY, TOY_VOCAB, random_weights
+
+    folder = tmp_path_factory.mktemp("toy") / "uncased_toy"
+    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
+
+
+@pytest.fixture(scope="session")
+def toy_of_unknown_casing(tmp_path_factory: pytest.TempPathFactory, toy: str) -> str:
+    """The same checkpoint in a folder whose name says nothing of the vocabulary's casing."""
+    return str(shutil.copytree(toy, tmp_path_factory.mktemp("toy") / "toy"))
 
 
 @pytest.fixture(scope="session")

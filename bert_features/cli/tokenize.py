@@ -62,7 +62,7 @@ def tokenize(
 def _make_tokenizer(vocab: str | None, checkpoint: str | None, lower: bool | None) -> Any:
     import_tensorflow()
     from bert_features.checkpoints.find import casing_of_vocabulary, find_checkpoint, local_file
-    from bert_features.extraction.preparation import make_tokenizer
+    from bert_features.checkpoints.tokenizer import make_tokenizer
     from bert_features.text.tokenization import FullTokenizer
     from bert_features.text.vocabulary import read_vocab
 

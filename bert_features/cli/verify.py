@@ -16,7 +16,7 @@ from bert_features.cli.command import (
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.verify.checks import Check, Report
+    from bert_features.verify.report import Check, Report
 
 # Wide enough for every value, so that each row can be printed as soon as it is known.
 _COLUMNS = {
@@ -64,8 +64,8 @@ def verify(
     each device, and with the other runtime. The exit status is 1 if a check fails.
     """
     import_tensorflow(runtime, device)
-    from bert_features.verify.checks import PRECISIONS
-    from bert_features.verify.checks import verify as run
+    from bert_features.verify.run import PRECISIONS
+    from bert_features.verify.run import verify as run
 
     report = run(
         checkpoint,

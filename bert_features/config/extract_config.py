@@ -162,10 +162,10 @@ class ExtractConfig(Settings):
         description="Look up words by a matrix product instead of a gather.",
         json_schema_extra={"allowed": "true or false"},
     )
-    format: Literal["parquet", "jsonl", "npz", "hdf5", "tfrecord"] | None = Field(
+    format: Literal["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"] | None = Field(
         default=None,
         description="Format of the output file; by default the suffix decides, else parquet.",
-        json_schema_extra={"allowed": "'parquet', 'jsonl', 'npz', 'hdf5' or 'tfrecord'"},
+        json_schema_extra={"allowed": "'parquet', 'arrow', 'jsonl', 'npz', 'hdf5' or 'tfrecord'"},
     )
     input_format: FormatName = Field(
         default="auto",

@@ -1,14 +1,15 @@
 """The BERT encoder (Devlin et al. 2018, arXiv:1810.04805) as a Keras 3 layer on `keras.ops`.
 
-Post-layer-norm Transformer blocks, as in google-research/bert's `modeling.py`; runs on whatever
-backend Keras runs on.
+Post-layer-norm Transformer blocks, as in google-research/bert's `modeling.py`, on any backend of
+Keras.
 
 Shape legend: `B` batch, `S` sequence, `H` hidden_size, `A` heads, `D` head size, `I`
-intermediate_size, `L` blocks, `N` = B * S. Dense layers see [N, …]: plain matrix products are what
-every backend fuses best with bias and activation.
+intermediate_size, `L` blocks, `N` = B * S. Dense layers see [N, …]: every backend fuses bias and
+activation best with plain matrix products.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -17,29 +18,29 @@ from keras import ops
 
 from bert_features.config.bert_config import BertConfig, HiddenAct
 from bert_features.encoder import kernels
+from bert_features.encoder.outputs import EncoderOutputs
+from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError, ConfigError
 
-ACTIVATIONS: dict[HiddenAct, Callable[[Any], Any]] = {
+ACTIVATIONS: dict[HiddenAct, Callable[[Tensor], Tensor]] = {
     "gelu_erf": lambda x: ops.gelu(x, approximate=False),
     "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
     "relu": ops.relu,
     "tanh": ops.tanh,
     "linear": lambda x: x,
 }
-
-
 QKV = ("query", "key", "value")
 
 
 class _Part(keras.layers.Layer):
-    """A layer whose weights carry the initialiser of its encoder, and are made with it."""
+    """A layer that creates its weights when it is made, by the initialiser of its encoder."""
 
     def __init__(self, initializer: keras.initializers.Initializer, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.initializer = initializer
 
     def build(self, *shapes: Any) -> None:
-        """Nothing is left to make; without this, Keras would call the layer once to find out."""
+        """Does nothing, as all weights exist; without it Keras would call the layer to find out."""
 
     def kernel(self, name: str, *shape: int) -> keras.Variable:
         return self.add_weight(name=name, shape=shape, initializer=self.initializer)
@@ -49,7 +50,7 @@ class _Part(keras.layers.Layer):
 
 
 class LayerNorm(_Part):
-    """Layer normalisation over the last axis, in float32 whatever the compute dtype."""
+    """Layer normalisation over the last axis, always computed in float32."""
 
     def __init__(self, size: int, epsilon: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -57,7 +58,7 @@ class LayerNorm(_Part):
         self.gamma = self.vector("gamma", size, "ones")
         self.beta = self.vector("beta", size)
 
-    def call(self, x: Any) -> Any:
+    def call(self, x: Tensor) -> Tensor:
         """[…, H] -> […, H]."""
         return kernels.layer_norm(x, self.gamma, self.beta, self.epsilon)
 
@@ -73,9 +74,9 @@ class Dense(_Part):
         self.weight = self.kernel("kernel", inputs, outputs)
         self.bias = self.vector("bias", outputs)
 
-    def call(self, x: Any) -> Any:
+    def call(self, x: Tensor) -> Tensor:
         """[N, inputs] -> [N, outputs]."""
-        return self.activation(kernels.add_bias(ops.matmul(x, self.weight), self.bias))
+        return kernels.dense(x, self.weight, self.bias, self.activation)
 
 
 class Embeddings(_Part):
@@ -96,18 +97,18 @@ class Embeddings(_Part):
             name="LayerNorm",
         )
 
-    def call(self, word_ids: Any, type_ids: Any) -> Any:
+    def call(self, word_ids: Tensor, type_ids: Tensor) -> Tensor:
         """int32 [B, S], int32 [B, S] -> [B, S, H]."""
         words = self._rows(self.words, word_ids, one_hot=self.use_one_hot)
         positions = ops.convert_to_tensor(self.positions)[: ops.shape(word_ids)[1]]
-        # Two or so rows: a small matrix product beats a gather on every device.
+        # About two rows: a small matrix product is faster than a gather on every device.
         types = self._rows(self.types, type_ids, one_hot=True)
         return self.norm(words + positions + types)
 
-    def _rows(self, table: keras.Variable, ids: Any, *, one_hot: bool) -> Any:
+    def _rows(self, table: keras.Variable, ids: Tensor, *, one_hot: bool) -> Tensor:
         if not one_hot:
             return ops.take(table, ids, axis=0)
-        return ops.matmul(ops.one_hot(ids, table.shape[0], dtype=self.compute_dtype), table)
+        return kernels.matmul(ops.one_hot(ids, table.shape[0], dtype=self.compute_dtype), table)
 
 
 class SelfAttention(_Part):
@@ -127,8 +128,8 @@ class SelfAttention(_Part):
         self.output_dense = Dense(size, size, name="output_dense", **part)
         self.dropout = _dropout(dropout, self.dtype_policy)
 
-    def call(self, x: Any, mask: Any, training: bool = False) -> Any:
-        """[N, H], int32 [B, S] -> [N, H]; on a TPU [B, S, H] in place of [N, H]."""
+    def call(self, x: Tensor, mask: Tensor, training: bool = False) -> Tensor:
+        """[N, H], int32 [B, S] -> [N, H]; on a TPU [B, S, H] instead of [N, H]."""
         if self.dropout is None and kernels.tokens_in_lanes():
             return self._in_lanes(x, mask)
         batch, length = ops.shape(mask)
@@ -143,12 +144,12 @@ class SelfAttention(_Part):
             context = kernels.attend(query, key, value, mask, scale)
         else:
             weights = kernels.attention_weights(query, key, mask, scale)
-            context = ops.matmul(self.dropout(weights, training=training), value)
+            context = kernels.matmul(self.dropout(weights, training=training), value)
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
         return self.output_dense(kernels.reshape_like(context, x))
 
-    def _in_lanes(self, x: Any, mask: Any) -> Any:
-        """[B, S, H], int32 [B, S] -> [B, S, H]: in the form of `kernels.attend_in_lanes`."""
+    def _in_lanes(self, x: Tensor, mask: Tensor) -> Tensor:
+        """[B, S, H], int32 [B, S] -> [B, S, H], by `kernels.attend_in_lanes`."""
         batch, length = ops.shape(mask)
         query, key, value = (
             ops.reshape(
@@ -163,8 +164,8 @@ class SelfAttention(_Part):
         weight, bias = (ops.convert_to_tensor(v) for v in (output.weight, output.bias))
         return kernels.project_out_of_lanes(context, weight, bias)
 
-    def _query_key_value(self) -> list[tuple[Any, Any]]:
-        """Weight [H, H] and bias [H] of each, from one variable or three."""
+    def _query_key_value(self) -> list[tuple[Tensor, Tensor]]:
+        """Weight [H, H] and bias [H] of query, key and value, from one variable or three."""
         weights, biases = (
             [part for v in variables for part in ops.split(v, 3 // len(self.projections), axis=-1)]
             for variables in zip(*((p.weight, p.bias) for p in self.projections), strict=True)
@@ -192,14 +193,14 @@ class Block(_Part):
         self.output_norm = LayerNorm(size, config.layer_norm_eps, name="output_norm", **part)
         self.dropout = _dropout(hidden_rate, self.dtype_policy)
 
-    def call(self, x: Any, mask: Any, training: bool = False) -> Any:
+    def call(self, x: Tensor, mask: Tensor, training: bool = False) -> Tensor:
         """[N, H], int32 [B, S] -> [N, H]."""
         attended = self._drop(self.attention(x, mask, training=training), training)
         x = self.attention_norm(x + attended)
         transformed = self._drop(self.output_dense(self.intermediate(x)), training)
         return self.output_norm(x + transformed)
 
-    def _drop(self, x: Any, training: bool) -> Any:
+    def _drop(self, x: Tensor, training: bool) -> Tensor:
         return x if self.dropout is None else self.dropout(x, training=training)
 
 
@@ -208,16 +209,17 @@ class BertEncoder(keras.layers.Layer):
 
     Args:
       config: the architecture.
-      num_blocks: how many blocks to build and compute, from the first; all of them by default.
-        Blocks above the highest wanted one cost nothing.
+      num_blocks: number of blocks to build and compute, from the first; by default all.
       with_pooler: whether to compute `pooled_output`; needs all blocks.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
       use_dropout: apply the config's dropout rates when called with `training=True`.
       fuse_qkv: keep the weights of query, key and value of a block in one variable, for one matrix
         product instead of three.
-      initializer: of kernels and embeddings; by default the truncated normal of the BERT paper.
+      initializer: for kernels and embeddings; by default the truncated normal of the BERT paper.
       dtype: a Keras dtype policy: `float32`, `mixed_bfloat16` (float32 weights, bfloat16
         arithmetic, layer norm and softmax in float32) or `bfloat16`.
+      name: the layer's name.
+      **kwargs: further arguments of a Keras layer.
 
     Raises:
       ConfigError: `num_blocks` is not one of 0 … num_hidden_layers, or leaves the pooler without
@@ -239,12 +241,7 @@ class BertEncoder(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(dtype=dtype, name=name, **kwargs)
-        depth = config.num_hidden_layers
-        self.num_blocks = depth if num_blocks is None else num_blocks
-        if not 0 <= self.num_blocks <= depth:
-            raise ConfigError(f"num_blocks is {num_blocks}; this config has {depth} blocks")
-        if with_pooler and self.num_blocks != depth:
-            raise ConfigError(f"the pooler needs all {depth} blocks; num_blocks is {num_blocks}")
+        self.num_blocks = _checked_num_blocks(config, num_blocks, with_pooler=with_pooler)
         self.config = config
         self.use_dropout = use_dropout
         part = {
@@ -265,7 +262,7 @@ class BertEncoder(keras.layers.Layer):
         self.pooler = Dense(size, size, "tanh", name="pooler", **part) if with_pooler else None
         self.built = True
 
-    def call(self, inputs: Mapping[str, Any], training: bool = False) -> dict[str, Any]:
+    def call(self, inputs: Mapping[str, Tensor], training: bool = False) -> dict[str, Any]:
         """Encodes a batch.
 
         Args:
@@ -274,9 +271,10 @@ class BertEncoder(keras.layers.Layer):
           training: whether dropout applies (only with `use_dropout`).
 
         Returns:
-          `embedding_output` [B, S, H], the sum below the first block; `encoder_outputs`, a list of
-          [B, S, H], one for each block; `sequence_output` [B, S, H], the last of them; and, with
-          the pooler, `pooled_output` [B, H]. All of the compute dtype.
+          A dict, which `EncoderOutputs.from_dict` reads: `embedding_output` [B, S, H], the sum
+          below the first block; `encoder_outputs`, a list of L [B, S, H], the output of each block;
+          `sequence_output` [B, S, H], the last of them; and, with the pooler, `pooled_output`
+          [B, H]. All have the compute dtype.
         """
         word_ids, mask = inputs["input_word_ids"], inputs["input_mask"]
         shape = ops.shape(word_ids)
@@ -284,40 +282,41 @@ class BertEncoder(keras.layers.Layer):
         if self.embeddings_dropout is not None:
             embedded = self.embeddings_dropout(embedded, training=training)
         size = self.config.hidden_size
-        # On a TPU rows stay apart: with products of [N, H] the compiler moves what attention takes.
+        # A TPU keeps [B, S, H]: after products of [N, H] its compiler would move attention's input.
         x = embedded if kernels.tokens_in_lanes() else ops.reshape(embedded, (-1, size))
         outputs = []
         for block in self.blocks:
             x = block(x, mask, training=training)
             outputs.append(ops.reshape(x, (*shape, size)))
-        last = outputs[-1] if outputs else embedded
-        result = {"embedding_output": embedded, "encoder_outputs": outputs, "sequence_output": last}
+        result = EncoderOutputs(embedded, outputs)
         if self.pooler is not None:
-            result["pooled_output"] = self.pooler(last[:, 0])
-        return result
+            result = replace(result, pooled_output=self.pooler(result.sequence_output[:, 0]))
+        return result.as_dict()
 
-    def compute_output_spec(self, inputs: Mapping[str, Any], training: bool = False) -> Any:
-        """Shapes and dtypes of `call`'s outputs."""
+    def compute_output_spec(
+        self, inputs: Mapping[str, keras.KerasTensor], training: bool = False
+    ) -> dict[str, Any]:
+        """The shapes and dtypes of `call`'s outputs."""
         del training
         batch, length = inputs["input_word_ids"].shape
         size = self.config.hidden_size
 
-        def states() -> keras.KerasTensor:
-            return keras.KerasTensor((batch, length, size), self.compute_dtype)
+        def spec(*shape: int | None) -> keras.KerasTensor:
+            return keras.KerasTensor(shape, self.compute_dtype)
 
-        result: dict[str, Any] = {
-            "embedding_output": states(),
-            "encoder_outputs": [states() for _ in self.blocks],
-            "sequence_output": states(),
-        }
-        if self.pooler is not None:
-            result["pooled_output"] = keras.KerasTensor((batch, size), self.compute_dtype)
-        return result
+        return EncoderOutputs(
+            spec(batch, length, size),
+            [spec(batch, length, size) for _ in self.blocks],
+            None if self.pooler is None else spec(batch, size),
+        ).as_dict()
 
     def load_weights_dict(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Assigns weights under their canonical names, as `checkpoints.read_weights` gives them.
+        """Assigns weights.
 
-        Weights of blocks and of a pooler that this encoder does not compute are passed over.
+        Weights of blocks and of a pooler that this encoder does not compute are ignored.
+
+        Args:
+          weights: by canonical name, as `read_weights` returns them.
 
         Raises:
           CheckpointError: a weight is missing or has another shape.
@@ -335,12 +334,12 @@ class BertEncoder(keras.layers.Layer):
             variable.assign(value)
 
     def weight_names(self) -> list[list[str]]:
-        """The canonical names of the weights that each of `trainable_variables` holds, in order."""
+        """For each of `trainable_variables` the canonical names of the weights that it holds."""
         names = {id(variable): canonical for variable, canonical in self._variables()}
         return [names[id(variable)] for variable in self.trainable_variables]
 
     def _variables(self) -> list[tuple[keras.Variable, list[str]]]:
-        """Each variable with the canonical names of the weights it joins along its last axis."""
+        """Each variable with the canonical names of the weights joined along its last axis."""
         embeddings = self.embeddings
         table = [
             (embeddings.words, ["embeddings/word_embeddings"]),
@@ -353,8 +352,8 @@ class BertEncoder(keras.layers.Layer):
             qkv = [f"{scope}/attention/self/{part}" for part in QKV]
             attention = block.attention
             scopes = [qkv] if len(attention.projections) == 1 else [[part] for part in qkv]
-            for projection, of_it in zip(attention.projections, scopes, strict=True):
-                table += _dense_variables(projection, *of_it)
+            for projection, joined in zip(attention.projections, scopes, strict=True):
+                table += _dense_variables(projection, *joined)
             table += [
                 *_dense_variables(attention.output_dense, f"{scope}/attention/output/dense"),
                 *_norm_variables(block.attention_norm, f"{scope}/attention/output/LayerNorm"),
@@ -365,6 +364,19 @@ class BertEncoder(keras.layers.Layer):
         if self.pooler is not None:
             table += _dense_variables(self.pooler, "pooler/dense")
         return table
+
+
+def _checked_num_blocks(config: BertConfig, num_blocks: int | None, *, with_pooler: bool) -> int:
+    depth = config.num_hidden_layers
+    if num_blocks is None:
+        return depth
+    if not 0 <= num_blocks <= depth:
+        raise ConfigError(
+            f"num_blocks is {num_blocks}; this config has {depth} blocks, allowed: 0 to {depth}"
+        )
+    if with_pooler and num_blocks != depth:
+        raise ConfigError(f"the pooler needs all {depth} blocks; num_blocks is {num_blocks}")
+    return num_blocks
 
 
 def _dense_variables(dense: Dense, *scopes: str) -> list[tuple[keras.Variable, list[str]]]:
@@ -379,5 +391,5 @@ def _norm_variables(norm: LayerNorm, scope: str) -> list[tuple[keras.Variable, l
 
 
 def _dropout(rate: float, dtype: Any) -> keras.layers.Dropout | None:
-    # Of its layer's dtype: by the global one it would widen what is narrower.
+    # With the dtype of its layer: Keras' global dtype would widen narrower values.
     return keras.layers.Dropout(rate, dtype=dtype) if rate else None

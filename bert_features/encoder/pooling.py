@@ -1,7 +1,7 @@
-"""From the encoder's states to the outputs asked for; all of it inside the device step.
+"""From the encoder's states to the wanted outputs; all of it inside the device step.
 
 Shape legend: `B` batch, `S` sequence, `H` hidden, `K` selected layers, `D` width, `W` words of a
-row, for which there is room for S. Everything is computed in float32 and cast at the end.
+row; W = S, as a row has at most S words. Everything is computed in float32 and cast at the end.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,74 +11,96 @@ from keras import ops
 
 from bert_features.config.outputs import OutputSpec
 from bert_features.encoder import kernels
+from bert_features.encoder.outputs import EncoderOutputs
+from bert_features.encoder.types import Tensor
+from bert_features.errors import ConfigError
 
-# Below this a vector is left as it is when it is scaled to length 1.
-_SHORTEST = 1e-12
+# Scaling to length 1 divides by at least this.
+_MIN_NORM = 1e-12
 # Smaller than any state of an encoder, whose layer norm bounds it by sqrt(H) * |gamma| + |beta|.
 _LOWEST = -1e9
 
 
 def compute_outputs(
     encoded: Mapping[str, Any],
-    batch: Mapping[str, Any],
+    batch: Mapping[str, Tensor],
     outputs: Sequence[OutputSpec],
     special_ids: Sequence[int],
-) -> dict[str, Any]:
+) -> dict[str, Tensor]:
     """The outputs of one batch.
 
     Args:
-      encoded: what `BertEncoder` gives: `embedding_output` [B, S, H], `encoder_outputs`, a list of
-        [B, S, H], and `pooled_output` [B, H] if an output is of the pooler.
-      batch: `input_word_ids`, `input_mask` int32 [B, S]; and `word_indices` int32 [B, S] if an
-        output is of words: the number of each token's word in its row, from 0, and -1 for tokens
-        of none.
+      encoded: what `BertEncoder` returns: `embedding_output` [B, S, H], `encoder_outputs`, a list
+        of [B, S, H], and `pooled_output` [B, H] if an output uses the pooler.
+      batch: `input_word_ids`, `input_mask` int32 [B, S]; and, for outputs of level `word`,
+        `word_indices` int32 [B, S]: the number of each token's word in its row, from 0, or -1 for
+        tokens that belong to no word.
       outputs: what is wanted.
-      special_ids: the ids of [CLS] and [SEP], which no text has.
+      special_ids: the ids of [CLS] and [SEP], which no text contains.
 
     Returns:
-      name -> [B, S, D] for tokens; [B, S, D] for words, of which row b has as many as
-      `word_indices[b]` numbers; [B, D] for the sequence. An output of nothing (a sequence without
-      a counted token, a word without a piece) is zero.
+      name -> [B, S, D] for tokens; [B, S, D] for words, where row b holds its words in order, then
+      zeros; [B, D] for the sequence. A sequence without a counted token and a word without a piece
+      are zero.
     """
-    states = [encoded["embedding_output"], *encoded["encoder_outputs"]]
+    states = EncoderOutputs.from_dict(encoded)
     results = {}
     for output in outputs:
         if output.is_pooled_output:
-            vectors = ops.cast(encoded["pooled_output"], "float32")
+            vectors = ops.cast(states.pooled_output, "float32")
         else:
             vectors = _POOLERS[output.level](_combine(states, output), batch, output, special_ids)
         results[output.name] = _finish(vectors, output)
     return results
 
 
-def _finish(vectors: Any, output: OutputSpec) -> Any:
+def check_special_ids(outputs: Sequence[OutputSpec], special_ids: Sequence[int]) -> None:
+    """Checks that the ids of [CLS] and [SEP] are known if an output leaves these out.
+
+    Raises:
+      ConfigError: they are unknown.
+    """
+    for output in outputs:
+        if not output.special_tokens and not special_ids:
+            raise ConfigError(
+                f"output '{output.name}' leaves out [CLS] and [SEP], but their ids are unknown; "
+                "pass special_ids, or a checkpoint with a vocabulary"
+            )
+
+
+def needs_static_length(outputs: Sequence[OutputSpec]) -> list[str]:
+    """The names of outputs that need S to be known when the graph is made."""
+    return [o.name for o in outputs if o.level == "word" or o.pooling == "last"]
+
+
+def _finish(vectors: Tensor, output: OutputSpec) -> Tensor:
     """[…, D or more] -> […, D]: cut, scaled to length 1, cast."""
     vectors = vectors[..., : output.width]
     if output.normalize:
         norm = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
-        vectors = vectors / ops.maximum(norm, _SHORTEST)
+        vectors = vectors / ops.maximum(norm, _MIN_NORM)
     return ops.cast(vectors, output.dtype)
 
 
 # Layers into one.
 
 
-def _combine(states: Sequence[Any], output: OutputSpec) -> Any:
+def _combine(states: EncoderOutputs, output: OutputSpec) -> Tensor:
     """One float32 [B, S, H], or [B, S, K * H] for `concat`, from the encoder's states."""
-    wanted = [ops.cast(states[state], "float32") for state in output.states]
+    wanted = [ops.cast(states.state(number), "float32") for number in output.states]
     return _COMBINERS[output.combine](wanted, output.weights)
 
 
-def _sum(states: Sequence[Any], weights: Sequence[float] = ()) -> Any:
+def _sum(states: Sequence[Tensor]) -> Tensor:
     total = states[0]
     for state in states[1:]:
         total = total + state
     return total
 
 
-_COMBINERS: dict[str, Callable[[Sequence[Any], Sequence[float]], Any]] = {
+_COMBINERS: dict[str, Callable[[Sequence[Tensor], Sequence[float]], Tensor]] = {
     "none": lambda states, _: states[0],
-    "sum": _sum,
+    "sum": lambda states, _: _sum(states),
     "mean": lambda states, _: _sum(states) * (1.0 / len(states)),
     "concat": lambda states, _: ops.concatenate(states, axis=-1),
     "weighted": lambda states, weights: _sum(
@@ -91,8 +113,8 @@ _COMBINERS: dict[str, Callable[[Sequence[Any], Sequence[float]], Any]] = {
 
 
 def _pool_words(
-    vectors: Any, batch: Mapping[str, Any], output: OutputSpec, special_ids: Sequence[int]
-) -> Any:
+    vectors: Tensor, batch: Mapping[str, Tensor], output: OutputSpec, special_ids: Sequence[int]
+) -> Tensor:
     del special_ids  # they belong to no word
     indices = batch["word_indices"]
     length = ops.shape(indices)[1]
@@ -102,29 +124,29 @@ def _pool_words(
     return _WORD_POOLERS[output.pooling](vectors, indices, pieces, counts)
 
 
-def _word_sum(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
-    # A matrix product of ones and zeros: what every device does best, and its width is S, so that
-    # it costs little beside the encoder's own.
+def _word_sum(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:
+    # A matrix product with ones and zeros: every device is fastest at those, and this one costs
+    # little beside those of the encoder.
     return ops.matmul(ops.transpose(pieces, (0, 2, 1)), vectors)
 
 
-def _word_mean(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
+def _word_mean(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:
     return _word_sum(vectors, indices, pieces, counts) / ops.maximum(counts, 1.0)
 
 
-def _word_first(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
+def _word_first(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:
     return _word_sum(vectors, indices, pieces * _at_edges(indices, 1), counts)
 
 
-def _word_last(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
+def _word_last(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:
     return _word_sum(vectors, indices, pieces * _at_edges(indices, -1), counts)
 
 
-def _at_edges(indices: Any, step: int) -> Any:
-    """float32 [B, S, 1]: 1 where the token `step` before is not of the same word.
+def _at_edges(indices: Tensor, step: int) -> Tensor:
+    """float32 [B, S, 1]: 1 where the token `step` before belongs to another word, else 0.
 
-    Of each word this leaves one piece in the matrix product above. A gather would have an index for
-    every value of a row, which a TPU follows one by one.
+    So the matrix product above takes one piece of each word. A gather would need an index for every
+    value of a row, and a TPU follows indices one by one.
     """
     beyond = ops.full_like(indices[:, :1], -1)
     if step > 0:
@@ -134,23 +156,24 @@ def _at_edges(indices: Any, step: int) -> Any:
     return ops.cast(indices != neighbours, "float32")[:, :, None]
 
 
-def _word_first_last(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
+def _word_first_last(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:
     arguments = (vectors, indices, pieces, counts)
     return ops.concatenate([_word_first(*arguments), _word_last(*arguments)], axis=-1)
 
 
-def _word_max(vectors: Any, indices: Any, pieces: Any, counts: Any) -> Any:
-    # An export does not know the length of its rows.
+def _word_max(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:
+    # In an export the length of rows is unknown.
     if kernels.on_cpu() or indices.shape[1] is None:
         return _segment_max(vectors, indices, counts)
     return _word_last(_running_max(vectors, indices), indices, pieces, counts)
 
 
-def _running_max(vectors: Any, indices: Any) -> Any:
+def _running_max(vectors: Tensor, indices: Tensor) -> Tensor:
     """The largest value of a token's word up to that token, [B, S, D].
 
-    In log2(S) steps, each of which looks twice as far back (Hillis and Steele 1986, "Data parallel
-    algorithms"): elementwise, where a maximum by segments is a scatter, a TPU's slowest operation.
+    It takes log2(S) steps, and each looks twice as far back (Hillis and Steele 1986, "Data parallel
+    algorithms"). All steps are elementwise; a maximum by segments would be a scatter, a TPU's
+    slowest operation.
     """
     back, length = 1, indices.shape[1]
     while back < length:
@@ -162,8 +185,8 @@ def _running_max(vectors: Any, indices: Any) -> Any:
     return vectors
 
 
-def _segment_max(vectors: Any, indices: Any, counts: Any) -> Any:
-    """The largest value of each word in one pass, as a CPU likes it, [B, W, D]."""
+def _segment_max(vectors: Tensor, indices: Tensor, counts: Tensor) -> Tensor:
+    """The largest value of each word, [B, W, D], in one pass, which is fastest on a CPU."""
     batch, length, width = ops.shape(vectors)
     segments = ops.arange(batch, dtype="int32")[:, None] * length + indices
     nowhere = batch * length
@@ -175,7 +198,7 @@ def _segment_max(vectors: Any, indices: Any, counts: Any) -> Any:
     return ops.where(counts > 0, ops.reshape(highest[:-1], (batch, length, width)), 0.0)
 
 
-_WORD_POOLERS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
+_WORD_POOLERS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
     "mean": _word_mean,
     "first": _word_first,
     "last": _word_last,
@@ -189,51 +212,51 @@ _WORD_POOLERS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
 
 
 def _pool_sequence(
-    vectors: Any, batch: Mapping[str, Any], output: OutputSpec, special_ids: Sequence[int]
-) -> Any:
+    vectors: Tensor, batch: Mapping[str, Tensor], output: OutputSpec, special_ids: Sequence[int]
+) -> Tensor:
     counted = batch["input_mask"] > 0
     if not output.special_tokens:
-        # Not by the attention mask: what the other tokens see stays as it is.
+        # Not by the attention mask: the other tokens still attend to [CLS] and [SEP].
         for special in special_ids:
             counted = ops.logical_and(counted, batch["input_word_ids"] != special)
     weights = ops.cast(counted, "float32")  # [B, S]
     return _SEQUENCE_POOLERS[output.pooling](vectors, weights)
 
 
-def _count(weights: Any) -> Any:
+def _count(weights: Tensor) -> Tensor:
     return ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1.0)  # [B, 1]
 
 
-def _sequence_sum(vectors: Any, weights: Any) -> Any:
+def _sequence_sum(vectors: Tensor, weights: Tensor) -> Tensor:
     return ops.sum(vectors * weights[:, :, None], axis=1)
 
 
-def _sequence_mean(vectors: Any, weights: Any) -> Any:
+def _sequence_mean(vectors: Tensor, weights: Tensor) -> Tensor:
     return _sequence_sum(vectors, weights) / _count(weights)
 
 
-def _sequence_max(vectors: Any, weights: Any) -> Any:
+def _sequence_max(vectors: Tensor, weights: Tensor) -> Tensor:
     highest = ops.max(ops.where(weights[:, :, None] > 0, vectors, _LOWEST), axis=1)
     return highest * ops.max(weights, axis=1, keepdims=True)
 
 
-def _sequence_first(vectors: Any, weights: Any) -> Any:
+def _sequence_first(vectors: Tensor, weights: Tensor) -> Tensor:
     return _sequence_at(vectors, weights, ops.argmax(weights, axis=1))
 
 
-def _sequence_last(vectors: Any, weights: Any) -> Any:
+def _sequence_last(vectors: Tensor, weights: Tensor) -> Tensor:
     last = ops.shape(weights)[1] - 1 - ops.argmax(ops.flip(weights, axis=1), axis=1)
     return _sequence_at(vectors, weights, last)
 
 
-def _sequence_at(vectors: Any, weights: Any, positions: Any) -> Any:
-    """The token at int [B], zero if it does not count; by a sum, not a gather: see `_at_edges`."""
+def _sequence_at(vectors: Tensor, weights: Tensor, positions: Tensor) -> Tensor:
+    """The token at int [B], or zero if it is not counted; a sum is faster, see `_at_edges`."""
     tokens = ops.arange(ops.shape(weights)[1], dtype="int32")
     there = ops.cast(tokens[None] == ops.cast(positions, "int32")[:, None], "float32")
     return _sequence_sum(vectors, weights * there)
 
 
-_SEQUENCE_POOLERS: dict[str, Callable[[Any, Any], Any]] = {
+_SEQUENCE_POOLERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cls": lambda vectors, weights: vectors[:, 0],
     "mean": _sequence_mean,
     "max": _sequence_max,
@@ -248,7 +271,7 @@ _SEQUENCE_POOLERS: dict[str, Callable[[Any, Any], Any]] = {
     ),
 }
 
-_POOLERS: dict[str, Callable[[Any, Mapping[str, Any], OutputSpec, Sequence[int]], Any]] = {
+_POOLERS: dict[str, Callable[[Tensor, Mapping[str, Tensor], OutputSpec, Sequence[int]], Tensor]] = {
     "token": lambda vectors, batch, output, special_ids: vectors,
     "word": _pool_words,
     "sequence": _pool_sequence,

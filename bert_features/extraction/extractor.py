@@ -14,7 +14,7 @@ from bert_features.batches.input_fn import Batch, TextInputFn
 from bert_features.checkpoints.find import read_weights
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import needs_pooler, outputs_on_device
-from bert_features.encoder.step import ModelFn, Precision
+from bert_features.encoder.step import DeviceStep, Precision
 from bert_features.errors import ConfigError
 from bert_features.extraction.assembly import Assembler
 from bert_features.extraction.counts import Counts, ExampleCounts
@@ -207,8 +207,8 @@ class FeatureExtractor:
             lambda batch: {name: batch.columns[name] for name in self._inputs},
         )
 
-    def _model(self) -> ModelFn:
-        return ModelFn(
+    def _model(self) -> DeviceStep:
+        return DeviceStep(
             self.checkpoint.config,
             read_weights(self.checkpoint, pooler=needs_pooler(self.outputs)),
             outputs_on_device(self.outputs, in_windows=self.preparation.in_windows),

@@ -5,17 +5,15 @@ from collections.abc import Callable, Iterable
 from bert_features.batches.bucketing import default_buckets, resolve_buckets
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import LongText
-from bert_features.checkpoints.find import Checkpoint, check_casing, check_vocab, find_checkpoint
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import ITEM_SIZES, OutputSpec
+from bert_features.config.outputs import ITEM_SIZES, Feature, OutputSpec
 from bert_features.config.shards import AUTO, Shard
-from bert_features.errors import CheckpointError, ConfigError
-from bert_features.formats.records import Feature
+from bert_features.errors import ConfigError
 from bert_features.readers.examples import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
-from bert_features.text.tokenization import FullTokenizer
-from bert_features.text.vocabulary import read_vocab
 
 # Tokens of a batch. On a CPU more tokens keep the cores no busier and leave more padding
 # (docs/performance.md). Other devices need work for thousands of lanes.
@@ -114,21 +112,7 @@ class Preparation:
 
     def features(self) -> tuple[Feature, ...]:
         """The features that come out, as an output file describes them."""
-        return tuple(
-            Feature(
-                name=output.name,
-                layers=output.layers,
-                combine=output.combine,
-                width=output.width,
-                dtype=output.dtype,
-                level=output.level,
-                pooling=output.pooling,
-                weights=output.weights,
-                special_tokens=output.special_tokens,
-                normalize=output.normalize,
-            )
-            for output in self.outputs
-        )
+        return self.outputs
 
 
 def resolve_shard(shard: str | None, runtime: Runtime | None) -> Shard:
@@ -152,29 +136,3 @@ def _window_tokens(outputs: Iterable[OutputSpec], buffer_mb: int) -> int:
         # A sequence has one vector for all its tokens; it has at least two tokens.
         per_token += size // 2 if output.level == "sequence" else size
     return max(1, min(buffer_mb * 2**20 // max(per_token, 1), _MAX_WINDOW_TOKENS))
-
-
-def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) -> FullTokenizer:
-    """The tokenizer of a checkpoint.
-
-    Args:
-      checkpoint: what `find_checkpoint` found.
-      do_lower_case: the casing; by default what the checkpoint tells.
-
-    Raises:
-      CheckpointError: there is no vocabulary, it is not the checkpoint's, or the casing contradicts
-        it.
-      ConfigError: neither the checkpoint nor the setting tells the casing.
-    """
-    if checkpoint.vocab_file is None:
-        raise CheckpointError(
-            f"no vocab.txt lies beside {checkpoint.weights_path}; pass --vocab-file"
-        )
-    tokens = read_vocab(checkpoint.vocab_file)
-    check_vocab(tokens, checkpoint.config, checkpoint.vocab_file)
-    if do_lower_case is None:
-        do_lower_case = checkpoint.do_lower_case
-    if do_lower_case is None:
-        raise ConfigError(f"{checkpoint.name} does not tell its casing; pass --uncased or --cased")
-    check_casing(checkpoint, do_lower_case)
-    return FullTokenizer(tokens, do_lower_case=do_lower_case)

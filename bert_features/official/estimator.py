@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from bert_features.batches.bucketing import FILLER_ID, Columns
 from bert_features.batches.input_fn import TextInputFn
-from bert_features.encoder.step import ModelFn
 from bert_features.machine.names import Device, RuntimeName
 from bert_features.official.input_fn import InputFn
+from bert_features.official.model_fn import ModelFn
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.loop import run_step
 from bert_features.runtime.start import make_runtime

@@ -1,8 +1,8 @@
 """Unicode properties as small lookup tables for TensorFlow graphs.
 
-The official tokenizer asks Python's `unicodedata` about one character at a time. The graph asks the
-same questions of whole batches, so the answers are laid out as two-stage tables, the layout ICU and
-CPython themselves use: pages of 256 code points, of which most are the same few.
+The official tokenizer asks Python's `unicodedata` about one character at a time. The graph needs
+the same answers for whole batches, so they are stored as two-stage tables, the layout that ICU and
+CPython use: pages of 256 code points, and equal pages are stored once.
 """
 
 import functools
@@ -17,8 +17,8 @@ CODE_POINTS = 0x110000
 # One bit per question; the names are those of the official tokenizer's functions where it has one.
 DROPPED = 1  # NUL, U+FFFD and control characters (Cc, Cf) other than tab and line breaks
 SPACE = 2  # what splits words
-CHINESE = 4  # CJK ideographs: each a word of its own
-PUNCTUATION = 8  # each a word of its own
+CHINESE = 4  # CJK ideographs; each is a word of its own
+PUNCTUATION = 8  # each is a word of its own
 MARK = 16  # non-spacing marks (Mn), stripped with the accents
 REORDERED = 32  # spacing, yet of non-zero combining class: canonical ordering can move it
 CASE_IGNORABLE = 64  # the final-sigma rule looks through it
@@ -71,9 +71,9 @@ class Decompositions:
 
     Attributes:
       lengths: how many code points come out, at least one.
-      deltas: the first of them, less the code point itself (so that most pages are zeros).
+      deltas: the first one minus the code point itself (so that most pages are zeros).
       tail_starts: where the others begin in `tails`.
-      tails: int32, the others, of all code points one after the other.
+      tails: int32, the others, those of one code point after those of another.
     """
 
     lengths: TwoStageTable
@@ -94,9 +94,9 @@ def _is_punctuation(char: str, category: str) -> bool:
 
 
 def _case_bits(char: str) -> int:
-    # unicodedata does not tell these two properties, but str.lower() does, by its treatment of a
-    # capital sigma behind the character: final only behind a cased letter, looking through
-    # ignorable ones.
+    # unicodedata lacks these two properties, but str.lower() shows them by what it does with a
+    # capital sigma after the character: final only after a cased letter, looking through ignorable
+    # ones.
     if (char + "Σ").lower().endswith("ς"):
         return CASED
     return CASE_IGNORABLE if ("a" + char + "Σ").lower().endswith("ς") else 0
@@ -121,8 +121,8 @@ def _bits(char: str, category: str) -> int:
 def _characters() -> list[tuple[int, str, str]]:
     """(code point, character, category) of every assigned character but the CJK ideographs.
 
-    Planes 4 to 13 have never held a character and 15 and 16 are private; passing over them and the
-    ideographs, which are all alike, takes nine tenths of the time away.
+    Planes 4 to 13 are empty, planes 15 and 16 are private, and the ideographs are all alike:
+    leaving them out saves nine tenths of the time.
     """
     ideographs = np.zeros(CODE_POINTS, bool)
     for first, last in CHINESE_RANGES:
@@ -138,7 +138,7 @@ def _characters() -> list[tuple[int, str, str]]:
 
 @functools.cache
 def properties() -> TwoStageTable:
-    """uint8 bit set of every code point, by this Python's Unicode data."""
+    """The bits above for every code point, uint8, by this Python's Unicode data."""
     bits = np.zeros(CODE_POINTS, np.uint8)
     for code, char, category in _characters():
         bits[code] = _bits(char, category)
@@ -149,7 +149,7 @@ def properties() -> TwoStageTable:
 
 @functools.cache
 def combining_classes() -> TwoStageTable:
-    """uint8 canonical combining class of every code point."""
+    """The canonical combining class of every code point, uint8."""
     classes = np.zeros(CODE_POINTS, np.uint8)
     for code, char, category in _characters():
         if category.startswith("M"):

@@ -26,7 +26,7 @@ from bert_features.tpu.memory import DoesNotFitError, largest_rows, out_of_memor
 from bert_features.tpu.report import ShapeReport
 
 if TYPE_CHECKING:
-    from bert_features.encoder.step import ModelFn
+    from bert_features.encoder.step import DeviceStep
 
 logger = logging.getLogger("bert_features")
 
@@ -256,18 +256,18 @@ def _shardings(mesh: Any) -> tuple[Any, Any]:
     return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
 
 
-def _shapes_only(job: Job) -> "ModelFn":
+def _shapes_only(job: Job) -> "DeviceStep":
     """The model_fn with variables that have shapes and no values."""
     import keras
 
-    from bert_features.encoder.step import ModelFn
+    from bert_features.encoder.step import DeviceStep
 
     if keras.backend.backend() != "jax":
         raise ConfigError(
             f"Keras runs on {keras.backend.backend()}; the TPU compiler needs KERAS_BACKEND=jax"
         )
     with keras.StatelessScope(initialize_variables=False):
-        return ModelFn(
+        return DeviceStep(
             job.config,
             None,
             job.outputs,

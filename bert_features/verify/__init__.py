@@ -1,1 +1,1 @@
-"""Are the numbers right on this device?"""
+"""Checks that this machine computes the right numbers."""

@@ -1,4 +1,4 @@
-"""The other runtime at work on the same texts, in a process of its own, as Keras' backend is."""
+"""The other runtime computes the same texts in another process; Keras has one backend in each."""
 
 import importlib.util
 import json
@@ -16,24 +16,24 @@ import numpy as np
 from bert_features.errors import BertFeaturesError
 from bert_features.formats import read_features
 
-# Runtime -> the other one, and what installs that.
+# Runtime -> the other one, and the requirement that installs a runtime.
 _OTHERS = {"tensorflow": "jax", "jax": "tensorflow"}
 _INSTALLED_BY = {"jax": "'bert_features[jax]'", "tensorflow": "bert_features"}
-# It computes on the CPU, which any machine has and no process has for itself, as this one may have
-# the TPU. Without these a backend would look for, and might wait for, the others.
+# It computes on the CPU, which every machine has; this process may occupy the TPU. Without these a
+# backend would look for the other devices and might wait for them.
 _ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"}
-_OF_THIS_PROCESS = ("JAX_COORDINATOR_ADDRESS",)  # a child is none of a job's several
-# What a child that hangs may take; on 2 cores BERT-Large takes a minute.
+_OF_THIS_PROCESS = ("JAX_COORDINATOR_ADDRESS",)  # the child stands alone
+# A child that takes longer hangs: on 2 cores BERT-Large takes a minute.
 _TIMEOUT_SECONDS = 900.0
 
 
-def other_runtime(runtime: str) -> str:
+def counterpart(runtime: str) -> str:
     """The name of the other runtime: `tensorflow` for `jax`, `jax` for `tensorflow`."""
     return _OTHERS[runtime]
 
 
-def why_not(runtime: str) -> str:
-    """Why a runtime cannot be asked; empty if it can."""
+def unavailable_reason(runtime: str) -> str:
+    """Why a runtime cannot be used, and what to do; empty if it can."""
     if importlib.util.find_spec(runtime) is not None:
         return ""
     return f"{runtime} is not installed: pip install {_INSTALLED_BY[runtime]}"
@@ -45,7 +45,7 @@ class OtherRuntime:
     Args:
       runtime: `tensorflow` or `jax`.
       texts: what to compute.
-      settings: settings of `ExtractConfig`; its runtime and device do not count.
+      settings: settings of `ExtractConfig`; `runtime` and `device` are replaced.
     """
 
     def __init__(self, runtime: str, texts: Sequence[str], settings: Mapping[str, Any]) -> None:
@@ -57,7 +57,7 @@ class OtherRuntime:
 
     def _start(self, texts: Sequence[str], settings: Mapping[str, Any]) -> subprocess.Popen[bytes]:
         folder = Path(self._folder.name)
-        # JSON's strings, numbers, booleans and lists are TOML's too.
+        # TOML writes strings, numbers, booleans and lists as JSON does.
         lines = [
             f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
             for name, value in settings.items()
@@ -84,7 +84,7 @@ class OtherRuntime:
         """Waits for the states of each text, float32 [K, T, H].
 
         Raises:
-          BertFeaturesError: it failed, or gave nothing in 15 minutes.
+          BertFeaturesError: it failed, or was not done within 15 minutes.
         """
         try:
             status = self._process.wait(_TIMEOUT_SECONDS)

@@ -1,4 +1,4 @@
-"""A BERT encoder in plain NumPy, float64: what `verify` holds the others against.
+"""A BERT encoder in plain NumPy, float64: `verify` compares the others with it.
 
 Written from the paper (Devlin et al. 2018, arXiv:1810.04805), without Keras, TensorFlow or JAX, and
 for a few short texts: it computes one text at a time, and GELU by `math.erf`.
@@ -30,8 +30,8 @@ class ReferenceEncoder:
 
     Args:
       config: the architecture.
-      weights: by canonical name, as `checkpoints.read_weights` gives them; they stay as they are,
-        and become float64 when they are used.
+      weights: by canonical name, as `read_weights` returns them; each is converted to float64 when
+        it is used.
     """
 
     def __init__(self, config: BertConfig, weights: Mapping[str, Array]) -> None:
@@ -39,7 +39,7 @@ class ReferenceEncoder:
         self._weights = weights
 
     def __call__(self, ids: Array) -> Array:
-        """The states of one text without padding, every token of type 0.
+        """Computes the states of one text without padding, every token of type 0.
 
         Args:
           ids: int [S], [CLS] and [SEP] included.

@@ -16,10 +16,10 @@ from bert_features.cli import app
 from bert_features.cli import convert as command
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig
 from bert_features.errors import CheckpointError, ConfigError, OutputError
-from tests.checkpoints.test_find import assert_same
 from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
 from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model
 from tests.toy import TOY, TOY_VOCAB, random_weights
+from tests.weights import assert_same
 
 ODD = TOY.model_copy(
     update={"layer_norm_eps": 3e-7, "hidden_dropout_prob": 0.0, "initializer_range": 0.1}

@@ -38,15 +38,9 @@ from tests.reference.tf1_checkpoint import (
     write_tf1_checkpoint,
 )
 from tests.toy import TOY, TOY_VOCAB, random_weights
+from tests.weights import assert_same
 
 WEIGHTS = random_weights(TOY)
-
-
-def assert_same(left, right):
-    assert left.keys() == right.keys()
-    for name, value in left.items():
-        assert value.dtype == np.float32
-        np.testing.assert_array_equal(value, right[name], err_msg=name)
 
 
 @pytest.fixture(scope="module")
@@ -364,6 +358,7 @@ def test_the_embedded_model_absent(monkeypatch):
         find_checkpoint("minilm")
 
 
+@pytest.mark.slow
 def test_minilm_written_as_tf1_is_the_same(minilm_dir, tmp_path):
     weights = read_weights(find_checkpoint("minilm"), pooler=True)
     config = BertConfig.from_json_file(minilm_dir / "config.json")
@@ -374,18 +369,18 @@ def test_minilm_written_as_tf1_is_the_same(minilm_dir, tmp_path):
     assert_same(read_weights(found, pooler=True), weights)
 
 
-def test_a_published_tf1_checkpoint_with_adam_slots(shared_data):
-    checkpoint = find_checkpoint(shared_data / "keras_bert_tf1_checkpoint")
+def test_a_published_tf1_checkpoint_with_adam_slots(data):
+    checkpoint = find_checkpoint(data / "keras_bert_tf1")
     weights = read_weights(checkpoint, pooler=True)
     stored = tf.train.load_checkpoint(str(checkpoint.weights_path))
     for name, value in weights.items():
         np.testing.assert_array_equal(value, stored.get_tensor(f"bert/{name}"))
 
 
-def test_every_name_of_a_real_bert_base_is_accounted_for(shared_data):
-    stored = tf.train.load_checkpoint(
-        str(shared_data / "bert_base_tf1_index" / "bert_model.ckpt")
-    ).get_variable_to_shape_map()
+def test_every_name_of_a_real_bert_base_is_accounted_for(data):
+    lines = (data / "bert_base_tf1_names.txt").read_text().splitlines()
+    rows = [line.partition(" ") for line in lines]
+    stored = {name: [int(n) for n in shape.split("x") if n] for name, _, shape in rows}
     config = BertConfig(vocab_size=stored["bert/embeddings/word_embeddings"][0])
     encoder = {
         plain_tf1(n): tuple(s) for n, s in stored.items() if is_ignored(plain_tf1(n)) is None
@@ -462,10 +457,10 @@ def test_a_casing_that_contradicts_the_name(tf1, tmp_path):
         check_casing(checkpoint, False)
 
 
-def test_vocabularies_tell_their_casing(shared_data, minilm_dir):
+def test_vocabularies_tell_their_casing(vocabularies, minilm_dir):
     assert casing_of_vocabulary(read_vocab(minilm_dir / "vocab.txt")) is True
-    assert casing_of_vocabulary(read_vocab(shared_data / "vocab/cased_28996.txt")) is False
-    assert casing_of_vocabulary(read_vocab(shared_data / "vocab/chinese_21128.txt")) is True
+    assert casing_of_vocabulary(read_vocab(vocabularies / "cased_28996.txt")) is False
+    assert casing_of_vocabulary(read_vocab(vocabularies / "chinese_21128.txt")) is True
     assert casing_of_vocabulary(TOY_VOCAB) is None
 
 

@@ -3,13 +3,14 @@
 import sys
 
 import pytest
+from huggingface_hub import constants
 
 from bert_features.checkpoints import download, hf_hub
 from bert_features.checkpoints.find import find_checkpoint, read_weights
 from bert_features.errors import CheckpointError, MissingExtraError
-from tests.checkpoints.test_find import assert_same
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
+from tests.weights import assert_same
 
 WEIGHTS = random_weights(TOY)
 COMMIT, OLDER = "a" * 40, "b" * 40
@@ -18,7 +19,6 @@ COMMIT, OLDER = "a" * 40, "b" * 40
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """The Hub's cache as huggingface_hub keeps it, and no network."""
-    constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra hub")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,6 @@ from safetensors.numpy import load_file, save_file
 from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.find import find_checkpoint, has_pooler, read_weights
 from bert_features.errors import CheckpointError
-from tests.checkpoints.test_find import assert_same
 from tests.reference.tf1_checkpoint import write_directory, write_tf1_checkpoint
 from tests.reference.tf2_checkpoint import (
     V2,
@@ -27,6 +26,7 @@ from tests.reference.tf2_checkpoint import (
     write_tf1_hub_module,
 )
 from tests.toy import TOY, TOY_VOCAB, random_weights
+from tests.weights import assert_same
 
 WEIGHTS = random_weights(TOY)
 HEADS = TOY.num_attention_heads
@@ -92,7 +92,8 @@ def test_optimizer_slots_counters_and_settings_are_passed_over(tmp_path, caplog)
 
 
 def test_the_slots_that_tf_keras_optimizers_hang_on_variables(tmp_path):
-    keras = pytest.importorskip("tf_keras", reason="only tf_keras still writes such slots")
+    import tf_keras as keras  # only tf_keras still writes such slots
+
     variables = named(GARDEN)
     optimizer = keras.optimizers.legacy.Adam()
     optimizer.apply_gradients([(tf.zeros_like(v), v) for v in variables.values()])
@@ -102,10 +103,10 @@ def test_the_slots_that_tf_keras_optimizers_hang_on_variables(tmp_path):
     assert_same(read_weights(find_checkpoint(tmp_path), pooler=True), WEIGHTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["checkpoint", "saved_model"])
 def test_an_encoder_that_keras_saved(tmp_path, form):
     """Keras itself, not this test, makes the names; the optimizer and metrics are saved along."""
-    pytest.importorskip("tf_keras", reason="comes with tensorflow-hub")
     from tests.reference.keras_encoder import keras_encoder
 
     model = keras_encoder(TOY)

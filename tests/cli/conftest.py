@@ -1,16 +1,6 @@
-"""Fixtures of the command line's tests: a toy checkpoint, a text, a folder for outputs."""
+"""Fixtures of the command line's tests: a text, a folder for outputs."""
 
 import pytest
-
-from tests.reference.tf1_checkpoint import write_directory
-from tests.toy import TOY, TOY_VOCAB, random_weights
-
-
-@pytest.fixture(scope="session")
-def toy(tmp_path_factory):
-    """The directory of a toy checkpoint; it records no casing."""
-    folder = tmp_path_factory.mktemp("toy")
-    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
 
 
 @pytest.fixture

@@ -66,8 +66,8 @@ def test_standard_input(toy, out):
 
 
 @pytest.mark.parametrize("hidden_act", ["gelu_tanh", "gelu_erf"])
-def test_golden_values_through_the_command_line(shared_data, minilm_dir, out, hidden_act):
-    cases = json.loads((shared_data / "minilm_golden.json").read_text())["cases"]
+def test_golden_values_through_the_command_line(data, minilm_dir, out, hidden_act):
+    cases = json.loads((data / "minilm_golden.json").read_text())["cases"]
     case = next(c for c in cases if c["hidden_act"] == hidden_act)
     path = out / "o.parquet"
     options = ["--layers=-1", "--hidden-act", hidden_act, "--batch-size", "1"]
@@ -159,12 +159,15 @@ def test_an_existing_output_is_kept_without_overwrite(toy, text, out):
 def test_a_terminal_sees_no_noise_and_the_exit_status(toy, text, out):
     options = ["--checkpoint", toy, "--layers=-1", *SMALL]
     process = program("extract", text, "-o", out / "o.parquet", *options)
-    stdout, stderr = process.communicate(timeout=120)
+    stdout, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
-    assert re.fullmatch(r"running on 1 CPU device\(s\) \(.*\)\n", stderr)
+    # A run that takes long, as on a busy machine, reports its progress too.
+    progress = r"([\d,]+ (of [\d,]+ )?examples, .*\n)*"
+    assert re.fullmatch(r"running on 1 CPU device\(s\) \(.*\)\n" + progress, stderr)
     assert stdout.startswith("examples   3\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
     if signal.getsignal(sent) == signal.SIG_IGN:
@@ -173,13 +176,13 @@ def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
     path.write_text("is this jacksonville ? no it is not .\n" * 3_000_000)
     options = ["--checkpoint", toy, "--layers=-1", "--buffer-mb", "1", *SMALL]
     process = program("extract", path, "-o", out / "o.parquet", *options)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not any(p.stat().st_size for p in out.iterdir()) and time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
     process.send_signal(sent)
     try:
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == 1
@@ -187,23 +190,25 @@ def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_interrupted_while_waiting_for_input(toy, out):
     options = ["--checkpoint", toy, "--layers=-1", *SMALL]
     with program("extract", "-", "-o", out / "o.parquet", *options, stdin=subprocess.PIPE) as run:
         run.stdin.write("is this\n")  # the ids' type is that of the first
         run.stdin.flush()
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not list(out.iterdir()):
             assert time.monotonic() < deadline
             time.sleep(0.1)
         time.sleep(2)  # until it waits
         run.send_signal(signal.SIGTERM)
-        assert run.wait(timeout=20) == 1
+        assert run.wait(timeout=600) == 1
         stderr = run.stderr.read()
     assert stderr.splitlines()[-1] == "bert-features: interrupted; nothing was written"
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_disk_full(toy, out, tmp_path):
     path = tmp_path / "long.txt"
     path.write_text("is this jacksonville ? no it is not .\n" * 20_000)
@@ -213,7 +218,7 @@ def test_disk_full(toy, out, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
     process = program("extract", path, "-o", out / "o.parquet", *options, preexec_fn=quota)
-    _, stderr = process.communicate(timeout=120)
+    _, stderr = process.communicate(timeout=600)
     assert process.returncode == 1
     assert re.search(r"bert-features: cannot write .*o\.parquet: .*nothing was left behind", stderr)
     assert "Traceback" not in stderr
@@ -229,22 +234,41 @@ def peak_megabytes(*arguments):
     return usage.ru_maxrss / 1024
 
 
-def test_the_declaration_in_389_languages(shared_data, minilm_dir, out, tmp_path):
-    """No line lost, order kept, memory that does not grow with the input: 35,870 real lines."""
+@pytest.fixture
+def uncased_model(minilm_dir, tmp_path):
+    """A folder with toy weights for the vocabulary of MiniLM."""
     vocab = read_vocab(minilm_dir / "vocab.txt")
     config = TOY.model_copy(update={"vocab_size": len(vocab), "max_position_embeddings": 64})
-    model = write_directory(tmp_path / "uncased_toy", config, vocab, random_weights(config))
-    lines = (shared_data / "udhr.txt").read_text(encoding="utf-8").split("\n")
-    quarter = tmp_path / "quarter.txt"
-    quarter.write_text("\n".join(lines[: len(lines) // 4]), encoding="utf-8")
-    options = ["--checkpoint", model, "--layers=-1", "--max-seq-length", "64", "--buffer-mb", "4"]
-    small = peak_megabytes("extract", quarter, "-o", out / "quarter.parquet", *options)
-    whole = peak_megabytes("extract", shared_data / "udhr.txt", "-o", out / "all.parquet", *options)
-    assert whole < small + 100
-    file = read_features(out / "all.parquet")
-    assert len(file) == len(lines) == 35_870
-    encodings = FullTokenizer(vocab).encode(lines)
-    for i, (record, encoding) in enumerate(zip(file, encodings, strict=True)):
+    return write_directory(tmp_path / "uncased_toy", config, vocab, random_weights(config))
+
+
+@pytest.mark.parametrize("file", ["udhr_300.txt", pytest.param("udhr.txt", marks=pytest.mark.slow)])
+def test_no_line_of_the_declaration_is_lost(data_file, read_lines, uncased_model, out, file):
+    lines = read_lines(file)
+    options = ["--checkpoint", uncased_model, "--layers=-1", "--max-seq-length", "64"]
+    result = run("extract", data_file(file), "-o", out / "all.parquet", *options)
+    assert result.exit_code == 0, result.output
+    records = read_features(out / "all.parquet")
+    assert len(records) == len(lines) == {"udhr_300.txt": 305, "udhr.txt": 35_870}[file]
+    encodings = FullTokenizer(read_vocab(uncased_model / "vocab.txt")).encode(lines)
+    for i, (record, encoding) in enumerate(zip(records, encodings, strict=True)):
         assert record.unique_id == i
         assert list(record.tokens) == ["[CLS]", *encoding.tokens[:62], "[SEP]"]
         assert record.features["layer_output_0"].shape == (len(record.tokens), 8)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_input(read_lines, uncased_model, out, tmp_path):
+    """Kept in memory, the features of 27,450 further lines would take more than the bound."""
+    lines, bound = read_lines("udhr_300.txt"), 100
+    options = ["--checkpoint", uncased_model, "--layers=-1,-2,-3,embeddings"]
+    options += ["--max-seq-length", "64", "--buffer-mb", "4"]
+    peaks, megabytes = [], []
+    for times in (30, 120):
+        text, output = tmp_path / f"{times}.txt", out / f"{times}.npz"
+        text.write_text("\n".join(lines * times), encoding="utf-8")
+        peaks.append(peak_megabytes("extract", text, "-o", output, *options))
+        megabytes.append(output.stat().st_size / 1e6)
+        assert len(read_features(output)) == times * len(lines)
+    assert megabytes[1] > megabytes[0] + 1.5 * bound
+    assert peaks[1] < peaks[0] + bound

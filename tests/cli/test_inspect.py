@@ -4,7 +4,8 @@ from bert_features.checkpoints.find import find_checkpoint
 from tests.cli.command_line import run
 
 
-def test_inspect(minilm_dir, toy):
+def test_inspect(minilm_dir, toy_of_unknown_casing):
+    toy = toy_of_unknown_casing
     rows = dict(line.split(maxsplit=1) for line in run("inspect", "minilm").stdout.splitlines())
     assert rows["family"] == "huggingface"
     assert rows["casing"] == "uncased"

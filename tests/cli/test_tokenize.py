@@ -6,14 +6,14 @@ from tests.cli.command_line import run
 from tests.toy import TOY_VOCAB
 
 
-def test_tokenize(minilm_dir, tmp_path, shared_data):
+def test_tokenize(minilm_dir, tmp_path, vocabularies):
     path = tmp_path / "in.txt"
     path.write_text("Déjà vu ||| [CLS]\n\nunaffable")
     assert run("tokenize", path).stdout == "de ##ja vu | | | [ cl ##s ]\n\nuna ##ffa ##ble\n"
     vocab = minilm_dir / "vocab.txt"
     ids = run("tokenize", path, "--vocab", vocab, "--format", "ids").stdout
     assert ids.splitlines()[2] == "14477 20961 3468"
-    cased = shared_data / "vocab" / "cased_28996.txt"
+    cased = vocabularies / "cased_28996.txt"
     assert run("tokenize", path, "--vocab", cased).stdout.startswith("D ##é ##j ##à v ##u")
 
 

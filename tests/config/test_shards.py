@@ -6,8 +6,6 @@ from bert_features import FeatureExtractor, extract, plan, read_features
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import Shard
 from bert_features.errors import ConfigError, OutputError
-from tests.reference.tf1_checkpoint import write_directory
-from tests.toy import TOY, TOY_VOCAB, random_weights
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -36,13 +34,6 @@ def test_names_of_files(path, expected):
 def test_what_is_no_share(shard):
     with pytest.raises(ConfigError, match=r"shard is '.*'; allowed: .*auto.*I/N"):
         ExtractConfig.of({"shard": shard})
-
-
-@pytest.fixture
-def toy(tmp_path):
-    folder = tmp_path / "toy"
-    folder.mkdir()
-    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
 
 
 def test_shares_of_a_file(one_device, toy, tmp_path):

@@ -257,6 +257,7 @@ def test_recipe_11_one_vector_for_each_sentence_for_users_of_bert_as_service(
     close(np.stack([record.features["features"] for record in records]), wanted)
 
 
+@pytest.mark.slow
 def test_recipe_12_long_documents_by_windows(recipe, oracle, request, tmp_path, monkeypatch):
     document = recipe["document"]
     tokens, vector = read_in_windows(oracle, oracle.ids(document), room=62, stride=31)

@@ -68,10 +68,11 @@ def run(python, program, **variables):
         env=os.environ | {"PYTHONPATH": str(ROOT)} | variables,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
 
 
+@pytest.mark.slow
 def test_this_environment_is_healthy_and_nothing_heavy_is_imported():
     program = """
         import dataclasses, json, sys

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import Counter
 from concurrent.futures import CancelledError
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from bert_features.checkpoints.find import find_checkpoint, read_weights
 from bert_features.config.outputs import OutputConfig, plan_outputs
 from bert_features.encoder import kernels
 from bert_features.encoder.modeling import BertEncoder
-from bert_features.encoder.step import ModelFn
+from bert_features.encoder.outputs import EncoderOutputs
+from bert_features.encoder.step import DeviceStep
+from bert_features.runtime import base
 from bert_features.runtime import tensorflow as runtime
 from bert_features.runtime.tensorflow import TensorFlowRuntime
 from bert_features.runtime.tensorflow_devices import Devices
@@ -29,7 +32,7 @@ ONE_CPU = Devices("cpu", None, 1, "")
 
 def cpu_step(config, weights, *, layers, precision="float32"):
     outputs = plan_outputs([OutputConfig.of({"layers": layers, "name": "x"})], config)
-    model_fn = ModelFn(config, weights, outputs, precision=precision)
+    model_fn = DeviceStep(config, weights, outputs, precision=precision)
     return TensorFlowRuntime(devices=ONE_CPU).compile(model_fn.step, model_fn.weights)
 
 
@@ -75,7 +78,10 @@ def test_attention_weights(on_cpu):
     np.testing.assert_allclose(got, expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize(("lengths", "padded"), [([40, 13, 2], 40), ([300, 270, 7], 320)])
+@pytest.mark.parametrize(
+    ("lengths", "padded"),
+    [([40, 13, 2], 40), pytest.param([300, 270, 7], 320, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_every_layer_of_the_cpu_step(minilm_dir, lengths, padded, precision):
     checkpoint = find_checkpoint(minilm_dir)
@@ -101,17 +107,28 @@ def assert_layers_equal_reference(got, expected, real, precision):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("fuse_qkv", "padded"), [(False, 40), (True, 40), (True, 136)])
+@pytest.mark.parametrize(
+    ("fuse_qkv", "padded"),
+    [(False, 40), (True, 40), pytest.param(True, 136, marks=pytest.mark.slow)],
+)
 def test_every_layer_in_the_forms_for_tpus(minilm_dir, precision, fuse_qkv, padded):
-    """Computed on the CPU: that they are other ways to the same numbers."""
+    """Computed on the CPU: that they are other ways to the same numbers.
+
+    By XLA, as on a TPU: TensorFlow's own einsum sums in bfloat16 on a CPU without oneDNN.
+    """
     checkpoint = find_checkpoint(minilm_dir)
     config, weights = checkpoint.config, read_weights(checkpoint)
     batch = random_batch(config, [padded, 13, 2], padded)
     encoder = BertEncoder(config, dtype=precision, fuse_qkv=fuse_qkv)
     encoder.load_weights_dict(weights)
-    with kernels.traced_for("tpu"):
-        encoded = encoder(batch)
-    got = [encoded["embedding_output"], *encoded["encoder_outputs"]]
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(batch):
+        with kernels.traced_for("tpu"):
+            encoded = encoder(batch)
+        return EncoderOutputs.from_dict(encoded).states
+
+    got = step({name: tf.constant(values) for name, values in batch.items()})
     expected = NumpyEncoder(config, weights)(
         batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
     )
@@ -126,6 +143,7 @@ import numpy as np
 
 from bert_features.checkpoints.find import find_checkpoint, read_weights
 from bert_features.encoder.modeling import BertEncoder
+from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder import kernels
 
 checkpoint = find_checkpoint(sys.argv[1])
@@ -140,7 +158,7 @@ for precision in ["float32", "bfloat16"]:
     def step(weights, batch):
         with kernels.traced_for("tpu"):
             encoded, _ = encoder.stateless_call(weights, [], batch)
-        return [encoded["embedding_output"], *encoded["encoder_outputs"]]
+        return EncoderOutputs.from_dict(encoded).states
 
     got = step([variable.value for variable in encoder.trainable_variables], batch)
     states[precision] = np.stack([np.asarray(state, np.float32) for state in got])
@@ -148,6 +166,7 @@ np.savez(sys.argv[3], **states)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padded", [40, 136])
 def test_every_layer_in_the_forms_for_tpus_on_jax(minilm_dir, tmp_path, padded):
     """In a process of its own, as Keras has one backend for each."""
@@ -233,23 +252,37 @@ def test_an_error_of_a_step_reaches_who_waits_for_it():
         run(step, batch)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_graph_is_fused(precision):
-    """Each block: four products with bias and what follows, two for attention, two layer norms."""
-    step = cpu_step(TOY, random_weights(TOY), layers=[-1], precision=precision)
-    batch = random_batch(TOY, [6, 4], 6)
+def nodes_executed(call):
+    """The nodes of the graphs that the call runs, as TensorFlow's optimizers left them."""
     state = context.context()
     state.enable_graph_collection()
     try:
-        run(step, batch)
+        call()
         metadata = state.export_run_metadata()
     finally:
         state.disable_graph_collection()
     graphs = [graph for f in metadata.function_graphs for graph in f.partition_graphs]
-    nodes = [node for graph in graphs for node in graph.node]
-    kinds = Counter(node.op for node in nodes)
-    if not any(kind.startswith("_Mkl") for kind in kinds):
+    return [node for graph in graphs for node in graph.node]
+
+
+def rewritten_for_onednn(nodes):
+    return any(node.op.startswith("_Mkl") for node in nodes)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_graph_is_fused(precision):
+    """Each block: four products with bias and what follows, two for attention, two layer norms."""
+
+    @tf.function
+    def plain(x):
+        return tf.nn.relu(tf.nn.bias_add(x @ x, x[0]))
+
+    if not rewritten_for_onednn(nodes_executed(lambda: plain(tf.ones([64, 64], precision)))):
         pytest.skip("this TensorFlow does not rewrite its graphs for oneDNN on this CPU")
+    step = cpu_step(TOY, random_weights(TOY), layers=[-1], precision=precision)
+    batch = random_batch(TOY, [6, 4], 6)
+    nodes = nodes_executed(lambda: run(step, batch))
+    kinds = Counter(node.op for node in nodes)
     blocks = TOY.num_hidden_layers
     fused = Counter(
         tuple(operation.decode() for operation in node.attr["fused_ops"].list.s)
@@ -267,8 +300,35 @@ def test_the_graph_is_fused(precision):
     assert kinds["Mul"] == kinds["Rsqrt"] == kinds["Mean"] == 0
 
 
-def test_bfloat16_is_measured():
-    assert 0.01 < TensorFlowRuntime("cpu").bfloat16_slowdown() < 100
+def test_the_slowdown_is_the_ratio_of_the_quickest_products(monkeypatch):
+    """With a clock that only the products move, so that no load changes the figure."""
+    now = 0.0
+    seconds = {
+        "float32": iter([9.0, 2.5, 2.0, 3.0, 2.5]),
+        "bfloat16": iter([50.0, 8.0, 6.0, 5.0, 7.0]),
+    }
+
+    def product(x, y):
+        nonlocal now
+        assert (x[0], y[0]) == ((512, 384), (384, 1536))
+        assert x[1] == y[1]
+        now += next(seconds[x[1]])
+
+    monkeypatch.setattr(base, "time", SimpleNamespace(perf_counter=lambda: now))
+    assert base.slowdown(product, lambda array, dtype: (array.shape, dtype)) == 2.5
+
+
+def test_products_of_both_dtypes_are_timed(monkeypatch):
+    def products(product, convert):
+        arrays = np.full((2, 3), 2.0, np.float32), np.full((3, 2), 0.5, np.float32)
+        for dtype in ("float32", "bfloat16"):
+            result = product(*(convert(array, dtype) for array in arrays))
+            assert result.dtype == dtype
+            np.testing.assert_array_equal(result.astype(np.float32), np.full((2, 2), 3.0))
+        return 1.5
+
+    monkeypatch.setattr(runtime, "slowdown", products)
+    assert TensorFlowRuntime("cpu").bfloat16_slowdown() == 1.5
 
 
 @pytest.mark.parametrize(("slowdown", "told"), [(1.9, True), (0.6, False)])

@@ -7,6 +7,7 @@ import pytest
 from bert_features.checkpoints.find import find_checkpoint, read_weights
 from bert_features.config.bert_config import BertConfig
 from bert_features.encoder.modeling import BertEncoder
+from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.errors import CheckpointError, ConfigError
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, random_batch, random_weights
@@ -30,7 +31,7 @@ def reference_states(config, weights, batch):
 
 def assert_states_equal_reference(config, weights, batch, tolerance=TOLERANCE, **options):
     outputs = make(config, weights, **options)(batch)
-    states = [outputs["embedding_output"], *outputs["encoder_outputs"]]
+    states = EncoderOutputs.from_dict(outputs).states
     expected = reference_states(config, weights, batch)
     assert len(states) == len(expected)
     real = batch["input_mask"] == 1
@@ -48,6 +49,7 @@ def test_toy_encoder(hidden_act, one_hot):
     )
 
 
+@pytest.mark.slow
 def test_random_weights_at_bert_base_shapes():
     config = BertConfig(vocab_size=1000)  # a smaller table: looking words up is tested above
     weights = random_weights(config, scale=0.04)
@@ -61,8 +63,8 @@ def test_minilm(minilm_dir, hidden_act):
     assert_states_equal_reference(checkpoint.config, read_weights(checkpoint), batch)
 
 
-def test_a_published_tf1_checkpoint(shared_data):
-    checkpoint = find_checkpoint(shared_data / "keras_bert_tf1_checkpoint")
+def test_a_published_tf1_checkpoint(data):
+    checkpoint = find_checkpoint(data / "keras_bert_tf1")
     batch = random_batch(checkpoint.config, [16, 5], 16)
     assert_states_equal_reference(checkpoint.config, read_weights(checkpoint), batch)
 

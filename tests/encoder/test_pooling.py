@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from bert_features.config.outputs import POOLINGS, OutputConfig, plan_outputs
 from bert_features.encoder.kernels import traced_for
+from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.pooling import compute_outputs
 from tests.reference import numpy_outputs
 from tests.toy import TOY
@@ -39,22 +40,19 @@ def encoded():
         rng.normal(size=(len(LENGTHS), S, H)).astype(np.float32)
         for _ in range(TOY.num_hidden_layers + 1)
     ]
-    return {
-        "embedding_output": states[0],
-        "encoder_outputs": states[1:],
-        "pooled_output": rng.normal(size=(len(LENGTHS), H)).astype(np.float32),
-    }
+    pooled = rng.normal(size=(len(LENGTHS), H)).astype(np.float32)
+    return EncoderOutputs(states[0], states[1:], pooled).as_dict()
 
 
 def compute(encoded, batch, device="tpu", **output):
     specs = plan_outputs([OutputConfig.of({"name": "o", **output})], TOY)
-    with traced_for(device):  # in the forms that it likes
+    with traced_for(device):
         (values,) = compute_outputs(encoded, batch, specs, (CLS, SEP)).values()
     return values.numpy()
 
 
 def states_of(encoded, row):
-    states = [encoded["embedding_output"], *encoded["encoder_outputs"]]
+    states = EncoderOutputs.from_dict(encoded).states
     return [state[row, : LENGTHS[row]].astype(np.float64) for state in states]
 
 
@@ -127,7 +125,7 @@ def test_dtypes_round_once_at_the_end(encoded, batch, dtype):
     np.testing.assert_array_equal(values, wide.astype(values.dtype))
 
 
-def test_words_of_rows_whose_length_is_not_known(encoded, batch):
+def test_words_of_rows_of_unknown_length(encoded, batch):
     """As in an export."""
     specs = plan_outputs(
         [OutputConfig.of({"layers": [-1], "level": "word", "pooling": "max"})], TOY
@@ -140,7 +138,7 @@ def test_words_of_rows_whose_length_is_not_known(encoded, batch):
         ]
     )
     def run(state, indices):
-        encoded = {"embedding_output": state, "encoder_outputs": [state] * TOY.num_hidden_layers}
+        encoded = EncoderOutputs(state, [state] * TOY.num_hidden_layers).as_dict()
         return compute_outputs(encoded, {"word_indices": indices}, specs, (CLS, SEP))["features"]
 
     state = encoded["encoder_outputs"][-1]

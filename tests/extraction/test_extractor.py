@@ -28,14 +28,8 @@ TOY_SETTINGS = {"max_seq_length": 20, "buckets": (5, 10), "batch_size": 8, "do_l
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toy")
-    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
-
-
-@pytest.fixture(scope="module")
-def golden(shared_data):
-    return json.loads((shared_data / "minilm_golden.json").read_text())["cases"]
+def golden(data):
+    return json.loads((data / "minilm_golden.json").read_text())["cases"]
 
 
 # Where a test does not say otherwise.
@@ -83,6 +77,7 @@ def test_every_layer_of_minilm_equals_the_reference(minilm_dir):
             np.testing.assert_allclose(got, state[0], rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_the_same_weights_as_a_tf1_checkpoint_give_identical_features(minilm_dir, tmp_path):
     checkpoint = find_checkpoint("minilm")
     vocab = read_vocab(checkpoint.vocab_file)
@@ -170,6 +165,7 @@ def test_a_single_string_is_no_list_of_texts(toy):
         extractor("text")
 
 
+@pytest.mark.slow
 def test_same_text_same_vector(minilm_dir, monkeypatch):
     """Alone, in a batch, in every bucket, on one device and on eight: within 1e-5."""
     on_one_device = tensorflow_devices._cpu
@@ -219,7 +215,7 @@ def test_order_and_ids_are_the_inputs(toy, tmp_path, buffer_mb):
     assert summary.bytes_written == (tmp_path / "out.parquet").stat().st_size
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "jsonl", "npz", "hdf5", "tfrecord"])
+@pytest.mark.parametrize("file_format", ["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"])
 def test_every_format_holds_what_the_extractor_gives(toy, tmp_path, file_format):
     texts = [*texts_of_many_lengths(9), "", "jacksonville ?"]
     path = tmp_path / "in.txt"
@@ -278,6 +274,7 @@ def test_progress_is_told(toy, tmp_path):
     assert told == [(min(8 * i, 1100), 1100) for i in range(1, 139)]
 
 
+@pytest.mark.slow
 def test_results_that_wait_are_bounded(toy, monkeypatch):
     """However long the input, only about a window of results is held back."""
     extractor = FeatureExtractor.from_checkpoint(toy, layers=(-1,), **TOY_SETTINGS)
@@ -302,15 +299,16 @@ def test_results_that_wait_are_bounded(toy, monkeypatch):
     [
         ({"max_seq_length": 25}, ConfigError, "max_seq_length is 25; .* has 24 positions"),
         ({"layers": (3,)}, ConfigError, r"layer 3 is outside \[-3, 2\]"),
-        ({"do_lower_case": None}, ConfigError, "does not tell its casing; pass --uncased"),
+        ({"do_lower_case": None}, ConfigError, "is unknown; pass --uncased"),
         ({"vocab_file": "nowhere.txt"}, CheckpointError, "cannot read the vocabulary"),
         ({"config_file": "nowhere.json"}, CheckpointError, "cannot read nowhere.json"),
         ({"buckets": (10, 5)}, ConfigError, "must ascend"),
     ],
 )
-def test_settings_that_do_not_fit_the_checkpoint(toy, settings, error, message):
+def test_settings_that_do_not_fit_the_checkpoint(toy_of_unknown_casing, settings, error, message):
+    settings = {"layers": (-1,)} | TOY_SETTINGS | settings
     with pytest.raises(error, match=message):
-        FeatureExtractor.from_checkpoint(toy, **({"layers": (-1,)} | TOY_SETTINGS | settings))
+        FeatureExtractor.from_checkpoint(toy_of_unknown_casing, **settings)
 
 
 def test_no_vocabulary(tmp_path):

@@ -9,18 +9,10 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError, OutputError
 from bert_features.extraction.assembly import ExampleCounts
 from bert_features.extraction.ledger import Ledger
-from tests.reference.tf1_checkpoint import write_directory
-from tests.toy import TOY, TOY_VOCAB, random_weights
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
 SETTINGS = {"layers": (-1,), "max_seq_length": 6, "buckets": (), "batch_size": 4}
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toy")
-    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
 
 
 def test_what_was_kept_and_what_was_lost(toy, tmp_path):

@@ -26,12 +26,6 @@ ENCODER = NumpyEncoder(TOY, WEIGHTS)
 TEXTS = ["Is this Jacksonville?", "", "the a b", "not a jackson, is it? No.", "B", "zzz the zzz"]
 
 
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toy")
-    return str(write_directory(folder, TOY, TOY_VOCAB, WEIGHTS, kind="tf1"))
-
-
 def states_of(pieces_a, pieces_b=()):
     """The tokens of one row, and its states, [T, H] each."""
     tokens = [CLS, *pieces_a, SEP, *([*pieces_b, SEP] if pieces_b else [])]

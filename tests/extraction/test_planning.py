@@ -10,19 +10,11 @@ from bert_features import extract
 from bert_features.cli import app
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.extraction.planning import plan, suggest_buckets
-from tests.reference.tf1_checkpoint import write_directory
-from tests.toy import TOY, TOY_VOCAB, random_weights
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
 FEW = ["the", "a", "b", "is", "not"]
 TEXTS = [" ".join(FEW[: i % 6]) + " jackson" * (i * 7 % 19) for i in range(300)]
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toy")
-    return str(write_directory(folder, TOY, TOY_VOCAB, random_weights(TOY), kind="tf1"))
 
 
 @pytest.fixture

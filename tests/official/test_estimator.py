@@ -1,17 +1,18 @@
 """model_fn and Estimator: the official calls, on one device and on eight."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_features.batches.bucketing import FILLER_ID
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.config.outputs import OutputConfig, plan_outputs
-from bert_features.encoder.step import EstimatorSpec, ModeKeys, ModelFn, model_fn_builder
 from bert_features.errors import ConfigError, InputError
 from bert_features.official.estimator import Estimator, RunConfig
 from bert_features.official.features import convert_examples_to_features
 from bert_features.official.input_fn import input_fn_builder
+from bert_features.official.model_fn import ModelFn, model_fn_builder
 from bert_features.readers.examples import InputExample
 from bert_features.runtime import tensorflow_devices
 from bert_features.runtime.tensorflow import Started, TensorFlowRuntime
@@ -19,7 +20,6 @@ from bert_features.runtime.tensorflow_devices import Devices
 from bert_features.text.tokenization import FullTokenizer
 from tests.conftest import NUM_DEVICES
 from tests.reference.numpy_encoder import NumpyEncoder
-from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
 
 WEIGHTS = random_weights(TOY)
@@ -45,9 +45,8 @@ def expected(features):
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toy")
-    return write_directory(folder, TOY, TOY_VOCAB, WEIGHTS, kind="tf1")
+def checkpoint(toy):
+    return Path(toy)
 
 
 def test_the_official_calls(checkpoint, features, expected):
@@ -95,48 +94,6 @@ def test_a_run_that_is_left_drops_what_it_started(one_device, features):
     next(run)
     run.close()
     assert dropped == [sum(features[i].input_ids) for i in (1, 2)]
-
-
-def test_model_fn_has_the_official_signature():
-    model_fn = model_fn_builder(TOY, None, ["embeddings", 0])
-    batch = {"unique_ids": np.array([5, FILLER_ID]), **random_batch(TOY, [4, 0], 4)}
-    spec = model_fn(features=batch, labels=None, mode=ModeKeys.PREDICT, params={})
-    assert isinstance(spec, EstimatorSpec)
-    assert spec.predictions["unique_id"].tolist() == [5, FILLER_ID]
-    assert spec.predictions["layer_output_1"].shape == (2, 4, 8)
-    assert len(model_fn.encoder.blocks) == 1
-
-
-@pytest.mark.parametrize("mode", [ModeKeys.TRAIN, ModeKeys.EVAL])
-def test_other_modes_are_refused_as_officially(mode):
-    model_fn = model_fn_builder(TOY, None, [-1])
-    with pytest.raises(ValueError, match=f"Only PREDICT modes are supported: {mode}"):
-        model_fn(random_batch(TOY, [4], 4), None, mode, {})
-
-
-def test_use_tpu_means_bfloat16_unless_told_otherwise():
-    assert model_fn_builder(TOY, None, [-1], use_tpu=True).encoder.compute_dtype == "bfloat16"
-    kept = model_fn_builder(TOY, None, [-1], use_tpu=True, precision="float32")
-    assert kept.encoder.compute_dtype == "float32"
-
-
-def test_the_step_is_pure():
-    """Other weights in, other outputs out; the model's own variables play no part."""
-    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1]))
-    other = random_weights(TOY, seed=9)
-    batch = random_batch(TOY, [5, 3], 5)
-    values = [v.numpy() for v in ModelFn(TOY, other, model_fn.outputs).weights]
-    got = np.asarray(model_fn.step(values, batch)["layer_output_0"])
-    want = NumpyEncoder(TOY, other)(*batch.values())[-1]
-    real = batch["input_mask"] == 1
-    np.testing.assert_allclose(got[real], want[real], atol=2e-5)
-
-
-def test_half_precision_outputs():
-    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1, 0], combine="concat", dtype="float16"))
-    results = model_fn.step([v.value for v in model_fn.weights], random_batch(TOY, [5], 5))
-    assert results["features"].dtype == tf.float16
-    assert results["features"].shape == (1, 5, 16)
 
 
 def test_eight_devices_give_what_one_gives(monkeypatch, features):

@@ -44,7 +44,7 @@ def execute(notebook, folder):
     client = NotebookClient(
         notebook,
         kernel_name=KERNEL,
-        timeout=300,
+        timeout=600,
         resources={"metadata": {"path": str(folder)}},
     )
     client.execute()
@@ -71,6 +71,7 @@ def test_it_is_stored_clean(notebook):
     assert [line.split()[0] for line in forms] == ["SOURCE", "CHECKPOINT", "TEXTS", "OUTPUT"]
 
 
+@pytest.mark.slow
 def test_every_cell_runs(notebook, jupyter, minilm_dir, tmp_path):
     execute(notebook, tmp_path)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -87,6 +88,7 @@ def test_every_cell_runs(notebook, jupyter, minilm_dir, tmp_path):
     assert base64.b64decode(plot.data["image/png"]).startswith(b"\x89PNG\r\n")
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_fails_its_cell(notebook, jupyter, tmp_path):
     settings = cell(notebook, "settings")
     settings.source = settings.source.replace('"minilm"', '"nowhere"')

@@ -60,7 +60,7 @@ def run(*arguments):
         env=environment | {"TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
         check=False,
     )
 
@@ -74,6 +74,7 @@ def compile_json(*arguments):
 TINY = ("--architecture", "bert-tiny", "--layers=-1,-2", "--combine", "sum", "--max-seq-length")
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_the_figures_of_bert_tiny():
     """Two blocks, 128 wide: what is compiled, against arithmetic by hand."""
@@ -98,6 +99,7 @@ def test_the_figures_of_bert_tiny():
     assert shape["collectives"] == shape["host_callbacks"] == []
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_batch_that_does_not_fit():
     command = ("-m", "bert_features", "compile", "--topology", "v5e:1x1", *TINY, "16")

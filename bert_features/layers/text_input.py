@@ -1,0 +1,186 @@
+"""BertTextInput: a Keras layer from texts to the inputs of `BertFeatures`; TensorFlow only.
+
+Shape legend: `B` batch, `S` sequence.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import keras
+
+from bert_features.batches.truncation import MIN_SEQ_LENGTH
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.encoder.step import MODEL_INPUTS
+from bert_features.encoder.types import Tensor
+from bert_features.errors import ConfigError
+from bert_features.text.vocabulary import CLS, SEP
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable(package="bert_features")
+class BertTextInput(keras.layers.Layer):
+    """Tokenises texts, truncates them as the official script does, and pads them.
+
+    It is a part of a model or, by `.map`, of a tf.data pipeline; TensorFlow only. The vocabulary is
+    in the layer's config, so a saved model needs no other file.
+
+    Args:
+      vocabulary: the pieces in the order of their ids, or the path of a `vocab.txt`.
+      do_lower_case: whether to lower-case and strip accents, as uncased checkpoints need.
+      max_seq_length: S, the length of every row; longer texts are truncated.
+      tokens_lost: also return `tokens_lost` int32 [B], the number of pieces cut off.
+      name: the layer's name.
+      **kwargs: further arguments of a Keras layer.
+
+    Attributes:
+      tokenizer: the `FullTokenizer`.
+
+    Raises:
+      CheckpointError: the vocabulary cannot be read, or lacks [UNK].
+      ConfigError: the vocabulary lacks [CLS] or [SEP], `max_seq_length` leaves no room for a token,
+        or Keras does not run on TensorFlow.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str] | str | Path,
+        *,
+        do_lower_case: bool = True,
+        max_seq_length: int = 128,
+        tokens_lost: bool = False,
+        name: str = "bert_text_input",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, **{"trainable": False} | kwargs)
+        if keras.backend.backend() != "tensorflow":
+            raise ConfigError(
+                f"Keras runs on {keras.backend.backend()}; BertTextInput needs "
+                "KERAS_BACKEND=tensorflow"
+            )
+        from bert_features.text.tokenization import FullTokenizer
+
+        if max_seq_length < MIN_SEQ_LENGTH:
+            raise ConfigError(
+                f"max_seq_length is {max_seq_length}; allowed: an integer of at least "
+                f"{MIN_SEQ_LENGTH}: [CLS], a token, [SEP]"
+            )
+        self.tokenizer = FullTokenizer(vocabulary, do_lower_case=do_lower_case)
+        lacking = [piece for piece in (CLS, SEP) if piece not in self.tokenizer.vocab]
+        if lacking:
+            raise ConfigError(f"the vocabulary lacks {', '.join(lacking)}; pass one of BERT's")
+        self.max_seq_length = max_seq_length
+        self.tokens_lost = tokens_lost
+        self.supports_jit = False  # XLA has no strings
+        # As in Keras' TextVectorization: a list of str is one argument, not many.
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+        self.built = True
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: str | Path = "minilm",
+        *,
+        vocab_file: str | Path | None = None,
+        do_lower_case: bool | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Makes the layer of a checkpoint: its vocabulary, its casing.
+
+        Args:
+          checkpoint: anything `find_checkpoint` accepts.
+          vocab_file: the vocabulary, if it is not beside the weights.
+          do_lower_case: whether to lower-case; by default what the checkpoint records.
+          **settings: further arguments of the class: max_seq_length, tokens_lost, name.
+
+        Raises:
+          CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
+          ConfigError: the casing is unknown, or rows are longer than the checkpoint allows.
+        """
+        from bert_features.checkpoints.tokenizer import make_tokenizer
+
+        found = find_checkpoint(checkpoint, vocab_file=vocab_file)
+        tokenizer = make_tokenizer(found, do_lower_case)
+        layer = cls(tokenizer.tokens, do_lower_case=tokenizer.do_lower_case, **settings)
+        positions = found.config.max_position_embeddings
+        if layer.max_seq_length > positions:
+            raise ConfigError(
+                f"max_seq_length is {layer.max_seq_length}; {found.name} has {positions} "
+                f"positions, allowed: at most {positions}"
+            )
+        return layer
+
+    def call(self, inputs: Any) -> dict[str, "tf.Tensor"]:
+        """Rows of [CLS] a [SEP] b [SEP].
+
+        Args:
+          inputs: texts, string [B]; or pairs, as a tuple (a, b) or a dict of `text_a` and `text_b`,
+            where an empty text_b means none. A single text, string [], gives a single row.
+
+        Returns:
+          `input_word_ids`, `input_mask`, `input_type_ids` int32 [B, S]; and `tokens_lost` int32
+          [B], if the layer has the option of this name.
+
+        Raises:
+          ConfigError: the inputs are something else.
+        """
+        import tensorflow as tf
+
+        from bert_features.batches.packing import encode_texts
+
+        first, second = (tf.convert_to_tensor(t, tf.string) for t in _texts(inputs))
+        if first.shape.rank not in (0, 1) or second.shape.rank != first.shape.rank:
+            raise ConfigError(
+                f"the texts have shapes {first.shape} and {second.shape}; allowed: string [B]"
+            )
+        single = first.shape.rank == 0
+        if single:
+            first, second = first[None], second[None]
+        rows = encode_texts(self.tokenizer, first, second, seq_length=self.max_seq_length)
+        if not self.tokens_lost:
+            del rows["tokens_lost"]
+        return {name: column[0] for name, column in rows.items()} if single else rows
+
+    def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
+        """The shapes and dtypes of `call`'s outputs."""
+        batch = tuple(_texts(inputs)[0].shape)
+        spec = dict.fromkeys(MODEL_INPUTS, (*batch, self.max_seq_length))
+        if self.tokens_lost:
+            spec["tokens_lost"] = batch
+        return {name: keras.KerasTensor(shape, "int32") for name, shape in spec.items()}
+
+    def get_config(self) -> dict[str, Any]:
+        """Everything that `from_config` needs, including the vocabulary."""
+        return {
+            **super().get_config(),
+            "vocabulary": list(self.tokenizer.tokens),
+            "do_lower_case": self.tokenizer.do_lower_case,
+            "max_seq_length": self.max_seq_length,
+            "tokens_lost": self.tokens_lost,
+        }
+
+
+def _texts(inputs: Any) -> tuple[Tensor, Tensor]:
+    """text_a and text_b, which is empty where there is none."""
+    if isinstance(inputs, Mapping):
+        if "text_a" not in inputs or inputs.keys() - {"text_a", "text_b"}:
+            raise ConfigError(
+                f"the inputs hold {', '.join(inputs) or 'nothing'}; allowed: text_a, text_b"
+            )
+        inputs = tuple(inputs[name] for name in ("text_a", "text_b") if name in inputs)
+    if not isinstance(inputs, tuple):
+        inputs = (inputs,)
+    if len(inputs) not in (1, 2):
+        raise ConfigError(f"the inputs are {len(inputs)} texts; allowed: one, or a pair (a, b)")
+    return (inputs[0], inputs[1]) if len(inputs) == 2 else (inputs[0], _empty_like(inputs[0]))
+
+
+def _empty_like(texts: Tensor) -> Tensor:
+    if isinstance(texts, keras.KerasTensor):
+        return texts
+    import tensorflow as tf
+
+    return tf.fill(tf.shape(texts), "")

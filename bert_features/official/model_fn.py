@@ -1,0 +1,109 @@
+"""model_fn and its builder, with the official script's names and signatures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.config.bert_config import BertConfig
+from bert_features.config.outputs import Combine, OutputConfig, OutputDtype, plan_outputs
+from bert_features.encoder.step import Batch, DeviceStep, Precision, Predictions
+
+
+class ModeKeys:
+    """The modes of an Estimator; features are predictions, so only PREDICT is supported."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
+
+@dataclass(frozen=True)
+class EstimatorSpec:
+    """What a model_fn returns.
+
+    Attributes:
+      mode: `ModeKeys.PREDICT`.
+      predictions: `unique_id` and the outputs by name, for the features it was called with.
+    """
+
+    mode: str
+    predictions: Predictions
+
+
+class ModelFn(DeviceStep):
+    """A device step that can be called with the official signature; see `DeviceStep`."""
+
+    def __call__(
+        self,
+        features: Batch,
+        labels: Any = None,
+        mode: str = ModeKeys.PREDICT,
+        params: Mapping[str, Any] | None = None,
+    ) -> EstimatorSpec:
+        """The predictions for one batch of features.
+
+        Args:
+          features: `unique_ids` int [B] and the inputs of the step.
+          labels: ignored.
+          mode: `ModeKeys.PREDICT`.
+          params: ignored.
+
+        Raises:
+          ValueError: a mode other than PREDICT.
+        """
+        del labels, params  # the official signature has them; prediction needs neither
+        check_mode(mode)
+        outputs = self.step([variable.value for variable in self.weights], features)
+        return EstimatorSpec(mode, {"unique_id": features["unique_ids"], **outputs})
+
+
+def check_mode(mode: str) -> None:
+    """Checks that the mode is PREDICT.
+
+    Raises:
+      ValueError: any other mode.
+    """
+    if mode != ModeKeys.PREDICT:
+        raise ValueError(f"Only PREDICT modes are supported: {mode}")
+
+
+def model_fn_builder(
+    bert_config: BertConfig,
+    init_checkpoint: str | None,
+    layer_indexes: Sequence[int | str],
+    use_tpu: bool = False,
+    use_one_hot_embeddings: bool = False,
+    *,
+    combine: Combine = "none",
+    precision: Precision | None = None,
+    dtype: OutputDtype = "float32",
+) -> ModelFn:
+    """Builds the model_fn of a checkpoint, with the official script's signature.
+
+    Args:
+      bert_config: the architecture, which the checkpoint must have.
+      init_checkpoint: anything `find_checkpoint` accepts; None for random weights.
+      layer_indexes: LAYERS: block numbers, or the word `embeddings`.
+      use_tpu: compute in bfloat16 by default, as TPUs do; the Estimator chooses the device.
+      use_one_hot_embeddings: look words up by a matrix product instead of a gather.
+      combine: with `none`, predictions hold `layer_output_0`, …; else one output, `features`.
+      precision: `float32` or `bfloat16`; overrides the choice of `use_tpu`.
+      dtype: data type of the predictions.
+
+    Raises:
+      CheckpointError: the checkpoint cannot be read, or has another architecture.
+      ConfigError: a layer that this architecture does not have.
+    """
+    wanted = OutputConfig.of({"layers": [*layer_indexes], "combine": combine, "dtype": dtype})
+    outputs = plan_outputs([wanted], bert_config)
+    weights = None
+    if init_checkpoint is not None:
+        weights = read_weights(replace(find_checkpoint(init_checkpoint), config=bert_config))
+    return ModelFn(
+        bert_config,
+        weights,
+        outputs,
+        precision=precision or ("bfloat16" if use_tpu else "float32"),
+        use_one_hot_embeddings=use_one_hot_embeddings,
+    )

@@ -1,0 +1,211 @@
+"""WordPiece matching as a TensorFlow graph: the ids of google-research/bert's FullTokenizer.
+
+There are two ways to the same ids. The fast way is tensorflow-text's FastBertTokenizer; it takes
+texts made only of characters on which it agrees with the official tokenizer (`FAST_CHARACTERS`).
+It folds case by NFKC, breaks words at control characters and makes mistakes after unknown words.
+All other texts take the exact way: `normalization` finds their words as the official
+BasicTokenizer does, and FastWordpieceTokenizer matches these.
+
+Shape legend: `B` texts, `C` characters of the whole batch, `W` words, `P` pieces.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from bert_features.text import unicode_tables
+from bert_features.text.normalization import (
+    MAX_CHARS_PER_WORD,
+    Characters,
+    Words,
+    find_words,
+    has,
+    look_up,
+)
+from bert_features.text.unicode_tables import MARK
+
+_MAX_UTF8_BYTES = 4  # of a character
+
+# Characters that FastBertTokenizer treats as the official tokenizer does, each on its own and so in
+# any sequence: its normaliser works character by character, and neither final sigma nor canonical
+# reordering concerns them. Unicode 14 assigned all of them, so their properties are frozen.
+# tests/text/test_wordpiece.py tries each one, cased and uncased, in several contexts.
+FAST_CHARACTERS = (
+    r"!-~"  # ASCII
+    r"¡-§©«®°±¶·»¿-Þà-ıĴ-ľŁ-ňŊ-žƀ-ƃǍ-ǰǴ-ʯ"  # Latin without ª º ligatures ŉ ſ
+    r"Ά-ΊΌΎ-ΡΤ-ρσ-ώ"  # Greek without capital and final sigma
+    r"А-ѿҊ-ԯ"  # Cyrillic
+    r"Ա-Ֆ՚-օ"  # Armenian without the ligature
+    r"א-ת"  # Hebrew letters
+    r"ء-يً-٠-٩"  # Arabic letters, vowel signs and digits
+    r"ऄ-हऽा-ौ"  # Devanagari
+    r"–—‘-‟†-•‰′"  # general punctuation without the ellipsis and the double primes
+    r"€"
+)
+_FAST_TEXT = f"[{FAST_CHARACTERS} \\t]*"
+
+
+class Pieces(NamedTuple):
+    """The pieces of a batch of texts and where they came from.
+
+    Attributes:
+      ids: int32 ragged [B, pieces].
+      starts: int32 ragged [B, pieces], the first character of each piece: an index into the text
+        as a Python string (characters, not bytes).
+      ends: int32 ragged [B, pieces], one past the last character; accents that were stripped
+        directly after it are included.
+    """
+
+    ids: tf.RaggedTensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
+
+
+class WordPiece:
+    """Matches texts with a vocabulary, inside a TensorFlow graph.
+
+    Args:
+      pieces: the pieces in the order of their ids; one that no text may match begins with a blank.
+      unknown_id: the id of [UNK].
+      do_lower_case: whether to lower-case and strip accents.
+    """
+
+    def __init__(self, pieces: Sequence[str], *, unknown_id: int, do_lower_case: bool) -> None:
+        self._unknown_id = unknown_id
+        self._do_lower_case = do_lower_case
+        self._fast = tf_text.FastBertTokenizer(
+            pieces,
+            max_bytes_per_word=MAX_CHARS_PER_WORD,
+            token_out_type=tf.int32,
+            lower_case_nfd_strip_accents=do_lower_case,
+        )
+        self._wordpiece = tf_text.FastWordpieceTokenizer(
+            pieces,
+            max_bytes_per_word=MAX_CHARS_PER_WORD * _MAX_UTF8_BYTES,
+            token_out_type=tf.int32,
+            no_pretokenization=True,
+        )
+
+    def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """The ids of texts, string [B] -> int32 ragged [B, pieces]."""
+        eligible = tf.strings.regex_full_match(texts, _FAST_TEXT)
+        ids = self._fast.tokenize(tf.where(eligible, texts, ""))
+        # A text with an [UNK] always takes the exact way. After an unknown word the fast tokenizer
+        # turns a second blank into another [UNK] or loses the next word (tensorflow-text 2.20);
+        # and it limits words by bytes, not characters.
+        unknown = ids.values == self._unknown_id
+        return tf.cond(
+            tf.reduce_all(eligible) & ~tf.reduce_any(unknown),
+            lambda: ids,
+            lambda: self._complete(texts, ids, eligible & ~_any_in_row(unknown, ids)),
+        )
+
+    def _complete(
+        self, texts: tf.Tensor, ids: tf.RaggedTensor, settled: tf.Tensor
+    ) -> tf.RaggedTensor:
+        """Keeps the rows of `ids` where `settled` [B] holds and makes the others the exact way."""
+        exact = tf.where(~settled)[:, 0]
+        rows = tf.concat([ids, self._exact(tf.gather(texts, exact))], axis=0)
+        count = tf.size(texts, tf.int64)
+        nth_exact = tf.cumsum(tf.cast(~settled, tf.int64)) - 1
+        return tf.gather(rows, tf.where(settled, tf.range(count), count + nth_exact))
+
+    def _exact(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        words = self._words(tf.strings.unicode_decode(texts, "UTF-8"))
+        pieces = self._wordpiece.tokenize(words.texts)
+        return tf.RaggedTensor.from_value_rowids(
+            pieces.values,
+            tf.gather(words.rows, pieces.value_rowids()),
+            nrows=tf.size(texts, tf.int64),
+            validate=False,
+        )
+
+    def _words(self, decoded: tf.RaggedTensor) -> Words:
+        return find_words(Characters.of(decoded), do_lower_case=self._do_lower_case)
+
+    def pieces(self, texts: tf.Tensor) -> Pieces:
+        """The ids of texts, string [B], with the characters that each piece came from."""
+        decoded = tf.strings.unicode_decode(texts, "UTF-8")
+        words = self._words(decoded)
+        ids, starts, ends = self._wordpiece.tokenize_with_offsets(words.texts)
+        word = ids.value_rowids()
+        first, last = self._characters_of_pieces(words, word, ids, starts, ends)
+        origins = words.characters.origins
+        row = tf.gather(words.rows, word)
+        text_start = tf.cast(tf.gather(decoded.row_starts(), row), tf.int32)
+        char_ends = self._char_ends(decoded)
+        first_origin, last_origin = tf.gather(origins, first), tf.gather(origins, last)
+        # Canonical ordering may have put a later character first.
+        piece_starts = tf.minimum(first_origin, last_origin) - text_start
+        piece_ends = tf.gather(char_ends, tf.maximum(first_origin, last_origin)) - text_start
+        nrows = tf.size(texts, tf.int64)
+        return Pieces(
+            *(
+                tf.RaggedTensor.from_value_rowids(values, row, nrows=nrows, validate=False)
+                for values in (ids.values, piece_starts, piece_ends)
+            )
+        )
+
+    def _characters_of_pieces(
+        self,
+        words: Words,
+        word: tf.Tensor,
+        ids: tf.RaggedTensor,
+        starts: tf.RaggedTensor,
+        ends: tf.RaggedTensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Finds the first and the last character of each piece.
+
+        Args:
+          words: the words.
+          word: int64 [P], the word of each piece.
+          ids: int32 ragged [W, pieces].
+          starts: int64 ragged [W, pieces], the first byte of each piece in its word.
+          ends: int64 ragged [W, pieces], one past the last byte.
+
+        Returns:
+          Indices into `words.characters`, int64 [P] each.
+        """
+        codes = words.characters.codes
+        count = tf.size(codes, tf.int64)
+        widths = 1 + sum(tf.cast(codes >= bound, tf.int32) for bound in (0x80, 0x800, 0x10000))
+        character_at_byte = tf.repeat(tf.range(count), widths)
+        byte_starts = tf.cumsum(tf.cast(widths, tf.int64), exclusive=True)
+        word_byte = tf.gather(tf.gather(byte_starts, words.starts), word)
+        word_ends = tf.concat([words.starts[1:], count[None]], axis=0)
+        # An [UNK] covers its whole word. Its offsets cannot be used: where the word was too long,
+        # they are those of the text "[UNK]".
+        unknown = ids.values == self._unknown_id
+        size = tf.size(character_at_byte, tf.int64)
+        first_byte = tf.minimum(word_byte + starts.values, size - 1)
+        last_byte = tf.minimum(word_byte + ends.values - 1, size - 1)
+        first = tf.where(
+            unknown, tf.gather(words.starts, word), tf.gather(character_at_byte, first_byte)
+        )
+        last = tf.where(
+            unknown, tf.gather(word_ends, word) - 1, tf.gather(character_at_byte, last_byte)
+        )
+        return first, last
+
+    def _char_ends(self, decoded: tf.RaggedTensor) -> tf.Tensor:
+        """int32 [C]: one past each decoded character and the accents stripped after it."""
+        count = tf.size(decoded.values)
+        if not self._do_lower_case:
+            return tf.range(1, count + 1)
+        kept = ~has(look_up(unicode_tables.properties(), decoded.values), MARK)
+        positions = tf.cast(tf.where(kept)[:, 0], tf.int32)
+        following = tf.concat([positions[1:], count[None]], axis=0)
+        rank = tf.cumsum(tf.cast(kept, tf.int32)) - 1
+        # Accents at the beginning of a text have no character before them; their ends are not used.
+        next_kept = tf.gather(tf.concat([count[None], following], axis=0), rank + 1)
+        text_end = tf.gather(tf.cast(decoded.row_limits(), tf.int32), decoded.value_rowids())
+        return tf.minimum(next_kept, text_end)
+
+
+def _any_in_row(mask: tf.Tensor, rows: tf.RaggedTensor) -> tf.Tensor:
+    """Whether `mask`, one for each value of `rows`, holds anywhere in a row: bool [B]."""
+    counts = tf.pad(tf.cumsum(tf.cast(mask, tf.int32)), [[1, 0]])
+    at_splits = tf.gather(counts, rows.row_splits)
+    return at_splits[1:] > at_splits[:-1]

@@ -1,0 +1,36 @@
+"""The device step: pure, and of the dtype that is wanted."""
+
+import numpy as np
+import tensorflow as tf
+
+from bert_features.config.outputs import OutputConfig, plan_outputs
+from bert_features.encoder.step import DeviceStep
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.toy import TOY, random_batch, random_weights
+
+WEIGHTS = random_weights(TOY)
+
+
+def outputs(**settings):
+    return plan_outputs([OutputConfig.of(settings)], TOY)
+
+
+def test_the_step_is_pure():
+    """Other weights in, other outputs out; the model's own variables play no part."""
+    device_step = DeviceStep(TOY, WEIGHTS, outputs(layers=[-1]))
+    other = random_weights(TOY, seed=9)
+    batch = random_batch(TOY, [5, 3], 5)
+    values = [v.numpy() for v in DeviceStep(TOY, other, device_step.outputs).weights]
+    got = np.asarray(device_step.step(values, batch)["layer_output_0"])
+    want = NumpyEncoder(TOY, other)(*batch.values())[-1]
+    real = batch["input_mask"] == 1
+    np.testing.assert_allclose(got[real], want[real], atol=2e-5)
+
+
+def test_half_precision_outputs():
+    device_step = DeviceStep(
+        TOY, WEIGHTS, outputs(layers=[-1, 0], combine="concat", dtype="float16")
+    )
+    results = device_step.step([v.value for v in device_step.weights], random_batch(TOY, [5], 5))
+    assert results["features"].dtype == tf.float16
+    assert results["features"].shape == (1, 5, 16)

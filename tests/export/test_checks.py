@@ -1,0 +1,87 @@
+"""Exports that are refused, and those of checkpoints that lack something."""
+
+import pytest
+
+from bert_features import export_savedmodel, load_export
+from bert_features.errors import CheckpointError, ConfigError, OutputError
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB
+
+MEAN = {"name": "mean", "level": "sequence", "layers": [-1], "special_tokens": False}
+LAST = {"name": "last", "layers": [-1]}
+
+
+def test_ids_without_a_vocabulary(tmp_path, weights, caplog):
+    folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, weights, kind="tf1")
+    (folder / "vocab.txt").unlink()
+    export = export_savedmodel(tmp_path / "x", signature="ids", checkpoint=folder)
+    assert "the export does not record the vocabulary and casing" in caplog.text
+    assert {p.name for p in (export / "assets").iterdir()} == {"bert_config.json"}
+    with pytest.raises(ConfigError, match="output 'mean' leaves out"):
+        export_savedmodel(tmp_path / "y", signature="ids", checkpoint=folder, outputs=[MEAN])
+    with pytest.raises(CheckpointError, match=r"no vocab\.txt lies beside"):
+        export_savedmodel(tmp_path / "y", checkpoint=folder, layers=[0])
+
+
+def test_ids_without_a_pooler(no_pooler, tmp_path, batch, caplog):
+    with pytest.raises(CheckpointError, match="no pooler weights, so pooled_output and def"):
+        export_savedmodel(tmp_path / "x", signature="ids", checkpoint=no_pooler)
+    export = export_savedmodel(
+        tmp_path / "x", signature="ids", checkpoint=no_pooler, outputs=[MEAN]
+    )
+    assert "has no pooler weights: the export has no pooled_output and no default" in caplog.text
+    loaded = load_export(export)
+    assert loaded.outputs == ("encoder_outputs", "mean", "sequence_output")
+    assert loaded(batch, "mean").shape == (3, 8)
+    pooled = {"level": "sequence", "pooling": "pooler"}
+    with pytest.raises(CheckpointError, match="has no pooler"):
+        export_savedmodel(tmp_path / "y", checkpoint=no_pooler, outputs=[pooled])
+
+
+def test_an_existing_directory_is_kept(toy, toy_text, tmp_path):
+    to = tmp_path / "x"
+    to.mkdir()
+    (to / "precious").write_text("data")
+    with pytest.raises(OutputError, match="x exists; pass --overwrite to replace it"):
+        export_savedmodel(to, checkpoint=toy)
+    with pytest.raises(OutputError, match="x holds no SavedModel and is not replaced"):
+        export_savedmodel(to, checkpoint=toy, overwrite=True)
+    (to / "precious").rename(tmp_path / "file")
+    with pytest.raises(OutputError, match="file is not a directory"):
+        export_savedmodel(tmp_path / "file", checkpoint=toy, overwrite=True)
+    with pytest.raises(OutputError, match="holds the checkpoint to export"):
+        export_savedmodel(toy_text, checkpoint=toy_text, overwrite=True)
+    assert (tmp_path / "file").read_text() == "data"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"signature": "words"}, "signature is 'words'; allowed: 'text', 'ids'"),
+        ({"layers": [3]}, r"layer 3 is outside \[-3, 2\]"),
+        ({"outputs": [{"level": "sequence", "pooling": "x"}]}, "pooling is 'x'; allowed for level"),
+        (
+            {"outputs": [{"name": "w", "level": "word", "layers": [0]}]},
+            "output 'w' has level",
+        ),
+        ({"outputs": [{**LAST, "name": "input_mask"}]}, "output name 'input_mask' is reserved"),
+        (
+            {"signature": "ids", "outputs": [{**LAST, "name": "default"}]},
+            "'default' is reserved",
+        ),
+        (
+            {"signature": "ids", "outputs": [{**MEAN, "pooling": "last"}]},
+            "has pooling 'last', which needs rows of a fixed length",
+        ),
+        (
+            {"signature": "ids", "max_seq_length": 8},
+            "an export of ids takes rows of any",
+        ),
+        ({"layers": [0], "max_seq_length": 25}, "max_seq_length is 25; allowed: 3 to 24"),
+        ({"layers": [0], "max_seq_length": 2}, "max_seq_length is 2; allowed: 3 to 24"),
+    ],
+)
+def test_settings_that_are_refused(toy, tmp_path, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        export_savedmodel(tmp_path / "x", checkpoint=toy, **settings)
+    assert not list(tmp_path.iterdir())

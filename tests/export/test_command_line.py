@@ -1,0 +1,69 @@
+"""`bert-features export`."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from bert_features import load_export
+from bert_features.cli import app
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["export", *map(str, arguments)])
+
+
+def test_command_line(toy, tmp_path):
+    to = tmp_path / "x"
+    specs = [
+        "--output-spec", 'name = "mean", level = "sequence", special_tokens = false',
+        "--output-spec", 'name = "t", layers = [0]',
+    ]  # fmt: skip
+    options = ["--to", to, "--signature", "text", "--checkpoint", toy, "--layers=-1"]
+    result = run(*options, *specs, "--max-seq-length", 8)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"wrote {to} (")
+    export = load_export(to)
+    assert export.outputs == ("input_mask", "input_word_ids", "mean", "t")
+    assert export(["a " * 20], "input_mask").tolist() == [[1] * 8]
+    assert json.loads((to / "assets" / "bert_config.json").read_text())["hidden_act"] == "gelu"
+    again = run(*options)
+    assert again.exit_code == 1
+    assert again.stderr.strip() == f"bert-features: {to} exists; pass --overwrite to replace it"
+    assert run(*options, "--overwrite").exit_code == 0
+
+
+@pytest.mark.slow
+def test_command_line_where_keras_is_to_run_on_jax(toy, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "bert_features", "export", "--to", str(tmp_path / "out"),
+         "--signature", "ids", "--checkpoint", str(toy)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "saved_model.pb").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        (["--signature", "words"], 2, "'words' is not one of 'text', 'ids'"),
+        (["--signature", "text", "--layers=3"], 2, r"layer 3 is outside"),
+        (["--signature", "text", "--layers=1,,2"], 2, "separate the entries"),
+        (["--signature", "text", "--output-spec", "nonsense"], 2, "is not the inside of a TOML"),
+        (["--signature", "text", "--checkpoint", "nowhere"], 1, "there is no checkpoint 'nowhere'"),
+        (["--signature", "text", "--layers=0", "--cased"], 1, "contradicts"),
+    ],
+)
+def test_command_line_failures(toy, tmp_path, options, status, message):
+    result = run("--checkpoint", toy, "--to", tmp_path / "x", *options)
+    assert result.exit_code == status
+    assert message in result.stderr
+    assert not list(tmp_path.iterdir())
