@@ -27,7 +27,11 @@ app = typer.Typer(
 _DEVICE_ERRORS = {"OpError", "JaxRuntimeError", "XlaRuntimeError"}
 
 InputArgument = Annotated[
-    str, typer.Argument(metavar="INPUT", help="File of examples to read; - reads standard input.")
+    str,
+    typer.Argument(
+        metavar="INPUT",
+        help="File of examples, or its address (gs://, s3://); - reads standard input.",
+    ),
 ]
 DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show the traceback if the command fails.")

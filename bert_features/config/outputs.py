@@ -58,53 +58,53 @@ class OutputConfig(Settings):
     name: str | None = Field(
         default=None,
         min_length=1,
-        description="name of the output in records and files",
+        description="Name of the output in records and files.",
         json_schema_extra={"allowed": "a string that is not empty"},
     )
     layers: tuple[LayerEntry, ...] | None = Field(
         default=None,
         min_length=1,
-        description="layers to take: encoder blocks, -L to L-1, and the word `embeddings`",
+        description="Layers to take: encoder blocks, -L to L-1, and the word `embeddings`.",
         json_schema_extra={"allowed": "a list of integers and the word 'embeddings'"},
     )
     combine: Combine = Field(
         default="none",
-        description="how several layers become one vector; none keeps them apart",
+        description="How several layers become one vector; none keeps them apart.",
         json_schema_extra={"allowed": "'none', 'sum', 'mean', 'concat' or 'weighted'"},
     )
     weights: tuple[float, ...] | None = Field(
         default=None,
-        description="one weight for each layer, used unscaled, for combine = 'weighted'",
+        description="One weight for each layer, used unscaled, for combine = 'weighted'.",
         json_schema_extra={"allowed": "a list of numbers, one for each layer"},
     )
     level: Level = Field(
         default="token",
-        description="what each vector represents: a token, a word or the whole sequence",
+        description="What each vector represents: a token, a word or the whole sequence.",
         json_schema_extra={"allowed": "'token', 'word' or 'sequence'"},
     )
     pooling: str | None = Field(
         default=None,
-        description="how token vectors become the vector of a word or of the sequence",
+        description="How token vectors become the vector of a word or of the sequence.",
         json_schema_extra={"allowed": "a string"},
     )
     special_tokens: bool = Field(
         default=True,
-        description="include [CLS] and [SEP] when a sequence is pooled",
+        description="Include [CLS] and [SEP] when a sequence is pooled.",
         json_schema_extra={"allowed": "true or false"},
     )
     normalize: bool = Field(
         default=False,
-        description="scale each vector to length 1",
+        description="Scale each vector to length 1.",
         json_schema_extra={"allowed": "true or false"},
     )
     dim: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="number of values of each vector to keep, from the first",
+        description="Number of values of each vector to keep, from the first.",
         json_schema_extra={"allowed": "an integer of at least 1"},
     )
     dtype: OutputDtype | None = Field(
         default=None,
-        description="data type of the features",
+        description="Data type of the features.",
         json_schema_extra={"allowed": "'float32', 'float16' or 'bfloat16'"},
     )
 
