@@ -38,7 +38,6 @@ from bert_features.config.outputs import (
     needs_pooler,
     plan_outputs,
 )
-from bert_features.directories import replacing
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.step import MODEL_INPUTS
@@ -49,6 +48,7 @@ from bert_features.errors import (
     OutputError,
 )
 from bert_features.extraction.preparation import make_tokenizer
+from bert_features.files import check_target, replacing, storage_errors
 from bert_features.layers.features import (
     Outputs,
     check_outputs,
@@ -260,7 +260,11 @@ def _save(source: _Source, signature: Signature, to: Path, *, overwrite: bool) -
     root.trainable_variables = list(variables.values())
     root.regularization_losses = []
     signatures = _BUILDERS[signature](root, source, variables)
-    with replacing(to, overwrite=overwrite) as folder, tempfile.TemporaryDirectory() as assets:
+    with (
+        storage_errors(f"write {to}"),
+        replacing(to, overwrite=overwrite, folder=True) as folder,
+        tempfile.TemporaryDirectory() as assets,
+    ):
         _add_assets(root, source, Path(assets))
         tf.saved_model.save(root, str(folder), signatures=signatures)
 
@@ -400,12 +404,9 @@ _BUILDERS: dict[Signature, Callable[..., dict[str, Any]]] = {
 
 def _check_target(to: Path, checkpoint: Checkpoint, *, overwrite: bool) -> None:
     """Refuses to replace what is no SavedModel, and the checkpoint that is to be read."""
-    if not to.exists() and not to.is_symlink():
+    check_target(to, overwrite=overwrite, folder=True)
+    if not to.exists():
         return
-    if not overwrite:
-        raise OutputError(f"{to} exists; pass --overwrite to replace it")
-    if to.is_symlink() or not to.is_dir():
-        raise OutputError(f"{to} is not a directory; pass the path of one")
     if any(to.iterdir()) and not (to / SAVED_MODEL).is_file():
         raise OutputError(f"{to} holds no SavedModel, and is not replaced; pass another path")
     sources = [*weight_files(checkpoint.weights_path, checkpoint.kind), checkpoint.vocab_file]

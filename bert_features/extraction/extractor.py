@@ -26,11 +26,11 @@ from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction.assembly import Assembler, ExampleCounts
 from bert_features.extraction.ledger import Ledger
 from bert_features.extraction.preparation import Preparation, resolve_shard
+from bert_features.files import check_target, real_target
 from bert_features.formats import (
     DTYPES,
     IdType,
     check_output,
-    check_target,
     open_writer,
     output_format,
 )
@@ -348,7 +348,7 @@ def extract(
     if ledger_path is not None:
         if Path(ledger_path).resolve() == Path(output_path).resolve():
             raise OutputError(f"{output_path} is to be both output and ledger; name two files")
-        check_target(Path(ledger_path), overwrite=overwrite)
+        check_target(real_target(ledger_path), overwrite=overwrite)
     total = count_examples(input_path, config.input_settings())
     if total is not None:
         total = shard.size(total)

@@ -50,7 +50,7 @@ class Writer(FeatureWriter):
         self._columns = columns_of(self._features, self._id_type)
         # Numbered, as a feature's name may be too long or odd for a file's.
         self._spools = {
-            name: self._create(self._temporary(f"{self.path.name}.column{i}"))
+            name: self._create(self._temporary(f"column{i}"))
             for i, name in enumerate(self._columns)
         }
         self._totals = dict.fromkeys(levels_of(self._features), 0)

@@ -616,7 +616,7 @@ class TestStorage:
         write(tmp_path / "mine" / "bert_model.ckpt.index", "x" * 2_000_000)
         write(tmp_path / "uncased_L-2_H-128_A-2" / "vocab.txt", "[PAD]\n")
         write(tmp_path / "uncased_L-4_H-256_A-4.zip.partial", "x" * 3_000_000)
-        (tmp_path / "uncased_L-4_H-256_A-4.unpacking").mkdir()
+        (tmp_path / ".uncased_L-4_H-256_A-4.abcd1234.partial").mkdir()
         ours, unfinished, damaged = storage.check_cache()
         assert ours.status == "ok"
         assert ours.details["bytes"] == {"mine": 2_000_000, "uncased_L-2_H-128_A-2": 6}

@@ -26,6 +26,7 @@ from bert_features.formats import (
     FeatureFile,
     FeatureWriter,
     IdType,
+    check_output,
     open_writer,
     read_features,
 )
@@ -1241,6 +1242,23 @@ def test_a_sidecar_of_another_file_is_kept(tmp_path: Path) -> None:
         open_writer(tmp_path / "f.jsonl", format="jsonl", features=ONE, metadata={})
 
 
+@all_formats
+def test_a_symbolic_link_is_followed(tmp_path: Path, format: str) -> None:
+    (tmp_path / "folder").mkdir()
+    link, real = tmp_path / "link", tmp_path / "folder" / "real"
+    link.symlink_to(real)
+    write(link, format, ONE, make_batch(ONE, [1]))
+    with pytest.raises(OutputError, match=f"{real}.* exists; pass --overwrite"):
+        check_output(link, format=format)
+    assert link.is_symlink()
+    assert len(read_features(link, format=format)) == len(read_features(real, format=format)) == 1
+    beside = tmp_path / "link.metadata.json"
+    assert not beside.exists()
+    if (sidecar := real.with_name("real.metadata.json")).exists():
+        sidecar.rename(beside)  # as in stores that link to files by other names
+        assert len(read_features(link, format=format)) == 1
+
+
 def test_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="is a directory; name a file in it"):
         open_writer(tmp_path, format="npz", features=ONE, metadata={}, overwrite=True)
@@ -1268,8 +1286,19 @@ def test_a_folder_without_permission_is_named(
 @all_formats
 def test_a_name_that_is_too_long(tmp_path: Path, format: str) -> None:
     with pytest.raises(OutputError, match="File name too long; nothing was left behind"):
-        open_writer(tmp_path / ("x" * 250), format=format, features=ONE, metadata={})
+        open_writer(tmp_path / ("x" * 256), format=format, features=ONE, metadata={})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("format", ["parquet", "npz", "hdf5"])
+def test_the_longest_name(tmp_path: Path, format: str) -> None:
+    write(tmp_path / ("x" * 255), format, ONE, make_batch(ONE, [1]))
+    assert len(read_features(tmp_path / ("x" * 255), format=format)) == 1
+
+
+def test_the_name_of_the_sidecar_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="File name too long; nothing was left behind"):
+        check_output(tmp_path / ("x" * 250), format="jsonl")
 
 
 @pytest.mark.parametrize("name", ["tokens", "metadata", "a/b", "", ".."])
@@ -1340,6 +1369,10 @@ def test_a_batch_of_something_else_is_refused(tmp_path: Path, batch: FeatureBatc
 # Whole or not at all.
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
 @all_formats
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("older", [True, False])
@@ -1349,19 +1382,19 @@ def test_an_exception_leaves_things_as_they_were(
     path = tmp_path / "f"
     if older:
         write(path, format, ONE, make_batch(ONE, [5]))
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    before = files_of(tmp_path)
 
     def fail_halfway() -> None:
         with open_writer(path, format=format, features=ONE, metadata={}, overwrite=True) as writer:
             writer.write(make_batch(ONE, [3] * 100))
-            during = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+            during = files_of(tmp_path)
             assert before.items() <= during.items()
             assert len(during) > len(before)  # it does lie somewhere
             raise error("enough")
 
     with pytest.raises(error, match="enough"):
         fail_halfway()
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+    assert files_of(tmp_path) == before
 
 
 @all_formats
