@@ -15,11 +15,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bert_features import urls
-from bert_features.cache import CACHE_VARIABLE, cache_dir
 from bert_features.checkpoints import locate
 from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, weight_map_in
-from bert_features.directories import replacing
 from bert_features.errors import CheckpointError, OutputError
+from bert_features.files import CACHE_VARIABLE, cache_dir, locked, replacing
 
 logger = logging.getLogger("bert_features")
 
@@ -117,14 +116,13 @@ class _Folder:
 
     def copied(self, names: list[str]) -> Path:
         """The folder in the cache that holds these files, as they are on the store now."""
-        import filelock
-
         parent = cache_dir() / "remote" / hashlib.sha256(self.url.encode()).hexdigest()[:16]
         # Under its own name, which may show the casing.
         to = parent / (PurePosixPath(self.path).name or "root")
+        waiting = f"{self.url}: waiting for another process that copies it"
         try:
-            parent.mkdir(parents=True, exist_ok=True)
-            with filelock.FileLock(f"{parent}.lock"):
+            with locked(parent.with_suffix(".lock"), waiting):
+                parent.mkdir(exist_ok=True)
                 versions = self._versions(names)
                 if _copied_before(to) != versions:
                     self._copy(versions, to)
@@ -148,7 +146,8 @@ class _Folder:
     def _copy(self, versions: dict[str, list[Any]], to: Path) -> None:
         total = sum(size for size, _ in versions.values())
         logger.info("copying %s (%s MB) to %s", self.url, f"{total / 1e6:,.1f}", to)
-        with replacing(to, overwrite=True) as folder:
+        with replacing(to, overwrite=True, folder=True) as folder:
+            folder.mkdir()
             for name, (size, _) in versions.items():
                 local = folder / name
                 local.parent.mkdir(parents=True, exist_ok=True)

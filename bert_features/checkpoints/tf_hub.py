@@ -16,9 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bert_features import urls
-from bert_features.cache import cache_dir
 from bert_features.checkpoints.locate import SAVED_MODEL
 from bert_features.errors import BertFeaturesError, CheckpointError, MissingExtraError
+from bert_features.files import cache_dir
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 _HOSTS = {"tfhub.dev": "/", "www.kaggle.com": "/models/", "kaggle.com": "/models/"}
