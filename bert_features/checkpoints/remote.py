@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bert_features import urls
+from bert_features import files
 from bert_features.checkpoints import locate
 from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, weight_map_in
 from bert_features.errors import CheckpointError, OutputError
@@ -59,8 +59,8 @@ def fetch_file(url: str) -> Path:
     Raises:
       CheckpointError, ConfigError, MissingExtraError: see `fetch`.
     """
-    filesystem, path = urls.connect(url, CheckpointError)
-    with urls.failures(url, CheckpointError):
+    filesystem, path = files.connect(url, CheckpointError)
+    with files.remote_errors(url, CheckpointError):
         is_file = filesystem.info(path)["type"] == "file"
     if not is_file:
         raise CheckpointError(f"{url} is a directory; pass a file")
@@ -86,7 +86,7 @@ class _Folder:
 
     def read(self, name: str) -> bytes:
         """The content of a small file."""
-        with urls.failures(f"{self.url} ({name})", CheckpointError):
+        with files.remote_errors(f"{self.url} ({name})", CheckpointError):
             content: bytes = self.filesystem.cat_file(f"{self.path}/{name}")
             return content
 
@@ -135,7 +135,7 @@ class _Folder:
 
     def _versions(self, names: list[str]) -> dict[str, list[Any]]:
         """File -> size in bytes and version."""
-        with urls.failures(self.url, CheckpointError):
+        with files.remote_errors(self.url, CheckpointError):
             paths = {name: f"{self.path}/{name}" for name in names}
             infos = {name: self.filesystem.info(path) for name, path in paths.items()}
             return {
@@ -151,7 +151,7 @@ class _Folder:
             for name, (size, _) in versions.items():
                 local = folder / name
                 local.parent.mkdir(parents=True, exist_ok=True)
-                with urls.failures(f"{self.url} ({name})", CheckpointError):
+                with files.remote_errors(f"{self.url} ({name})", CheckpointError):
                     self.filesystem.get_file(f"{self.path}/{name}", str(local))
                 received = local.stat().st_size
                 if received != size:
@@ -163,9 +163,9 @@ class _Folder:
 
 def _find(url: str) -> tuple[_Folder, str]:
     """The folder of a checkpoint, and its weights as `locate.choose_weights` names them."""
-    filesystem, path = urls.connect(url, CheckpointError)
+    filesystem, path = files.connect(url, CheckpointError)
     path = path.rstrip("/")
-    with urls.failures(url, CheckpointError):
+    with files.remote_errors(url, CheckpointError):
         filesystem.invalidate_cache()  # of listings: what an earlier call saw may be old
         parent, _, wanted = path.rpartition("/")
         if wanted == locate.SAVED_MODEL or _is_folder(filesystem, path):
