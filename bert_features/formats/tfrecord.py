@@ -63,15 +63,6 @@ class File(RecordFile):
             )
         return header
 
-    def _all_records(self) -> Iterator[FeatureRecord]:
-        tf = import_tensorflow()
-
-        seen = 0
-        for serialized in tf.data.TFRecordDataset(str(self.path)).as_numpy_iterator():
-            yield self._parse(tf.train.Example.FromString(serialized))
-            seen += 1
-        self._check_count(seen)
-
     def _records(self, wanted: range) -> Iterator[FeatureRecord]:
         tf = import_tensorflow()
 
