@@ -257,7 +257,7 @@ def _shardings(mesh: Any) -> tuple[Any, Any]:
 
 
 def _shapes_only(job: Job) -> "DeviceStep":
-    """The model_fn with variables that have shapes and no values."""
+    """The device step with variables that have shapes and no values."""
     import keras
 
     from bert_features.encoder.step import DeviceStep
