@@ -15,6 +15,7 @@ FILES_IN_ROOT = {
     "errors.py",
     "files.py",
     "py.typed",
+    "urls.py",
 }
 
 
