@@ -1,4 +1,4 @@
-"""Write a checkpoint anew in another format: the same weights, config, vocabulary and casing."""
+"""Converts a checkpoint to another format; weights, config, vocabulary and casing stay the same."""
 
 import json
 import logging
@@ -20,8 +20,8 @@ from bert_features.checkpoints.find import (
 )
 from bert_features.checkpoints.weight_readers import weight_files
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
-from bert_features.directories import replacing
 from bert_features.errors import CheckpointError, ConfigError, OutputError
+from bert_features.files import check_target, replacing, storage_errors
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.text.vocabulary import read_vocab
 
@@ -32,13 +32,13 @@ TF1_PREFIX = "bert_model.ckpt"
 
 @dataclass(frozen=True)
 class Conversion:
-    """What is written.
+    """The contents of a checkpoint, in no format yet.
 
     Attributes:
-      weights: canonical name -> float32 array; with the pooler's, where the checkpoint has one.
+      weights: canonical name -> float32 array; includes the pooler's if the checkpoint has one.
       config: the architecture.
-      vocab_file: the vocabulary, which is copied.
-      do_lower_case: the casing, None if nobody knows it.
+      vocab_file: the vocabulary to copy.
+      do_lower_case: whether text is lower-cased; None if unknown.
     """
 
     weights: dict[str, np.ndarray]
@@ -57,22 +57,22 @@ def convert(
 ) -> Path:
     """Writes a directory that holds a checkpoint in another format, whole or not at all.
 
-    What `find_checkpoint` and `read_weights` make of it is the same as of the source, bit for bit;
-    half-precision weights become float32.
+    `find_checkpoint` and `read_weights` give the same for the copy as for the source, bit for bit.
+    Half-precision weights become float32.
 
     Args:
-      checkpoint: what `find_checkpoint` found.
+      checkpoint: the source.
       out: the directory to write.
-      to: the format, a key of `TARGETS`. (A TF-Hub SavedModel is `export.export_savedmodel`'s.)
-      do_lower_case: the casing, if the checkpoint does not tell it.
-      overwrite: whether a checkpoint that this wrote to `out` before may be replaced.
+      to: the format, a key of `TARGETS`. (`export.export_savedmodel` writes TF-Hub SavedModels.)
+      do_lower_case: the casing, for a checkpoint that does not record it.
+      overwrite: whether an earlier conversion at `out` may be replaced.
 
     Returns:
       `out`.
 
     Raises:
       CheckpointError: the source cannot be read whole, or has no vocabulary.
-      ConfigError: there is no such format.
+      ConfigError: the format is unknown.
       OutputError: `out` exists, or cannot be written.
     """
     if to not in TARGETS:
@@ -80,7 +80,10 @@ def convert(
     out = Path(out)
     _check_out(out, checkpoint, overwrite=overwrite)
     source = _read(checkpoint, do_lower_case)
-    with replacing(out, overwrite=overwrite) as folder:
+    with (
+        storage_errors(f"write {out}"),
+        replacing(out, overwrite=overwrite, folder=True) as folder,
+    ):
         folder.mkdir()
         TARGETS[to](source, folder)
     return out
@@ -97,7 +100,7 @@ def _read(checkpoint: Checkpoint, do_lower_case: bool | None) -> Conversion:
     casing = do_lower_case if do_lower_case is not None else checkpoint.do_lower_case
     if casing is None:
         logger.warning(
-            "%s: nothing tells its casing, so the copy does not either; pass --cased or --uncased",
+            "%s: casing is unknown, so the copy does not record it; pass --cased or --uncased",
             checkpoint.name,
         )
     return Conversion(
@@ -151,7 +154,7 @@ def _write_safetensors(source: Conversion, folder: Path) -> None:
     path.chmod((folder / "config.json").stat().st_mode)  # safetensors writes for its owner alone
 
 
-# Each writes a whole directory. The files of all of them are those that --overwrite may replace.
+# Each writes a whole directory. --overwrite replaces only directories of files named in _WRITTEN.
 TARGETS: dict[str, Callable[[Conversion, Path], None]] = {
     "tf1": _write_tf1,
     "safetensors": _write_safetensors,
@@ -178,19 +181,16 @@ def _write_json(path: Path, values: dict[str, Any]) -> None:
 
 
 def _check_out(out: Path, checkpoint: Checkpoint, *, overwrite: bool) -> None:
-    """Refuses to replace what this did not write, and the checkpoint that is to be read."""
-    if not out.exists() and not out.is_symlink():
+    """Refuses to replace the source, and directories that hold other files than a conversion's."""
+    check_target(out, overwrite=overwrite, folder=True)
+    if not out.exists():
         return
-    if not overwrite:
-        raise OutputError(f"{out} exists; pass --overwrite to replace it")
-    if out.is_symlink() or not out.is_dir():
-        raise OutputError(f"{out} is not a directory; pass the path of one")
     sources = [*weight_files(checkpoint.weights_path, checkpoint.kind), checkpoint.vocab_file]
     if any(path is not None and path.resolve().is_relative_to(out.resolve()) for path in sources):
-        raise OutputError(f"{out} holds the checkpoint that is to be converted; pass another path")
+        raise OutputError(f"{out} holds the checkpoint to convert; pass another path")
     others = sorted(path.name for path in out.iterdir() if path.name not in _WRITTEN)
     if others:
         raise OutputError(
-            f"{out} holds what no conversion wrote ({others[0]}), and is not replaced; "
+            f"{out} holds a file that no conversion writes ({others[0]}), so it is not replaced; "
             "pass another path"
         )

@@ -1,12 +1,12 @@
-"""Download Google's published checkpoints into a cache, whole and verified, or not at all.
+"""Downloads Google's published checkpoints into a cache, whole and verified, or not at all.
 
 The cache holds, for a checkpoint NAME:
   NAME/                the unpacked archive: vocab.txt, bert_config.json, bert_model.ckpt.*
-  NAME.json            its `Record`: address and SHA-256, kept at first sight
-  NAME.zip.partial     what has come so far of the archive, and beside it, in .json, of which one
+  NAME.json            its `Record`: address and SHA-256 of the first download
+  NAME.zip.partial     the part of the archive that has come, with its description in .json
   NAME.lock            held by the one process that downloads; empty
-Nobody publishes hashes of these archives. So the first download is trusted, as it is by a browser,
-and every later one must be the same.
+Nobody publishes SHA-256 hashes of these archives. So the first download is trusted, as a browser
+does, and every later one must be the same.
 """
 
 import contextlib
@@ -14,17 +14,22 @@ import datetime
 import hashlib
 import logging
 import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from bert_features.cache import CACHE_VARIABLE, cache_dir
 from bert_features.checkpoints.archive import UnpackedFile, missing_files, unpack
-from bert_features.checkpoints.fetch import Fetch, Patience, Progress, discard, write_whole
+from bert_features.checkpoints.fetch import Fetch, Patience, Progress, discard
 from bert_features.checkpoints.published import SOURCE, Published, find_published, resolve
 from bert_features.errors import CheckpointError, ConfigError
+from bert_features.files import (
+    CACHE_VARIABLE,
+    cache_dir,
+    locked,
+    replacing,
+    storage_errors,
+    write_whole,
+)
 
 logger = logging.getLogger("bert_features")
 
@@ -34,14 +39,14 @@ _PATIENCE = Patience()
 
 
 class Record(BaseModel):
-    """What was seen first of a checkpoint.
+    """The first download of a checkpoint.
 
     Attributes:
-      url: where its archive came from; None if it was unpacked by hand.
-      sha256: of the archive; None if it was unpacked by hand.
-      size: bytes of the archive.
-      seen: the day.
-      files: what was in it.
+      url: address of its archive; None if it was unpacked by hand.
+      sha256: hash of the archive; None if it was unpacked by hand.
+      size: size of the archive in bytes; None if it was unpacked by hand.
+      seen: day of the download.
+      files: the unpacked files by name.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -74,10 +79,10 @@ def find(name: str) -> Path | None:
       name: a published name or an alias.
 
     Returns:
-      None if it is no published name, or is not in the cache.
+      None if the name is not a published one, or is not in the cache.
 
     Raises:
-      CheckpointError: it is there, and damaged.
+      CheckpointError: it is in the cache, and damaged.
     """
     row = resolve(name)
     if row is None:
@@ -87,7 +92,8 @@ def find(name: str) -> Path | None:
         if not folder.is_dir():
             return None
         record = _read_record(row)
-        problems = missing_files(folder) if record is None else _wrong_sizes(folder, record)
+        names = (path.name for path in folder.iterdir() if path.is_file())
+        problems = missing_files(names) if record is None else _wrong_sizes(folder, record)
     if problems:
         raise CheckpointError(
             f"{folder} is damaged: {'; '.join(problems)}. Download it again with: "
@@ -106,14 +112,14 @@ def download(
 ) -> Path:
     """Makes sure that a published checkpoint is in the cache.
 
-    A download that broke off is resumed. Two processes that want the same one wait for each other.
+    A download that broke off is resumed. Two processes never download the same one: one waits.
 
     Args:
       name: a published name or an alias.
       progress: called as bytes arrive.
-      force: download it although it is there; it must still be what was recorded.
-      forget: download it although it is there, and record what comes instead of what was.
-      patience: with the server.
+      force: download it even if it is in the cache; its hash must be the recorded one.
+      forget: download it even if it is in the cache, and record its hash in place of the old one.
+      patience: how long to go on with a server that fails.
 
     Returns:
       Its folder.
@@ -124,24 +130,25 @@ def download(
       ConfigError: $BERT_FEATURES_MIRROR is not an address.
     """
     row = find_published(name)
-    anew = force or forget
-    if not anew and (folder := find(row.name)):
+    again = force or forget
+    if not again and (folder := find(row.name)):
         return folder
-    with _cache_errors("write to"), _locked(row):
-        # Somebody else may have finished it while this waited for the lock.
-        if not anew and (folder := find(row.name)):
+    waiting = f"waiting for another process that is downloading {row.name}"
+    with _cache_errors("write to"), locked(cache_dir() / f"{row.name}.lock", waiting):
+        # Another process may have finished it while this one waited for the lock.
+        if not again and (folder := find(row.name)):
             return folder
         record = None if forget else _read_record(row)
         return _download(row, record, progress or (lambda done, total: None), patience)
 
 
 def verify(name: str) -> Path:
-    """Hashes every file of a checkpoint in the cache and compares with what was recorded.
+    """Compares the hash of every file of a checkpoint in the cache with the recorded one.
 
-    One that was unpacked by hand is recorded now.
+    The files of a checkpoint that was unpacked by hand are recorded now.
 
     Raises:
-      CheckpointError: it is not in the cache, or a file is not what was recorded.
+      CheckpointError: it is not in the cache, or a file has changed.
     """
     row = find_published(name)
     folder = find(row.name)
@@ -160,7 +167,7 @@ def verify(name: str) -> Path:
         }
         record = _read_record(row)
         if record is None:
-            logger.info("%s: nothing was recorded of it; recording it as it is", row.name)
+            logger.info("%s has no record yet; its files are recorded as they are", row.name)
             _write_record(row, Record(url=None, sha256=None, size=None, seen=_today(), files=files))
             return folder
     changed = [name for name, file in record.files.items() if files.get(name) != file]
@@ -218,64 +225,34 @@ def _hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@contextlib.contextmanager
-def _cache_errors(verb: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot {verb} the cache {cache_dir()}: {error.strerror or error}; set "
-            f"{CACHE_VARIABLE} to a folder that has room and that you may write"
-        ) from error
-
-
-@contextlib.contextmanager
-def _locked(row: Published) -> Iterator[None]:
-    """Keeps others, threads of this process included, from downloading the same checkpoint.
-
-    The system lets go of the lock when the process ends, however it ends: a lock cannot go stale.
-    """
-    import fcntl
-
-    cache_dir().mkdir(parents=True, exist_ok=True)
-    with (cache_dir() / f"{row.name}.lock").open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            logger.info("waiting for another process that is downloading %s", row.name)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _cache_errors(verb: str) -> contextlib.AbstractContextManager[None]:
+    advice = f"set {CACHE_VARIABLE} to a folder that has room and that you may write"
+    return storage_errors(f"{verb} the cache {cache_dir()}", CheckpointError, advice=advice)
 
 
 def _download(
     row: Published, record: Record | None, progress: Progress, patience: Patience
 ) -> Path:
-    cache, url = cache_dir(), url_of(row)
-    folder, fresh, old = (cache / f"{row.name}{end}" for end in ("", ".unpacking", ".old"))
-    partial = cache / f"{row.name}.zip.partial"
+    folder, url = cache_dir() / row.name, url_of(row)
+    partial = cache_dir() / f"{row.name}.zip.partial"
     by_hand = f"Or get that archive elsewhere and unpack its files into {folder}"
     logger.info("downloading %s from %s", row.name, url)
-    Fetch(url, partial, row.most_bytes, progress, patience, by_hand).run()
-    _remove(fresh, old)
+    Fetch(url, partial, row.max_bytes, progress, patience, by_hand).run()
     try:
         new = _checked(row, record, url, partial)
-        files = unpack(partial, fresh, most_bytes=row.most_bytes, source=url)
-        # Before the folder: one without a record passes for unpacked by hand.
-        _write_record(row, new.model_copy(update={"files": files}))
-        if folder.exists():
-            folder.rename(old)
-        fresh.rename(folder)
+        with replacing(folder, overwrite=True, folder=True, error=CheckpointError) as fresh:
+            files = unpack(partial, fresh, max_bytes=row.max_bytes, source=url)
+            # Before the folder: one without a record passes for unpacked by hand.
+            _write_record(row, new.model_copy(update={"files": files}))
     except CheckpointError:
         discard(partial)  # it would fail again
         raise
-    finally:
-        _remove(fresh, old)
     discard(partial)
     return folder
 
 
 def _checked(row: Published, record: Record | None, url: str, archive: Path) -> Record:
-    """The record of an archive that came, once it is known to be the one recorded before."""
+    """The record of an archive that came; refuses an archive that is not the recorded one."""
     digest = _hash(archive)
     known = record.sha256 if record is not None else None
     if record is not None and known is not None and known != digest:
@@ -286,8 +263,3 @@ def _checked(row: Published, record: Record | None, url: str, archive: Path) -> 
         )
     seen = record.seen if record is not None and known else _today()
     return Record(url=url, sha256=digest, size=archive.stat().st_size, seen=seen, files={})
-
-
-def _remove(*folders: Path) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -1,9 +1,11 @@
-"""One file over HTTP: resumed where it broke off, bounded, and of one version or not at all.
+"""One file over HTTP: resumed where it broke off, bounded, checked, and of one version only.
 
-What has come of a file lies beside a description, in .json, of which file it is the beginning of.
+The bytes that have come are kept beside a description, in .json, of the file they begin.
 """
 
+import base64
 import contextlib
+import hashlib
 import logging
 import re
 import time
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bert_features.errors import CheckpointError, ConfigError
+from bert_features.files import write_whole
 
 if TYPE_CHECKING:
     import requests
@@ -22,18 +25,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger("bert_features")
 
 _BLOCK = 1 << 18
+_LONGEST_WAIT = 60.0  # seconds, whatever the server asks for
+_RETRIED_STATUSES = (408, 425, 429)  # and those from 500 on
 
-# Called with the bytes that are there and the bytes there will be, None while nobody has told.
+# Called with the bytes that have come and the size of the whole, None while it is unknown.
 Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to go on with a server.
+    """How long to go on with a server that fails.
 
     Attributes:
-      attempts: connections at most, the first included.
-      backoff: seconds before the second one, doubled before each further one.
+      attempts: the most connections, the first included.
+      backoff: seconds; the second connection is tried at once, the third after twice this time,
+        each further one after twice the time before. A server can ask for more by Retry-After.
       timeout: seconds without a connection, and without a byte, that end an attempt.
     """
 
@@ -43,70 +49,82 @@ class Patience:
 
 
 class _Arriving(BaseModel):
-    """Which archive a .partial file is the beginning of.
+    """The file that a .partial file is the beginning of, as the server describes it.
 
     Attributes:
       url: its address.
-      size: bytes of the whole; None if the server has not told.
-      etag: its version by the server's word, if strong.
-      last_modified: its date by the server's word.
+      size: bytes of the whole; None if unknown.
+      validator: the value for If-Range, its version or date; None if nothing can be resumed.
+      md5: of the whole, in hexadecimal; None if unknown.
     """
 
     model_config = ConfigDict(frozen=True)
 
     url: str
     size: int | None
-    etag: str | None
-    last_modified: str | None
-
-    @property
-    def validator(self) -> str | None:
-        """What If-Range takes; without one nothing can be resumed."""
-        return self.etag or self.last_modified
+    validator: str | None
+    md5: str | None
 
 
 class _TryAgainError(Exception):
-    """An attempt that failed for a reason that may pass."""
+    """An attempt that failed for a reason that may pass.
+
+    Args:
+      reason: what went wrong.
+      wait: seconds that the server asks for.
+    """
+
+    def __init__(self, reason: str, wait: float = 0.0) -> None:
+        super().__init__(reason)
+        self.wait = wait
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """The download of one file, which goes on from what is there of it already.
+    """The download of one file, which goes on from the bytes that are already there.
 
     Attributes:
       url: its address.
-      partial: where it goes; what has come stays there when this fails.
-      most_bytes: what is larger is refused.
+      partial: where it goes; what has come stays there after a failure that may pass.
+      max_bytes: a larger file is refused.
       progress: called as bytes arrive.
       patience: with the server.
-      otherwise: what the user can do if it cannot be had, for messages.
+      otherwise: what the user can do instead, for messages.
     """
 
     url: str
     partial: Path
-    most_bytes: int
+    max_bytes: int
     progress: Progress
     patience: Patience
     otherwise: str
 
     def run(self) -> None:
-        """Downloads it, in several attempts if need be.
+        """Downloads it, in several attempts if necessary.
 
         Raises:
-          CheckpointError: it cannot be had, or is not what the server says it is.
+          CheckpointError: the server does not send it, or sends something else than it states.
           OSError: `partial` cannot be written.
         """
-        for attempt in range(1, self.patience.attempts + 1):
+        from urllib3.exceptions import MaxRetryError
+        from urllib3.util import Retry
+
+        if self.patience.attempts < 1:
+            raise ConfigError(f"attempts is {self.patience.attempts}; allowed: at least 1")
+        # Counted here and not in requests' adapter, which cannot continue a body that broke off.
+        retries = Retry(self.patience.attempts - 1, backoff_factor=self.patience.backoff)
+        while True:
             try:
                 with _network_errors(self.url, self.otherwise):
                     return self._attempt()
             except _TryAgainError as error:
-                if attempt == self.patience.attempts:
+                try:
+                    retries = retries.increment("GET", self.url, error=error)
+                except MaxRetryError:
                     raise self._given_up(error) from error
-                wait = self.patience.backoff * 2 ** (attempt - 1)
+                wait = min(max(retries.get_backoff_time(), error.wait), _LONGEST_WAIT)
                 logger.info("%s: %s; trying again in %g s", self.url, error, wait)
                 time.sleep(wait)
-        raise ConfigError(f"attempts is {self.patience.attempts}; allowed: at least 1")
 
     def _given_up(self, error: _TryAgainError) -> CheckpointError:
         kept = _size(self.partial)
@@ -119,92 +137,106 @@ class Fetch:
     def _attempt(self) -> None:
         import requests
 
-        done = _size(self.partial)
-        kept = _read_arriving(self.partial)
+        kept, done = _read_arriving(self.partial), _size(self.partial)
         if kept is None or kept.url != self.url or kept.validator is None:
             kept, done = None, 0
-        if done and kept is not None and done == kept.size:
+        if kept is not None and done and done == kept.size:
+            self._check_md5(kept)
             return
-        # Not compressed on the way: lengths and ranges are to be the archive's own.
+        # Not compressed on the way: lengths and ranges must be the file's own.
         headers = {"Accept-Encoding": "identity"}
-        if done and kept is not None and kept.validator is not None:
+        if kept is not None and kept.validator is not None and done:
             headers |= {"Range": f"bytes={done}-", "If-Range": kept.validator}
-        if done:
             logger.info("going on from byte %s of %s", f"{done:,}", self.url)
         with requests.get(
             self.url, headers=headers, stream=True, timeout=self.patience.timeout
         ) as response:
             self._check_answer(response)
             if response.status_code == 206:
-                total = self._continue(response, kept, done)
+                arriving = self._continue(response, kept, done)
             else:
-                done, total = 0, self._begin(response)
-            self._receive(response, done, total)
+                done, arriving = 0, self._begin(response)
+            self._receive(response, done, arriving.size)
+        self._check_md5(arriving)
 
     def _check_answer(self, response: "requests.Response") -> None:
-        status = f"{response.status_code} {response.reason or ''}".strip()
-        if response.status_code == 416:
-            # What is here is as long as the file or longer, and nobody knows of which file.
+        code = response.status_code
+        status = f"the server answered {code} {response.reason or ''}".strip()
+        if code == 416:
+            # The bytes here are as many as the file has, or more: they are of another file.
             discard(self.partial)
-            raise _TryAgainError(f"the server answered {status}")
-        if response.status_code in (408, 425, 429) or response.status_code >= 500:
-            raise _TryAgainError(f"the server answered {status}")
-        if response.status_code not in (200, 206):
-            raise CheckpointError(
-                f"cannot download {self.url}: the server answered {status}. {self.otherwise}"
-            )
+            raise _TryAgainError(status)
+        if code in _RETRIED_STATUSES or code >= 500:
+            asked = response.headers.get("Retry-After", "")
+            raise _TryAgainError(status, float(asked) if re.fullmatch(r"\d{1,9}", asked) else 0.0)
+        if code not in (200, 206):
+            raise CheckpointError(f"cannot download {self.url}: {status}. {self.otherwise}")
         if self.url.startswith("https://") and not response.url.startswith("https://"):
             raise CheckpointError(f"{self.url} redirects to {response.url}, which is not encrypted")
         encoding = response.headers.get("Content-Encoding", "identity")
         if encoding != "identity":
             raise CheckpointError(f"{self.url} comes as {encoding}, which was not asked for")
 
-    def _begin(self, response: "requests.Response") -> int | None:
-        """Makes room for the whole file; how many bytes it has, None if the server does not say."""
+    def _begin(self, response: "requests.Response") -> _Arriving:
+        """Makes room for the whole file."""
         arriving = _arriving(self.url, response, _number(response, "Content-Length"))
         # In this order: a new description must never stand beside old bytes.
         discard(self.partial)
         write_whole(_arriving_path(self.partial), arriving.model_dump_json())
-        return arriving.size
+        return arriving
 
     def _continue(
         self, response: "requests.Response", kept: _Arriving | None, done: int
-    ) -> int | None:
+    ) -> _Arriving:
         """Checks that a 206 goes on where the partial file ends, in the same version of it."""
-        if kept is None or not _is_range(response, done, kept.size):
+        if kept is None or not _is_rest(response, done, kept.size):
             discard(self.partial)
-            told = response.headers.get("Content-Range", "")
-            raise _TryAgainError(f"the server answered with the wrong range {told!r}")
-        # Some servers do not know If-Range, and answer with a part of whatever is there now.
+            received = response.headers.get("Content-Range", "")
+            raise _TryAgainError(f"the server answered with the wrong range {received!r}")
+        # Some servers ignore If-Range, and send a part of whatever they have now.
         now = _arriving(self.url, response, kept.size)
-        if (kept.etag and now.etag and kept.etag != now.etag) or (
-            kept.last_modified and now.last_modified and kept.last_modified != now.last_modified
-        ):
+        if (now.validator or kept.validator, now.md5 or kept.md5) != (kept.validator, kept.md5):
             discard(self.partial)
             raise _TryAgainError("the file has changed at the server")
-        return kept.size
+        return kept
 
     def _receive(self, response: "requests.Response", done: int, total: int | None) -> None:
-        if total is not None and total > self.most_bytes:
+        if total is not None and total > self.max_bytes:
             raise self._too_large()
         self.progress(done, total)
         with self.partial.open("ab") as file:
             for block in response.iter_content(_BLOCK):
                 done += len(block)
-                if done > self.most_bytes:
+                if done > self.max_bytes:
                     raise self._too_large()
                 if total is not None and done > total:
                     discard(self.partial)
-                    raise CheckpointError(f"{self.url} sent more than the {total} bytes it told of")
+                    raise CheckpointError(
+                        f"{self.url} sent more than the {total} bytes that it announced"
+                    )
                 file.write(block)
                 self.progress(done, total)
         if total is not None and done < total:
             raise _TryAgainError(f"the connection broke off at {done:,} of {total:,} bytes")
 
+    def _check_md5(self, arriving: _Arriving) -> None:
+        """Compares what has come with the checksum that the server states, if it states one."""
+        if arriving.md5 is None:
+            return
+        with self.partial.open("rb") as file:
+            # Not for security, which some systems forbid MD5 for.
+            md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
+        received = md5.hexdigest()
+        if received != arriving.md5:
+            discard(self.partial)
+            raise _TryAgainError(
+                f"damaged on the way: MD5 {received} came, the server states {arriving.md5}"
+            )
+
     def _too_large(self) -> CheckpointError:
         discard(self.partial)
         return CheckpointError(
-            f"{self.url} has more than {self.most_bytes:,} bytes: it cannot be that checkpoint"
+            f"{self.url} has more than {self.max_bytes:,} bytes: it cannot be that checkpoint"
         )
 
 
@@ -213,31 +245,40 @@ def _arriving(url: str, response: "requests.Response", size: int | None) -> _Arr
     return _Arriving(
         url=url,
         size=size,
-        # A weak one tells that the meaning is the same, not the bytes; If-Range takes none.
-        etag=None if etag is None or etag.startswith("W/") else etag,
-        last_modified=response.headers.get("Last-Modified"),
+        # A weak one stands for the same meaning, not the same bytes; If-Range takes none.
+        validator=(
+            response.headers.get("Last-Modified") if etag is None or etag.startswith("W/") else etag
+        ),
+        md5=_stated_md5(response),
     )
 
 
-def _is_range(response: "requests.Response", done: int, size: int | None) -> bool:
-    """Whether a 206 holds the bytes from `done` on, of a file of that size."""
-    told = response.headers.get("Content-Range", "")
-    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", told)
+def _stated_md5(response: "requests.Response") -> str | None:
+    """The MD5 of the whole file by Google Cloud Storage's header, in hexadecimal."""
+    # Google's archives have one; an object in several parts has only a CRC32C, and a file stored
+    # compressed has the checksum of that form.
+    if response.headers.get("x-goog-stored-content-encoding", "identity") != "identity":
+        return None
+    stated = response.headers.get("x-goog-hash", "")
+    match = re.search(r"(?:^|[,\s])md5=([A-Za-z0-9+/]{22}==)(?:$|[,\s])", stated)
+    return base64.b64decode(match[1]).hex() if match else None
+
+
+def _is_rest(response: "requests.Response", done: int, size: int | None) -> bool:
+    """Whether a 206 holds bytes from `done` on, of a file of that size."""
+    stated = response.headers.get("Content-Range", "")
+    match = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", stated)
     if match is None:
         return False
-    first, last, total = int(match[1]), int(match[2]), match[3]
+    first, last, total = map(int, match.groups())
     length = _number(response, "Content-Length")
-    return (
-        first == done
-        and (size is None or last < size)
-        and (size is None or total in ("*", str(size)))
-        and (length is None or length == last - first + 1)
-    )
+    fits = first == done and first <= last < total and total == (size or total)
+    return fits and length in (None, last - first + 1)
 
 
 def _number(response: "requests.Response", header: str) -> int | None:
     text = response.headers.get(header, "")
-    return int(text) if text.isascii() and text.isdecimal() else None
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
 def _size(path: Path) -> int:
@@ -264,8 +305,9 @@ def discard(partial: Path) -> None:
 
 @contextlib.contextmanager
 def _network_errors(url: str, otherwise: str) -> Iterator[None]:
-    """Sorts what requests raises: what may pass, and what will not."""
+    """Sorts network failures: those that may pass become `_TryAgainError`, others are final."""
     import requests
+    from urllib3.exceptions import HTTPError
 
     passing = (
         requests.ConnectionError,
@@ -278,7 +320,8 @@ def _network_errors(url: str, otherwise: str) -> Iterator[None]:
         raise CheckpointError(f"cannot reach {url}: {_reason(error)}. {otherwise}") from error
     except passing as error:
         raise _TryAgainError(_reason(error)) from error
-    except requests.RequestException as error:
+    except (requests.RequestException, HTTPError, ValueError) as error:
+        # The last two come of addresses that a server redirects to, and are no addresses.
         raise CheckpointError(f"cannot download {url}: {_reason(error)}. {otherwise}") from error
 
 
@@ -291,10 +334,3 @@ def _reason(error: BaseException) -> str:
     # urllib3 puts the connection it was before the words.
     text = re.sub(r"^\S+\(.*?\): ", "", " ".join(text.split()))
     return text[:300].rstrip(".") or type(error).__name__
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a small file so that it is there as a whole or as it was."""
-    new = path.with_name(f"{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)

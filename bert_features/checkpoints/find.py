@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from bert_features import urls
+from bert_features import files
 from bert_features.checkpoints import download, hf_hub, locate, published, remote, tf_hub
 from bert_features.checkpoints.casing import casing_of
 from bert_features.checkpoints.casing import casing_of_vocabulary as casing_of_vocabulary
@@ -107,10 +107,10 @@ def _path_of(name: str) -> Path:
         return _minilm_folder()
     if tf_hub.is_handle(name):
         found = tf_hub.fetch(name)
-        return remote.fetch(found) if urls.is_url(found) else Path(found)
-    if urls.is_url(name):
+        return remote.fetch(found) if files.is_url(found) else Path(found)
+    if files.is_url(name):
         return remote.fetch(name)
-    path = urls.local_path(name)
+    path = files.local_path(name)
     if path.exists() or Path(f"{path}.index").is_file():
         return path
     if row := published.resolve(name):
@@ -126,7 +126,7 @@ def local_file(path: str | Path) -> Path:
     Raises:
       CheckpointError, ConfigError, MissingExtraError: see `remote.fetch_file`.
     """
-    return remote.fetch_file(str(path)) if urls.is_url(path) else urls.local_path(path)
+    return remote.fetch_file(str(path)) if files.is_url(path) else files.local_path(path)
 
 
 def _file(wanted: str | Path | None, folders: Sequence[Path], names: Sequence[str]) -> Path | None:

@@ -14,7 +14,7 @@ from bert_features.errors import CheckpointError
 
 SOURCE = "https://storage.googleapis.com/bert_models"
 
-# The rows of each published vocab.txt.
+# Number of lines of each published vocab.txt.
 _ENGLISH_UNCASED = 30_522
 _ENGLISH_CASED = 28_996
 
@@ -24,15 +24,15 @@ class Published:
     """One published checkpoint.
 
     Attributes:
-      name: the name of its archive, which is also its folder in the cache; longer than the
-        archive's only where two archives share theirs.
-      path: of the archive, below `SOURCE`.
-      layers: L of its name.
-      hidden: H of its name.
-      heads: A of its name.
-      vocab_size: rows of its vocabulary.
-      casing: whether its texts are lower-cased.
-      note: what one should know before choosing it.
+      name: name of its archive, and of its folder in the cache. Where two archives have the same
+        name, one is longer here.
+      path: path of the archive below `SOURCE`.
+      layers: number of encoder blocks, L in the name.
+      hidden: width, H in the name.
+      heads: number of attention heads, A in the name.
+      vocab_size: number of entries of its vocabulary.
+      casing: `uncased` if text must be lower-cased.
+      note: a remark for users who choose a checkpoint.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Published:
 
     @property
     def config(self) -> BertConfig:
-        """Its architecture, as its archive's `bert_config.json` has it."""
+        """Its architecture, the same as in its archive's `bert_config.json`."""
         return BertConfig(
             vocab_size=self.vocab_size,
             hidden_size=self.hidden,
@@ -57,14 +57,14 @@ class Published:
 
     @property
     def parameters(self) -> int:
-        """Numbers in the encoder and its pooler."""
+        """Number of parameters of the encoder and its pooler."""
         return parameter_count(self.config)
 
     @property
-    def most_bytes(self) -> int:
-        """A bound of its archive and of what is in it, for telling it from something else.
+    def max_bytes(self) -> int:
+        """Limit of the size of its archive and of the unpacked files, to refuse anything else.
 
-        Four times its float32 weights, as if an optimizer's were among them, and some for the rest.
+        Four times its float32 weights, in case an optimizer's are included, and 64 MiB.
         """
         return 4 * (4 * self.parameters) + (64 << 20)
 
@@ -87,17 +87,17 @@ _LARGE = (24, 1024, 16)
 _SMALL_LAYERS = (2, 4, 6, 8, 10, 12)
 _SMALL_HIDDEN = (128, 256, 512, 768)
 
-# The release of March 2020 holds a BERT-Base trained anew, under the archive name of the one of
-# 2018. The bare name stays with the original, as in the rest of the world.
+# The release of March 2020 has a retrained BERT-Base with the same archive name as the one of 2018.
+# The bare name stays with the original, as everywhere else.
 BASE_OF_2020 = "uncased_L-12_H-768_A-12_2020_02_20"
 
 
 def _small(layers: int, hidden: int) -> Published:
-    """One of the 24 smaller models; each head of theirs is 64 wide."""
+    """One of the 24 smaller models; their heads are 64 wide."""
     row = _row("2020_02_20", "uncased", (layers, hidden, hidden // 64), _ENGLISH_UNCASED, "uncased")
     if (layers, hidden) != (12, 768):
         return row
-    note = "BERT-Base trained anew for the release of March 2020; not the one of the paper"
+    note = "BERT-Base retrained for the release of March 2020; not the one of the paper"
     return Published(
         BASE_OF_2020, row.path, *_BASE, vocab_size=_ENGLISH_UNCASED, casing="uncased", note=note
     )
@@ -118,15 +118,15 @@ _ROWS = (
         _BASE,
         105_879,
         "uncased",
-        "102 languages; not recommended, multi_cased_L-12_H-768_A-12 is the better one",
+        "102 languages; not recommended, multi_cased_L-12_H-768_A-12 is better",
     ),
     _row("2018_11_03", "chinese", _BASE, 21_128, "uncased", "Chinese, by characters"),
 )
 
 PUBLISHED: dict[str, Published] = {row.name: row for row in _ROWS}
 
-# Names in use elsewhere; all are the TensorFlow weights of Google. None has a slash: such a name is
-# a repository of Hugging Face's.
+# Names in common use; each stands for Google's TensorFlow weights. A name with a slash is never
+# among them: it is a Hugging Face repository.
 ALIASES: dict[str, str] = {
     "bert-tiny": "uncased_L-2_H-128_A-2",
     "bert-mini": "uncased_L-4_H-256_A-4",
@@ -151,16 +151,16 @@ _NAMES = {name.lower(): name for name in PUBLISHED} | {
 
 
 def resolve(name: str) -> Published | None:
-    """The published checkpoint of a name or alias, in any case; None if there is none."""
+    """The published checkpoint with this name or alias; case is ignored. None if unknown."""
     key = _NAMES.get(name.lower())
     return None if key is None else PUBLISHED[key]
 
 
 def find_published(name: str) -> Published:
-    """As `resolve`, for names that must be there.
+    """Like `resolve`, but an unknown name is an error.
 
     Raises:
-      CheckpointError: the name is unknown; the message has those that are close to it.
+      CheckpointError: the name is unknown; the message suggests similar ones.
     """
     row = resolve(name)
     if row is None:
@@ -177,4 +177,4 @@ def find_published(name: str) -> Published:
 
 def aliases_of(name: str) -> list[str]:
     """The aliases of a published name."""
-    return [alias for alias, of in ALIASES.items() if of == name]
+    return [alias for alias, target in ALIASES.items() if target == name]

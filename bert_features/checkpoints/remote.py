@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bert_features import urls
-from bert_features.cache import CACHE_VARIABLE, cache_dir
+from bert_features import files
 from bert_features.checkpoints import locate
 from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, weight_map_in
-from bert_features.directories import replacing
 from bert_features.errors import CheckpointError, OutputError
+from bert_features.files import CACHE_VARIABLE, cache_dir, locked, replacing
 
 logger = logging.getLogger("bert_features")
 
@@ -60,8 +59,8 @@ def fetch_file(url: str) -> Path:
     Raises:
       CheckpointError, ConfigError, MissingExtraError: see `fetch`.
     """
-    filesystem, path = urls.connect(url, CheckpointError)
-    with urls.failures(url, CheckpointError):
+    filesystem, path = files.connect(url, CheckpointError)
+    with files.remote_errors(url, CheckpointError):
         is_file = filesystem.info(path)["type"] == "file"
     if not is_file:
         raise CheckpointError(f"{url} is a directory; pass a file")
@@ -87,7 +86,7 @@ class _Folder:
 
     def read(self, name: str) -> bytes:
         """The content of a small file."""
-        with urls.failures(f"{self.url} ({name})", CheckpointError):
+        with files.remote_errors(f"{self.url} ({name})", CheckpointError):
             content: bytes = self.filesystem.cat_file(f"{self.path}/{name}")
             return content
 
@@ -117,14 +116,13 @@ class _Folder:
 
     def copied(self, names: list[str]) -> Path:
         """The folder in the cache that holds these files, as they are on the store now."""
-        import filelock
-
         parent = cache_dir() / "remote" / hashlib.sha256(self.url.encode()).hexdigest()[:16]
         # Under its own name, which may show the casing.
         to = parent / (PurePosixPath(self.path).name or "root")
+        waiting = f"{self.url}: waiting for another process that copies it"
         try:
-            parent.mkdir(parents=True, exist_ok=True)
-            with filelock.FileLock(f"{parent}.lock"):
+            with locked(parent.with_suffix(".lock"), waiting):
+                parent.mkdir(exist_ok=True)
                 versions = self._versions(names)
                 if _copied_before(to) != versions:
                     self._copy(versions, to)
@@ -137,7 +135,7 @@ class _Folder:
 
     def _versions(self, names: list[str]) -> dict[str, list[Any]]:
         """File -> size in bytes and version."""
-        with urls.failures(self.url, CheckpointError):
+        with files.remote_errors(self.url, CheckpointError):
             paths = {name: f"{self.path}/{name}" for name in names}
             infos = {name: self.filesystem.info(path) for name, path in paths.items()}
             return {
@@ -148,11 +146,12 @@ class _Folder:
     def _copy(self, versions: dict[str, list[Any]], to: Path) -> None:
         total = sum(size for size, _ in versions.values())
         logger.info("copying %s (%s MB) to %s", self.url, f"{total / 1e6:,.1f}", to)
-        with replacing(to, overwrite=True) as folder:
+        with replacing(to, overwrite=True, folder=True) as folder:
+            folder.mkdir()
             for name, (size, _) in versions.items():
                 local = folder / name
                 local.parent.mkdir(parents=True, exist_ok=True)
-                with urls.failures(f"{self.url} ({name})", CheckpointError):
+                with files.remote_errors(f"{self.url} ({name})", CheckpointError):
                     self.filesystem.get_file(f"{self.path}/{name}", str(local))
                 received = local.stat().st_size
                 if received != size:
@@ -164,9 +163,9 @@ class _Folder:
 
 def _find(url: str) -> tuple[_Folder, str]:
     """The folder of a checkpoint, and its weights as `locate.choose_weights` names them."""
-    filesystem, path = urls.connect(url, CheckpointError)
+    filesystem, path = files.connect(url, CheckpointError)
     path = path.rstrip("/")
-    with urls.failures(url, CheckpointError):
+    with files.remote_errors(url, CheckpointError):
         filesystem.invalidate_cache()  # of listings: what an earlier call saw may be old
         parent, _, wanted = path.rpartition("/")
         if wanted == locate.SAVED_MODEL or _is_folder(filesystem, path):

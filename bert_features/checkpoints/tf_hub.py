@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from bert_features import urls
-from bert_features.cache import cache_dir
+from bert_features import files
 from bert_features.checkpoints.locate import SAVED_MODEL
 from bert_features.errors import BertFeaturesError, CheckpointError, MissingExtraError
+from bert_features.files import cache_dir
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 _HOSTS = {"tfhub.dev": "/", "www.kaggle.com": "/models/", "kaggle.com": "/models/"}
@@ -66,7 +66,7 @@ def fetch(handle: str) -> str:
             f"cannot download {handle}: {reason}. Check the handle, which ends in a version, and "
             "the network; or unpack its archive elsewhere and pass the folder"
         ) from error
-    if not urls.is_url(folder) and not (Path(folder) / SAVED_MODEL).is_file():
+    if not files.is_url(folder) and not (Path(folder) / SAVED_MODEL).is_file():
         raise CheckpointError(
             f"{handle} is not a SavedModel: there is no {SAVED_MODEL} in {folder}; delete that "
             "folder to download it again"

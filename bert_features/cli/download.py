@@ -74,8 +74,8 @@ def _download(name: str, *, force: bool, forget: bool) -> str:
 
 
 def _print_table() -> None:
-    from bert_features.cache import cache_dir
     from bert_features.checkpoints.published import PUBLISHED, aliases_of
+    from bert_features.files import cache_dir
 
     cache = cache_dir()
     print(f"{'':2}{'NAME':<35}{'PARAMETERS':>13}  {'CASING':<9}ALIASES")

@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bert_features.cache import CACHE_VARIABLE, cache_dir
 from bert_features.doctor.finding import Finding, describe_bytes
 from bert_features.errors import BertFeaturesError
+from bert_features.files import CACHE_VARIABLE, cache_dir
 
 _PARTIAL = ".zip.partial"
 
@@ -106,8 +106,8 @@ def _writable_place() -> Path:
 def _folders(cache: Path) -> list[Path]:
     if not cache.is_dir():
         return []
-    unfinished = (".unpacking", ".old")
-    return sorted(p for p in cache.iterdir() if p.is_dir() and not p.name.endswith(unfinished))
+    # Hidden folders are unfinished, see `files`.
+    return sorted(p for p in cache.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
 def _size(folder: Path) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from bert_features import files
 from bert_features.batches.truncation import MIN_SEQ_LENGTH
 from bert_features.checkpoints.find import Checkpoint, check_vocab, has_pooler
 from bert_features.checkpoints.tokenizer import make_tokenizer
@@ -164,12 +165,9 @@ def check_target(to: Path, checkpoint: Checkpoint, *, overwrite: bool) -> None:
     Raises:
       OutputError: `to` exists and `overwrite` is false, is no SavedModel, or holds the checkpoint.
     """
-    if not to.exists() and not to.is_symlink():
+    files.check_target(to, overwrite=overwrite, folder=True)
+    if not to.exists():
         return
-    if not overwrite:
-        raise OutputError(f"{to} exists; pass --overwrite to replace it")
-    if to.is_symlink() or not to.is_dir():
-        raise OutputError(f"{to} is not a directory; pass the path of one")
     if any(to.iterdir()) and not (to / SAVED_MODEL).is_file():
         raise OutputError(f"{to} holds no SavedModel and is not replaced; pass another path")
     sources = [*weight_files(checkpoint.weights_path, checkpoint.kind), checkpoint.vocab_file]

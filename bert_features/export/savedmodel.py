@@ -29,10 +29,10 @@ from bert_features.config.outputs import (
     parse_outputs,
     plan_outputs,
 )
-from bert_features.directories import replacing
 from bert_features.errors import ConfigError
 from bert_features.export.checks import Signature, Source, check_target, checked_source
 from bert_features.export.signatures import build_signatures
+from bert_features.files import replacing, storage_errors
 
 
 def export_savedmodel(
@@ -135,7 +135,11 @@ def _save(source: Source, signature: Signature, to: Path, *, overwrite: bool) ->
     root.trainable_variables = list(variables.values())
     root.regularization_losses = []
     signatures = build_signatures(root, source, variables, signature)
-    with replacing(to, overwrite=overwrite) as folder, tempfile.TemporaryDirectory() as assets:
+    with (
+        storage_errors(f"write {to}"),
+        replacing(to, overwrite=overwrite, folder=True) as folder,
+        tempfile.TemporaryDirectory() as assets,
+    ):
         _add_assets(root, source, Path(assets))
         tf.saved_model.save(root, str(folder), signatures=signatures)
 

@@ -15,11 +15,11 @@ from bert_features.extraction.counts import Counts
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.extraction.ledger import Ledger
 from bert_features.extraction.preparation import resolve_shard
+from bert_features.files import check_target, real_target
 from bert_features.formats import (
     DTYPES,
     IdType,
     check_output,
-    check_target,
     open_writer,
     output_format,
 )
@@ -80,7 +80,7 @@ class _Targets:
             return
         if self.ledger.resolve() == self.output.resolve():
             raise OutputError(f"--output and --ledger are the same file, {self.output}; pass two")
-        check_target(self.ledger, overwrite=self.overwrite)
+        check_target(real_target(self.ledger), overwrite=self.overwrite)
 
 
 def extract(

@@ -1,19 +1,18 @@
-"""The truncation ledger: a file that says of each example what was kept and what was lost.
+"""The truncation ledger: a file that lists, for each example, what was kept and what was lost.
 
 JSON lines, one for each example in their order, with the fields of `ExampleCounts`.
 """
 
 import contextlib
+import functools
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bert_features.errors import OutputError
 from bert_features.extraction.counts import ExampleCounts
-from bert_features.formats import check_target
+from bert_features.files import Staging, real_target, storage_errors
 
 
 class Ledger:
@@ -23,36 +22,32 @@ class Ledger:
     without an exception, and is removed otherwise.
 
     Args:
-      path: the file to write.
+      path: the file to write. Of a symbolic link, the file it points to is written.
       overwrite: whether an existing file may be replaced.
 
     Raises:
-      OutputError: the file exists, or cannot be made there.
+      OutputError: the file exists, or cannot be written there.
     """
 
     def __init__(self, path: str | Path, *, overwrite: bool = False) -> None:
-        self.path = Path(path)
-        check_target(self.path, overwrite=overwrite)
-        self._partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
-        try:
-            self._file = self._partial.open("w", encoding="ascii")
-        except OSError as error:
-            raise self._failure(error) from error
+        self.path = real_target(path)
+        self._errors = functools.partial(storage_errors, f"write the ledger {self.path}")
+        with self._errors(), contextlib.ExitStack() as undo:
+            self._staging = Staging([self.path], overwrite=overwrite)
+            undo.callback(self._staging.discard)
+            self._file = self._staging.create(self._staging.path(self.path))
+            undo.pop_all()
 
     def __call__(self, example: ExampleCounts) -> None:
         """Adds one example."""
-        try:
-            self._file.write(json.dumps(asdict(example)) + "\n")
-        except OSError as error:
-            raise self._failure(error) from error
+        self._file.write(json.dumps(asdict(example)).encode("ascii") + b"\n")
+        with self._errors():
+            self._staging.raise_failure()
 
     def finish(self) -> None:
         """Brings all lines to the disk, so that only the renaming is left to do."""
-        try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise self._failure(error) from error
+        with self._errors():
+            self._staging.sync()
 
     def __enter__(self) -> Self:
         return self
@@ -65,20 +60,7 @@ class Ledger:
     ) -> None:
         try:
             if kind is None:
-                self.finish()
-                self._put_in_place()
+                with self._errors():
+                    self._staging.commit()
         finally:
-            with contextlib.suppress(OSError):  # what could not be flushed goes with the file
-                self._file.close()
-            self._partial.unlink(missing_ok=True)
-
-    def _put_in_place(self) -> None:
-        try:
-            self._partial.replace(self.path)
-        except OSError as error:
-            raise self._failure(error) from error
-
-    def _failure(self, error: OSError) -> OutputError:
-        return OutputError(
-            f"cannot write the ledger {self.path}: {error.strerror}; nothing was left behind"
-        )
+            self._staging.discard()

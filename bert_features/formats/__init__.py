@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_features.errors import OutputError
-from bert_features.formats.base import FeatureWriter, check_target
+from bert_features.files import check_target
+from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import IdType
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature
@@ -26,7 +27,6 @@ __all__ = [
     "IdType",
     "check_dtypes",
     "check_output",
-    "check_target",
     "open_writer",
     "output_format",
     "read_features",

@@ -50,7 +50,7 @@ class Writer(FeatureWriter):
         self._columns = columns_of(self._features, self._id_type)
         # Numbered: the name of a feature may be too long for a file name, or not allowed in one.
         self._spools = {
-            name: self._create(self._temporary(f"{self.path.name}.column{i}"))
+            name: self._create(self._temporary(f"column{i}"))
             for i, name in enumerate(self._columns)
         }
         self._totals = dict.fromkeys(levels_of(self._features), 0)

@@ -13,8 +13,8 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Literal
 from urllib.parse import urlsplit
 
-from bert_features import urls
 from bert_features.errors import InputError
+from bert_features.files import connect, is_url, local_path, remote_errors
 
 EncodingErrors = Literal["strict", "replace"]
 
@@ -45,10 +45,10 @@ def is_stream(path: str | Path) -> bool:
     """
     if str(path) == "-":
         return True
-    if urls.is_url(path):
+    if is_url(path):
         return False
     with reading(path):
-        mode = urls.local_path(path).stat().st_mode
+        mode = local_path(path).stat().st_mode
     return not stat.S_ISREG(mode)
 
 
@@ -60,14 +60,14 @@ def is_cheap_to_count(path: str | Path) -> bool:
     Raises:
       InputError: the file cannot be looked up.
     """
-    return not (urls.is_url(path) or is_compressed(path) or is_stream(path))
+    return not (is_url(path) or is_compressed(path) or is_stream(path))
 
 
 @contextlib.contextmanager
 def reading(path: str | Path) -> Iterator[None]:
     """Turns the errors of reading and decompressing an input into an InputError."""
-    if urls.is_url(path):
-        with urls.failures(str(path), InputError):
+    if is_url(path):
+        with remote_errors(str(path), InputError):
             yield
         return
     try:
@@ -85,13 +85,13 @@ def check_file(path: str | Path) -> None:
     """
     if str(path) == "-":
         return
-    if urls.is_url(path):
-        filesystem, name = urls.connect(str(path), InputError)
+    if is_url(path):
+        filesystem, name = connect(str(path), InputError)
         with reading(path):
             is_directory = filesystem.info(name)["type"] == "directory"
     else:
         with reading(path):
-            is_directory = stat.S_ISDIR(urls.local_path(path).stat().st_mode)
+            is_directory = stat.S_ISDIR(local_path(path).stat().st_mode)
     if is_directory:
         raise InputError(f"{path} is a directory; pass a file, or - for standard input")
 
@@ -123,9 +123,9 @@ def open_seekable(path: str | Path) -> BinaryIO:
       InputError: it cannot be opened.
     """
     with reading(path):
-        if not urls.is_url(path):
-            return urls.local_path(path).open("rb")
-        filesystem, name = urls.connect(str(path), InputError)
+        if not is_url(path):
+            return local_path(path).open("rb")
+        filesystem, name = connect(str(path), InputError)
         file: BinaryIO = filesystem.open(name, "rb")
         return file
 
@@ -143,7 +143,7 @@ def _open(path: str | Path) -> contextlib.AbstractContextManager[BinaryIO]:
         return _standard_input()
     file: Any = open_seekable(path)
     # The files of fsspec's drivers find lines slowly.
-    return io.BufferedReader(file, _REMOTE_BUFFER) if urls.is_url(path) else file
+    return io.BufferedReader(file, _REMOTE_BUFFER) if is_url(path) else file
 
 
 def read_lines(path: str | Path, *, encoding_errors: EncodingErrors = "strict") -> Iterator[str]:

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from bert_features import urls
+from bert_features.files import is_url, local_path
 from bert_features.readers import files
 from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
@@ -53,8 +53,8 @@ def _open(source: Source) -> Iterator[Any]:
     if files.is_compressed(source.path):
         raise source.error("Parquet compresses its columns itself; decompress the file first")
     with contextlib.ExitStack() as stack:
-        opened: Any = urls.local_path(source.path)
-        if urls.is_url(source.path):
+        opened: Any = local_path(source.path)
+        if is_url(source.path):
             opened = stack.enter_context(files.open_seekable(source.path))
         with _reading(source):
             file = stack.enter_context(pq.ParquetFile(opened, **_OPTIONS))

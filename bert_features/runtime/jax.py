@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from bert_features.cache import cache_dir
 from bert_features.encoder.kernels import traced_for
 from bert_features.errors import ConfigError, MissingExtraError
+from bert_features.files import cache_dir
 from bert_features.machine.hardware import nvidia_gpus, tpu_chips, tpu_slice
 from bert_features.machine.names import Device
 from bert_features.machine.tpu_installation import device_problem

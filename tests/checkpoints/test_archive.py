@@ -7,7 +7,9 @@ import pytest
 
 from bert_features.checkpoints.archive import unpack
 from bert_features.errors import CheckpointError
-from tests.reference.published_archive import ARCHIVE, DATA, FILES, read_folder, zipped
+from tests.reference.published_archive import ARCHIVE, DATA, FILES, RANDOM, read_folder, zipped
+
+SECOND_DATA = "bert_model.ckpt.data-00001-of-00002"
 
 
 def link(name, target):
@@ -24,6 +26,12 @@ def special(name, kind):
     return member, b""
 
 
+def packed(name, method):
+    member = zipfile.ZipInfo(name)
+    member.compress_type = method
+    return member, b"x"
+
+
 def encrypted():
     """The first member's flag of encryption set, in both of its headers."""
     data = bytearray(zipped(FILES.items()))
@@ -38,43 +46,76 @@ def corrupt():
     return bytes(data)
 
 
+def before_the_beginning():
+    """The directory is said to lie one byte later, which moves all members one byte back."""
+    data = bytearray(zipped(FILES.items()))
+    data[-6:-2] = (int.from_bytes(data[-6:-2], "little") + 1).to_bytes(4, "little")
+    return bytes(data)
+
+
 def declares_less():
     """A bomb whose headers declare 10 bytes for 2,000,000."""
-    data = zipped([*FILES.items(), ("zeros", bytes(2_000_000))])
+    data = zipped([*FILES.items(), (SECOND_DATA, bytes(2_000_000))])
     return data.replace((2_000_000).to_bytes(4, "little"), (10).to_bytes(4, "little"))
 
 
-HOSTILE = {
-    "parent": ([("../evil", b"x")], r"'\.\./evil' does not lie below it"),
-    "inner parent": ([("a/../../evil", b"x")], "does not lie below it"),
-    "absolute": ([("/tmp/evil", b"x")], "'/tmp/evil' does not lie below it"),
-    "drive": ([("C:/evil", b"x")], "does not lie below it"),
-    "backslash": ([("..\\evil", b"x")], "does not lie below it"),
-    "parent folder": ([("../", b"")], "does not lie below it"),
-    "dot": ([("./vocab2.txt", b"")], "does not lie below it"),
-    "link": ([link("evil", "/etc/passwd")], "'evil' is a link or a special file"),
-    "fifo": ([special("evil", stat.S_IFIFO)], "'evil' is a link or a special file"),
-    "device": ([special("evil", stat.S_IFCHR)], "'evil' is a link or a special file"),
-    "duplicate": ([("vocab.txt", b"x")], "two members of the same name"),
-    "case": ([("VOCAB.txt", b"x")], "two members of the same name"),
-    "file and folder": ([("vocab.txt/x", b"x")], "a file and a folder of the same name"),
-    "many": ([(f"f{i}", b"") for i in range(100)], "holds 105 members; at most 100"),
-    "bomb": ([("zeros", bytes(83_000_000))], r"unpacks to 84,000,0\d\d bytes; at most 83,9"),
+# Members that no checkpoint has: they stay in the archive.
+FOREIGN = {
+    "parent": [("../evil", b"x")],
+    "inner parent": [("a/../../evil", b"x"), ("a/../../vocab.txt", b"x")],
+    "absolute": [("/tmp/evil", b"x")],
+    "drive": [("C:/evil", b"x")],
+    "backslash": [("..\\evil", b"x"), ("..\\vocab.txt", b"x")],
+    "parent folder": [("../", b"")],
+    "dot": [("./vocab2.txt", b"")],
+    "newline": [("vocab.txt\n", b"x")],
+    "link": [link("evil", "/etc/passwd")],
+    "fifo": [special("evil", stat.S_IFIFO)],
+    "device": [special("evil", stat.S_IFCHR)],
+    "case": [("VOCAB.txt", b"x")],
+    "file and folder": [("vocab.txt/x", b"x")],
+    "folder": [("vocab.txt/", b"")],
+    "many": [(f"f{i}", b"") for i in range(100)],
+    "bomb": [("zeros", bytes(83_000_000))],
+}
+REFUSED = {
+    "duplicate": ([("vocab.txt", b"x")], "holds two files named vocab.txt"),
+    "duplicate in a folder": ([("a/vocab.txt", b"x")], "holds two files named vocab.txt"),
+    "duplicate above": ([("../vocab.txt", b"x")], "holds two files named vocab.txt"),
+    "duplicate to a NUL": ([("vocab.txt\0.md", b"x")], "holds two files named vocab.txt"),
+    "bomb": ([(SECOND_DATA, bytes(83_000_000))], r"unpacks to 84,000,0\d\d bytes; at most 83,9"),
+    "lzma": ([packed(SECOND_DATA, zipfile.ZIP_LZMA)], "is neither stored nor deflated"),
 }
 
 
-def unpack_bytes(tmp_path, data, most_bytes=83_999_999):
+def unpack_bytes(tmp_path, data, max_bytes=83_999_999):
     (tmp_path / "a.zip").write_bytes(data)
-    return unpack(tmp_path / "a.zip", tmp_path / "to", most_bytes=most_bytes, source="a.zip")
+    return unpack(tmp_path / "a.zip", tmp_path / "to", max_bytes=max_bytes, source="a.zip")
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_only_known_files_are_unpacked(tmp_path, kind):
+    files = unpack_bytes(tmp_path, zipped([*FOREIGN[kind], *FILES.items()]))
+    assert files.keys() == FILES.keys()
+    assert read_folder(tmp_path / "to") == FILES
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "to"]
+
+
+@pytest.mark.parametrize("kind", REFUSED)
 def test_hostile_archives(tmp_path, kind):
-    members, message = HOSTILE[kind]
+    members, message = REFUSED[kind]
     with pytest.raises(CheckpointError, match=f"^a.zip is refused: .*{message}"):
         unpack_bytes(tmp_path, zipped([*FILES.items(), *members]))
     # Refused before a byte was written.
     assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
+
+
+def test_a_link_becomes_a_plain_file(tmp_path):
+    members = FILES | {"vocab.txt": b""}
+    unpack_bytes(tmp_path, zipped([link("x/vocab.txt", "/etc/passwd"), *list(members.items())[1:]]))
+    vocab = tmp_path / "to" / "vocab.txt"
+    assert not vocab.is_symlink()
+    assert vocab.read_text() == "/etc/passwd"
 
 
 @pytest.mark.parametrize(
@@ -84,15 +125,19 @@ def test_hostile_archives(tmp_path, kind):
         (b"", "is not a sound zip archive"),
         (ARCHIVE[:-1000], "is not a sound zip archive"),
         (corrupt(), "is not a sound zip archive: .*(CRC|invalid|Error)"),
-        (encrypted(), "'vocab.txt' is encrypted"),
+        (encrypted(), "is not a sound zip archive: .*vocab.txt.* is encrypted"),
+        (before_the_beginning(), "is not a sound zip archive: .*Invalid argument"),
         (declares_less(), "is not a sound zip archive: .*CRC"),
-        (zipped([]), "holds no BERT checkpoint: it is empty"),
+        (zipped([]), "holds no BERT checkpoint: there is no vocab.txt; there is no bert_config"),
         (zipped([("a/b/vocab.txt", b"")]), "there is no vocab.txt"),
     ],
 )
 def test_unsound_archives(tmp_path, data, message):
     with pytest.raises(CheckpointError, match=message):
         unpack_bytes(tmp_path, data)
+    # Whatever the headers declare, no more than that was written.
+    written = sum(path.stat().st_size for path in tmp_path.glob("to/*"))
+    assert written <= sum(map(len, FILES.values())) + 10
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "bert_config.json", "bert_model.ckpt.index", DATA])
@@ -100,6 +145,7 @@ def test_a_missing_member(tmp_path, name):
     data = zipped((n, content) for n, content in FILES.items() if n != name)
     with pytest.raises(CheckpointError, match=f"holds no BERT checkpoint: there is no {name}$"):
         unpack_bytes(tmp_path, data)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
 
 
 def test_one_top_folder_is_left_out(tmp_path):
@@ -107,3 +153,4 @@ def test_one_top_folder_is_left_out(tmp_path):
     files = unpack_bytes(tmp_path, zipped([("uncased_L-12/", b""), *members]))
     assert read_folder(tmp_path / "to") == FILES
     assert files.keys() == FILES.keys()
+    assert files[DATA].size == len(RANDOM)

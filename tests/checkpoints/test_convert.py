@@ -116,10 +116,10 @@ def test_no_pooler_is_invented(tmp_path):
         read_weights(find_checkpoint(out), pooler=True)
 
 
-def test_a_casing_that_nothing_tells(tmp_path, caplog):
+def test_an_unknown_casing(tmp_path, caplog):
     source = find_checkpoint(write_source(tmp_path / "in", kind="tf1", casing=None))
     out = convert(source, tmp_path / "out", to="tf1")
-    assert "nothing tells its casing" in caplog.text
+    assert "casing is unknown" in caplog.text
     assert not (out / "tokenizer_config.json").exists()
     told = convert(source, tmp_path / "told", to="tf1", do_lower_case=False)
     assert find_checkpoint(told).do_lower_case is False
@@ -168,7 +168,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
 
     monkeypatch.setitem(module.TARGETS, "safetensors", fail)
     for target in (out, tmp_path / "new"):
-        with pytest.raises(OutputError, match=f"^cannot write {target}: no space left on device"):
+        with pytest.raises(OutputError, match=f"^cannot write {target}: No space left on device"):
             convert(source, target, to="safetensors", overwrite=True)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
@@ -193,13 +193,13 @@ def test_overwriting(tmp_path):
 
 def test_overwriting_never_takes_anything_else(tmp_path):
     source = find_checkpoint(write_source(tmp_path / "in", kind="tf1"))
-    with pytest.raises(OutputError, match="in holds the checkpoint that is to be converted"):
+    with pytest.raises(OutputError, match="in holds the checkpoint to convert"):
         convert(source, tmp_path / "in", to="tf1", overwrite=True)
-    with pytest.raises(OutputError, match="holds the checkpoint that is to be converted"):
+    with pytest.raises(OutputError, match="holds the checkpoint to convert"):
         convert(source, tmp_path, to="tf1", overwrite=True)
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("")
-    with pytest.raises(OutputError, match=r"holds what no conversion wrote \(thesis\.tex\)"):
+    with pytest.raises(OutputError, match=r"a file that no conversion writes \(thesis\.tex\)"):
         convert(source, tmp_path / "home", to="tf1", overwrite=True)
     with pytest.raises(OutputError, match=r"thesis\.tex is not a directory"):
         convert(source, tmp_path / "home" / "thesis.tex", to="tf1", overwrite=True)

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bert_features.cache import cache_dir
 from bert_features.checkpoints.download import Record, download, find, url_of, verify
 from bert_features.checkpoints.fetch import Patience
 from bert_features.checkpoints.find import find_checkpoint, read_weights
 from bert_features.checkpoints.published import BASE_OF_2020, PUBLISHED, Published
 from bert_features.cli import app
 from bert_features.errors import CheckpointError, ConfigError
+from bert_features.files import cache_dir
 from tests.reference.file_server import (
     FileServer,
     answers,
@@ -116,7 +116,7 @@ def test_a_description_without_bytes_does_no_harm(server, cache):
     server.script = [answers(200, part=slice(0), Content_Length=0)]
     with pytest.raises(CheckpointError, match="is not a sound zip archive"):
         get()
-    arriving = {"url": url_of(PUBLISHED[TINY]), "size": 0, "etag": '"e"', "last_modified": None}
+    arriving = {"url": url_of(PUBLISHED[TINY]), "size": 0, "validator": '"e"', "md5": None}
     (cache / f"{TINY}.zip.partial.json").write_text(json.dumps(arriving))
     assert read_folder(get()) == FILES
 
@@ -127,7 +127,8 @@ def test_a_complete_partial_file_is_not_asked_for_again(server, cache, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr("bert_features.checkpoints.download.unpack", full)
-        with pytest.raises(CheckpointError, match=r"cannot write to .*: No space left on device"):
+        message = "cannot write to .*: No space left on device; set BERT_FEATURES_CACHE"
+        with pytest.raises(CheckpointError, match=message):
             get()
     assert left(cache) == [f"{TINY}.zip.partial", f"{TINY}.zip.partial.json"]
     assert read_folder(get()) == FILES
@@ -176,7 +177,7 @@ def test_not_found(server, cache):
 
 
 def test_more_than_the_checkpoint_can_have_is_refused(server, cache, monkeypatch):
-    monkeypatch.setattr(Published, "most_bytes", property(lambda row: 500_000))
+    monkeypatch.setattr(Published, "max_bytes", property(lambda row: 500_000))
     with pytest.raises(CheckpointError, match="has more than 500,000 bytes"):
         get()
     assert left(cache) == []
@@ -195,7 +196,7 @@ def test_a_later_run_resumes(server, cache):
 
 
 def test_a_refused_archive_leaves_nothing(server, cache, tmp_path):
-    server.files[PATH] = zipped([*FILES.items(), ("../evil", b"x")])
+    server.files[PATH] = zipped([*FILES.items(), ("vocab.txt", b"x")])
     with pytest.raises(CheckpointError, match=r"2020_02_20/.*zip is refused: "):
         get()
     assert left(cache) == []
@@ -310,9 +311,9 @@ def test_a_cache_that_cannot_be_written(server, tmp_path, monkeypatch, below):
 
 
 def test_leftovers_of_a_killed_run_are_removed(server, cache):
-    for name in (f"{TINY}.unpacking", f"{TINY}.old"):
-        (cache / name).mkdir(parents=True)
-        (cache / name / "vocab.txt").write_text("half")
+    half = cache / f".{TINY}.abcd1234.partial" / "new" / TINY
+    half.mkdir(parents=True)
+    (half / "vocab.txt").write_text("half")
     assert read_folder(get()) == FILES
     assert left(cache) == [TINY, f"{TINY}.json"]
 
@@ -423,7 +424,7 @@ def test_the_table(server, cache, arguments):
     (tiny,) = [line for line in lines if TINY in line and "4,385,920" in line]
     assert tiny.split() == ["*", TINY, "4,385,920", "uncased", "bert-tiny"]
     (new,) = [line for line in lines if BASE_OF_2020 in line]
-    assert "trained anew" in new
+    assert "retrained" in new
     assert any(str(cache) in line for line in lines)
 
 

@@ -1,8 +1,11 @@
 """One file from a server that breaks off, lies, changes and does not end."""
 
+import dataclasses
+import functools
 import json
 import re
 import threading
+import time
 
 import pytest
 
@@ -13,6 +16,7 @@ from tests.reference.file_server import (
     answers,
     breaks_off_after,
     etag,
+    goog_hash,
     ignores_range,
     serve,
     stalls_after,
@@ -43,10 +47,10 @@ def server(monkeypatch):
 def get(server, folder):
     """Fetches the server's file, or another address; its bytes."""
 
-    def run(url=f"{server.url}/file", *, most_bytes=10_000_000, progress=None, patience=QUICK):
+    def run(url=f"{server.url}/file", *, max_bytes=10_000_000, progress=None, patience=QUICK):
         partial = folder / "file.partial"
         told = progress or (lambda done, total: None)
-        Fetch(url, partial, most_bytes, told, patience, "Ask for it.").run()
+        Fetch(url, partial, max_bytes, told, patience, "Ask for it.").run()
         return partial.read_bytes()
 
     return run
@@ -143,7 +147,17 @@ def test_a_changed_file_is_seen_though_the_server_ignores_if_range(server, get):
 
 
 @pytest.mark.parametrize(
-    "told", ["bytes 0-9/10", "bytes 1-5/{size}", "bytes {came}-{last}/99", "rubbish", ""]
+    "told",
+    [
+        "bytes 0-9/10",
+        "bytes 1-5/{size}",
+        "bytes {came}-{last}/99",
+        "bytes {came}-{last}/*",
+        "bytes {came}-{size}/{size}",
+        "bytes {came}-{last}/{size}, 0-1/2",
+        "rubbish",
+        "",
+    ],
 )
 def test_a_wrong_range_starts_over(server, get, told):
     def wrong(handler, body):
@@ -179,11 +193,11 @@ def test_a_partial_file_longer_than_the_file_starts_over(server, get):
     assert "Range" not in server.asked[-1]
 
 
-ELSEWHERE = {"url": "http://elsewhere/x.zip", "size": 5000, "last_modified": None}
+ELSEWHERE = {"url": "http://elsewhere/x.zip", "size": 5000, "md5": None}
 
 
 @pytest.mark.parametrize(
-    "description", [None, "{", json.dumps(ELSEWHERE | {"etag": etag(ARCHIVE)})]
+    "description", [None, "{", json.dumps(ELSEWHERE | {"validator": etag(ARCHIVE)})]
 )
 def test_a_partial_file_of_unknown_origin_is_not_used(server, get, folder, description):
     (folder / "file.partial").write_bytes(b"x" * 1000)
@@ -220,7 +234,7 @@ def test_an_endless_body_is_cut_off(server, folder, get, announced):
     if not announced:
         server.script = [answers(200, Connection="close")]
     with pytest.raises(CheckpointError, match="has more than 500,000 bytes"):
-        get(most_bytes=500_000)
+        get(max_bytes=500_000)
     assert left(folder) == []
     assert len(server.asked) == 1
 
@@ -252,8 +266,18 @@ def test_passing_failures_are_tried_again(server, get, code, caplog):
         assert get() == ARCHIVE
     assert len(server.asked) == 3
     assert f"the server answered {code}" in caplog.text
-    assert "trying again in 0.001 s" in caplog.text
+    assert "trying again in 0 s" in caplog.text
     assert "trying again in 0.002 s" in caplog.text
+
+
+def test_a_server_can_ask_for_time(server, get, caplog, monkeypatch):
+    caplog.set_level("INFO", logger="bert_features")
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    server.script = [status(503, Retry_After=asked) for asked in ("7", "86400", "soon")]
+    assert get(patience=dataclasses.replace(QUICK, attempts=4)) == ARCHIVE
+    assert slept == [7, 60, 0.004]
+    assert "the server answered 503 Service Unavailable; trying again in 7 s" in caplog.text
 
 
 def test_lasting_failures_end(server, get):
@@ -293,6 +317,86 @@ def test_at_least_one_attempt(server, get, attempts):
     with pytest.raises(ConfigError, match=f"attempts is {attempts}; allowed: at least 1"):
         get(patience=Patience(attempts=attempts))
     assert server.asked == []
+
+
+def test_a_redirect_to_what_is_no_address(server, get):
+    server.script = [answers(302, part=slice(0), Location="http://[::", Content_Length=0)]
+    with pytest.raises(CheckpointError, match=r"cannot download http\S+/file: .*\. Ask for it\.$"):
+        get()
+    assert len(server.asked) == 1
+
+
+# ---- the storage server's own checksum
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        goog_hash(ARCHIVE),
+        goog_hash(ARCHIVE).partition(",")[2],
+        goog_hash(ARCHIVE).replace(",", ", "),
+        "crc32c=n03x6A==",  # of an object in several parts
+        "md5=rubbish",
+        "",
+    ],
+)
+def test_a_checksum_that_is_right_or_not_there(server, get, stated):
+    server.script = [lambda handler, body: serve(handler, body, x_goog_hash=stated)]
+    assert get() == ARCHIVE
+    assert len(server.asked) == 1
+
+
+def test_damage_on_the_way_is_seen(server, get, caplog):
+    caplog.set_level("INFO", logger="bert_features")
+
+    def damaged(handler, body):
+        serve(handler, body[:500_000] + b"?" + body[500_001:], x_goog_hash=goog_hash(body))
+
+    server.script = [damaged]
+    assert get() == ARCHIVE
+    assert "Range" not in server.asked[1]  # nothing of it is used
+    assert f"the server states {etag(ARCHIVE)[1:-1]}; trying again" in caplog.text
+
+
+def test_a_checksum_that_is_never_right_is_an_error(server, get, folder):
+    wrong = functools.partial(serve, x_goog_hash=goog_hash(OTHER))
+    server.script = [wrong] * 9
+    with pytest.raises(CheckpointError, match=r"\(tried 3 times\): damaged on the way: MD5 "):
+        get()
+    assert left(folder) == []
+    assert len(server.asked) == 3
+
+
+def test_a_resumed_file_is_checked_as_a_whole(server, get, folder):
+    server.script = [
+        breaks_off_after(300_000, x_goog_hash=goog_hash(ARCHIVE)),
+        *[status(503)] * 2,
+    ]
+    with pytest.raises(CheckpointError, match="503"):
+        get()
+    partial = folder / "file.partial"
+    partial.write_bytes(b"?" + partial.read_bytes()[1:])  # a damaged disk
+    assert get() == ARCHIVE
+    assert ["Range" in headers for headers in server.asked[3:]] == [True, False]
+
+
+def test_another_checksum_is_another_file(server, get):
+    def rest_of_another(handler, body):
+        serve(handler, body, x_goog_hash=goog_hash(OTHER))
+
+    server.script = [breaks_off_after(300_000, x_goog_hash=goog_hash(ARCHIVE)), rest_of_another]
+    assert get() == ARCHIVE
+    assert ["Range" in headers for headers in server.asked] == [False, True, False]
+
+
+def test_a_file_that_is_stored_compressed_has_the_checksum_of_that(server, get):
+    headers = {"x_goog_hash": goog_hash(OTHER), "x_goog_stored_content_encoding": "gzip"}
+    server.script = [functools.partial(serve, **headers)]
+    assert get() == ARCHIVE
+    assert len(server.asked) == 1
+
+
+# ---- what is there already, and proxies
 
 
 def test_what_has_come_whole_is_not_asked_for_again(server, get):

@@ -92,7 +92,7 @@ def test_sizes():
     assert PUBLISHED[TINY].parameters == 3_972_864 + 2 * 198_272 + 16_512 == 4_385_920
     for row in PUBLISHED.values():
         # Room for the checkpoint with its heads; none for one of twice the width.
-        assert 4 * row.parameters * 1.5 < row.most_bytes < 4 * row.parameters * 4.1 + (64 << 20)
+        assert 4 * row.parameters * 1.5 < row.max_bytes < 4 * row.parameters * 4.1 + (64 << 20)
 
 
 def test_casing_agrees_with_what_the_checkpoint_reader_takes_from_the_folder(tmp_path):

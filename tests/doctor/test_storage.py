@@ -15,7 +15,7 @@ def test_what_is_in_the_cache(tmp_path, monkeypatch):
     write(tmp_path / "mine" / "bert_model.ckpt.index", "x" * 2_000_000)
     write(tmp_path / "uncased_L-2_H-128_A-2" / "vocab.txt", "[PAD]\n")
     write(tmp_path / "uncased_L-4_H-256_A-4.zip.partial", "x" * 3_000_000)
-    (tmp_path / "uncased_L-4_H-256_A-4.unpacking").mkdir()
+    (tmp_path / ".uncased_L-4_H-256_A-4.abcd1234.partial").mkdir()
     contents, unfinished, damaged = storage.check_cache(find_download=find)
     assert contents.status == "ok"
     assert contents.details["bytes"] == {"mine": 2_000_000, "uncased_L-2_H-128_A-2": 6}

@@ -1,6 +1,7 @@
 """The ledger: a line for each example, whole or not at all."""
 
 import json
+import resource
 
 import pytest
 
@@ -69,16 +70,27 @@ def test_the_output_is_no_ledger(toy, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
-def test_a_full_disk(tmp_path):
+@pytest.fixture
+def full_disk():
+    """No file may grow beyond 10 bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+# One line is written as the file is closed, many before.
+@pytest.mark.parametrize("count", [1, 20_000])
+@pytest.mark.usefixtures("full_disk")
+def test_a_full_disk(tmp_path, count):
     ledger = Ledger(tmp_path / "ledger")
-    ledger._file.close()
-    ledger._file = open("/dev/full", "w")  # noqa: SIM115, PTH123 - the ledger closes it
-    with pytest.raises(OutputError, match=r"cannot write the ledger .* No space left"):
-        _fill(ledger)
+    message = r"^cannot write the ledger .*: File too large; nothing was left behind$"
+    with pytest.raises(OutputError, match=message):
+        _fill(ledger, count)
     assert list(tmp_path.iterdir()) == []
 
 
-def _fill(ledger):
+def _fill(ledger, count):
     with ledger:
-        for _ in range(1000):
+        for _ in range(count):
             ledger(ExampleCounts("an id", 1, 0))

@@ -10,6 +10,7 @@ import pytest
 from bert_features.errors import OutputError
 from bert_features.formats import (
     FORMATS,
+    check_output,
     open_writer,
     read_features,
 )
@@ -22,6 +23,10 @@ from tests.formats.feature_files import (
     make_batch,
     write,
 )
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def test_bytes_written_is_what_lies_on_disk(tmp_path: Path) -> None:
@@ -91,7 +96,7 @@ def test_a_folder_without_permission_is_named(
 @all_formats
 def test_a_name_that_is_too_long(tmp_path: Path, format: str) -> None:
     with pytest.raises(OutputError, match="File name too long; nothing was left behind"):
-        open_writer(tmp_path / ("x" * 250), format=format, features=ONE, metadata={})
+        open_writer(tmp_path / ("x" * 256), format=format, features=ONE, metadata={})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -109,19 +114,19 @@ def test_an_exception_leaves_things_as_they_were(
     path = tmp_path / "f"
     if older:
         write(path, format, ONE, make_batch(ONE, [5]))
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    before = files_of(tmp_path)
 
     def fail_halfway() -> None:
         with open_writer(path, format=format, features=ONE, metadata={}, overwrite=True) as writer:
             writer.write(make_batch(ONE, [3] * 100))
-            during = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+            during = files_of(tmp_path)
             assert before.items() <= during.items()
             assert len(during) > len(before)  # it does lie somewhere
             raise error("enough")
 
     with pytest.raises(error, match="enough"):
         fail_halfway()
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+    assert files_of(tmp_path) == before
 
 
 @all_formats
@@ -147,7 +152,7 @@ def test_a_failure_of_close_leaves_things_as_they_were(
 ) -> None:
     path = tmp_path / "f"
     write(path, format, ONE, make_batch(ONE, [5]))
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    before = files_of(tmp_path)
     rename = Path.replace
 
     def fail_at_the_end(self: Path, target: Path) -> Path:
@@ -160,7 +165,7 @@ def test_a_failure_of_close_leaves_things_as_they_were(
     writer.write(make_batch(ONE, [1]))
     with pytest.raises(OutputError, match="Input/output error; nothing was left behind"):
         writer.close()
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+    assert files_of(tmp_path) == before
 
 
 def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
@@ -218,7 +223,7 @@ def test_a_full_disk_is_one_clear_error(
 ) -> None:
     path = tmp_path / "f"
     write(path, format, ONE, make_batch(ONE, [5]))
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    before = files_of(tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(path), format, str(limit), str(batches)],
         capture_output=True,
@@ -230,4 +235,32 @@ def test_a_full_disk_is_one_clear_error(
     assert done.stdout == f"cannot write {path}: File too large; nothing was left behind\n"
     assert done.stderr == ""
     assert done.returncode == 0
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+    assert files_of(tmp_path) == before
+
+
+@all_formats
+def test_a_symbolic_link_is_followed(tmp_path: Path, format: str) -> None:
+    (tmp_path / "folder").mkdir()
+    link, real = tmp_path / "link", tmp_path / "folder" / "real"
+    link.symlink_to(real)
+    write(link, format, ONE, make_batch(ONE, [1]))
+    with pytest.raises(OutputError, match=f"{real}.* exists; pass --overwrite"):
+        check_output(link, format=format)
+    assert link.is_symlink()
+    assert len(read_features(link, format=format)) == len(read_features(real, format=format)) == 1
+    beside = tmp_path / "link.metadata.json"
+    assert not beside.exists()
+    if (sidecar := real.with_name("real.metadata.json")).exists():
+        sidecar.rename(beside)  # as in stores that link to files by other names
+        assert len(read_features(link, format=format)) == 1
+
+
+@pytest.mark.parametrize("format", ["parquet", "npz", "hdf5"])
+def test_the_longest_name(tmp_path: Path, format: str) -> None:
+    write(tmp_path / ("x" * 255), format, ONE, make_batch(ONE, [1]))
+    assert len(read_features(tmp_path / ("x" * 255), format=format)) == 1
+
+
+def test_the_name_of_the_sidecar_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="File name too long; nothing was left behind"):
+        check_output(tmp_path / ("x" * 250), format="jsonl")

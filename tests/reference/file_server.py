@@ -1,5 +1,6 @@
 """A web server of a few files that misbehaves on demand, and remembers what it was asked for."""
 
+import base64
 import contextlib
 import hashlib
 import re
@@ -76,20 +77,25 @@ def etag(body):
     return f'"{hashlib.md5(body).hexdigest()}"'
 
 
-def serve(handler, body, *, tag=etag):
+def goog_hash(body):
+    """The checksums of a whole file as Google Cloud Storage states them; the CRC is made up."""
+    return f"crc32c=n03x6A==,md5={base64.b64encode(hashlib.md5(body).digest()).decode()}"
+
+
+def serve(handler, body, *, tag=etag, **headers):
     """As a good server does: the rest, if asked for, and if it is still the same file."""
     wanted = re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", ""))
     same = handler.headers.get("If-Range", tag(body)) == tag(body)
     if not wanted or not same:
-        handler.head(200, Content_Length=len(body), ETag=tag(body))
+        handler.head(200, Content_Length=len(body), ETag=tag(body), **headers)
         handler.send(body)
         return
     first = int(wanted[1])
     if first >= len(body):
         handler.head(416, Content_Range=f"bytes */{len(body)}", Content_Length=0)
         return
-    told = f"bytes {first}-{len(body) - 1}/{len(body)}"
-    handler.head(206, Content_Length=len(body) - first, Content_Range=told, ETag=tag(body))
+    headers |= {"Content_Range": f"bytes {first}-{len(body) - 1}/{len(body)}", "ETag": tag(body)}
+    handler.head(206, Content_Length=len(body) - first, **headers)
     handler.send(body[first:])
 
 
@@ -118,9 +124,9 @@ def answers(code, part=slice(None), **headers):
     return answer
 
 
-def status(code):
+def status(code, **headers):
     def answer(handler, body):
-        handler.head(code, Content_Length=5)
+        handler.head(code, Content_Length=5, **headers)
         handler.send(b"sorry")
 
     return answer

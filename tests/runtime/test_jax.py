@@ -16,9 +16,9 @@ import pytest
 import tensorflow as tf
 
 from bert_features import FeatureExtractor, read_features
-from bert_features.cache import cache_dir
 from bert_features.config.outputs import POOLINGS
 from bert_features.errors import ConfigError, DeviceError, MissingExtraError
+from bert_features.files import cache_dir
 from bert_features.machine import selection
 from bert_features.runtime.base import memory_errors_explained
 from bert_features.runtime.start import make_runtime

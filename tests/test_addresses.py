@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from bert_features import urls
+from bert_features import files
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
 from tests.reference.object_store import ServerError
 
@@ -28,12 +28,12 @@ from tests.reference.object_store import ServerError
     ],
 )
 def test_what_is_an_address(path, expected):
-    assert urls.is_url(path) is expected
+    assert files.is_url(path) is expected
 
 
 def test_local_addresses_are_paths():
-    assert str(urls.local_path("file:///a/b")) == "/a/b"
-    assert str(urls.local_path("/a/file:///b")) == "/a/file:/b"
+    assert str(files.local_path("file:///a/b")) == "/a/b"
+    assert str(files.local_path("/a/file:///b")) == "/a/file:/b"
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_a_missing_driver_is_named_with_the_line_that_installs_it(
     monkeypatch.delitem(sys.modules, "fsspec.implementations.http", raising=False)
     _registry.pop(scheme, None)
     with pytest.raises(MissingExtraError, match=message):
-        urls.connect(f"{scheme}://bucket/file", CheckpointError)
+        files.connect(f"{scheme}://bucket/file", CheckpointError)
 
 
 def test_an_unknown_scheme():
     with pytest.raises(ConfigError, match=r"^nowhere://x/y: nowhere:// is unknown; allowed: a pa"):
-        urls.connect("nowhere://x/y", CheckpointError)
+        files.connect("nowhere://x/y", CheckpointError)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_an_unknown_scheme():
 def test_errors_of_drivers(problem, message):
     with (
         pytest.raises(CheckpointError, match=message) as caught,
-        urls.failures("toy://b/name", CheckpointError),
+        files.remote_errors("toy://b/name", CheckpointError),
     ):
         raise problem
     assert "\n" not in str(caught.value)

@@ -1,0 +1,485 @@
+"""Files: addresses of object stores, files that appear whole or not at all, the cache, locks.
+
+A writer works in a hidden folder beside its target, `.NAME.RANDOM.partial`:
+  new/NAME     what will take the target's place
+  older/NAME   what the target was, in case a later step fails
+  lock         an empty file that the writer keeps locked
+  ...          scratch files
+When everything is on the disk, renaming puts it in place. A killed run leaves its hidden folder
+behind; the next run on the same target removes it, because its lock is free.
+"""
+
+import contextlib
+import errno
+import glob
+import hashlib
+import io
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraError, OutputError
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+logger = logging.getLogger("bert_features")
+
+CACHE_VARIABLE = "BERT_FEATURES_CACHE"
+
+_SUFFIX = ".partial"
+# The longest name that file systems allow is 255 bytes; the hidden name adds a few to the target's.
+_LONGEST_NAME = 200
+# Failures of a disk or a path in the system's words, which is all that some libraries pass on.
+_STORAGE_CODES = (
+    *(errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
+)
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
+_LOCAL = re.compile(r"^(file|local)://")
+# Schemes whose driver an extra of this package brings.
+_EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
+# Packages that fsspec's own drivers need.
+_NEEDS = {"http": "aiohttp", "https": "aiohttp", "sftp": "paramiko", "ssh": "paramiko"}
+
+
+def cache_dir() -> Path:
+    """The folder for downloads and compiled code: $BERT_FEATURES_CACHE, or the platform's."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("bert_features"))
+
+
+@contextlib.contextmanager
+def locked(path: Path, waiting: str) -> Iterator[None]:
+    """Holds a lock that one thread of one process can hold at a time.
+
+    The system frees the lock when its process ends, however it ends: a lock cannot go stale.
+
+    Args:
+      path: the lock file; it stays, empty.
+      waiting: what to log if another process holds the lock.
+
+    Raises:
+      OSError: `path` cannot be made.
+    """
+    from filelock import FileLock, Timeout
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        logger.info(waiting)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def storage_errors(
+    action: str,
+    error: type[BertFeaturesError] = OutputError,
+    *,
+    advice: str = "nothing was left behind",
+) -> Iterator[None]:
+    """Turns a failure of the disk into "cannot ACTION: REASON; ADVICE".
+
+    Raises:
+      BertFeaturesError: of the class `error`, for a failure of the disk. Others are left alone.
+    """
+    try:
+        yield
+    except BertFeaturesError:
+        raise
+    except Exception as failure:
+        reason = _storage_reason(failure)
+        if reason is None:
+            raise
+        raise error(f"cannot {action}: {reason}; {advice}") from failure
+
+
+def _storage_reason(failure: Exception) -> str | None:
+    """What is wrong with the disk or the path; None if `failure` is about something else."""
+    if isinstance(failure, OSError):
+        return failure.strerror or str(failure)
+    # TensorFlow, HDF5 and safetensors raise classes of their own.
+    text = " ".join(str(failure).split()).casefold()
+    reasons = map(os.strerror, _STORAGE_CODES)
+    return next((reason for reason in reasons if reason.casefold() in text), None)
+
+
+def real_target(path: str | Path) -> Path:
+    """The file that a path names: what a symbolic link points to, else the path itself."""
+    # Not by `Path`, which raises for a name that is too long.
+    return Path(os.path.realpath(path) if os.path.islink(path) else path)  # noqa: PTH114
+
+
+def check_target(
+    target: Path,
+    *,
+    overwrite: bool,
+    folder: bool = False,
+    error: type[BertFeaturesError] = OutputError,
+) -> None:
+    """Refuses a path (as `real_target` gives it) that cannot be written, or may not be replaced."""
+    with storage_errors(f"write {target}", error):
+        if problem := _problem(target, folder, overwrite):
+            raise error(f"{target} {problem}")
+        parent = target.parent
+        if folder and not parent.exists():
+            return  # it will be made
+        if not parent.is_dir():
+            raise error(f"cannot write {target}: there is no folder {parent}; create it")
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise error(
+                f"cannot write {target}: the folder {parent} is not writable; "
+                "choose another or change its permissions"
+            )
+
+
+def _problem(target: Path, folder: bool, overwrite: bool) -> str | None:
+    """Why what is at `target` cannot be replaced; None if it can, or nothing is there."""
+    try:
+        target.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if folder and (target.is_symlink() or not target.is_dir()):
+        return "is not a directory; pass the path of one"
+    if not folder and target.is_symlink():
+        return "is a symbolic link; pass the path of the file itself"
+    if not folder and target.is_dir():
+        return "is a directory; name a file in it"
+    if not folder and not target.is_file():
+        return "is not a regular file; only such a file can be written"
+    return None if overwrite else "exists; pass --overwrite to replace it"
+
+
+class Staging:
+    """Files, or one folder, that are written out of sight and take their places together.
+
+    Args:
+      targets: where they will be, in the order of their renaming; all in the same folder.
+      overwrite: whether what is at a target may be replaced.
+      folder: whether the one target is a folder.
+      error: the class to raise for a target that is refused.
+
+    Attributes:
+      targets: where they will be.
+
+    Raises:
+      BertFeaturesError: of the class `error`; a target is refused.
+      OSError: the disk failed. `storage_errors` makes a message of it.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[Path],
+        *,
+        overwrite: bool = False,
+        folder: bool = False,
+        error: type[BertFeaturesError] = OutputError,
+    ) -> None:
+        self.targets = tuple(targets)
+        self._overwrite, self._folder, self._error = overwrite, folder, error
+        self._files: list[_SteadyFile] = []
+        if folder:
+            self.targets[-1].parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(self.targets[-1])
+        self._check()
+        self._hidden, self._lock = _claim(self.targets[-1])
+        try:
+            for name in ("new", "older"):
+                (self._hidden / name).mkdir()
+        except BaseException:
+            self.discard()
+            raise
+
+    def path(self, target: Path) -> Path:
+        """Where to write what will take the place of `target`; nothing is there yet."""
+        return self._hidden / "new" / target.name
+
+    def scratch(self, name: str) -> Path:
+        """A path for a file that is gone when the staging ends."""
+        return self._hidden / name
+
+    def create(self, path: Path) -> io.BufferedRandom:
+        """Opens one of these paths to write and read.
+
+        Writing to the file never fails. `raise_failure` raises what went wrong.
+        """
+        raw = _SteadyFile(path, "x+b")
+        self._files.append(raw)
+        raw.buffered = io.BufferedRandom(raw, buffer_size=1 << 20)
+        return raw.buffered
+
+    def raise_failure(self) -> None:
+        """Raises the first failure that a file of `create` met."""
+        for file in self._files:
+            if file.failure is not None:
+                raise file.failure
+
+    def sync(self) -> int:
+        """Brings everything to the disk, so that only the renaming is left; its size in bytes.
+
+        A quota or a network file system may find out only now that there is no room.
+        """
+        self._close_files()
+        self.raise_failure()
+        size = 0
+        for path in map(self.path, self.targets):
+            for part in path.rglob("*") if self._folder else [path]:
+                if part.is_file():
+                    size += _sync(part)
+        return size
+
+    def commit(self) -> int:
+        """Puts everything in place, or nothing; its size in bytes."""
+        size = self.sync()
+        self._check()
+        *others, last = self.targets
+        with contextlib.ExitStack() as undo:
+            for target in others:
+                older = self._keep(target)
+                self._put(target)
+                if older is None:
+                    undo.callback(target.unlink)
+                else:
+                    undo.callback(older.replace, target)
+            if self._folder and last.exists():  # a rename does not replace a folder that has files
+                undo.callback(last.replace(self._hidden / "older" / last.name).replace, last)
+            self._put(last)
+            undo.pop_all()
+        self.discard()
+        return size
+
+    def discard(self) -> None:
+        """Removes everything that is not in its place. A second call does nothing."""
+        self._close_files()
+        shutil.rmtree(self._hidden, ignore_errors=True)
+        self._lock.release()
+
+    def _check(self) -> None:
+        for target in self.targets:
+            check_target(target, overwrite=self._overwrite, folder=self._folder, error=self._error)
+
+    def _keep(self, target: Path) -> Path | None:
+        """A second name, or a copy, of a file that is to be replaced; None if there is no file."""
+        if not target.exists():
+            return None
+        older = self._hidden / "older" / target.name
+        try:
+            os.link(target, older)
+        except OSError:  # some file systems have no hard links
+            shutil.copy2(target, older)
+        return older
+
+    def _put(self, target: Path) -> None:
+        new = self.path(target)
+        if not (self._overwrite or self._folder):
+            # A link, unlike a rename, never replaces what another process has just put there.
+            with contextlib.suppress(OSError):
+                os.link(new, target)
+                return
+            check_target(target, overwrite=False, error=self._error)
+        new.replace(target)
+
+    def _close_files(self) -> None:
+        for file in self._files:
+            file.buffered.close()
+
+
+@contextlib.contextmanager
+def replacing(
+    target: Path,
+    *,
+    overwrite: bool,
+    folder: bool = False,
+    error: type[BertFeaturesError] = OutputError,
+) -> Iterator[Path]:
+    """A path for what takes the place of `target` when the block ends without an exception.
+
+    After an exception, what was there is still there. Arguments and errors are `Staging`'s.
+    """
+    staging = Staging([target], overwrite=overwrite, folder=folder, error=error)
+    try:
+        yield staging.path(target)
+        staging.commit()
+    finally:
+        staging.discard()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a small file, or leaves it as it was."""
+    with replacing(path, overwrite=True) as new:
+        new.write_text(text, encoding="utf-8")
+
+
+def remove_leftovers(target: Path) -> None:
+    """Removes what killed runs left beside `target`; a folder they had moved aside comes back."""
+    from filelock import FileLock
+
+    # mkdtemp makes eight characters; the hidden folder of another target has more in their place.
+    for leftover in list(target.parent.glob(f"{glob.escape(_prefix(target))}????????{_SUFFIX}")):
+        lock = FileLock(leftover / "lock", thread_local=False)
+        # An OSError: its run is alive, or there are no locks here, or it belongs to another user.
+        with contextlib.suppress(OSError, NotImplementedError), lock.acquire(timeout=0):
+            older = leftover / "older" / target.name
+            if older.is_dir() and not os.path.lexists(target):
+                older.replace(target)
+            shutil.rmtree(leftover)
+            logger.info("removed %s, which a killed run had left", leftover)
+
+
+def _prefix(target: Path) -> str:
+    name = target.name
+    if len(os.fsencode(name)) > _LONGEST_NAME:
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
+    return f".{name}."
+
+
+def _claim(target: Path) -> "tuple[Path, BaseFileLock]":
+    """Makes a hidden folder beside `target`, and locks it."""
+    from filelock import FileLock, Timeout
+
+    while True:
+        # The system makes a folder of this name or fails: no two runs can share one.
+        hidden = Path(tempfile.mkdtemp(_SUFFIX, _prefix(target), target.parent))
+        lock = FileLock(hidden / "lock", thread_local=False)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            continue  # another run has taken it for a leftover, and removes it
+        except (OSError, NotImplementedError):
+            return hidden, lock  # no locks here: then no run can take it for a leftover
+        if (hidden / "lock").exists():  # else that run was faster
+            return hidden, lock
+        lock.release()
+
+
+def _sync(path: Path) -> int:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return os.fstat(file.fileno()).st_size
+
+
+class _SteadyFile(io.FileIO):
+    """A file that keeps its first failure and from then on only pretends to write.
+
+    So no library above it meets a full disk, and each closes in good order and frees its handles;
+    HDF5, for one, cannot close a file that it cannot flush. The writer looks at `failure`.
+    """
+
+    failure: OSError | None = None
+    buffered: io.BufferedRandom
+
+    def write(self, data: Any, /) -> int:
+        if self.failure is None:
+            try:
+                return super().write(data)
+            except OSError as error:
+                self.failure = error
+        return memoryview(data).nbytes
+
+    def truncate(self, size: int | None = None, /) -> int:
+        if self.failure is None:
+            try:
+                return super().truncate(size)
+            except OSError as error:
+                self.failure = error
+        return self.tell() if size is None else size
+
+
+# Addresses of object stores and servers (gs://, s3://, memory://, https://), opened by fsspec.
+
+
+def is_url(path: str | Path) -> bool:
+    """Whether a path is an address of a server or an object store; `file://` is a local path."""
+    path = str(path)
+    return _SCHEME.match(path) is not None and _LOCAL.match(path) is None
+
+
+def local_path(path: str | Path) -> Path:
+    """A local path, without `file://` if it has it."""
+    return Path(_LOCAL.sub("", str(path), count=1))
+
+
+def connect(url: str, error: type[BertFeaturesError]) -> tuple[Any, str]:
+    """Opens the file system of an address.
+
+    Args:
+      url: an address, see `is_url`.
+      error: the class of error to raise if the server cannot be reached.
+
+    Returns:
+      The fsspec file system, and the path of the address in it.
+
+    Raises:
+      ConfigError: the scheme (what is before `://`) is unknown.
+      MissingExtraError: the driver of the scheme is not installed.
+    """
+    import fsspec
+    from fsspec.core import url_to_fs
+
+    scheme = url.partition("://")[0]
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except ImportError as problem:
+        raise _missing_driver(scheme, problem) from problem
+    except ValueError as problem:
+        raise ConfigError(
+            f"{url}: {scheme}:// is unknown; allowed: a path, or an address such as "
+            "gs://bucket/file or s3://bucket/file"
+        ) from problem
+    with remote_errors(url, error):
+        filesystem, path = url_to_fs(url)
+        return filesystem, path
+
+
+@contextlib.contextmanager
+def remote_errors(url: str, error: type[BertFeaturesError]) -> Iterator[None]:
+    """Turns any error of a driver into one error that names the address.
+
+    Drivers raise errors of their own and of the libraries below them (aiohttp, botocore, google),
+    which have no common base.
+    """
+    try:
+        yield
+    except (BertFeaturesError, MemoryError):
+        raise
+    except Exception as problem:
+        raise error(f"cannot read {url}: {_remote_reason(problem)}") from problem
+
+
+def _remote_reason(problem: Exception) -> str:
+    text = " ".join(str(problem).split())[:200] or type(problem).__name__
+    strerror = getattr(problem, "strerror", None)
+    if isinstance(problem, FileNotFoundError):
+        return strerror or "no such file"
+    if isinstance(problem, PermissionError):
+        return f"no permission: {strerror or text}"
+    return strerror or text
+
+
+def _missing_driver(scheme: str, problem: ImportError) -> MissingExtraError:
+    from fsspec.registry import known_implementations
+
+    module = str(known_implementations.get(scheme, {}).get("class", "")).partition(".")[0]
+    package = _NEEDS.get(scheme, module)
+    if package in ("", "fsspec"):
+        package = f"a package for {scheme}:// ({problem})"
+        return MissingExtraError(package, install="fsspec[full]")
+    named = f"{package}, which opens {scheme}:// addresses,"
+    if scheme in _EXTRAS:
+        return MissingExtraError(named, _EXTRAS[scheme])
+    return MissingExtraError(named, install=package)

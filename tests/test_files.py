@@ -1,0 +1,425 @@
+"""Files that appear whole or not at all, what killed runs leave, symbolic links and locks."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from bert_features import files
+from bert_features.errors import CheckpointError, ConfigError, OutputError
+from bert_features.files import (
+    Staging,
+    check_target,
+    locked,
+    real_target,
+    remove_leftovers,
+    replacing,
+    storage_errors,
+    write_whole,
+)
+
+
+def contents(folder):
+    """Path below the folder -> bytes, or None for a folder."""
+    return {
+        str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
+        for path in folder.rglob("*")
+    }
+
+
+def stage(*targets, text="new", **options):
+    staging = Staging(targets, **options)
+    for target in targets:
+        staging.create(staging.path(target)).write(text.encode())
+    return staging
+
+
+def refuse_replacing(monkeypatch, target):
+    """Makes the renaming to one path fail."""
+    rename = Path.replace
+
+    def replace(path, to):
+        if Path(to) == target:
+            raise OSError(5, os.strerror(5))
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "replace", replace)
+
+
+class TestStaging:
+    def test_a_group_appears_at_once(self, tmp_path):
+        side, main = tmp_path / "side", tmp_path / "main"
+        staging = stage(side, main)
+        staging.scratch("column").write_text("scratch")
+        assert not side.exists()
+        assert not main.exists()
+        assert staging.commit() == 6
+        assert contents(tmp_path) == {"side": b"new", "main": b"new"}
+        staging.discard()
+        assert contents(tmp_path) == {"side": b"new", "main": b"new"}
+
+    def test_nothing_is_left_of_what_is_discarded(self, tmp_path):
+        (tmp_path / "main").write_text("old")
+        staging = stage(tmp_path / "side", tmp_path / "main", overwrite=True)
+        staging.discard()
+        staging.discard()
+        assert contents(tmp_path) == {"main": b"old"}
+
+    @pytest.mark.parametrize("older", [True, False])
+    @pytest.mark.parametrize("links", [True, False])
+    def test_a_group_that_fails_leaves_what_was_there(self, tmp_path, monkeypatch, older, links):
+        side, main = tmp_path / "side", tmp_path / "main"
+        if older:
+            side.write_text("old side")
+            main.write_text("old main")
+        before = contents(tmp_path)
+        if not links:
+            monkeypatch.setattr(os, "link", no_links)
+        refuse_replacing(monkeypatch, main)
+        staging = stage(side, main, overwrite=True)
+        with pytest.raises(OSError, match="Input/output error"):
+            staging.commit()
+        staging.discard()
+        assert contents(tmp_path) == before
+
+    def test_the_order_is_the_one_stated(self, tmp_path, monkeypatch):
+        placed = []
+        rename = Path.replace
+        monkeypatch.setattr(Path, "replace", lambda a, b: placed.append(b.name) or rename(a, b))
+        stage(*(tmp_path / name for name in "bac"), overwrite=True).commit()
+        assert placed == ["b", "a", "c"]
+
+    def test_two_runs_never_share_a_file(self, tmp_path):
+        target = tmp_path / "f"
+        one, two = stage(target, text="one", overwrite=True), stage(target, text="two")
+        assert one.path(target) != two.path(target)
+        one.commit()
+        with pytest.raises(OutputError, match="f exists; pass --overwrite"):
+            two.commit()
+        two.discard()
+        assert contents(tmp_path) == {"f": b"one"}
+
+    @pytest.mark.parametrize("links", [True, False])
+    def test_what_appears_last_of_all_is_kept(self, tmp_path, monkeypatch, links):
+        """Another run puts its file in place between this one's last look and its renaming."""
+        target = tmp_path / "f"
+        staging = stage(target)
+        if not links:
+            monkeypatch.setattr(os, "link", no_links)
+        check = staging._check
+        monkeypatch.setattr(staging, "_check", lambda: (check(), target.write_text("other")))
+        with pytest.raises(OutputError, match="f exists; pass --overwrite"):
+            staging.commit()
+        staging.discard()
+        assert contents(tmp_path) == {"f": b"other"}
+
+    def test_a_file_that_cannot_be_written_keeps_its_failure(self, tmp_path):
+        staging = Staging([tmp_path / "f"])
+        staging.path(tmp_path / "f").symlink_to("/dev/full")
+        raw = files._SteadyFile(staging.path(tmp_path / "f"), "r+b")
+        assert raw.write(b"abc") == 3
+        assert raw.write(b"abc") == 3
+        assert raw.truncate(7) == 7
+        assert "No space left" in str(raw.failure)
+        raw.close()
+        staging.discard()
+
+    def test_the_longest_name_that_is_allowed(self, tmp_path):
+        target = tmp_path / ("ü" * 127)
+        stage(target).commit()
+        assert contents(tmp_path) == {target.name: b"new"}
+
+    def test_file_systems_without_locks(self, tmp_path, monkeypatch):
+        def acquire(lock, *, timeout):
+            raise OSError(37, "No locks available")
+
+        monkeypatch.setattr("filelock.FileLock.acquire", acquire)
+        staging = stage(tmp_path / "f")
+        remove_leftovers(tmp_path / "f")
+        staging.commit()
+        assert contents(tmp_path) == {"f": b"new"}
+
+    @pytest.mark.parametrize("links", [True, False])
+    def test_a_folder_taken_for_a_leftover_as_it_is_made(self, tmp_path, monkeypatch, links):
+        """Another run's `remove_leftovers` comes between the making of a folder and its lock."""
+        make, made = files.tempfile.mkdtemp, []
+
+        def mkdtemp(*arguments):
+            made.append(make(*arguments))
+            if len(made) == 1:
+                remove_leftovers(tmp_path / "f")
+                if links:
+                    Path(made[0]).mkdir()  # as if it were half removed
+            return made[-1]
+
+        monkeypatch.setattr(files.tempfile, "mkdtemp", mkdtemp)
+        stage(tmp_path / "f").commit()
+        assert (tmp_path / "f").read_text() == "new"
+
+
+def no_links(*arguments):
+    raise PermissionError(1, "Operation not permitted")
+
+
+def old_folder(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "old").write_text("old")
+    return contents(tmp_path)
+
+
+def replace_folder(target, *, error=None):
+    with replacing(target, overwrite=True, folder=True) as new:
+        new.mkdir()
+        (new / "half").write_text("half")
+        if error:
+            raise error
+
+
+class TestReplacing:
+    def test_a_folder(self, tmp_path):
+        target = tmp_path / "deep" / "folder"
+        for text in ("one", "two"):
+            with replacing(target, overwrite=text == "two", folder=True) as new:
+                new.mkdir()
+                (new / "in").mkdir()
+                (new / "in" / text).write_text(text)
+        assert contents(tmp_path / "deep") == {
+            "folder": None,
+            "folder/in": None,
+            "folder/in/two": b"two",
+        }
+
+    @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+    def test_an_exception_leaves_what_was_there(self, tmp_path, error):
+        before = old_folder(tmp_path)
+        with pytest.raises(error):
+            replace_folder(tmp_path / "folder", error=error)
+        assert contents(tmp_path) == before
+
+    def test_a_renaming_that_fails_brings_the_old_folder_back(self, tmp_path, monkeypatch):
+        def fail(staging, target):
+            assert not target.exists()
+            raise OSError(5, os.strerror(5))
+
+        before = old_folder(tmp_path)
+        monkeypatch.setattr(Staging, "_put", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            replace_folder(tmp_path / "folder")
+        assert contents(tmp_path) == before
+
+    def test_a_folder_that_appears_meanwhile_is_kept(self, tmp_path):
+        staging = Staging(
+            [tmp_path / "folder"], overwrite=False, folder=True, error=CheckpointError
+        )
+        staging.path(tmp_path / "folder").mkdir()
+        before = old_folder(tmp_path)
+        with pytest.raises(CheckpointError, match="folder exists; pass --overwrite"):
+            staging.commit()
+        staging.discard()
+        assert {name: before[name] for name in contents(tmp_path)} == contents(tmp_path)
+
+    def test_a_small_file(self, tmp_path):
+        write_whole(tmp_path / "f", "ä")
+        write_whole(tmp_path / "f", "ö")
+        assert contents(tmp_path) == {"f": "ö".encode()}
+
+
+# A run that is killed at one of its calls of a function, the Nth.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from bert_features.files import Staging
+
+folder, owner, name, count = Path(sys.argv[1]), *sys.argv[2:4], int(sys.argv[4])
+owner = {"Path": Path, "os": os}[owner]
+wrapped = getattr(owner, name)
+
+def kill(*arguments):
+    global count
+    count -= 1
+    if count < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return wrapped(*arguments)
+
+targets = [folder / "side", folder / "main"] if sys.argv[5] == "files" else [folder / "main"]
+staging = Staging(targets, overwrite=True, folder=sys.argv[5] == "folder")
+for target in targets:
+    if sys.argv[5] == "folder":
+        staging.path(target).mkdir()
+        (staging.path(target) / "in").write_text("new")
+    else:
+        staging.create(staging.path(target)).write(b"new")
+setattr(owner, name, kill)
+staging.commit()
+"""
+
+
+def kill_at(folder, owner, name, count, kind):
+    command = [sys.executable, "-c", KILLED, str(folder), owner, name, str(count), kind]
+    return subprocess.run(command, check=False).returncode
+
+
+def hidden(folder):
+    return [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+class TestLeftovers:
+    @pytest.mark.parametrize(
+        ("owner", "name", "count"),
+        [("os", "fsync", 0), ("os", "link", 0), ("Path", "replace", 0), ("Path", "replace", 1)],
+    )
+    def test_files_of_a_killed_run_are_removed(self, tmp_path, caplog, owner, name, count):
+        caplog.set_level("INFO", logger="bert_features")
+        for file in ("side", "main"):
+            (tmp_path / file).write_text("old")
+        assert kill_at(tmp_path, owner, name, count, "files") == -signal.SIGKILL
+        (leftover,) = hidden(tmp_path)
+        assert re.fullmatch(r"\.main\.\w{8}\.partial", leftover.name)
+        # Both files are there at any time, each of them whole.
+        assert (tmp_path / "side").read_text() == ("new" if count == 1 else "old")
+        assert (tmp_path / "main").read_text() == "old"
+        stage(tmp_path / "side", tmp_path / "main", overwrite=True, text="third").commit()
+        assert contents(tmp_path) == {"side": b"third", "main": b"third"}
+        assert caplog.messages == [f"removed {leftover}, which a killed run had left"]
+
+    @pytest.mark.parametrize("count", [0, 1])
+    def test_a_folder_that_was_moved_aside_comes_back(self, tmp_path, count):
+        target = tmp_path / "main"
+        target.mkdir()
+        (target / "in").write_text("old")
+        before = contents(tmp_path)
+        assert kill_at(tmp_path, "Path", "replace", count, "folder") == -signal.SIGKILL
+        assert target.exists() == (count == 0)
+        remove_leftovers(target)
+        assert contents(tmp_path) == before
+
+    def test_a_living_run_keeps_its_files(self, tmp_path):
+        staging = stage(tmp_path / "f")
+        remove_leftovers(tmp_path / "f")
+        check = "import sys; from pathlib import Path; from bert_features import files;"
+        check += "files.remove_leftovers(Path(sys.argv[1]))"
+        subprocess.run([sys.executable, "-c", check, str(tmp_path / "f")], check=True)
+        staging.commit()
+        assert contents(tmp_path) == {"f": b"new"}
+
+    def test_leftovers_of_other_targets_stay(self, tmp_path):
+        names = [".g.abcd1234.partial", ".f.g.abcd1234.partial", ".f.abcd1234", ".f.abc.partial"]
+        for name in names:
+            (tmp_path / name).mkdir()
+        remove_leftovers(tmp_path / "f")
+        assert sorted(contents(tmp_path)) == sorted(names)
+
+
+class TestTargets:
+    @pytest.mark.parametrize("folder", [True, False])
+    def test_what_may_not_be_replaced(self, tmp_path, folder):
+        target = tmp_path / "x"
+        target.mkdir() if folder else target.write_text("")
+        check_target(target, overwrite=True, folder=folder)
+        with pytest.raises(CheckpointError, match=r"x exists; pass --overwrite to replace it$"):
+            check_target(target, overwrite=False, folder=folder, error=CheckpointError)
+        other = "is not a directory" if not folder else "is a directory"
+        with pytest.raises(OutputError, match=f"x {other}"):
+            check_target(target, overwrite=True, folder=not folder)
+
+    def test_a_name_that_is_too_long(self, tmp_path):
+        with pytest.raises(CheckpointError, match="File name too long"):
+            check_target(tmp_path / ("x" * 256), overwrite=False, error=CheckpointError)
+
+    def test_below_a_file(self, tmp_path):
+        (tmp_path / "f").write_text("")
+        with pytest.raises(OutputError, match=r"there is no folder .*/f; create it"):
+            check_target(tmp_path / "f" / "g", overwrite=False)
+
+    def test_a_symbolic_link_leads_to_its_file(self, tmp_path):
+        (tmp_path / "real").write_text("old")
+        (tmp_path / "link").symlink_to("real")
+        assert real_target(tmp_path / "link") == tmp_path / "real"
+        assert real_target("relative") == Path("relative")
+        with pytest.raises(OutputError, match="real exists; pass --overwrite"):
+            check_target(real_target(tmp_path / "link"), overwrite=False)
+        stage(real_target(tmp_path / "link"), overwrite=True).commit()
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "real").read_text() == "new"
+
+    def test_links_that_lead_nowhere(self, tmp_path):
+        (tmp_path / "dangling").symlink_to("absent")
+        stage(real_target(tmp_path / "dangling")).commit()
+        assert (tmp_path / "absent").read_text() == "new"
+        (tmp_path / "loop").symlink_to("loop")
+        with pytest.raises(OutputError, match="loop is a symbolic link; pass the path of the file"):
+            check_target(real_target(tmp_path / "loop"), overwrite=True)
+
+
+class TestStorageErrors:
+    @pytest.mark.parametrize(
+        ("failure", "reason"),
+        [
+            (OSError(28, os.strerror(28)), "No space left on device"),
+            (OSError("odd"), "odd"),
+            (RuntimeError("lib: no space left\non device (path)"), "No space left on device"),
+            (RuntimeError("x; Permission denied"), "Permission denied"),
+        ],
+    )
+    def test_failures_of_the_disk(self, failure, reason):
+        with (
+            pytest.raises(CheckpointError, match=f"^cannot write x: {reason}; do it$") as caught,
+            storage_errors("write x", CheckpointError, advice="do it"),
+        ):
+            raise failure
+        assert caught.value.__cause__ is failure
+
+    @pytest.mark.parametrize(
+        "failure", [ValueError("odd"), ConfigError("No space left on device"), KeyboardInterrupt()]
+    )
+    def test_others_are_left_alone(self, failure):
+        with pytest.raises(type(failure)) as caught, storage_errors("write x"):
+            raise failure
+        assert caught.value is failure
+
+
+def test_one_thread_at_a_time_holds_a_lock(tmp_path, caplog):
+    caplog.set_level("INFO", logger="bert_features")
+    held, go_on, order = threading.Event(), threading.Event(), []
+
+    def hold():
+        with locked(tmp_path / "deep" / "lock", "waiting"):
+            held.set()
+            go_on.wait(60)
+            order.append("first")
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    threading.Timer(0.2, go_on.set).start()
+    with locked(tmp_path / "deep" / "lock", "waiting"):
+        order.append("second")
+    thread.join()
+    assert order == ["first", "second"]
+    assert caplog.messages == ["waiting"]
+
+
+@pytest.mark.parametrize("error", [None, ValueError])
+def test_a_lock_is_free_again(tmp_path, error):
+    for _ in range(2):
+        with contextlib.suppress(ValueError), locked(tmp_path / "lock", "waiting"):
+            if error:
+                raise error
+
+
+def test_importing_is_cheap():
+    check = textwrap.dedent(
+        """
+        import sys, bert_features.files
+        sys.exit(sorted({"filelock", "platformdirs", "numpy", "pydantic"} & sys.modules.keys()))
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert done.stderr.strip() == "[]"
