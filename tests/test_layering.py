@@ -17,7 +17,6 @@ FILES_IN_ROOT = {
     "errors.py",
     "files.py",
     "py.typed",
-    "urls.py",
 }
 
 
