@@ -122,9 +122,9 @@ def choose_weights(names: Sequence[str], name: str, latest: str | None) -> str |
             "fetch that too"
         )
     if len(tensors) + len(prefixes) > 1:
+        found_names = ", ".join([*tensors, *prefixes])
         raise CheckpointError(
-            f"{name} holds several checkpoints; pass the path of one: "
-            f"{', '.join([*tensors, *prefixes])}"
+            f"{name} holds several checkpoints; pass the path of one: {found_names}"
         )
     return next(iter([*tensors, *prefixes]), None)
 

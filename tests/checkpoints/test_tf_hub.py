@@ -17,6 +17,7 @@ from bert_features.errors import CheckpointError, MissingExtraError
 from tests.reference.file_server import FileServer, answers, breaks_off_after
 from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model, write_tf1_hub_module
 from tests.toy import TOY, TOY_VOCAB, random_weights
+from tests.weights import assert_same
 
 WEIGHTS = random_weights(TOY)
 TFHUB = "https://tfhub.dev/tensorflow/bert_en_uncased_L-3_H-8_A-2/4"
@@ -76,9 +77,7 @@ def test_a_module_is_downloaded_once(server, tmp_path, handle):
     assert checkpoint.config == TOY
     assert checkpoint.do_lower_case is True
     assert checkpoint.vocab_file.read_text().split() == TOY_VOCAB
-    read = read_weights(checkpoint, pooler=True)
-    assert read.keys() == WEIGHTS.keys()
-    assert all((read[name] == WEIGHTS[name]).all() for name in read)
+    assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
     assert find_checkpoint(handle).weights_path == checkpoint.weights_path
     assert len(server.asked) == 1
     assert "TFHUB_CACHE_DIR" not in os.environ

@@ -1,0 +1,27 @@
+"""Checkpoints of a toy, made once for all modules of the room."""
+
+import shutil
+
+import pytest
+
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_weights
+
+WEIGHTS = random_weights(TOY)
+
+
+@pytest.fixture(scope="session")
+def tf1(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tf1")
+    return write_directory(folder, TOY, TOY_VOCAB, WEIGHTS, kind="tf1")
+
+
+@pytest.fixture(scope="session")
+def safetensors(tmp_path_factory):
+    return write_directory(tmp_path_factory.mktemp("st"), TOY, TOY_VOCAB, WEIGHTS)
+
+
+@pytest.fixture
+def copy(safetensors, tmp_path):
+    """A safetensors directory that a test may spoil."""
+    return shutil.copytree(safetensors, tmp_path / "copy")

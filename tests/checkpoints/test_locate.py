@@ -1,0 +1,80 @@
+"""Where weights are: a directory, a prefix, a file; and what is refused."""
+
+import pickle
+
+import pytest
+
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.errors import CheckpointError
+from tests.reference.tf1_checkpoint import write_tf1_checkpoint
+from tests.toy import TOY, random_weights
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    ["", "bert_model.ckpt", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"],
+)
+def test_tf1_by_directory_prefix_or_file(tf1, suffix):
+    assert find_checkpoint(tf1 / suffix).weights_path == tf1 / "bert_model.ckpt"
+
+
+def test_the_latest_of_several_tf1_checkpoints(tf1, tmp_path):
+    (tmp_path / "bert_config.json").write_bytes((tf1 / "bert_config.json").read_bytes())
+    for step in (8, 9, 10):
+        write_tf1_checkpoint(tmp_path / f"model.ckpt-{step}", random_weights(TOY))
+    with pytest.raises(CheckpointError, match="several checkpoints"):
+        find_checkpoint(tmp_path)
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "/where/it/was/trained/model.ckpt-9"\n'
+        'all_model_checkpoint_paths: "/where/it/was/trained/model.ckpt-10"\n'
+    )
+    assert find_checkpoint(tmp_path).weights_path == tmp_path / "model.ckpt-9"
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
+    with pytest.raises(CheckpointError, match="several checkpoints"):
+        find_checkpoint(tmp_path)
+
+
+def test_safetensors_by_directory_or_file(safetensors):
+    path = safetensors / "model.safetensors"
+    assert find_checkpoint(safetensors).weights_path == path
+    assert find_checkpoint(path).weights_path == path
+
+
+class Trap:
+    """Leaves a file behind if it is ever unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth", "epoch=1.ckpt"])
+def test_pickles_are_refused_unopened_and_the_way_out_named(tmp_path, name):
+    (tmp_path / name).write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
+    for asked in (tmp_path, tmp_path / name):
+        with pytest.raises(CheckpointError, match=r"is a pickle.*safe_serialization=True"):
+            find_checkpoint(asked)
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: p / "absent", "there is no checkpoint"),
+        (lambda p: p, "holds no checkpoint"),
+        (lambda p: [(p / "x.txt").write_text(""), p / "x.txt"][1], "is not a checkpoint; allowed"),
+        (
+            lambda p: [(p / f"{n}.safetensors").write_text("") for n in "ab"] and p,
+            "several checkpoints; pass the path of one: a.safetensors, b.safetensors",
+        ),
+        (
+            lambda p: [(p / "model.safetensors").write_text(""), p][1],
+            r"neither bert_config\.json nor config\.json in",
+        ),
+    ],
+)
+def test_what_cannot_be_found(tmp_path, make, message):
+    with pytest.raises(CheckpointError, match=message):
+        find_checkpoint(make(tmp_path))

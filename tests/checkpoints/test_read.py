@@ -1,0 +1,194 @@
+"""Reading weights: bit-identical, whole or refused."""
+
+import logging
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import has_pooler, read_weights
+from bert_features.config.bert_config import BertConfig
+from bert_features.errors import CheckpointError
+from bert_features.text.vocabulary import read_vocab
+from tests.checkpoints.rewriting import rewrite
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_weights
+from tests.weights import assert_same
+
+WEIGHTS = random_weights(TOY)
+
+
+@pytest.mark.parametrize("scope", ["bert/", ""])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {
+            "global_step": np.int64(7),
+            "bert/pooler/dense/kernel/adam_m": np.ones((8, 8), np.float32),
+            "bert/encoder/layer_0/output/dense/bias/adam_v": np.ones(8, np.float32),
+            "bert/embeddings/LayerNorm/beta/Adam": np.ones(8, np.float32),
+            "bert/embeddings/LayerNorm/beta/Adam_1": np.ones(8, np.float32),
+            "beta1_power": np.float32(0.9),
+            "cls/predictions/output_bias": np.ones(30, np.float32),
+            "cls/seq_relationship/output_weights": np.ones((2, 8), np.float32),
+            "output_weights": np.ones((3, 8), np.float32),
+        },
+    ],
+    ids=["bare", "training"],
+)
+def test_tf1_is_read_bit_for_bit(tmp_path, scope, extra):
+    folder = write_directory(
+        tmp_path, TOY, TOY_VOCAB, WEIGHTS, kind="tf1", scope=scope, extra=extra
+    )
+    checkpoint = find_checkpoint(folder)
+    assert (checkpoint.kind, checkpoint.family) == ("tf1", "google")
+    assert checkpoint.config.hidden_act == "gelu_tanh"
+    assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+
+
+@pytest.mark.parametrize("prefix", ["", "bert."])
+@pytest.mark.parametrize("old_norms", [False, True])
+def test_safetensors_are_read_bit_for_bit(copy, prefix, old_norms):
+    def change(tensors):
+        renamed = {f"{prefix}{name}": value for name, value in tensors.items()}
+        if old_norms:
+            renamed = {
+                n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): v
+                for n, v in renamed.items()
+            }
+        positions = {f"{prefix}embeddings.position_ids": np.arange(24)[None]}
+        return renamed | positions | {"cls.predictions.bias": np.zeros(30, np.float32)}
+
+    checkpoint = find_checkpoint(rewrite(copy, change))
+    assert (checkpoint.kind, checkpoint.family) == ("safetensors", "huggingface")
+    assert checkpoint.config.hidden_act == "gelu_erf"
+    assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_weights_become_float32(copy, dtype):
+    import ml_dtypes
+
+    kind = np.float16 if dtype == "float16" else ml_dtypes.bfloat16
+    rewrite(copy, lambda tensors: {n: v.astype(kind) for n, v in tensors.items()})
+    expected = {n: v.astype(kind).astype(np.float32) for n, v in WEIGHTS.items()}
+    assert_same(read_weights(find_checkpoint(copy), pooler=True), expected)
+
+
+def test_heads_are_named_in_the_log_once(copy, caplog):
+    rewrite(copy, lambda t: t | {"classifier.weight": np.zeros((2, 8), np.float32)})
+    with caplog.at_level(logging.INFO, "bert_features"):
+        checkpoint = find_checkpoint(copy)
+        assert has_pooler(checkpoint)
+        read_weights(checkpoint)
+    assert caplog.text.count("ignoring the heads classifier.weight") == 1
+
+
+def test_weights_that_are_not_finite_are_read_with_a_warning(copy, caplog):
+    rewrite(copy, lambda t: t | {"pooler.dense.bias": np.full(8, np.nan, np.float32)})
+    checkpoint = find_checkpoint(copy)
+    read_weights(checkpoint)  # the pooler is not among them
+    assert not caplog.text
+    assert np.isnan(read_weights(checkpoint, pooler=True)["pooler/dense/bias"]).all()
+    assert "some weights are not finite" in caplog.text
+
+
+def test_the_pooler_is_optional(tmp_path):
+    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS, pooler=False)
+    checkpoint = find_checkpoint(folder)
+    assert not has_pooler(checkpoint)
+    assert "pooler/dense/kernel" not in read_weights(checkpoint)
+    with pytest.raises(CheckpointError, match="has no pooler"):
+        read_weights(checkpoint, pooler=True)
+
+
+def test_everything_that_is_wrong_comes_in_one_error(copy):
+    def spoil(tensors):
+        del tensors["encoder.layer.1.output.dense.bias"]
+        del tensors["embeddings.LayerNorm.weight"]
+        tensors["pooler.dense.weight"] = np.zeros((8, 9), np.float32)
+        return tensors | {"encoder.layer.3.output.dense.bias": np.zeros(8, np.float32)}
+
+    with pytest.raises(CheckpointError) as caught:
+        read_weights(find_checkpoint(rewrite(copy, spoil)))
+    message = str(caught.value)
+    assert "2 missing: embeddings/LayerNorm/gamma, encoder/layer_1/output/dense/bias" in message
+    assert "1 unexpected: encoder.layer.3.output.dense.bias" in message
+    assert "1 misshapen: pooler.dense.weight is (8, 9), expected (8, 8)" in message
+
+
+def test_a_name_stored_twice(copy):
+    rewrite(copy, lambda t: t | {"bert.pooler.dense.bias": np.zeros(8, np.float32)})
+    twice = r"pooler/dense/bias twice, as bert\.pooler\.dense\.bias and as pooler\.dense\.bias"
+    with pytest.raises(CheckpointError, match=twice):
+        read_weights(find_checkpoint(copy))
+
+
+def test_safetensors_under_tf1_names_are_not_taken_for_transposed(copy):
+    # Square kernels would fit either way round, and be wrong.
+    rewrite(copy, lambda tensors: dict(WEIGHTS))
+    with pytest.raises(CheckpointError, match=r"53 missing: .*; 55 unexpected: "):
+        read_weights(find_checkpoint(copy))
+
+
+def test_weights_of_another_architecture(copy):
+    rewrite(copy, lambda tensors: {f"roberta.{n}": v for n, v in tensors.items()})
+    with pytest.raises(CheckpointError, match=r"missing: .*unexpected: roberta\."):
+        read_weights(find_checkpoint(copy))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors"])
+@pytest.mark.parametrize("keep", [0, 5, 400, 0.5, 0.99])
+def test_truncated_safetensors(copy, name, keep):
+    data = (copy / name).read_bytes()
+    (copy / name).write_bytes(data[: int(keep * len(data)) if keep < 1 else keep])
+    with pytest.raises(CheckpointError, match="is truncated or corrupt"):
+        read_weights(find_checkpoint(copy))
+
+
+@pytest.mark.parametrize("file", ["bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"])
+@pytest.mark.parametrize("keep", [0, 0.5])
+def test_truncated_tf1(tf1, tmp_path, file, keep):
+    folder = shutil.copytree(tf1, tmp_path / "copy")
+    data = (folder / file).read_bytes()
+    (folder / file).write_bytes(data[: int(keep * len(data))])
+    with pytest.raises(CheckpointError, match="is truncated or corrupt"):
+        read_weights(find_checkpoint(folder))
+
+
+def test_tf1_without_its_data(tf1, tmp_path):
+    folder = shutil.copytree(tf1, tmp_path / "copy")
+    (folder / "bert_model.ckpt.data-00000-of-00001").unlink()
+    with pytest.raises(CheckpointError, match=r"is truncated or corrupt: .*data-00000-of-00001"):
+        read_weights(find_checkpoint(folder))
+
+
+def test_weights_that_went_away(copy):
+    checkpoint = find_checkpoint(copy)
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"cannot read .*: No such file or directory"):
+        read_weights(checkpoint)
+    with pytest.raises(CheckpointError, match=r"cannot read .*: No such file or directory"):
+        _ = checkpoint.sha256
+
+
+@pytest.mark.slow
+def test_minilm_written_as_tf1_is_the_same(minilm_dir, tmp_path):
+    weights = read_weights(find_checkpoint("minilm"), pooler=True)
+    config = BertConfig.from_json_file(minilm_dir / "config.json")
+    vocab = read_vocab(minilm_dir / "vocab.txt")
+    folder = write_directory(tmp_path, config, vocab, weights, kind="tf1")
+    found = find_checkpoint(folder)
+    assert found.do_lower_case is True  # told by the vocabulary
+    assert_same(read_weights(found, pooler=True), weights)
+
+
+def test_a_published_tf1_checkpoint_with_adam_slots(data):
+    checkpoint = find_checkpoint(data / "keras_bert_tf1")
+    weights = read_weights(checkpoint, pooler=True)
+    stored = tf.train.load_checkpoint(str(checkpoint.weights_path))
+    for name, value in weights.items():
+        np.testing.assert_array_equal(value, stored.get_tensor(f"bert/{name}"))
