@@ -2,7 +2,7 @@
 
 
 class BertFeaturesError(Exception):
-    """A failure that the user can mend; the command line prints it as one line, no traceback."""
+    """A failure that the user can fix; the command line prints it as one line, no traceback."""
 
 
 class ConfigError(BertFeaturesError, ValueError):
@@ -10,7 +10,7 @@ class ConfigError(BertFeaturesError, ValueError):
 
 
 class CheckpointError(BertFeaturesError):
-    """A checkpoint that is missing, incomplete, of another architecture, or contradicted."""
+    """A checkpoint that is missing, incomplete, contradicted or not a BERT."""
 
 
 class InputError(BertFeaturesError):
@@ -22,13 +22,18 @@ class OutputError(BertFeaturesError):
 
 
 class DeviceError(BertFeaturesError):
-    """A device that cannot do what is asked of it, or is held by someone else."""
+    """A device that cannot run the job, or is in use by another process."""
 
 
 class MissingExtraError(BertFeaturesError, ImportError):
-    """An optional dependency that is not installed; the message holds the line that installs it."""
+    """An optional dependency that is not installed; the message holds the line that installs it.
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"{package} is not installed. Install it with: pip install 'bert_features[{extra}]'"
-        )
+    Args:
+      package: what is missing, for the message.
+      extra: the extra of this package that brings it; or, if there is none,
+      install: what to pass to `pip install`.
+    """
+
+    def __init__(self, package: str, extra: str = "", *, install: str = "") -> None:
+        install = install or f"'bert_features[{extra}]'"
+        super().__init__(f"{package} is not installed. Install it with: pip install {install}")

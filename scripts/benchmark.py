@@ -1,16 +1,17 @@
-"""Measures this project beside its peers; `scripts/benchmark.sh` makes the environment for it.
+"""Compares the speed of this project with its peers; run it by `scripts/benchmark.sh`.
 
-    bash scripts/benchmark.sh                          # everything but memory; most of an hour
-    bash scripts/benchmark.sh --quick --sections jobs  # few texts, one round: does it work?
+    bash scripts/benchmark.sh                          # all but memory; takes most of an hour
+    bash scripts/benchmark.sh --quick --sections jobs  # few texts, one round: a test of the script
 
-Sections: `jobs`, the same texts through every program, from text to a mean vector of the last layer
-(all-MiniLM-L6-v2, not Google's BERT); `encoder`, equal shapes with random weights; `targets`, what
-this project promises of itself; `memory`, its peak for 50,000 and 1,000,000 lines (minutes).
+Sections: `jobs` runs the same texts through every program, from text to the mean vector of the last
+layer (all-MiniLM-L6-v2, not Google's BERT). `encoder` runs equal shapes with random weights.
+`targets` checks the figures that this project promises. `memory` measures its peak memory for
+50,000 and 1,000,000 lines, which takes minutes.
 
-Every program runs in a process of its own on all cores, as its documentation recommends, and
-chooses its batch size before it is timed. Its vectors are compared with those of transformers in
-float32 first; float32 ones that differ by more than 1e-4 are not timed. The Markdown goes to
-standard output, what is going on to standard error.
+Every program runs in a separate process on all cores, as its documentation recommends, and chooses
+its batch size before it is timed. First its vectors are compared with those of transformers in
+float32: a float32 program that differs by more than 1e-4 is not timed. The results go to standard
+output as Markdown; progress goes to standard error.
 """
 
 import argparse
@@ -36,11 +37,13 @@ _QUICK_TEXTS = 256
 
 
 def main() -> int:
-    """Measures what is asked for; the exit status."""
+    """Measures the chosen sections; returns the exit status."""
     arguments = _arguments()
     try:
         if not arguments.texts.is_file():
-            raise BenchmarkError(f"{arguments.texts} is not here; name a file with --texts FILE")
+            raise BenchmarkError(
+                f"{arguments.texts} does not exist; pass another file with --texts FILE"
+            )
         results = _measure(arguments)
     except BenchmarkError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -54,14 +57,14 @@ def main() -> int:
 
 
 def _log_file() -> Path:
-    """One that outlives the run, as errors name it."""
+    """Makes a log file that outlives the run, because errors name it."""
     handle, name = tempfile.mkstemp(prefix="bert_features_benchmark_", suffix=".log")
     os.close(handle)
     return Path(name)
 
 
 def _keep(results: dict[str, Any], path: Path | None) -> None:
-    """Writes what there is so far: a section takes long, and the next one may fail."""
+    """Writes the results so far: a section takes long, and the next one may fail."""
     if path:
         path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
@@ -75,18 +78,38 @@ def _arguments() -> argparse.Namespace:
         "--sections",
         type=_names(_SECTIONS),
         default=_SECTIONS[:3],
-        help="by default all but memory",
+        help=f"sections to run, out of {', '.join(_SECTIONS)}; by default all but memory",
     )
-    add("--corpora", type=_names(CORPORA), default=tuple(CORPORA), help=", ".join(CORPORA))
-    add("--programs", type=_names(PROGRAMS), default=tuple(PROGRAMS), help=", ".join(PROGRAMS))
-    add("--rounds", type=_positive, default=5, help="timed runs of each; default 5")
-    add("--quick", action="store_true", help="one round, few texts: to see that it works")
-    add("--sample", type=int, metavar="N", help="so many texts of each set, drawn by a seed")
-    add("--texts", type=Path, default=_TEXTS, help="lines of English (ud_ewt.txt)")
-    add("--models", type=Path, help="keep the models' forms in this folder and take them from it")
-    add("--log", type=Path, help="what the programs print; by default a temporary file")
-    add("--json", type=Path, metavar="FILE", help="write the results here too")
-    add("--markdown", type=Path, metavar="FILE", help="write the tables here too")
+    add(
+        "--corpora",
+        type=_names(CORPORA),
+        default=tuple(CORPORA),
+        help=f"sets of texts, out of {', '.join(CORPORA)}",
+    )
+    add(
+        "--programs",
+        type=_names(PROGRAMS),
+        default=tuple(PROGRAMS),
+        help=f"programs to run, out of {', '.join(PROGRAMS)}",
+    )
+    add(
+        "--rounds",
+        type=_positive,
+        default=5,
+        help="number of timed runs of each program; default 5",
+    )
+    add("--quick", action="store_true", help="one round with few texts, to test the script")
+    add("--sample", type=int, metavar="N", help="use N texts of each set, drawn with a seed")
+    add(
+        "--texts",
+        type=Path,
+        default=_TEXTS,
+        help="file with lines of English text; default ud_ewt.txt",
+    )
+    add("--models", type=Path, help="folder that keeps the converted models between runs")
+    add("--log", type=Path, help="file for the output of the programs; by default a temporary file")
+    add("--json", type=Path, metavar="FILE", help="also write the results to this file as JSON")
+    add("--markdown", type=Path, metavar="FILE", help="also write the tables to this file")
     return parser.parse_args()
 
 
@@ -140,7 +163,7 @@ def _corpus(name: str, lines: list[str], count: int | None) -> Corpus:
     corpus = CORPORA[name](lines)
     if count is None:
         return corpus
-    # Of long documents fewer make as many tokens.
+    # Fewer long documents have as many tokens.
     return corpus.sample(max(16, count // 16) if name == "long" else count)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures this project beside its peers, in an environment of their own: .venv-benchmark. Arguments
-# go to benchmark.py; --help lists them. Safe to run again.
+# Compares the speed of this project with its peers, in a separate environment, .venv-benchmark.
+# Arguments go to benchmark.py; --help lists them. Safe to run again.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 

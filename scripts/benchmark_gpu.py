@@ -1,17 +1,17 @@
-"""The JAX runtime on a GPU beside transformers (sdpa) and sentence-transformers, all in one run.
+"""Compares the JAX runtime on a GPU with transformers (sdpa) and sentence-transformers.
 
     python scripts/benchmark_gpu.py [--json FILE] [--markdown FILE] [--models BERT-Base]
 
-BERT-Base and BERT-Large shapes, random weights, bfloat16, rows of 32 to 512 tokens without
-padding: token ids on the host in, a mean vector of the last layer for each row on the host out.
-Tokenizing is not part of it. Each program runs in a process of its own and takes, of the sizes of a
-batch, the one it is fastest with; then all run in turns, and medians are reported. A time counts
-only if the vectors of a batch with padding agree with ours: cosine of each at least 0.999.
+BERT-Base and BERT-Large with random weights in bfloat16, on rows of 32 to 512 tokens without
+padding. Each program takes token ids on the host and returns one vector per row to the host, the
+mean of the last layer; tokenizing is not measured. Each program runs in a separate process with its
+fastest batch size. All run in turns, and medians are reported. A time counts only if the vectors of
+a padded batch agree with ours: each cosine is at least 0.999.
 
-Our program needs jax with its CUDA plugin, keras (with numpy, h5py, ml_dtypes) and pydantic;
-bert_features itself may be installed or on PYTHONPATH. It needs neither tensorflow nor
-tensorflow-text. The peers need torch and transformers, and sentence-transformers; one that is not
-installed is said and left out. `--device cpu --quick` tries the script at toy size anywhere.
+Our program needs jax with its CUDA plugin, keras (with numpy, h5py, ml_dtypes) and pydantic, but
+neither tensorflow nor tensorflow-text; bert_features may be installed or on PYTHONPATH. The peers
+need torch, transformers and sentence-transformers; a peer that is not installed is listed and left
+out. `--device cpu --quick` tests the script at toy size on any machine.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-# Before JAX is imported, here and in the processes: it would take most of the GPU's memory.
+# Before JAX is imported, here and in the child processes: JAX would reserve most of the GPU memory.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -60,7 +60,7 @@ MODELS = {
     ),
 }
 LENGTHS = (32, 64, 128, 256, 512)
-TOKENS = (16384, 32768, 65536)  # of a batch, to choose from
+TOKENS = (16384, 32768, 65536)  # tokens of a batch; each program uses its fastest
 QUICK_MODELS = {
     "toy": BertConfig(
         vocab_size=64,
@@ -75,9 +75,9 @@ QUICK_MODELS = {
 QUICK_LENGTHS = (8, 16)
 QUICK_TOKENS = (64, 128)
 
-# Published dense rates of the matrix units in bfloat16, TFLOP/s, by the device's name; the first
-# pattern that is found counts. From NVIDIA's data sheets, half of what they give "with sparsity".
-# Volta and Turing have no bfloat16 units: theirs is the rate in float16.
+# Published dense rates of the matrix units in bfloat16, TFLOP/s, by device name; the first matching
+# pattern counts. From NVIDIA's data sheets, half of their rates "with sparsity". Volta and Turing
+# have no bfloat16 units, so they have their float16 rate.
 PEAKS: tuple[tuple[str, float], ...] = (
     (r"\bB200\b", 2250.0),
     (r"\bH[12]00 NVL\b", 835.0),
@@ -97,8 +97,8 @@ PEAKS: tuple[tuple[str, float], ...] = (
     (r"\bV100\b", 125.0),
 )
 LOWEST_COSINE = 0.999  # the project's contract for bfloat16
-TARGET_RATIO = 1.3  # of our speed to the faster peer's
-TARGET_SHARE = 0.55  # of the peak, in rows of TARGET_LENGTH
+TARGET_RATIO = 1.3  # our speed / the faster peer's
+TARGET_SHARE = 0.55  # our rate / the peak, at TARGET_LENGTH
 TARGET_LENGTH = 128
 
 
@@ -116,7 +116,7 @@ def main() -> int:
 
 
 def _save(report: dict[str, Any], options: argparse.Namespace) -> None:
-    """Writes the files as far as they go: a run may be cut off."""
+    """Writes the results so far, because a run may be cut off."""
     if options.markdown:
         options.markdown.write_text(markdown(report) + "\n", encoding="utf-8")
     if options.json:
@@ -127,16 +127,22 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
-    parser.add_argument("--quick", action="store_true", help="toy size, to try the script")
-    parser.add_argument("--models", type=_names, help="some of the models, by comma")
-    parser.add_argument("--lengths", type=_numbers, help="of rows, by comma")
-    parser.add_argument("--tokens", type=_numbers, help="of a batch, to choose from, by comma")
-    parser.add_argument("--rounds", type=_number, default=5)
-    parser.add_argument("--steps", type=_number, default=8, help="batches of a round")
-    parser.add_argument("--peak-tflops", type=float, help="of the chip, if it is not in the table")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--markdown", type=Path)
+    parser.add_argument(
+        "--device", choices=("gpu", "cpu"), default="gpu", help="device to measure; default gpu"
+    )
+    parser.add_argument("--quick", action="store_true", help="toy size, to test the script")
+    parser.add_argument("--models", type=_names, help="models to measure, separated by commas")
+    parser.add_argument("--lengths", type=_numbers, help="lengths of rows, separated by commas")
+    parser.add_argument(
+        "--tokens", type=_numbers, help="tokens of a batch to try, separated by commas"
+    )
+    parser.add_argument("--rounds", type=_number, default=5, help="timed rounds; default 5")
+    parser.add_argument("--steps", type=_number, default=8, help="batches of a round; default 8")
+    parser.add_argument(
+        "--peak-tflops", type=float, help="peak of the chip in bfloat16, if unknown here"
+    )
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
     options = parser.parse_args()
     models = QUICK_MODELS if options.quick else MODELS
     unknown = [name for name in options.models or () if name not in models]
@@ -166,17 +172,17 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def flops_per_token(config: BertConfig, length: int) -> int:
-    """Of the matrix products of the blocks, a multiplication and an addition counted as two."""
+    """Operations per token in the blocks' matrix products; a multiply-add counts as two."""
     hidden, inner = config.hidden_size, config.intermediate_size
     dense = 4 * hidden * hidden + 2 * hidden * inner
     return 2 * config.num_hidden_layers * (dense + 2 * length * hidden)
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Everything, as it goes into the JSON file.
+    """Measures everything; returns the content of the JSON file.
 
     Raises:
-      BertFeaturesError: our own program does not start: there is no GPU, say.
+      BertFeaturesError: our own program does not start, for example without a GPU.
     """
     absent = {
         name: [module for module in modules if importlib.util.find_spec(module) is None]
@@ -220,10 +226,10 @@ def _workers(
                 worker = Worker(name, config, device)
             except ProgramError as error:
                 if name == OURS:
-                    told = str(error).split(". Pass ")[0]  # options of another program
+                    reason = str(error).split(". Pass ")[0]  # the rest names other options
                     raise BertFeaturesError(
-                        f"{name} does not start: {told}. Without a GPU, --device cpu --quick tries "
-                        "the script"
+                        f"{name} does not start: {reason}. Without a GPU, test the script with "
+                        "--device cpu --quick"
                     ) from error
                 report["problems"].append(f"{name} does not start: {error}")
                 continue
@@ -241,7 +247,7 @@ def _measure_length(
     options: argparse.Namespace,
     problems: list[str],
 ) -> list[dict[str, Any]]:
-    """A row for each program that gives our vectors, at its own best size of a batch."""
+    """A row for each program whose vectors agree with ours, at its fastest batch size."""
     batch = random_batch(config, max(options.tokens[0] // length, 1), length, padded=True, seed=99)
     reference = workers[OURS].vectors(batch)
     rows, cosines = {}, {}
@@ -276,7 +282,7 @@ def _measure_length(
 
 @contextlib.contextmanager
 def _noting(problems: list[str], what: str) -> Iterator[None]:
-    """Goes on where a program fails, and keeps what it said."""
+    """Continues if a program fails, and notes its error."""
     try:
         yield
     except ProgramError as error:
@@ -284,10 +290,10 @@ def _noting(problems: list[str], what: str) -> Iterator[None]:
 
 
 def _best_rows(worker: Worker, length: int, options: argparse.Namespace) -> int:
-    """The rows of a batch at which a program is fastest; sizes that fail (memory) are left out.
+    """The rows of a batch at which a program is fastest; sizes that fail (memory) are skipped.
 
     Raises:
-      ProgramError: all of them do.
+      ProgramError: every size fails.
     """
     speeds, failure = {}, ""
     for tokens in options.tokens:
@@ -308,7 +314,7 @@ def _lowest_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 def peak_of(device: str) -> float | None:
-    """TFLOP/s in bfloat16; None of a device that is not in the table."""
+    """Peak of a device in bfloat16, TFLOP/s; None if it is unknown."""
     return next((peak for pattern, peak in PEAKS if re.search(pattern, device)), None)
 
 
@@ -316,17 +322,17 @@ def peak_of(device: str) -> float | None:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """The tables, and whether the targets were met."""
+    """The results as Markdown tables, and whether the targets were met."""
     peak = report["peak_tflops"]
     versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
     lines = [
         f"{report['device']}, bfloat16, Python {report['python']}, {versions}; peak "
-        + (f"{peak:g} TFLOP/s" if peak else "not known: pass --peak-tflops"),
+        + (f"{peak:g} TFLOP/s" if peak else "unknown: pass --peak-tflops"),
         *(f"Left out: {name} ({why})" for name, why in report["absent"].items()),
         *(f"Problem: {problem}" for problem in report["problems"]),
         "",
-        "| model | tokens of a row | program | rows | tokens/s (lowest – highest) "
-        "| ours by it | TFLOP/s | of the peak |",
+        "| model | tokens per row | program | rows | tokens/s (lowest – highest) "
+        "| speed-up | TFLOP/s | share of peak |",
         "|---|---|---|---|---|---|---|---|",
     ]
     ours = {_place(row): row for row in report["results"] if row["program"] == OURS}
@@ -356,7 +362,9 @@ def _targets(report: dict[str, Any], ours: dict[tuple[str, int], dict[str, Any]]
         peers = [row["tokens_per_second"] for row in peers if row is not mine]
         if peers:
             ratio = mine["tokens_per_second"] / max(peers)
-            lines.append(_target(f"{model}, {length}: by the faster peer", ratio, TARGET_RATIO))
+            lines.append(
+                _target(f"{model}, {length}: speed-up over the faster peer", ratio, TARGET_RATIO)
+            )
         if length == TARGET_LENGTH and report["peak_tflops"]:
             share = mine["tflops"] / report["peak_tflops"]
             lines.append(_target(f"{model}, {length}: share of the peak", share, TARGET_SHARE))

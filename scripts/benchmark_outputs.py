@@ -1,10 +1,10 @@
-"""What outputs cost beside each other: three from one pass against each alone; words beside tokens.
+"""Compares the cost of outputs: three from one pass with each alone, and words with tokens.
 
     .venv/bin/python scripts/benchmark_outputs.py TEXTS [--lines 1500] [--rounds 7]
 
-TEXTS is a text file, one text per line (`../shared/data/ud_ewt.txt`). Each run is the whole job in
+TEXTS is a file with one text per line (`../shared/data/ud_ewt.txt`). Each run is the whole job in
 memory, tokenizing included, with the embedded all-MiniLM-L6-v2 (not Google's BERT) in float32. Runs
-are interleaved, and medians compared: this is for ratios, not for speeds.
+are interleaved and medians are compared: read the ratios, not the speeds.
 """
 
 import argparse
@@ -27,9 +27,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("texts", type=Path)
-    parser.add_argument("--lines", type=int, default=1500)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("texts", type=Path, help="file with one text per line")
+    parser.add_argument("--lines", type=int, default=1500, help="number of lines to use")
+    parser.add_argument("--rounds", type=int, default=7, help="number of timed runs")
     arguments = parser.parse_args()
     lines = arguments.texts.read_text(encoding="utf-8").splitlines()[: arguments.lines]
     texts = [InputExample(i, line) for i, line in enumerate(lines)]
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def compare(cases: dict, rounds: int) -> None:
-    """Runs the cases in turns and prints their medians, and the last against the dearest other."""
+    """Runs the cases in turns; prints their medians, and the last one / the slowest other."""
     extractors = {
         name: FeatureExtractor.from_checkpoint("minilm", outputs=outputs, batch_size=32)
         for name, (_, outputs) in cases.items()
@@ -65,8 +65,8 @@ def compare(cases: dict, rounds: int) -> None:
     for name, values in seconds.items():
         print(f"  {name:<14} {medians[name]:6.2f}  ({min(values):.2f} - {max(values):.2f})")
     *others, last = medians
-    dearest = max(others, key=medians.__getitem__)
-    print(f"  {last} / {dearest}: {medians[last] / medians[dearest]:.3f}")
+    slowest = max(others, key=medians.__getitem__)
+    print(f"  {last} / {slowest}: {medians[last] / medians[slowest]:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What bfloat16 costs in accuracy: each layer of each token beside float32, and rankings of texts.
+"""Measures the accuracy of bfloat16 against float32, for every layer and for rankings of texts.
 
     .venv/bin/python scripts/benchmark_precision.py TEXTS [--lines 1000]
 
-TEXTS is a text file, one text per line (`../shared/data/ud_ewt.txt`). The model is the embedded
+TEXTS is a file with one text per line (`../shared/data/ud_ewt.txt`). The model is the embedded
 all-MiniLM-L6-v2 (not Google's BERT). The ranking is Spearman's correlation of the cosine
 similarities of all pairs of texts, mean-pooled, between the two precisions.
 """
@@ -26,8 +26,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("texts", type=Path)
-    parser.add_argument("--lines", type=int, default=1000)
+    parser.add_argument("texts", type=Path, help="file with one text per line")
+    parser.add_argument("--lines", type=int, default=1000, help="number of lines to use")
     arguments = parser.parse_args()
     lines = arguments.texts.read_text(encoding="utf-8").splitlines()[: arguments.lines]
     exact, rounded = (features(lines, precision) for precision in ("float32", "bfloat16"))
@@ -66,7 +66,7 @@ def similarities(vectors: np.ndarray) -> np.ndarray:
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """The place of each value in their order."""
+    """The rank of each value."""
     return np.argsort(np.argsort(values))
 
 

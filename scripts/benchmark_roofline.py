@@ -1,10 +1,10 @@
-"""The encoder's arithmetic beside the matrix product of NumPy's BLAS: how much of it is left.
+"""Compares the encoder's rate of arithmetic with that of a matrix product of NumPy's BLAS.
 
     .venv/bin/python scripts/benchmark_roofline.py
 
-A step of the runtime at three shapes of all-MiniLM-L6-v2's size, with random weights, and a product
-of NumPy in turns with it; medians. It takes some ten seconds and runs in CI, where it asserts
-nothing: the ratios are for reading, and docs/performance.md keeps those of releases.
+Runs a step at three shapes of the size of all-MiniLM-L6-v2, with random weights, in turns with a
+product of NumPy; prints medians. It takes about ten seconds and runs in CI, where it asserts
+nothing: docs/performance.md keeps the ratios of releases.
 """
 
 import os
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def flops_per_token(config: BertConfig, length: int) -> int:
-    """Of the matrix products, a multiplication and an addition counted as two."""
+    """Operations per token in the matrix products; a multiply-add counts as two."""
     hidden, inner = config.hidden_size, config.intermediate_size
     dense = 4 * hidden * hidden + 2 * hidden * inner
     return 2 * config.num_hidden_layers * (dense + 2 * length * hidden)
@@ -76,7 +76,7 @@ def _step() -> Callable[..., Callable[[], object]]:
 
 
 def _medians(*functions: Callable[[], object]) -> list[float]:
-    """Seconds of each, run in turns; the first runs trace and are not counted."""
+    """Median seconds of each function, run in turns; the first runs trace and do not count."""
     seconds: list[list[float]] = [[] for _ in functions]
     for turn in range(ROUNDS + 2):
         for function, times in zip(functions, seconds, strict=True):

@@ -1,11 +1,11 @@
-"""Tokens per second of the graph tokenizer and of Hugging Face `tokenizers`, in one run.
+"""Compares the speed of the graph tokenizer with that of Hugging Face `tokenizers`.
 
     .venv/bin/python scripts/benchmark_tokenizer.py [FILE …]
 
-Both see the same lines and the same vocabulary (that of the embedded all-MiniLM-L6-v2) on two
-threads: ours as a parallel map of tf.data over batches of 1,024 lines, theirs by `encode_batch`.
-Interleaved runs; medians and the ratio of the medians. Ids are compared first: Hugging Face's must
-be equal, or nothing is timed.
+Both take the same lines and the same vocabulary (of the embedded all-MiniLM-L6-v2) on two threads:
+ours in a parallel map of tf.data over batches of 1,024 lines, theirs in `encode_batch`. Runs are
+interleaved; prints the medians and their ratio. The ids are compared first; if they differ, nothing
+is timed.
 """
 
 import argparse
@@ -30,27 +30,32 @@ LINES_PER_BATCH = 1024
 
 
 def seconds(function: Callable[[], int]) -> tuple[float, int]:
-    """Wall seconds of one call, and the tokens it made."""
+    """Wall seconds of one call, and the number of tokens it made."""
     start = time.perf_counter()
     tokens = function()
     return time.perf_counter() - start, tokens
 
 
+def _huggingface(vocab: str) -> Tokenizer:
+    """BERT's tokenizer in Hugging Face `tokenizers`."""
+    tokenizer = Tokenizer(
+        models.WordPiece.from_file(vocab, unk_token="[UNK]", max_input_chars_per_word=200)
+    )
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
 def compare(path: Path, repeats: int, min_tokens: int) -> None:
     """Prints one row of the table."""
     vocab = str(find_checkpoint("minilm").vocab_file)
-    ours = FullTokenizer(vocab, do_lower_case=True)
-    theirs = Tokenizer(
-        models.WordPiece.from_file(vocab, unk_token="[UNK]", max_input_chars_per_word=200)
-    )
-    theirs.normalizer = normalizers.BertNormalizer(lowercase=True)
-    theirs.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    ours, theirs = FullTokenizer(vocab, do_lower_case=True), _huggingface(vocab)
     lines = path.read_text(encoding="utf-8").split("\n")
     expected = [e.ids for e in theirs.encode_batch(lines, add_special_tokens=False)]
     texts = tf.constant([line.encode() for line in lines])
     different = sum(a != b for a, b in zip(ours(texts).to_list(), expected, strict=True))
     if different:
-        raise SystemExit(f"{path.name}: {different} lines have other ids; nothing was timed")
+        raise SystemExit(f"{path.name}: the ids of {different} lines differ; nothing was timed")
     copies = -(-min_tokens // sum(map(len, expected)))
     lines, texts = lines * copies, tf.tile(texts, [copies])
     dataset = (
@@ -82,9 +87,11 @@ def compare(path: Path, repeats: int, min_tokens: int) -> None:
 def main() -> None:
     """Runs the comparison on every file."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("files", nargs="*", type=Path, help="UTF-8 text, one text per line")
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--min-tokens", type=int, default=1_000_000)
+    parser.add_argument("files", nargs="*", type=Path, help="UTF-8 files with one text per line")
+    parser.add_argument("--repeats", type=int, default=7, help="number of timed runs")
+    parser.add_argument(
+        "--min-tokens", type=int, default=1_000_000, help="repeat the lines up to this many tokens"
+    )
     arguments = parser.parse_args()
     files = arguments.files or [DATA / "ud_ewt.txt", DATA / "udhr.txt"]
     print("| texts | tokens | bert_features, M tokens/s | tokenizers, M tokens/s | ratio |")

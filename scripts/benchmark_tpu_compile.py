@@ -1,14 +1,14 @@
-"""Bytes of memory that a BERT step moves on a TPU, compiled ahead of time: ours by a plain one.
+"""Compares the memory traffic of our BERT step on a TPU with that of a plain JAX step.
 
-Nothing runs on a TPU: both are compiled by its compiler in one run, and what
-`cost_analysis()["bytes accessed"]` and `tpu_hlo.hbm_bytes` count is compared.
+Nothing runs on a TPU: its compiler compiles both ahead of time, and the script compares the counts
+of `cost_analysis()["bytes accessed"]` and `hlo.hbm_bytes`.
 
     pip install 'bert_features[tpu-compile]'
     python scripts/benchmark_tpu_compile.py [--topology v5e:2x2] [--tokens 16384] [LENGTH …]
 
-The plain one is what one writes down in JAX: rows of tokens, one product for each of query, key and
-value, `einsum` over heads, softmax and layer norm in float32, all else in bfloat16, words by index.
-Both make the sum of the last four layers of BERT-base, float32.
+The plain step is the obvious one in JAX: rows of tokens, one product each for query, key and value,
+`einsum` over heads, softmax and layer norm in float32, everything else in bfloat16, words by index.
+Both compute the sum of the last four layers of BERT-base in float32.
 
 Shape legend: `B` batch, `S` sequence, `H` hidden, `A` heads, `D` head size, `I` intermediate size.
 """
@@ -24,18 +24,18 @@ from bert_features.tpu.job import plan_job
 
 prepare_process()
 
-import jax  # noqa: E402 - what was set above holds from its import on
+import jax  # noqa: E402 - the environment must be set before the import
 import jax.numpy as jnp  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 
 VOCABULARY, POSITIONS, TYPES = 30_522, 512, 2
-H, A, I, BLOCKS = 768, 12, 3072, 12  # noqa: E741 - the legend's
+H, A, I, BLOCKS = 768, 12, 3072, 12  # noqa: E741 - the names of the legend
 D = H // A
 TARGET = 0.8
 
 
 def plain_weights() -> dict[str, Any]:
-    """Name -> shape of the plain step's weights; those of a block in a list under `blocks`."""
+    """Name -> shape of the plain step's weights; `blocks` holds a list with a dict per block."""
     block = dict.fromkeys(("query", "key", "value", "output"), (H, H))
     block |= {f"{name}_bias": (H,) for name in block}
     block |= {"inner": (H, I), "inner_bias": (I,), "outer": (I, H), "outer_bias": (H,)}
@@ -70,7 +70,7 @@ def plain_block(x: Any, w: Mapping[str, Any], bias: Any) -> Any:
 
 
 def plain_step(w: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
-    """int32 [B, S] each -> float32 [B, S, H], the sum of the last four blocks."""
+    """Arrays int32 [B, S] -> float32 [B, S, H], the sum of the last four blocks."""
     ids = batch["input_word_ids"]
     x = w["words"][ids] + w["positions"][: ids.shape[1]] + w["types"][batch["input_type_ids"]]
     x = layer_norm(x, w["gamma"], w["beta"])
@@ -83,7 +83,7 @@ def plain_step(w: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
 
 
 def compile_plain(job: Any, rows: int, length: int) -> Any:
-    """The plain step for `rows` rows of a chip."""
+    """Compiles the plain step for `rows` rows on each chip."""
     mesh = make_mesh(job.topology)
     everywhere, by_rows = (
         NamedSharding(mesh, spec) for spec in (PartitionSpec(), PartitionSpec("data"))
@@ -99,14 +99,14 @@ def compile_plain(job: Any, rows: int, length: int) -> Any:
 
 
 def kilobytes(compiled: Any, tokens: int) -> tuple[float, float]:
-    """Thousands of bytes for each token: accessed by the compiler's count, and in HBM by ours."""
+    """Traffic in kB per token: accessed, by the compiler's count; in HBM, by our count."""
     in_hbm = tpu_hlo.hbm_bytes(compiled.as_text())
     moved = compiled.cost_analysis()["bytes accessed"], float("nan") if in_hbm is None else in_hbm
     return moved[0] / tokens / 1e3, moved[1] / tokens / 1e3
 
 
 def rows_of_table(topology: str, tokens: int, lengths: list[int]) -> Iterator[str]:
-    """The lines of the table, each as soon as it is known."""
+    """Yields the lines of the table as soon as they are known."""
     yield "| rows x length | plain, kB/token | ours | ratio | plain, in HBM | ours |"
     yield "|---|---|---|---|---|---|"
     settings = {"layers": [-1, -2, -3, -4], "combine": "sum", "max_seq_length": max(lengths)}
@@ -130,9 +130,11 @@ def rows_of_table(topology: str, tokens: int, lengths: list[int]) -> Iterator[st
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("lengths", metavar="LENGTH", nargs="*", type=int)
-    parser.add_argument("--topology", default="v5e:2x2")
-    parser.add_argument("--tokens", default=16384, type=int, help="of a batch on one chip")
+    parser.add_argument(
+        "lengths", metavar="LENGTH", nargs="*", type=int, help="lengths; default 64 128 256 512"
+    )
+    parser.add_argument("--topology", default="v5e:2x2", help="chips; default v5e:2x2")
+    parser.add_argument("--tokens", default=16384, type=int, help="tokens of a batch on one chip")
     options = parser.parse_args()
     lengths = options.lengths or [64, 128, 256, 512]
     for line in rows_of_table(options.topology, options.tokens, lengths):

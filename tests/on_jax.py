@@ -59,7 +59,7 @@ def step():
         "replicated": all(value.sharding.is_fully_replicated for value in weights),
         # The model has no second copy.
         "same": all(a is b for a, b in zip(compiled._weights, weights, strict=True)),
-        "slowdown": runtime.bfloat16_slowdown(),
+        "timed": _timed(runtime),
         "kept": _kept(),
         "backend": keras.backend.backend(),
         "visible_to_tensorflow": _accelerators_of_tensorflow(),
@@ -74,6 +74,24 @@ def _rounded_products(compiled, batch):
     products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
     exact = [line for line in products if "precision = [HIGHEST, HIGHEST]" in line]
     return len(products), len(products) - len(exact)
+
+
+def _timed(runtime):
+    """The dtypes and one value of the products that the runtime would time."""
+    measure = runtime_of_jax.slowdown
+    results = []
+
+    def products(product, convert):
+        arrays = np.full((2, 3), 2.0, np.float32), np.full((3, 2), 0.5, np.float32)
+        for dtype in ("float32", "bfloat16"):
+            result = product(*(convert(array, dtype) for array in arrays))
+            results.append([str(result.dtype), float(result[0, 0])])
+        return 0.0
+
+    runtime_of_jax.slowdown = products
+    runtime.bfloat16_slowdown()
+    runtime_of_jax.slowdown = measure
+    return results
 
 
 def _kept():

@@ -8,7 +8,7 @@ from bert_features.checkpoints.locate import PICKLES
 from bert_features.errors import CheckpointError, MissingExtraError
 
 PREFIX = "hf:"
-# What is fetched. Weights in pickles (pytorch_model.bin) are not even looked at.
+# Files to fetch. Weights in pickles (pytorch_model.bin) are never downloaded.
 FILES = [
     "config.json",
     "vocab.txt",
@@ -27,7 +27,7 @@ class HubModel:
     Attributes:
       id: `org/name`, or a bare name of the old kind (`bert-base-uncased`).
       revision: a branch, a tag or a commit; None for the latest.
-      marked: whether the user said `hf:`.
+      marked: whether the user wrote `hf:`.
     """
 
     id: str
@@ -36,20 +36,20 @@ class HubModel:
 
 
 def parse(name: str) -> HubModel | None:
-    """The model of the Hub that a name means, None if it means none.
+    """The model of the Hub that a name means, None if it means another kind of checkpoint.
 
-    `hf:` marks one: `hf:org/name`, `hf:name`, `hf:org/name@revision`. Without it `org/name` is one
-    too, where its last part is no file's.
+    `hf:` marks a model: `hf:org/name`, `hf:name`, `hf:org/name@revision`. Without it, `org/name` is
+    a model too, unless its last part is the name of a file.
 
     Raises:
-      CheckpointError: what follows `hf:` is no name of a model.
+      CheckpointError: the text after `hf:` is not the name of a model.
     """
     marked = name.startswith(PREFIX)
     match = _ID.fullmatch(name.removeprefix(PREFIX))
     if match is None:
         if marked:
             raise CheckpointError(
-                f"{name!r} names no model of the Hugging Face Hub; "
+                f"{name!r} is not the name of a model of the Hugging Face Hub; "
                 "the form is hf:org/name or hf:org/name@revision"
             )
         return None
@@ -60,12 +60,12 @@ def parse(name: str) -> HubModel | None:
 
 
 def fetch(model: HubModel) -> Path:
-    """The folder in the local cache that holds a model's files, fetched if they are not there.
+    """The folder in the local cache that holds a model's files, downloaded if they are not there.
 
-    Without a network, or with HF_HUB_OFFLINE=1, what is in the cache is taken.
+    Without a network, or with HF_HUB_OFFLINE=1, the files in the cache are used.
 
     Raises:
-      CheckpointError: it cannot be had, or holds no safetensors.
+      CheckpointError: the model cannot be downloaded, or holds no safetensors.
       MissingExtraError: huggingface_hub is not installed.
     """
     try:
@@ -73,7 +73,7 @@ def fetch(model: HubModel) -> Path:
     except ImportError as error:
         package = "huggingface_hub"
         if not model.marked:
-            package = f"there is no path {model.id!r}, and to look on the Hub for it {package}"
+            package = f"there is no path {model.id!r}, and to look for it on the Hub: {package}"
         raise MissingExtraError(package, "hub") from error
     try:
         folder = Path(
@@ -85,14 +85,14 @@ def fetch(model: HubModel) -> Path:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(
             f"{'' if model.marked else 'there is no such path, and '}the model {model.id!r}"
-            f"{f' at {model.revision!r}' if model.revision else ''} cannot be had from the "
+            f"{f' at {model.revision!r}' if model.revision else ''} cannot be fetched from the "
             f"Hugging Face Hub: {reason[:300]}"
         ) from error
     if not any(folder.glob("*.safetensors")):
         raise CheckpointError(
             f"the model {model.id!r} of the Hugging Face Hub has no model.safetensors; other "
-            "formats (pickles such as pytorch_model.bin) are not read: where you trust it, convert "
-            "it once with transformers: "
+            "formats (pickles such as pytorch_model.bin) are not read. If you trust it, convert it "
+            "once with transformers: "
             "AutoModel.from_pretrained(ID).save_pretrained(OUT, safe_serialization=True)"
         )
     return folder

@@ -1,4 +1,4 @@
-"""The architecture of an encoder by the shapes of its weights, where no config file tells it."""
+"""The architecture of an encoder from the shapes of its weights, where there is no config file."""
 
 import logging
 import re
@@ -13,7 +13,7 @@ logger = logging.getLogger("bert_features")
 # see the table in the README of google-research/bert.
 _HEAD_SIZE = 64
 
-_TELLING = {
+_MEASURED = {
     "word": "embeddings/word_embeddings",
     "position": "embeddings/position_embeddings",
     "type": "embeddings/token_type_embeddings",
@@ -25,38 +25,38 @@ _AXES = {"word": (2,), "position": (2,), "type": (2,), "query": (2, 3), "interme
 
 
 def infer_config(shapes: Mapping[str, tuple[int, ...]], name: str) -> BertConfig:
-    """The config that shapes tell, with what they cannot tell as in Google's published BERTs.
+    """The config that shapes show; for the rest, Google's published BERTs are the model.
 
     Args:
-      shapes: canonical name -> shape as it is stored, of Google's kinds of checkpoints.
-      name: of the checkpoint, for messages.
+      shapes: canonical name -> shape as it is stored, in one of Google's kinds of checkpoints.
+      name: the checkpoint's name, for messages.
 
     Raises:
-      CheckpointError: they are not those of a BERT encoder.
+      CheckpointError: the shapes are not a BERT encoder's.
     """
-    told = {axis: shapes.get(weight, ()) for axis, weight in _TELLING.items()}
-    wrong = [_TELLING[axis] for axis, shape in told.items() if len(shape) not in _AXES[axis]]
+    known = {axis: shapes.get(weight, ()) for axis, weight in _MEASURED.items()}
+    wrong = [_MEASURED[axis] for axis, shape in known.items() if len(shape) not in _AXES[axis]]
     if wrong:
         raise CheckpointError(
-            f"{name} has no bert_config.json, and its weights do not tell its architecture: "
-            f"{', '.join(wrong)} missing or of another shape; pass --config-file"
+            f"{name} has no bert_config.json, and its weights are not a BERT encoder's: "
+            f"{', '.join(wrong)} missing or of another shape; if it is a BERT, pass --config-file"
         )
-    hidden = told["word"][1]
-    heads, source = _heads(told["query"], hidden, name)
+    hidden = known["word"][1]
+    heads, source = _heads(known["query"], hidden, name)
     values = {
-        "vocab_size": told["word"][0],
+        "vocab_size": known["word"][0],
         "hidden_size": hidden,
         "num_hidden_layers": _num_layers(shapes),
         "num_attention_heads": heads,
-        "intermediate_size": told["intermediate"][1],
-        "max_position_embeddings": told["position"][0],
-        "type_vocab_size": told["type"][0],
+        "intermediate_size": known["intermediate"][1],
+        "max_position_embeddings": known["position"][0],
+        "type_vocab_size": known["type"][0],
         "hidden_act": "gelu",
     }
     config = BertConfig.from_dict(values, family="google", source=f"{name} by its shapes")
     logger.info(
-        "%s has no bert_config.json: by its shapes it has %d layers of width %d and %d heads (%s); "
-        "the activation is taken to be Google's gelu (gelu_tanh)",
+        "%s has no bert_config.json: its shapes show %d layers of width %d and %d heads (%s); "
+        "the activation is assumed to be Google's gelu (gelu_tanh)",
         name,
         config.num_hidden_layers,
         config.hidden_size,
@@ -70,9 +70,9 @@ def _heads(query: tuple[int, ...], hidden: int, name: str) -> tuple[int, str]:
     if len(query) == 3 and query[1] * query[2] == hidden:
         return query[1], "stored"
     if len(query) == 2 and hidden % _HEAD_SIZE == 0:
-        return hidden // _HEAD_SIZE, f"of {_HEAD_SIZE}, as all of Google's BERTs"
+        return hidden // _HEAD_SIZE, f"each of width {_HEAD_SIZE}, as in all of Google's BERTs"
     raise CheckpointError(
-        f"{name} has no bert_config.json, and its weights do not tell the number of heads: "
+        f"{name} has no bert_config.json, and its weights do not show the number of heads: "
         f"attention kernels of shape {query}, width {hidden}; pass --config-file"
     )
 

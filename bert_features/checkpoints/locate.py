@@ -1,4 +1,4 @@
-"""Where the weights of a checkpoint lie: what a directory, a prefix or a file holds."""
+"""Where the weights of a checkpoint are: in a directory, at a prefix or in a file."""
 
 import re
 from collections.abc import Sequence
@@ -10,18 +10,20 @@ from bert_features.errors import CheckpointError
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 SAVED_MODEL = "saved_model.pb"
+# TensorFlow's file that names the latest checkpoint of a directory.
+STATE_FILE = "checkpoint"
+VARIABLES = "variables/variables"  # prefix of the weights in a SavedModel
 
 _TF_PART = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}\.safetensors$")
-# The line of TensorFlow's `checkpoint` state file that names the latest one.
 _TF_LATEST = re.compile(r'^model_checkpoint_path: "(.+)"$', re.MULTILINE)
 
 
 def locate(path: Path, name: str) -> tuple[Path, Kind]:
-    """The weights that a directory, a prefix or a file names.
+    """The weights in a directory, at a prefix or in a file.
 
     Args:
-      path: of a directory, of a file, or the prefix of a TensorFlow checkpoint.
+      path: a directory, a file, or the prefix of a TensorFlow checkpoint.
       name: what the user asked for, for the messages.
 
     Returns:
@@ -34,29 +36,29 @@ def locate(path: Path, name: str) -> tuple[Path, Kind]:
     if path.is_dir():
         return _locate_in_folder(path, name)
     if path.name == SAVED_MODEL and path.is_file():
-        return _in_saved_model(path.parent)
+        return _locate_in_folder(path.parent, name)
     if (path.suffix == ".safetensors" or is_index(path)) and path.is_file():
         return path, "safetensors"
-    prefix = path.with_name(_TF_PART.sub("", path.name))
+    prefix = path.with_name(prefix_of(path.name))
     if _index_of(prefix).is_file():
-        return _tensorflow(prefix)
+        return _with_kind(prefix)
     if _is_pickle(path):
-        raise CheckpointError(_pickle_message(path))
+        raise CheckpointError(pickle_message(path))
     if path.is_file():
         raise CheckpointError(
-            f"{path} is no checkpoint this can read; allowed: a .safetensors file, the prefix of "
-            "a TensorFlow checkpoint (bert_model.ckpt), a directory, or the name 'minilm'"
+            f"{path} is not a checkpoint; allowed: a .safetensors file, the prefix of a TensorFlow "
+            "checkpoint (bert_model.ckpt), a directory, or the name 'minilm'"
         )
     raise CheckpointError(
         f"there is no checkpoint {name!r}: no directory, no .safetensors file and no "
-        f"{prefix.name}.index of that path; pass one of these, the name 'minilm', a published "
-        "name (bert-features download lists them), or a model of the Hugging Face Hub as "
-        "'hf:org/name'"
+        f"{prefix.name}.index at that path; pass one of these, the name 'minilm', a published "
+        "name (bert-features download lists them), a TF-Hub handle, or a model of the Hugging Face "
+        "Hub as 'hf:org/name'"
     )
 
 
 def root_of(weights_path: Path) -> Path:
-    """The directory that a user takes for the checkpoint: of a SavedModel not its `variables`."""
+    """The directory of a checkpoint; for a SavedModel the one above its `variables`."""
     folder = weights_path.parent
     return folder.parent if is_saved_model(weights_path) else folder
 
@@ -68,82 +70,117 @@ def is_saved_model(weights_path: Path) -> bool:
 
 
 def folders_of(weights_path: Path) -> list[Path]:
-    """Where the config and the vocabulary of weights may lie: beside them, or in the assets."""
+    """The folders of the config and the vocabulary: beside the weights, or the assets."""
     root = root_of(weights_path)
     return [root, root / "assets"] if is_saved_model(weights_path) else [root]
 
 
-def beside(folders: Sequence[Path], wanted: str | Path | None, names: Sequence[str]) -> Path | None:
-    """The file that was asked for, or else the first of these names in the first of the folders."""
-    if wanted is not None:
-        return Path(wanted)
+def beside(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
+    """The first of these names in the first of the folders that has one."""
     paths = (folder / name for folder in folders for name in names)
     return next((path for path in paths if path.is_file()), None)
 
 
-def _locate_in_folder(folder: Path, name: str) -> tuple[Path, Kind]:
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    tensors = [path for path in files if path.suffix == ".safetensors"]
-    prefixes = [path.with_suffix("") for path in files if path.suffix == ".index"]
-    indices = [path for path in files if is_index(path)]
-    for preferred in (
-        folder / "model.safetensors",
-        folder / f"model{INDEX_SUFFIX}",
-        folder / "bert_model.ckpt",
-        _latest_tensorflow(folder),
-    ):
-        if preferred in tensors or preferred in indices:
-            return preferred, "safetensors"
-        if preferred in prefixes:
-            return _tensorflow(preferred)
-    if folder / SAVED_MODEL in files:
-        return _in_saved_model(folder)
+def prefix_of(name: str) -> str:
+    """The prefix of a TensorFlow checkpoint from the name of any of its files."""
+    return _TF_PART.sub("", name)
+
+
+def choose_weights(names: Sequence[str], name: str, latest: str | None) -> str | None:
+    """The weights among the files of a directory.
+
+    Args:
+      names: the names of its files, sorted, and `variables/variables.index` if that is there.
+      name: what the user asked for, for the messages.
+      latest: the prefix that the directory's state file names, see `latest_in`.
+
+    Returns:
+      The name of a .safetensors file or of the index of its shards, or the prefix of a TensorFlow
+      checkpoint; None if there are no weights.
+
+    Raises:
+      CheckpointError: there are several, or a part of them is missing.
+    """
+    tensors = [file for file in names if file.endswith(".safetensors")]
+    prefixes = [file.removesuffix(".index") for file in names if file.endswith(".index")]
+    indices = [file for file in names if file.endswith(INDEX_SUFFIX)]
+    found = {*tensors, *prefixes, *indices}
+    for preferred in ("model.safetensors", f"model{INDEX_SUFFIX}", "bert_model.ckpt", latest):
+        if preferred in found:
+            return preferred
+    if SAVED_MODEL in names:
+        if VARIABLES not in prefixes:
+            raise CheckpointError(
+                f"the SavedModel {name} has no {VARIABLES}.index, so it holds no weights"
+            )
+        return VARIABLES
     if len(indices) == 1 and not prefixes:
-        return indices[0], "safetensors"
-    if tensors and all(_SHARD.search(path.name) for path in tensors):
+        return indices[0]
+    if tensors and all(_SHARD.search(tensor) for tensor in tensors):
         raise CheckpointError(
-            f"{name} holds shards ({tensors[0].name}, …) without their index, "
-            f"model{INDEX_SUFFIX}; fetch that too"
+            f"{name} holds shards ({tensors[0]}, …) without their index, model{INDEX_SUFFIX}; "
+            "fetch that too"
         )
-    if len(tensors) + len(prefixes) == 1:
-        return (tensors[0], "safetensors") if tensors else _tensorflow(prefixes[0])
-    if tensors or prefixes:
-        found = ", ".join(path.name for path in [*tensors, *prefixes])
-        raise CheckpointError(f"{name} holds several checkpoints; pass the path of one: {found}")
-    for path in files:
-        if _is_pickle(path):
-            raise CheckpointError(_pickle_message(path))
-    raise CheckpointError(
+    if len(tensors) + len(prefixes) > 1:
+        raise CheckpointError(
+            f"{name} holds several checkpoints; pass the path of one: "
+            f"{', '.join([*tensors, *prefixes])}"
+        )
+    return next(iter([*tensors, *prefixes]), None)
+
+
+def latest_in(state: str) -> str | None:
+    """The prefix that the text of a `checkpoint` state file calls the latest, None if it has none.
+
+    Its last part alone: the file keeps the absolute path of the machine that trained it.
+    """
+    latest = _TF_LATEST.search(state)
+    return Path(latest[1]).name if latest else None
+
+
+def no_weights(name: str) -> CheckpointError:
+    """The error for a directory without weights."""
+    return CheckpointError(
         f"{name} holds no checkpoint: looked for *.safetensors, for a TensorFlow checkpoint "
         f"(bert_model.ckpt.index and its data) and for a SavedModel ({SAVED_MODEL})"
     )
 
 
-def _tensorflow(prefix: Path) -> tuple[Path, Kind]:
-    return prefix, "tf2" if is_object_based(_index_of(prefix)) else "tf1"
+def pickle_message(path: Path | str) -> str:
+    """Why a pickle is not read, and how to convert it."""
+    return (
+        f"{path} is a pickle, which can run any code when it is loaded, and is not read here. "
+        "If you trust it, convert it once with transformers: "
+        "AutoModel.from_pretrained(DIR).save_pretrained(OUT, safe_serialization=True)"
+    )
 
 
-def _in_saved_model(folder: Path) -> tuple[Path, Kind]:
-    prefix = folder / "variables" / "variables"
-    if not _index_of(prefix).is_file():
-        raise CheckpointError(
-            f"the SavedModel {folder} has no variables/variables.index, so it holds no weights"
-        )
-    return _tensorflow(prefix)
+def _locate_in_folder(folder: Path, name: str) -> tuple[Path, Kind]:
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    names = [path.name for path in files]
+    if (folder / f"{VARIABLES}.index").is_file() and SAVED_MODEL in names:
+        names.append(f"{VARIABLES}.index")
+    state = folder / STATE_FILE
+    latest = None
+    if state.is_file():
+        latest = latest_in(state.read_text(encoding="utf-8", errors="replace"))
+    chosen = choose_weights(names, name, latest)
+    if chosen is not None:
+        return _with_kind(folder / chosen)
+    for path in files:
+        if _is_pickle(path):
+            raise CheckpointError(pickle_message(path))
+    raise no_weights(name)
+
+
+def _with_kind(path: Path) -> tuple[Path, Kind]:
+    if path.suffix == ".safetensors" or is_index(path):
+        return path, "safetensors"
+    return path, "tf2" if is_object_based(_index_of(path)) else "tf1"
 
 
 def _index_of(prefix: Path) -> Path:
     return prefix.with_name(f"{prefix.name}.index")
-
-
-def _latest_tensorflow(folder: Path) -> Path | None:
-    """The prefix that TensorFlow's `checkpoint` state file calls the latest, None without one."""
-    state = folder / "checkpoint"
-    if not state.is_file():
-        return None
-    latest = _TF_LATEST.search(state.read_text(encoding="utf-8", errors="replace"))
-    # By its last part alone: the file keeps the absolute path of the machine that trained it.
-    return folder / Path(latest[1]).name if latest else None
 
 
 def _is_pickle(path: Path) -> bool:
@@ -154,11 +191,3 @@ def _is_pickle(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return file.read(4).startswith((b"\x80", b"PK\x03\x04"))
-
-
-def _pickle_message(path: Path) -> str:
-    return (
-        f"{path} is a pickle, which can run any code when it is loaded, and is not read here. "
-        "Where you trust it, convert it once with transformers: "
-        "AutoModel.from_pretrained(DIR).save_pretrained(OUT, safe_serialization=True)"
-    )

@@ -1,8 +1,8 @@
 """The weights of a BERT encoder: their names in each family of checkpoints, and their shapes.
 
 Canonical names are google-research/bert's without the `bert/` prefix; canonical kernels are
-[in, out], as there. Hugging Face stores them [out, in]; the Model Garden (TF2, TF-Hub) stores those
-of attention with an axis for the heads.
+[in, out], as there. Hugging Face stores them [out, in]; the Model Garden (TF2, TF-Hub) stores
+attention kernels with an axis for the heads.
 
 Shape legend: `V` vocab_size, `P` positions, `T` token types, `H` hidden_size, `I`
 intermediate_size, `A` heads, `D` head size.
@@ -109,9 +109,9 @@ BLOCK = [
 ]
 POOLER = _dense("pooler/dense", "pooler.dense", "pooler_transform", "HH")
 
-# What a checkpoint may hold besides the encoder, by family; matched from the start of the name.
+# Names of other things in a checkpoint than the encoder; matched from the start of the name.
 IGNORED: dict[str, re.Pattern[str]] = {
-    # Slots and counters of the optimizers that BERT checkpoints were trained with: part of a name.
+    # Slots and counters of the optimizers that trained BERT checkpoints.
     "optimizer": re.compile(
         r".*/(adam_m|adam_v|adam|adam_\d+|adamweightdecay\w*|lamb\w*|exponentialmovingaverage)$"
         r"|(.*/)?(global_step|beta1_power|beta2_power|bad_steps|good_steps|loss_scale"
@@ -126,14 +126,14 @@ IGNORED: dict[str, re.Pattern[str]] = {
     ),
 }
 
-# The same of a TF2 checkpoint. Its names are those of variables, or the paths to them in the
-# objects of the program that was saved.
+# The same for a TF2 checkpoint. Its names are names of variables, or their paths in the objects of
+# the program that was saved.
 IGNORED_OBJECTS: dict[str, re.Pattern[str]] = {
     "optimizer": re.compile(
         r"(.*/)?(optimizer|_optimizer)/|.*/\.OPTIMIZER_SLOT/"
         r"|(.*/)?(save_counter|global_step|iter|learning_rate|decay|beta_[12]|loss_scale)$"
     ),
-    # How texts are to be lower-cased; and the metrics of a compiled Keras model.
+    # The casing of texts; and the metrics of a compiled Keras model.
     "setting": re.compile(r"(do_lower_case|total|count)$|(.*/)?keras_api/"),
     "head": re.compile(
         r"(.*/)?(cls|mlm|masked_lm|predictions|classification|classifier|classification_head\w*"
@@ -141,8 +141,8 @@ IGNORED_OBJECTS: dict[str, re.Pattern[str]] = {
     ),
 }
 
-# The Model Garden's pretrainer trains the pooler of its next-sentence head, by this name or path,
-# in place of the encoder's, whose variables stay as they were initialised.
+# The Model Garden's pretrainer trains the pooler of its next-sentence head, which has this name or
+# path. The encoder's own pooler stays as it was initialised.
 _NEXT_SENTENCE_POOLER = re.compile(r"(?:.*/)?next_sentence(?:\.\.|[./])pooler_dense/(kernel|bias)$")
 
 # Names of the first TF2 BERTs (TF-Hub /1 and /2, behind `bert_model/`) -> today's.
@@ -157,7 +157,7 @@ _OLD_GARDEN: list[tuple[re.Pattern[str], str]] = [
     (re.compile(r"(self_attention/)?self_attention_output/"), "self_attention/attention_output/"),
 ]
 
-# Paths in the Model Garden's encoder objects, for variables whose own name tells nothing.
+# Paths in the Model Garden's encoder objects, for variables whose name does not help.
 _PATHS: list[tuple[re.Pattern[str], str]] = [
     (re.compile(r"^layer_with_weights-0/embeddings$"), "word_embeddings/embeddings"),
     (re.compile(r"^layer_with_weights-1/embeddings$"), "position_embedding/embeddings"),
@@ -180,7 +180,7 @@ _PATHS: list[tuple[re.Pattern[str], str]] = [
 
 
 def weights(config: BertConfig, *, pooler: bool) -> list[Weight]:
-    """Every weight of an architecture, blocks written out."""
+    """Every weight of an architecture, for all its blocks."""
     blocks = [
         replace(
             weight,
@@ -252,13 +252,13 @@ def garden_weights(
 
 
 def garden_name(canonical: str) -> str:
-    """The Model Garden's name of the variable that a canonical name stands for."""
+    """The Model Garden's name for a canonical name."""
     block, template = _template(canonical)
     return _GARDEN_OF[template].format(i=block)
 
 
 def parameter_count(config: BertConfig, *, pooler: bool = True) -> int:
-    """How many numbers the weights are."""
+    """Number of parameters."""
     total = 0
     for shape in weight_shapes(config, pooler=pooler).values():
         size = 1
@@ -269,7 +269,12 @@ def parameter_count(config: BertConfig, *, pooler: bool = True) -> int:
 
 
 def is_ignored(name: str, kind: Kind = "tf1") -> str | None:
-    """Which kind of thing besides the encoder a plain name in a checkpoint is, or None."""
+    """The kind of a name that is not the encoder's (`optimizer`, `head`, …), else None.
+
+    Args:
+      name: without its prefix, see `plain_name`.
+      kind: how the weights are stored.
+    """
     patterns = IGNORED_OBJECTS if kind == "tf2" else IGNORED
     return next((what for what, pattern in patterns.items() if pattern.match(name)), None)
 
@@ -281,11 +286,11 @@ def plain_name(name: str, kind: Kind) -> str:
 
 
 def canonical_name(name: str, kind: Kind) -> str | None:
-    """The canonical name of a stored weight, whatever the number of its block; None if it is none.
+    """The canonical name of a stored weight of any block; None for other names.
 
     Args:
       name: as it is stored; for TF2, a variable's name or its path in the saved objects.
-      kind: of the checkpoint.
+      kind: how the weights are stored.
     """
     block, template = _template(plain_name(name, kind))
     canonical = _CANONICAL_OF[kind].get(template)
@@ -293,7 +298,7 @@ def canonical_name(name: str, kind: Kind) -> str | None:
 
 
 def next_sentence_pooler(name: str) -> str | None:
-    """The canonical name of a weight of the pooler in a next-sentence head, None if it is none."""
+    """The canonical name of a weight of a next-sentence head's pooler, None for other names."""
     match = _NEXT_SENTENCE_POOLER.match(name)
     return f"pooler/dense/{match[1]}" if match else None
 
@@ -316,7 +321,7 @@ def plain_tf1(name: str) -> str:
 
 
 def plain_tf2(name: str) -> str:
-    """A variable's name, or its path in the saved objects, as the Model Garden names it today.
+    """Today's name in the Model Garden for a variable's name or its path in the saved objects.
 
     Scopes around the encoder (`bert_model/`, `bert_encoder/`) fall away where what is left is the
     name of one of its weights; any other name stays.
@@ -332,7 +337,7 @@ def plain_tf2(name: str) -> str:
 
 
 def _plain_path(path: str) -> str:
-    """A path in the saved objects of an encoder as the name of the variable it leads to."""
+    """The name of the variable at a path in the saved objects of an encoder."""
     path = re.sub(r"^(encoder|model|encoder_network)/", "", path)
     path = re.sub(r"^layer_with_weights-(\d+)/(?=_)", _block_of_layer, path)
     for pattern, name in _PATHS:
@@ -346,7 +351,7 @@ def _block_of_layer(match: re.Match[str]) -> str:
 
 
 def _template(name: str) -> tuple[str, str]:
-    """A name's number of a block, and the name with `{i}` in its place."""
+    """The number of the block in a name, and the name with `{i}` in its place."""
     match = re.search(r"(?<=layer[_.])(0|[1-9]\d*)(?=[/.])", name)
     if match is None:
         return "", name

@@ -1,7 +1,7 @@
 """Readers of the files that hold weights: TF1 and TF2 checkpoints, safetensors whole and in shards.
 
-A reader tells names and shapes and reads one tensor at a time; what the names mean is known to
-`weight_names`. Pickles are not read.
+A reader gives names and shapes and reads one tensor at a time; `weight_names` knows what the names
+mean. Pickles are not read.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def open_weights(path: Path, kind: Kind) -> Reader:
 
     Args:
       path: the prefix of a TensorFlow checkpoint, a .safetensors file, or the index of its shards.
-      kind: of the checkpoint.
+      kind: how the weights are stored.
 
     Raises:
       CheckpointError: the files are damaged or missing.
@@ -70,14 +70,14 @@ def weight_files(path: Path, kind: Kind) -> list[Path]:
 
 
 def is_index(path: Path) -> bool:
-    """Whether a path is that of the index of a safetensors checkpoint in shards."""
+    """Whether a path is the index of a safetensors checkpoint in shards."""
     return path.name.endswith(INDEX_SUFFIX)
 
 
 def is_object_based(index: Path) -> bool:
-    """Whether the `.index` file of a TensorFlow checkpoint is of a TF2, object-based one.
+    """Whether the `.index` file of a TensorFlow checkpoint belongs to a TF2, object-based one.
 
-    Read without TensorFlow: the keys of the table lie in it as they are.
+    Read without TensorFlow: the file holds the keys as plain bytes.
 
     Raises:
       CheckpointError: the file cannot be read.
@@ -88,10 +88,10 @@ def is_object_based(index: Path) -> bool:
 
 @contextlib.contextmanager
 def damage_is_an_error(path: Path) -> Iterator[None]:
-    """Turns what a library says of a damaged file into one CheckpointError."""
+    """Turns any error of a library about a damaged file into one CheckpointError."""
     try:
         yield
-    except (ImportError, MemoryError, CheckpointError):  # not the file's fault, or told already
+    except (ImportError, MemoryError, CheckpointError):  # not the file's fault, or reported already
         raise
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
@@ -113,7 +113,7 @@ class _TF1Reader:
 
 
 class _TF2Reader:
-    """Tensors by the names of their variables, where these tell more than their keys.
+    """Tensors by the names of their variables, where these say more than their keys.
 
     A key is the path to a variable in the objects of the program that saved it
     (`encoder/layer_with_weights-0/embeddings`); the object graph also knows the variable's own
@@ -133,7 +133,7 @@ class _TF2Reader:
 
 
 def _keys_by_name(object_graph: bytes) -> dict[str, str]:
-    """Name -> key of every tensor of an object graph but the optimizer's."""
+    """Name -> key of every tensor of an object graph except the optimizer's."""
     from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
     keys: dict[str, str] = {}
@@ -146,13 +146,13 @@ def _keys_by_name(object_graph: bytes) -> dict[str, str]:
             # By the key: some optimizers name their slots as the variables they belong to.
             if weight_names.is_ignored(key, "tf2") == "optimizer":
                 continue
-            told = [n for n in (attribute.full_name, path) if n and _is_telling(n)]
-            name = next((n for n in (*told, path) if n not in keys), key)
+            known = [n for n in (attribute.full_name, path) if n and _is_known(n)]
+            name = next((n for n in (*known, path) if n not in keys), key)
             keys[name] = key
     return keys
 
 
-def _is_telling(name: str) -> bool:
+def _is_known(name: str) -> bool:
     return (
         weight_names.canonical_name(name, "tf2") is not None
         or weight_names.next_sentence_pooler(name) is not None
@@ -173,7 +173,7 @@ class _SafetensorsReader:
 
 
 class _ShardsReader:
-    """The tensors of all shards of an index, which must name each of them once, where it is."""
+    """The tensors of all shards of an index, which must name each tensor once, in its shard."""
 
     def __init__(self, index: Path) -> None:
         weight_map = _read_weight_map(index)
@@ -201,25 +201,34 @@ class _ShardsReader:
 
 
 def _open_safetensors(path: Path) -> Any:
-    import ml_dtypes  # noqa: F401 - teaches NumPy the bfloat16 that safetensors asks it for
+    import ml_dtypes  # noqa: F401 - gives NumPy the bfloat16 that safetensors asks for
     from safetensors import safe_open
 
     return safe_open(path, framework="numpy")
 
 
 def _read_weight_map(index: Path) -> dict[str, str]:
-    """Name -> shard of the index of a safetensors checkpoint in shards.
+    return weight_map_in(read_json_object(index), str(index))
+
+
+def weight_map_in(values: dict[str, Any], index: str) -> dict[str, str]:
+    """Name -> shard, from the contents of the index of a safetensors checkpoint in shards.
+
+    Args:
+      values: the contents.
+      index: where they come from, for messages.
 
     Raises:
-      CheckpointError: it is no such index, or names files that are no shards beside it.
+      CheckpointError: it is no such index, or names files that are not shards beside it.
     """
-    weight_map = read_json_object(index).get("weight_map")
+    weight_map = values.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointError(f"{index} is no index of shards: it has no 'weight_map'")
+        raise CheckpointError(f"{index} is not an index of shards: it has no 'weight_map'")
     strange = sorted({str(shard) for shard in weight_map.values() if not _is_shard(shard)})
     if strange:
         raise CheckpointError(
-            f"{index} names what is no .safetensors file in its own folder: {', '.join(strange)}"
+            f"{index} names files that are not .safetensors files in its own folder: "
+            f"{', '.join(strange)}"
         )
     return weight_map
 
@@ -257,10 +266,10 @@ def _check_shards(
         ),
     ]
     if problems:
-        raise CheckpointError(f"{index} is not that of its shards: {some(problems, '; ')}")
+        raise CheckpointError(f"{index} does not match its shards: {some(problems, '; ')}")
 
 
-def some(items: list[str], separator: str = ", ", most: int = 4) -> str:
-    """The first few of many items in words."""
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return separator.join(items[:most]) + more
+def some(items: list[str], separator: str = ", ", limit: int = 4) -> str:
+    """The first few of many items, and the number of the others."""
+    more = f" and {len(items) - limit} more" if len(items) > limit else ""
+    return separator.join(items[:limit]) + more

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NoReturn
 import typer
 
 from bert_features import __version__
+from bert_features.cli.settings import setting_help
 from bert_features.errors import BertFeaturesError, ConfigError
 
 app = typer.Typer(
@@ -26,47 +27,31 @@ app = typer.Typer(
 _DEVICE_ERRORS = {"OpError", "JaxRuntimeError", "XlaRuntimeError"}
 
 InputArgument = Annotated[
-    str, typer.Argument(metavar="INPUT", help="File of examples to read; - reads standard input.")
+    str,
+    typer.Argument(
+        metavar="INPUT",
+        help="File of examples, or its address (gs://, s3://); - reads standard input.",
+    ),
 ]
 DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show the traceback if the command fails.")
 ]
 CheckpointOption = Annotated[
     str | None,
-    typer.Option(
-        "--checkpoint",
-        help="Checkpoint to use: `minilm` (the embedded all-MiniLM-L6-v2), a directory or file, a "
-        "published name (bert-base-uncased) or a Hugging Face repository. [default: minilm]",
-        show_default=False,
-    ),
+    typer.Option("--checkpoint", help=setting_help("checkpoint"), show_default=False),
 ]
 CasingOption = Annotated[
     bool | None,
-    typer.Option(
-        "--uncased/--cased",
-        help="Convert text to lower case and strip accents, or keep both. By default the "
-        "checkpoint decides.",
-        show_default=False,
-    ),
+    typer.Option("--uncased/--cased", help=setting_help("do_lower_case"), show_default=False),
 ]
-ConfigFileOption = Annotated[
-    str | None,
-    typer.Option(help="Path of bert_config.json or config.json, if it is not beside the weights."),
-]
-VocabFileOption = Annotated[
-    str | None, typer.Option(help="Path of vocab.txt, if it is not beside the weights.")
-]
+ConfigFileOption = Annotated[str | None, typer.Option(help=setting_help("config_file"))]
+VocabFileOption = Annotated[str | None, typer.Option(help=setting_help("vocab_file"))]
 HiddenActOption = Annotated[
-    Literal["gelu_erf", "gelu_tanh"] | None,
-    typer.Option(help="Form of the GELU activation. By default that of the checkpoint's family."),
+    Literal["gelu_erf", "gelu_tanh"] | None, typer.Option(help=setting_help("hidden_act"))
 ]
 EncodingErrorsOption = Annotated[
     Literal["strict", "replace"] | None,
-    typer.Option(
-        help="Treatment of bytes that are not UTF-8: strict stops with an error, replace inserts "
-        "U+FFFD. [default: strict]",
-        show_default=False,
-    ),
+    typer.Option(help=setting_help("encoding_errors"), show_default=False),
 ]
 
 

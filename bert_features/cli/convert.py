@@ -5,7 +5,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from bert_features.cli.command import CasingOption, DebugOption, command
+from bert_features.cli.command import (
+    CasingOption,
+    ConfigFileOption,
+    DebugOption,
+    HiddenActOption,
+    VocabFileOption,
+    command,
+)
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 
@@ -19,17 +26,9 @@ def convert(
         Literal["tf1", "safetensors", "savedmodel"],
         typer.Option(help="Format to write; savedmodel has the form of `export --signature ids`."),
     ],
-    config_file: Annotated[
-        Path | None,
-        typer.Option(help="Path of bert_config.json or config.json, if it is not beside IN."),
-    ] = None,
-    vocab_file: Annotated[
-        Path | None, typer.Option(help="Path of vocab.txt, if it is not beside IN.")
-    ] = None,
-    hidden_act: Annotated[
-        Literal["gelu_erf", "gelu_tanh"] | None,
-        typer.Option(help="Form of the GELU activation. By default that of IN's family."),
-    ] = None,
+    config_file: ConfigFileOption = None,
+    vocab_file: VocabFileOption = None,
+    hidden_act: HiddenActOption = None,
     uncased: CasingOption = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier conversion in OUT.")

@@ -63,7 +63,7 @@ def _config_option() -> inspect.Parameter:
 def _option(name: str) -> inspect.Parameter:
     setting = ExtractConfig.model_fields[name]
     flags = _FLAGS.get(name, (_flag(name, setting),))
-    option = typer.Option(*flags, help=_help(name, setting), show_default=False)
+    option = typer.Option(*flags, help=setting_help(name), show_default=False)
     kind = list[str] | None if name == "outputs" else _type(setting.annotation)
     return _parameter(name, Annotated[kind, option])
 
@@ -78,7 +78,9 @@ def _flag(name: str, setting: FieldInfo) -> str:
     return f"{flag}/--no-{flag[2:]}" if bool in _members(setting.annotation) else flag
 
 
-def _help(name: str, setting: FieldInfo) -> str:
+def setting_help(name: str) -> str:
+    """The help of the option for a setting: its description and its default."""
+    setting = ExtractConfig.model_fields[name]
     default = "" if setting.default is None or name in _NO_DEFAULT else _text(setting.default)
     parts = [setting.description, _HELP.get(name), f"[default: {default}]" if default else None]
     return " ".join(part for part in parts if part)

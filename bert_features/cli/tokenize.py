@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -30,7 +29,7 @@ def tokenize(
         ),
     ],
     vocab: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--vocab", "--vocab-file", help="Path of a vocab.txt to use in place of a checkpoint."
         ),
@@ -60,16 +59,16 @@ def tokenize(
         sys.stdout.write(" ".join([words[i] for i in ids]) + "\n")
 
 
-def _make_tokenizer(vocab: Path | None, checkpoint: str | None, lower: bool | None) -> Any:
+def _make_tokenizer(vocab: str | None, checkpoint: str | None, lower: bool | None) -> Any:
     import_tensorflow()
-    from bert_features.checkpoints.find import casing_of_vocabulary, find_checkpoint
+    from bert_features.checkpoints.find import casing_of_vocabulary, find_checkpoint, local_file
     from bert_features.checkpoints.tokenizer import make_tokenizer
     from bert_features.text.tokenization import FullTokenizer
     from bert_features.text.vocabulary import read_vocab
 
     if vocab is None:
         return make_tokenizer(find_checkpoint(checkpoint or "minilm"), lower)
-    tokens = read_vocab(vocab)
+    tokens = read_vocab(local_file(vocab))
     if lower is None:
         lower = casing_of_vocabulary(tokens)
     if lower is None:

@@ -1,4 +1,4 @@
-"""The architecture of a BERT checkpoint, as its `bert_config.json` or `config.json` tells it."""
+"""The architecture of a BERT checkpoint, from its `bert_config.json` or `config.json`."""
 
 import json
 from pathlib import Path
@@ -13,13 +13,14 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from bert_features.errors import CheckpointError
 
 HiddenAct = Literal["gelu_erf", "gelu_tanh", "relu", "tanh", "linear"]
 Family = Literal["google", "huggingface"]
 
-# What each family means by the word in its config. google-research/bert's modeling.py computes
+# The meaning of the word in the config of each family. google-research/bert's modeling.py computes
 # "gelu" by the tanh approximation; Hugging Face's ACT2FN["gelu"] is the exact, erf form.
 ACTIVATIONS: dict[Family, dict[str, HiddenAct]] = {
     "google": {
@@ -48,7 +49,7 @@ ACTIVATIONS: dict[Family, dict[str, HiddenAct]] = {
 class BertConfig(BaseModel):
     """The shape of a BERT encoder; the keys are those of google-research/bert's `bert_config.json`.
 
-    Unknown keys are ignored, as real config files carry many (`pooler_type`, `_name_or_path`, …).
+    Unknown keys are ignored; real config files have many (`pooler_type`, `_name_or_path`, …).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -92,13 +93,13 @@ class BertConfig(BaseModel):
 
         Args:
           values: the file's keys and values.
-          family: whose meaning of `hidden_act` holds: "google" (`gelu` is the tanh form) or
+          family: the meaning of `hidden_act`: "google" (`gelu` is the tanh form) or
             "huggingface" (`gelu` is the erf form).
-          source: what the values came from, for error messages.
+          source: where the values come from, for error messages.
 
         Raises:
-          CheckpointError: a missing or wrong value, an activation BERT does not use, or the config
-            of another architecture.
+          CheckpointError: a value is missing or wrong, the activation is not one of BERT's, or
+            the config is of another architecture.
         """
         model_type = values.get("model_type", "bert")
         if model_type != "bert":
@@ -108,7 +109,7 @@ class BertConfig(BaseModel):
         position_type = values.get("position_embedding_type", "absolute")
         if position_type != "absolute":
             raise CheckpointError(
-                f"{source}: position_embedding_type is {position_type!r}; only 'absolute' is BERT's"
+                f"{source}: position_embedding_type is {position_type!r}; BERT has only 'absolute'"
             )
         activations = ACTIVATIONS[family]
         word = values.get("hidden_act", "gelu")
@@ -119,13 +120,7 @@ class BertConfig(BaseModel):
         try:
             return cls.model_validate(values | {"hidden_act": activations[word]})
         except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(str(part) for part in e['loc']) or 'config'}: {e['msg']} "
-                f"(received {e.get('input')!r})"
-                if e["type"] != "missing"
-                else f"{e['loc'][0]} is missing"
-                for e in error.errors()
-            )
+            problems = "; ".join(map(_problem, error.errors()))
             raise CheckpointError(f"{source} is not a BERT config: {problems}") from error
 
     @classmethod
@@ -134,8 +129,8 @@ class BertConfig(BaseModel):
 
         Args:
           path: the JSON file.
-          family: whose meaning of `hidden_act` holds; by default Hugging Face's for a file that
-            names a `model_type`, `architectures` or `transformers_version`, Google's otherwise.
+          family: the meaning of `hidden_act`; by default Hugging Face's for a file that has a
+            `model_type`, `architectures` or `transformers_version`, Google's otherwise.
 
         Raises:
           CheckpointError: the file is missing, is not JSON, or is not a BERT config.
@@ -144,8 +139,15 @@ class BertConfig(BaseModel):
         return cls.from_dict(values, family=family or config_family(values), source=str(path))
 
 
+def _problem(detail: ErrorDetails) -> str:
+    if detail["type"] == "missing":
+        return f"{detail['loc'][0]} is missing"
+    where = ".".join(str(part) for part in detail["loc"]) or "config"
+    return f"{where}: {detail['msg']} (received {detail.get('input')!r})"
+
+
 def config_family(values: dict[str, Any]) -> Family:
-    """Whose config file this is, by the keys that only Hugging Face writes."""
+    """The family of a config file, by the keys that only Hugging Face writes."""
     marks = {"model_type", "architectures", "transformers_version"}
     return "huggingface" if marks & values.keys() else "google"
 
@@ -163,5 +165,5 @@ def read_json_object(path: str | Path) -> dict[str, Any]:
     except ValueError as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from error
     if not isinstance(values, dict):
-        raise CheckpointError(f"{path} is not a config: expected a JSON object")
+        raise CheckpointError(f"{path} is not a config file: expected a JSON object")
     return values

@@ -1,4 +1,4 @@
-"""ExtractConfig: every setting of a run, typed, checked once, frozen; from TOML or keywords."""
+"""ExtractConfig: all settings of a run, checked once, frozen; from TOML or keywords."""
 
 import tomllib
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError
 
 _Positive = Annotated[int, Field(ge=1)]
-# The settings that make up the one output of a run without `outputs`.
-_OF_ONE_OUTPUT = (
+# The settings of the single output of a run without `outputs`.
+_SINGLE_OUTPUT = (
     "combine",
     "weights",
     "level",
@@ -37,46 +37,49 @@ _OF_ONE_OUTPUT = (
 
 
 def _as_in_outputs(name: str) -> Any:
-    """A field that says of the only output what `OutputConfig` says of each."""
+    """The same field as in `OutputConfig`, for the single output."""
     return OutputConfig.model_fields[name]
 
 
 class ExtractConfig(Settings):
     """The settings of a feature extraction.
 
-    Each field's description says what it is, its `allowed` what it may be.
+    A field's description is its help; its `allowed` names the allowed values.
     """
 
     checkpoint: str = Field(
         default="minilm",
-        description="the weights: `minilm` (the embedded all-MiniLM-L6-v2), a directory or file of "
-        "a checkpoint, a published name (bert-base-uncased) or a Hugging Face repository",
+        description="Checkpoint to use: `minilm` (the embedded all-MiniLM-L6-v2), a directory or "
+        "file, an address (gs://, s3://), a published name (bert-base-uncased), a TF-Hub handle "
+        "or a Hugging Face repository.",
         json_schema_extra={"allowed": "a string"},
     )
     config_file: str | None = Field(
         default=None,
-        description="bert_config.json or config.json, if not beside the weights",
+        description="Path or address of bert_config.json or config.json, if it is not beside the "
+        "weights.",
         json_schema_extra={"allowed": "a path"},
     )
     vocab_file: str | None = Field(
         default=None,
-        description="vocab.txt, if not beside the weights",
+        description="Path or address of vocab.txt, if it is not beside the weights.",
         json_schema_extra={"allowed": "a path"},
     )
     do_lower_case: bool | None = Field(
         default=None,
-        description="lower-case and strip accents; by default what the checkpoint says",
+        description="Lower-case texts and strip their accents, or not; by default as the "
+        "checkpoint was trained.",
         json_schema_extra={"allowed": "true or false"},
     )
     hidden_act: Literal["gelu_erf", "gelu_tanh"] | None = Field(
         default=None,
-        description="the form of GELU; by default that of the checkpoint's family",
+        description="Form of GELU; by default the form of the checkpoint's family.",
         json_schema_extra={"allowed": "'gelu_erf' or 'gelu_tanh'"},
     )
     layers: tuple[LayerEntry, ...] = Field(
         default=DEFAULT_LAYERS,
         min_length=1,
-        description="LAYERS: encoder blocks, -L to L-1, and the word `embeddings`",
+        description="LAYERS to extract: encoder blocks, -L to L-1, and the word `embeddings`.",
         json_schema_extra={"allowed": "a list of integers and the word 'embeddings'"},
     )
     combine: Combine = _as_in_outputs("combine")
@@ -88,132 +91,133 @@ class ExtractConfig(Settings):
     dim: Annotated[int, Field(ge=1)] | None = _as_in_outputs("dim")
     dtype: OutputDtype = Field(
         default="float32",
-        description="of the features",
+        description="Data type of the features.",
         json_schema_extra={"allowed": "'float32', 'float16' or 'bfloat16'"},
     )
     outputs: tuple[OutputConfig, ...] = Field(
         default=(),
-        description="named outputs, all from one pass, in place of the single one above",
+        description="Named outputs, all from one pass, in place of the single output above.",
         json_schema_extra={"allowed": "a list of tables, [[outputs]]"},
     )
     long_text: Literal["truncate", "tail", "head_tail", "window", "error"] = Field(
         default="truncate",
-        description="what becomes of texts longer than max_seq_length",
+        description="What to do with texts longer than max_seq_length.",
         json_schema_extra={"allowed": "'truncate', 'tail', 'head_tail', 'window' or 'error'"},
     )
     stride: _Positive | None = Field(
         default=None,
-        description="pieces between the beginnings of two windows; by default half a window's",
+        description="Pieces between the beginnings of two windows; by default half of what a "
+        "window holds.",
         json_schema_extra={"allowed": "an integer of at least 1, less than a window holds"},
     )
     word_split: Literal["bert", "whitespace"] = Field(
         default="bert",
-        description="what the words of a text are, for outputs of words: BERT's own (punctuation "
-        "stands alone), or what white space separates",
+        description="How texts are split into words, for outputs of words: like BERT (punctuation "
+        "stands alone), or at white space.",
         json_schema_extra={"allowed": "'bert' or 'whitespace'"},
     )
     max_seq_length: int = Field(
         default=128,
         ge=3,
-        description="tokens of the longest row, [CLS] and [SEP] included; long_text says what "
-        "becomes of longer texts",
+        description="Maximum tokens of a row, [CLS] and [SEP] included; long_text decides about "
+        "longer texts.",
         json_schema_extra={"allowed": "an integer of at least 3"},
     )
     buckets: tuple[Annotated[int, Field(ge=3)], ...] | None = Field(
         default=None,
-        description="lengths that rows are padded to, up to max_seq_length; by default many on a "
-        "CPU, powers of two where each is compiled",
+        description="Lengths that rows are padded to, up to max_seq_length; by default many on a "
+        "CPU, powers of two where each length is compiled.",
         json_schema_extra={"allowed": "a list of ascending integers of at least 3"},
     )
     batch_size: _Positive | None = Field(
         default=None,
-        description="rows of a batch, over all devices together, whatever their length; in place "
-        "of batch_tokens",
+        description="Rows of a batch, over all devices together, for every length; in place of "
+        "batch_tokens.",
         json_schema_extra={"allowed": "an integer of at least 1"},
     )
     batch_tokens: _Positive | None = Field(
         default=None,
-        description="tokens of a batch, padding included: so many rows as that makes of each "
-        "length; by default 2048 on a CPU, 16384 for each other device",
+        description="Maximum tokens per batch, padding included; sets the number of rows for each "
+        "length. By default 2048 on a CPU, 16384 for each other device.",
         json_schema_extra={"allowed": "an integer of at least 1"},
     )
     device: Literal["auto", "tpu", "gpu", "cpu"] = Field(
         default="auto",
-        description="where to run; auto takes TPU, GPU or CPU, in that order",
+        description="Device to run on; auto takes TPU, GPU or CPU, in that order.",
         json_schema_extra={"allowed": "'auto', 'tpu', 'gpu' or 'cpu'"},
     )
     runtime: Literal["auto", "tensorflow", "jax"] = Field(
         default="auto",
-        description="what drives the device; auto is TensorFlow, or JAX where only that can drive "
-        "the TPU or GPU of this machine",
+        description="Library that drives the device; auto is TensorFlow, or JAX where only JAX "
+        "can drive the TPU or GPU of this machine.",
         json_schema_extra={"allowed": "'auto', 'tensorflow' or 'jax'"},
     )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto",
-        description="of the arithmetic; auto is bfloat16 on a TPU, else float32",
+        description="Precision of the arithmetic; auto is bfloat16 on a TPU, else float32.",
         json_schema_extra={"allowed": "'auto', 'float32' or 'bfloat16'"},
     )
     use_one_hot_embeddings: bool = Field(
         default=False,
-        description="look words up by a matrix product instead of a gather",
+        description="Look up words by a matrix product instead of a gather.",
         json_schema_extra={"allowed": "true or false"},
     )
-    format: Literal["parquet", "jsonl", "npz", "hdf5", "tfrecord"] | None = Field(
+    format: Literal["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"] | None = Field(
         default=None,
-        description="of the output file; by default what its suffix says, else parquet",
-        json_schema_extra={"allowed": "'parquet', 'jsonl', 'npz', 'hdf5' or 'tfrecord'"},
+        description="Format of the output file; by default the suffix decides, else parquet.",
+        json_schema_extra={"allowed": "'parquet', 'arrow', 'jsonl', 'npz', 'hdf5' or 'tfrecord'"},
     )
     input_format: FormatName = Field(
         default="auto",
-        description="of the input; auto goes by the suffix, a compressed file's inner one, and "
-        "takes any other for text",
+        description="Format of the input; auto goes by the suffix (before .gz, .bz2, .xz or .zst) "
+        "and reads any other file as text.",
         json_schema_extra={"allowed": ", ".join(f"'{name}'" for name in get_args(FormatName))},
     )
     id_field: str | None = Field(
         default=None,
-        description="column or JSON field of the ids, in CoNLL the key of a comment; by default "
-        "`id` where there is one",
+        description="Column or JSON field of the ids, in CoNLL the key of a comment; by default "
+        "`id` where there is one.",
         json_schema_extra={"allowed": "a string; an empty one for no ids"},
     )
     text_field: str | None = Field(
         default=None,
-        description="column or JSON field of the texts; by default `text`",
+        description="Column or JSON field of the texts; by default `text`.",
         json_schema_extra={"allowed": "a string"},
     )
     text_b_field: str | None = Field(
         default=None,
-        description="column or JSON field of the second texts of pairs; by default `text_b`",
+        description="Column or JSON field of the second texts of pairs; by default `text_b`.",
         json_schema_extra={"allowed": "a string"},
     )
     tokens_field: str | None = Field(
         default=None,
-        description="column or JSON field of lists of words; by default `tokens`",
+        description="Column or JSON field of lists of words; by default `tokens`.",
         json_schema_extra={"allowed": "a string"},
     )
     conll_column: _Positive | None = Field(
         default=None,
-        description="column of the words in CoNLL files, from 1; by default 1, in CoNLL-U 2",
+        description="Column of the words in CoNLL files, from 1; by default 1, in CoNLL-U 2.",
         json_schema_extra={"allowed": "an integer of at least 1"},
     )
     quoting: bool = Field(
         default=True,
-        description="whether fields of csv and tsv may be in double quotes",
+        description="Whether fields of csv and tsv may be in double quotes.",
         json_schema_extra={"allowed": "true or false"},
     )
     encoding_errors: Literal["strict", "replace"] = Field(
         default="strict",
-        description="what to do with input that is not UTF-8",
+        description="What to do with input that is not UTF-8.",
         json_schema_extra={"allowed": "'strict' or 'replace'"},
     )
     shard: str | None = Field(
         default=None,
-        description="the share of the examples to compute, I/N: every N-th from the I-th, counted "
-        "from 0, into a file of that number; or auto, that of this host of a TPU slice",
+        description="Share of the examples to compute, I/N: every N-th from the I-th, counted "
+        "from 0, into a file with that number; or auto, the share of this host of a TPU slice.",
         json_schema_extra={"allowed": "'auto', or 'I/N' with I from 0 to N - 1"},
     )
     buffer_mb: _Positive = Field(
         default=256,
-        description="megabytes of finished features that may wait for their turn to be written",
+        description="Megabytes of finished features that may wait to be written.",
         json_schema_extra={"allowed": "an integer of at least 1"},
     )
 
@@ -235,7 +239,7 @@ class ExtractConfig(Settings):
             raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is not TOML: {error}") from error
-        cls.of(values, source=str(path))  # blames the file for what is the file's
+        cls.of(values, source=str(path))  # errors in the file name the file
         return cls.of({**values, **overrides})
 
     @classmethod
@@ -264,17 +268,17 @@ class ExtractConfig(Settings):
         if self.batch_size is not None and self.batch_tokens is not None:
             raise ValueError("batch_size and batch_tokens are both set; leave one of them out")
         if self.outputs:
-            beside = [name for name in _OF_ONE_OUTPUT if name in self.model_fields_set]
+            beside = [name for name in _SINGLE_OUTPUT if name in self.model_fields_set]
             if beside:
                 raise ValueError(
-                    f"{', '.join(beside)} and outputs are both set; say it in each output"
+                    f"{', '.join(beside)} and outputs are both set; set it in each output instead"
                 )
         else:
             self.output_configs()
         return self
 
     def input_settings(self) -> InputFormat:
-        """How the examples lie in the input."""
+        """The format of the input and the places of its examples."""
         return InputFormat(
             format=self.input_format,
             id_field=self.id_field,
@@ -286,13 +290,13 @@ class ExtractConfig(Settings):
         )
 
     def output_configs(self) -> tuple[OutputConfig, ...]:
-        """The outputs of the run, as they are asked for."""
+        """The outputs that the settings ask for."""
         if self.outputs:
             return self.outputs
-        return (OutputConfig(**{name: getattr(self, name) for name in _OF_ONE_OUTPUT}),)
+        return (OutputConfig(**{name: getattr(self, name) for name in _SINGLE_OUTPUT}),)
 
     def plan_outputs(self, config: BertConfig) -> tuple[OutputSpec, ...]:
-        """The outputs of the run on an architecture.
+        """The outputs, resolved for an architecture.
 
         Raises:
           ConfigError: see `outputs.plan_outputs`.

@@ -1,29 +1,18 @@
-"""InputFormat: what kind of file the input is, and where in it the texts, words and ids are."""
+"""InputFormat: the kind of input file, and where its texts, words and ids are."""
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Self, get_args
 
 from bert_features.errors import ConfigError
 
 FormatName = Literal["auto", "text", "words", "jsonl", "csv", "tsv", "parquet", "conll", "conllu"]
 
-# Of a path with its .gz, .bz2, .xz or .zst taken off; any other suffix stands for text.
-SUFFIXES: dict[str, FormatName] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".conll": "conll",
-    ".conllu": "conllu",
-}
-# The column of the words where `conll_column` is None; in CoNLL-U they are called FORM.
+# The default of `conll_column`; in CoNLL-U the column is called FORM.
 CONLL_COLUMNS: dict[FormatName, int] = {"conll": 1, "conllu": 2}
 
 _FIELD_NAMES = ("id_field", "text_field", "text_b_field", "tokens_field")
-# The settings that say something about a format, `format` apart.
+# The settings, besides `format`, that have a meaning in each format.
 _SETTINGS: dict[FormatName, tuple[str, ...]] = {
     "text": (),
     "words": (),
@@ -38,27 +27,27 @@ _SETTINGS: dict[FormatName, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class InputFormat:
-    """How the examples lie in an input.
+    """The kind of an input file and the places of its examples.
 
-    A field is a column of a table or a key of JSON objects. One that is named here must be there;
-    one that is not is taken by its usual name if it is there.
+    A field is a column of a table or a key of JSON objects. A field that is named here must exist;
+    a field that is not named is read under its usual name if that exists.
 
     Attributes:
       format: `text` (a text or a pair `a ||| b` on each line), `words` (the same, but words
         separated by white space), `jsonl` (a JSON object on each line), `csv` and `tsv` (with a
         header), `parquet`, `conll` (a word on each line, an empty line after each sentence),
-        `conllu`, or `auto`: by the file's suffix, else text.
-      id_field: of the ids, usually `id`; in CoNLL files the key of a comment such as
+        `conllu`, or `auto`: the suffix of the file decides, any other suffix means text.
+      id_field: field of the ids, usually `id`; in CoNLL files the key of a comment such as
         `# sent_id = x`, by default none. Empty: take no ids, number the examples from 0.
-      text_field: of the texts, usually `text`.
-      text_b_field: of the second texts of pairs, usually `text_b`.
-      tokens_field: of lists of words, usually `tokens`; the second lists of pairs are then in
-        the field of this name and `_b`. If it is not named, texts are taken before words.
-      conll_column: of the words, counted from 1; by default 1, in CoNLL-U 2.
-      quoting: whether fields of csv and tsv may be in double quotes; if not, quotes are text.
+      text_field: field of the texts, usually `text`.
+      text_b_field: field of the second texts of pairs, usually `text_b`.
+      tokens_field: field of the lists of words, usually `tokens`; the second lists of pairs are
+        then in the field of this name and `_b`. If it is not named, texts are read before words.
+      conll_column: column of the words, counted from 1; by default 1, in CoNLL-U 2.
+      quoting: whether fields of csv and tsv may be in double quotes; if false, quotes are text.
 
     Raises:
-      ConfigError: a value is not allowed, or two exclude each other.
+      ConfigError: a value is not allowed, or two settings contradict each other.
     """
 
     format: FormatName = "auto"
@@ -72,39 +61,37 @@ class InputFormat:
     def __post_init__(self) -> None:
         if self.format not in get_args(FormatName):
             raise ConfigError(
-                f"the input format {self.format!r} is not known; allowed: "
+                f"the input format {self.format!r} is unknown; allowed: "
                 f"{', '.join(get_args(FormatName))}"
             )
         if self.conll_column is not None and self.conll_column < 1:
             raise ConfigError(
                 f"conll_column is {self.conll_column}; allowed: an integer of at least 1, the "
-                "first column's number"
+                "number of the first column"
             )
-        of_texts = self.text_field if self.text_field is not None else self.text_b_field
-        if self.tokens_field is not None and of_texts is not None:
+        text_field = self.text_field if self.text_field is not None else self.text_b_field
+        if self.tokens_field is not None and text_field is not None:
             raise ConfigError(
-                f"the input is either texts (field {of_texts!r}) or words (tokens_field "
+                f"the input is either texts (field {text_field!r}) or words (tokens_field "
                 f"{self.tokens_field!r}); name one of the two"
             )
 
-    def of_file(self, path: str | Path) -> Self:
-        """The same with `auto` decided, for a file.
+    def decided(self, name: FormatName) -> Self:
+        """The same settings for one format.
+
+        Args:
+          name: the format; not `auto`.
 
         Raises:
-          ConfigError: a setting that says nothing about the format is set.
+          ConfigError: a setting is set that has no meaning in this format.
         """
-        from bert_features.readers.files import suffix_of
-
-        decided = self.format
-        if decided == "auto":
-            decided = SUFFIXES.get(suffix_of(path), "text")
         for field in dataclasses.fields(self):
-            if field.name in ("format", *_SETTINGS[decided]):
+            if field.name in ("format", *_SETTINGS[name]):
                 continue
             if getattr(self, field.name) not in (field.default, ""):
-                able = [name for name, settings in _SETTINGS.items() if field.name in settings]
+                formats = [other for other, names in _SETTINGS.items() if field.name in names]
                 raise ConfigError(
-                    f"{field.name} is set, but the input is read as {decided}; it is for "
-                    f"{', '.join(able)}: name the input format, or leave it out"
+                    f"{field.name} is set, but the input is read as {name}; it is for "
+                    f"{', '.join(formats)}: name the input format, or leave the setting out"
                 )
-        return dataclasses.replace(self, format=decided)
+        return dataclasses.replace(self, format=name)

@@ -1,12 +1,12 @@
-"""What a run is asked for: named outputs, each some layers, made into vectors of a level.
+"""Named outputs: which layers each takes, and how they become vectors of a level.
 
-Nothing here computes; `pooling` does. Importing this does not import Keras.
+Nothing here computes; `encoder.pooling` does. Importing this module does not import Keras.
 
 Shape legend: `B` batch, `S` sequence, `H` hidden, `K` selected layers, `D` width of an output.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -21,11 +21,11 @@ OutputDtype = Literal["float32", "float16", "bfloat16"]
 ITEM_SIZES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes
 LayerEntry = Annotated[int, Field(strict=True)] | Literal["embeddings"]
 
-# The word for the sum below the first block, layer 0 of the tutorials that count 13.
+# The sum below the first block; layer 0 in tutorials that count 13 layers.
 EMBEDDINGS = "embeddings"
 DEFAULT_LAYERS: tuple[int, ...] = (-1, -2, -3, -4)
 
-# By level; the first of each is what a level means if nothing is said.
+# Poolings of each level; the first is the default.
 POOLINGS: dict[Level, tuple[str, ...]] = {
     "token": ("none",),
     "word": ("mean", "first", "last", "first_last", "sum", "max"),
@@ -43,74 +43,74 @@ POOLING_ALIASES: dict[str, str] = {
     "SEP_TOKEN": "last",
     "LAST_TOKEN": "last",
 }
-# These put two vectors side by side.
+# Poolings that put two vectors side by side.
 _DOUBLE_WIDTH = {"first_last", "mean_max"}
-# These are of [CLS] itself.
+# Poolings that take the vector of [CLS].
 _OF_CLS = {"cls", "pooler"}
 
 
 class OutputConfig(Settings):
-    """One output as a user asks for it; see `OutputSpec` for what each setting means.
+    """One output as the user describes it; `Feature` explains each setting.
 
-    Settings that are None take the run's.
+    A setting that is None takes the value of the whole run.
     """
 
     name: str | None = Field(
         default=None,
         min_length=1,
-        description="of the output in records and files",
+        description="Name of the output in records and files.",
         json_schema_extra={"allowed": "a string that is not empty"},
     )
     layers: tuple[LayerEntry, ...] | None = Field(
         default=None,
         min_length=1,
-        description="LAYERS: encoder blocks, -L to L-1, and the word `embeddings`",
+        description="Layers to take: encoder blocks, -L to L-1, and the word `embeddings`.",
         json_schema_extra={"allowed": "a list of integers and the word 'embeddings'"},
     )
     combine: Combine = Field(
         default="none",
-        description="how the layers become one vector; none keeps them apart",
+        description="How several layers become one vector; none keeps them apart.",
         json_schema_extra={"allowed": "'none', 'sum', 'mean', 'concat' or 'weighted'"},
     )
     weights: tuple[float, ...] | None = Field(
         default=None,
-        description="of the layers, for combine = 'weighted', one for each, used as they are",
+        description="One weight for each layer, used unscaled, for combine = 'weighted'.",
         json_schema_extra={"allowed": "a list of numbers, one for each layer"},
     )
     level: Level = Field(
         default="token",
-        description="what a vector stands for",
+        description="What each vector represents: a token, a word or the whole sequence.",
         json_schema_extra={"allowed": "'token', 'word' or 'sequence'"},
     )
     pooling: str | None = Field(
         default=None,
-        description="how tokens become a word's or the sequence's vector",
+        description="How token vectors become the vector of a word or of the sequence.",
         json_schema_extra={"allowed": "a string"},
     )
     special_tokens: bool = Field(
         default=True,
-        description="whether [CLS] and [SEP] count when a sequence is pooled",
+        description="Include [CLS] and [SEP] when a sequence is pooled.",
         json_schema_extra={"allowed": "true or false"},
     )
     normalize: bool = Field(
         default=False,
-        description="scale each vector to length 1",
+        description="Scale each vector to length 1.",
         json_schema_extra={"allowed": "true or false"},
     )
     dim: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="how many values of each vector to keep, from the first",
+        description="Number of values of each vector to keep, from the first.",
         json_schema_extra={"allowed": "an integer of at least 1"},
     )
     dtype: OutputDtype | None = Field(
         default=None,
-        description="of the values",
+        description="Data type of the features.",
         json_schema_extra={"allowed": "'float32', 'float16' or 'bfloat16'"},
     )
 
     @field_validator("pooling")
     @classmethod
-    def _by_its_own_name(cls, value: str | None) -> str | None:
+    def _resolve_alias(cls, value: str | None) -> str | None:
         return None if value is None else POOLING_ALIASES.get(value, value)
 
     @model_validator(mode="after")
@@ -122,8 +122,8 @@ class OutputConfig(Settings):
             )
         if not self.special_tokens and self.level != "sequence":
             raise ValueError(
-                "special_tokens is false; it is for level 'sequence', this output's is "
-                f"'{self.level}'"
+                "special_tokens is false, which only level 'sequence' allows; this output has "
+                f"level '{self.level}'"
             )
         if not self.special_tokens and self.pooling in _OF_CLS:
             raise ValueError(
@@ -131,8 +131,8 @@ class OutputConfig(Settings):
             )
         if (self.combine == "weighted") != (self.weights is not None):
             raise ValueError(
-                f"combine is '{self.combine}' and weights is {self.weights}; weights go with "
-                "combine 'weighted', one for each layer"
+                f"combine is '{self.combine}' and weights is {self.weights}; combine 'weighted' "
+                "needs one weight for each layer, and no other combine takes weights"
             )
         if self.weights is not None and self.layers is not None:
             _check_weights(self.weights, self.layers)
@@ -140,38 +140,52 @@ class OutputConfig(Settings):
 
 
 @dataclass(frozen=True)
-class OutputSpec:
-    """One named output of the device step.
+class Feature:
+    """One named feature: its layers and what is done with them, as a file's metadata lists it.
 
     Attributes:
-      name: its name in predictions and files.
-      layers: LAYERS entries, as the user wrote them.
-      states: the same, resolved: 0 is the embeddings, i the output of the i-th block.
-      combine: `none` for a single layer, else how they become one vector.
-      weights: of the layers, where `combine` is `weighted`; else empty.
-      level: what a vector stands for: a `token`, a `word` or the `sequence`.
-      pooling: one of `POOLINGS[level]`.
+      name: name in predictions and files: `layer_output_0`, … as in the official script, or the
+        user's own.
+      layers: LAYERS entries as the user wrote them: block numbers, or the word `embeddings`.
+      combine: `none` for a single layer, else how `layers` become one vector.
+      width: D, number of values of a vector.
+      dtype: `float16`, `float32` or `bfloat16`.
+      level: what each vector represents: a `token`, a `word` or the whole `sequence`.
+      pooling: one of `POOLINGS[level]`: how token vectors become vectors of words or sequences.
+      weights: one for each layer where `combine` is `weighted`, else empty.
       special_tokens: whether [CLS] and [SEP] count when a sequence is pooled.
-      normalize: whether each vector is scaled to length 1, after all else.
-      width: D, the values of a vector.
-      dtype: of the values.
+      normalize: whether each vector is scaled to length 1, as the last operation.
     """
 
     name: str
     layers: tuple[int | str, ...]
-    states: tuple[int, ...]
-    combine: Combine
+    combine: str
     width: int
-    weights: tuple[float, ...] = ()
+    dtype: str
     level: Level = "token"
     pooling: str = "none"
+    weights: tuple[float, ...] = ()
     special_tokens: bool = True
     normalize: bool = False
-    dtype: OutputDtype = "float32"
+
+    def to_metadata(self) -> dict[str, Any]:
+        """The fields of `Feature` by name; those that a subclass adds are left out."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(Feature)}
+
+
+@dataclass(frozen=True)
+class OutputSpec(Feature):
+    """A feature whose layers are resolved against a checkpoint: one output of the device step.
+
+    Attributes:
+      states: `layers` resolved: 0 is the embeddings, i the output of the i-th block.
+    """
+
+    states: tuple[int, ...] = field(kw_only=True)
 
     @property
     def is_pooled_output(self) -> bool:
-        """Whether it is [CLS] through the pooler, which has weights of its own."""
+        """Whether this is [CLS] through the pooler, a layer with its own weights."""
         return self.pooling == "pooler"
 
 
@@ -207,7 +221,8 @@ def resolve_layers(layers: Sequence[int | str], num_layers: int) -> tuple[int, .
     0 the first.
 
     Raises:
-      ConfigError: no entry, an entry that is out of range or unknown, or a layer named twice.
+      ConfigError: `layers` is empty, an entry is out of range or unknown, or a layer is named
+        twice.
     """
     if not layers:
         raise ConfigError(f"no layers; name at least one of {-num_layers} … {num_layers - 1}")
@@ -217,7 +232,7 @@ def resolve_layers(layers: Sequence[int | str], num_layers: int) -> tuple[int, .
             first = layers[states.index(state)]
             raise ConfigError(
                 f"layers {list(layers)}: {layers[i]} and {first} are the same layer of "
-                f"{num_layers}; name each once"
+                f"{num_layers}; name each layer once"
             )
     return states
 
@@ -244,20 +259,21 @@ def plan_outputs(
 ) -> tuple[OutputSpec, ...]:
     """Resolves outputs against an architecture.
 
-    With `combine` none each of K layers is an output of its own: `layer_output_0`, … as the
-    official script names them, or `NAME_0`, … of an output with a name; a single layer of a named
-    output is `NAME` itself. Any other output without a name is `features`: one that combines
-    layers, or is of words or the sequence and of a single layer.
+    With `combine` none each of K layers becomes a separate output. Without a name they are
+    `layer_output_0`, …, as in the official script; with a name they are `NAME_0`, …, and a single
+    layer is `NAME`. Every other output without a name is called `features`: one that combines
+    layers, and one of words or the sequence with a single layer.
 
     Args:
-      outputs: what is asked for.
+      outputs: the outputs to resolve.
       config: the architecture.
-      layers: LAYERS of outputs that name none.
-      dtype: of outputs that name none.
+      layers: LAYERS of outputs that have none.
+      dtype: dtype of outputs that have none.
 
     Raises:
-      ConfigError: as `resolve_layers`; weights are not one for each layer, `dim` is wider than the
-        vector, `pooler` is asked of a layer other than the last, or two outputs share a name.
+      ConfigError: as `resolve_layers`; the number of weights is not that of layers, `dim` is wider
+        than the vector, `pooler` is combined with a layer other than the last, or two outputs have
+        the same name.
     """
     specs = tuple(
         spec for output in outputs for spec in _specs(output, config, tuple(layers), dtype)
@@ -265,7 +281,7 @@ def plan_outputs(
     names = [spec.name for spec in specs]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"two outputs are named '{name}'; give each output a name of its own")
+            raise ConfigError(f"two outputs are named '{name}'; give each a different name")
     return specs
 
 
@@ -277,7 +293,7 @@ def _specs(
     states = resolve_layers(entries, config.num_hidden_layers)
     if of_pooler and states != (config.num_hidden_layers,):
         raise ConfigError(
-            f"pooling 'pooler' is of the last layer; layers is {list(entries)}, leave it out"
+            f"pooling 'pooler' takes the last layer; layers is {list(entries)}, leave layers out"
         )
     weights = output.weights or ()
     if output.combine == "weighted":
@@ -315,7 +331,9 @@ def _width(output: OutputConfig, hidden_size: int, num_layers: int) -> int:
     if output.pooling in _DOUBLE_WIDTH:
         width *= 2
     if output.dim is not None and output.dim > width:
-        raise ConfigError(f"dim is {output.dim}; the vector has {width} values, take at most these")
+        raise ConfigError(
+            f"dim is {output.dim}; the vector has {width} values, take at most {width}"
+        )
     return output.dim or width
 
 
@@ -323,27 +341,27 @@ def _check_weights(weights: Sequence[float], layers: Sequence[int | str]) -> Non
     if len(weights) != len(layers):
         raise ConfigError(
             f"weights has {len(weights)} numbers for {len(layers)} layers {list(layers)}; give one "
-            "for each"
+            "weight for each layer"
         )
 
 
 def blocks_needed(outputs: Sequence[OutputSpec]) -> int:
-    """How many blocks, from the first, the outputs need."""
+    """Number of blocks, from the first, that the outputs need."""
     return max(state for output in outputs for state in output.states)
 
 
 def needs_pooler(outputs: Sequence[OutputSpec]) -> bool:
-    """Whether an output is of the pooler."""
+    """Whether an output needs the pooler."""
     return any(output.is_pooled_output for output in outputs)
 
 
 def outputs_on_device(outputs: Sequence[OutputSpec], *, in_windows: bool) -> tuple[OutputSpec, ...]:
-    """What the device step makes of the outputs: all of it, but what waits for further windows.
+    """The outputs as the device step computes them.
 
     Args:
-      outputs: of the run.
-      in_windows: whether long texts are computed in windows; vectors of sequences are then averaged
-        over them, and scaled and cast after that.
+      outputs: the outputs of the run.
+      in_windows: whether long texts are computed in windows. The vectors of a sequence are then
+        averaged over its windows, and scaled and cast only after that, on the host.
     """
     if not in_windows:
         return tuple(outputs)

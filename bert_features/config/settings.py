@@ -1,4 +1,4 @@
-"""What the settings classes share: typed, checked once, frozen, with one clear error."""
+"""Settings: the base of the settings classes. Values are checked once and then frozen."""
 
 import difflib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from bert_features.errors import ConfigError
 class Settings(BaseModel):
     """A group of settings.
 
-    Each field's description says what it is, its `allowed` what it may be.
+    A field's description is its help; its `allowed` names the allowed values.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -23,11 +23,11 @@ class Settings(BaseModel):
         """Checks settings and freezes them.
 
         Args:
-          values: setting -> value; lists stand for tuples, as TOML has no tuples.
-          source: what they came from, for error messages.
+          values: setting -> value; lists become tuples, which TOML does not have.
+          source: where they come from, for error messages.
 
         Raises:
-          ConfigError: naming every key that is unknown or has a value that is not allowed.
+          ConfigError: one error with every unknown key and every value that is not allowed.
         """
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         try:
@@ -39,7 +39,7 @@ class Settings(BaseModel):
 
     @classmethod
     def _problem(cls, detail: ErrorDetails, values: Mapping[str, Any]) -> str:
-        if not detail["loc"]:  # what a validator of ours says about settings together
+        if not detail["loc"]:  # from a validator of several settings
             return detail["msg"].removeprefix("Value error, ")
         key = str(detail["loc"][0])
         if key not in cls.model_fields:

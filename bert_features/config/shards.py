@@ -1,4 +1,4 @@
-"""Shares of a job: every n-th example to each of n processes."""
+"""Shares of a job: each of n processes computes every n-th example."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -20,8 +20,8 @@ class Shard:
     """A share of a job.
 
     Attributes:
-      index: which it is, from 0.
-      count: how many there are.
+      index: its number, from 0.
+      count: the number of shares.
     """
 
     index: int = 0
@@ -32,7 +32,7 @@ class Shard:
         """Reads `index/count`.
 
         Raises:
-          ConfigError: it is not of that form, or there is no such share.
+          ConfigError: the text is not of that form, or the index is not below the count.
         """
         match = PATTERN.fullmatch(text)
         shard = cls(*map(int, match.groups())) if match else None
@@ -43,23 +43,23 @@ class Shard:
         return shard
 
     def take(self, items: Iterable[_Item]) -> Iterator[_Item]:
-        """Every `count`-th item, from the `index`-th: shares of one size, whatever their order."""
+        """Every `count`-th item, from the `index`-th, so that shares have the same size."""
         return islice(items, self.index, None, self.count)
 
     def size(self, total: int) -> int:
-        """How many of `total` items `take` leaves."""
+        """Number of items that `take` gives of `total`."""
         return len(range(self.index, total, self.count))
 
     def path(self, path: str | Path) -> Path:
         """The name of this share's file: `out.parquet` becomes `out-00000-of-00004.parquet`.
 
-        The name stays as it is where there is one share only.
+        A single share keeps the name.
         """
         path = Path(path)
         if self.count == 1:
             return path
-        # All suffixes, for names such as `out.jsonl.gz`; not the dots of `bert.v2/…`, a folder.
+        # All suffixes, as in `out.jsonl.gz`; not the dots of a folder, as in `bert.v2/…`.
         stem, dot, suffixes = path.name.partition(".")
-        if not stem:  # a hidden file's
+        if not stem:  # a hidden file
             stem, dot, suffixes = path.name, "", ""
         return path.with_name(f"{stem}-{self.index:05d}-of-{self.count:05d}{dot}{suffixes}")

@@ -11,9 +11,10 @@ Shape legend: `B` batch, `S` sequence, `H` hidden, `A` heads, `D` head size, `N`
 """
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -65,6 +66,69 @@ def on_cpu() -> bool:
     return _on_cpu.get()
 
 
+@functools.cache
+def bfloat16_products() -> Literal["onednn", "plain", "refused"]:
+    """How TensorFlow computes in bfloat16 on this CPU, found by computing a small softmax.
+
+    Returns:
+      `onednn`: oneDNN's kernels compute in bfloat16 with float32 inside. `plain`: oneDNN is off or
+      the CPU lacks AVX-512, and each operation rounds, sums included. `refused`: oneDNN is limited
+      to a lower instruction set than the CPU has (ONEDNN_MAX_CPU_ISA), where a softmax raises an
+      error and a matrix product ends the process.
+    """
+    import tensorflow as tf
+
+    with tf.init_scope(), tf.device("CPU:0"):
+        # 0 to 4 in steps that bfloat16 holds: what differs then comes from the softmax.
+        scores = tf.range(256, dtype=tf.float32) / 64
+        try:
+            got = tf.nn.softmax(tf.cast(scores, tf.bfloat16))
+        except tf.errors.OpError:
+            return "refused"
+        rounded_once = tf.cast(tf.nn.softmax(scores), tf.bfloat16)
+        return "onednn" if bool(tf.reduce_all(got == rounded_once)) else "plain"
+
+
+def _needs_float32(x: Any) -> bool:
+    """Whether operations on x compute in float32 and round their result once.
+
+    So they do in bfloat16 on a CPU whose oneDNN does not compute in it. In someone's model, whose
+    device is unknown, only where bfloat16 could not be computed at all.
+    """
+    if keras.backend.backend() != "tensorflow" or _on_tpu.get():
+        return False
+    if keras.backend.standardize_dtype(x.dtype) != "bfloat16":
+        return False
+    if _on_cpu.get():
+        return bfloat16_products() != "onednn"
+    return bfloat16_products() == "refused" and not _sees_gpu()
+
+
+def _sees_gpu() -> bool:
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
+def _wide(*arrays: Any) -> tuple[Any, ...]:
+    return tuple(ops.cast(array, "float32") for array in arrays)
+
+
+def matmul(x: Any, y: Any) -> Any:
+    """The matrix product of two arrays of one dtype, which the result has too."""
+    if _needs_float32(x):
+        return ops.cast(ops.matmul(*_wide(x, y)), x.dtype)
+    return ops.matmul(x, y)
+
+
+def dense(x: Any, weight: Any, bias: Any, activation: Callable[[Any], Any]) -> Any:
+    """The activation of x W + b: [N, H], [H, M], [M] -> [N, M]."""
+    if _needs_float32(x):
+        wide_x, wide_weight, wide_bias = _wide(x, weight, bias)
+        return ops.cast(dense(wide_x, wide_weight, wide_bias, activation), x.dtype)
+    return activation(add_bias(ops.matmul(x, weight), bias))
+
+
 def add_bias(x: Any, bias: Any) -> Any:
     """The sum of x [N, H] and a bias [H], as a matrix product in front and a GELU behind fuse with.
 
@@ -101,6 +165,9 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
     Returns:
       The shape and dtype of x; computed in float32 whatever that is.
     """
+    if _needs_float32(x):
+        wide_x, wide_gamma, wide_beta = _wide(x, gamma, beta)
+        return ops.cast(layer_norm(wide_x, wide_gamma, wide_beta, epsilon), x.dtype)
     if _on_cpu.get():
         return _onednn_layer_norm(x, gamma, beta, epsilon)
     wide = ops.cast(x, "float32")
@@ -153,8 +220,11 @@ def attention_weights(query: Any, key: Any, mask: Any, scale: float) -> Any:
 
     Returns:
       [B, A, S, S] of the dtype of `query`. The softmax is computed in float32; on a CPU by
-      oneDNN's kernel, whose input has the dtype of `query`, and in that dtype where oneDNN is off.
+      oneDNN's kernel, whose input has the dtype of `query`.
     """
+    if _needs_float32(query):
+        wide_query, wide_key = _wide(query, key)
+        return ops.cast(attention_weights(wide_query, wide_key, mask, scale), query.dtype)
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     # On a CPU the product takes up the factor and the bias; elsewhere the casts cost nothing, as
     # the compiler fuses them.
@@ -178,6 +248,9 @@ def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
     Returns:
       [B, A, S, D].
     """
+    if _needs_float32(query):
+        wide_query, wide_key, wide_value = _wide(query, key, value)
+        return ops.cast(attend(wide_query, wide_key, wide_value, mask, scale), query.dtype)
     if not _long_rows.get():
         return ops.matmul(attention_weights(query, key, mask, scale), value)
     # Head by head: what one operation leaves in the caches, the next finds there.

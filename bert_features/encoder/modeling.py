@@ -76,7 +76,7 @@ class Dense(_Part):
 
     def call(self, x: Tensor) -> Tensor:
         """[N, inputs] -> [N, outputs]."""
-        return self.activation(kernels.add_bias(ops.matmul(x, self.weight), self.bias))
+        return kernels.dense(x, self.weight, self.bias, self.activation)
 
 
 class Embeddings(_Part):
@@ -108,7 +108,7 @@ class Embeddings(_Part):
     def _rows(self, table: keras.Variable, ids: Tensor, *, one_hot: bool) -> Tensor:
         if not one_hot:
             return ops.take(table, ids, axis=0)
-        return ops.matmul(ops.one_hot(ids, table.shape[0], dtype=self.compute_dtype), table)
+        return kernels.matmul(ops.one_hot(ids, table.shape[0], dtype=self.compute_dtype), table)
 
 
 class SelfAttention(_Part):
@@ -144,7 +144,7 @@ class SelfAttention(_Part):
             context = kernels.attend(query, key, value, mask, scale)
         else:
             weights = kernels.attention_weights(query, key, mask, scale)
-            context = ops.matmul(self.dropout(weights, training=training), value)
+            context = kernels.matmul(self.dropout(weights, training=training), value)
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
         return self.output_dense(kernels.reshape_like(context, x))
 

@@ -8,10 +8,9 @@ from bert_features.batches.long_text import LongText
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import ITEM_SIZES, OutputSpec
+from bert_features.config.outputs import ITEM_SIZES, Feature, OutputSpec
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError
-from bert_features.formats.records import Feature
 from bert_features.readers.examples import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
@@ -113,21 +112,7 @@ class Preparation:
 
     def features(self) -> tuple[Feature, ...]:
         """The features that come out, as an output file describes them."""
-        return tuple(
-            Feature(
-                name=output.name,
-                layers=output.layers,
-                combine=output.combine,
-                width=output.width,
-                dtype=output.dtype,
-                level=output.level,
-                pooling=output.pooling,
-                weights=output.weights,
-                special_tokens=output.special_tokens,
-                normalize=output.normalize,
-            )
-            for output in self.outputs
-        )
+        return self.outputs
 
 
 def resolve_shard(shard: str | None, runtime: Runtime | None) -> Shard:

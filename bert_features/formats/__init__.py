@@ -1,4 +1,4 @@
-"""Features files: five formats, each written as a whole or not at all, and read lazily.
+"""Features files: six formats, each written as a whole or not at all, and read lazily.
 
 Importing this package imports none of the libraries behind the formats.
 """
@@ -32,9 +32,10 @@ __all__ = [
     "read_features",
 ]
 
-# Each module has a `Writer` and a `File`.
+# The module of each format, which has a `Writer` and a `File`.
 FORMATS: dict[str, str] = {
     "parquet": "bert_features.formats.parquet",
+    "arrow": "bert_features.formats.arrow",
     "jsonl": "bert_features.formats.jsonl",
     "npz": "bert_features.formats.npz",
     "hdf5": "bert_features.formats.hdf5",
@@ -42,9 +43,10 @@ FORMATS: dict[str, str] = {
 }
 DEFAULT_FORMAT = "parquet"
 
-# What each format can hold: bfloat16 is no type of Arrow's, NumPy's own or HDF5's.
+# Data types that each format can hold: Arrow, NumPy itself and HDF5 have no bfloat16.
 DTYPES: dict[str, tuple[str, ...]] = {
     "parquet": ("float16", "float32"),
+    "arrow": ("float16", "float32"),
     "jsonl": ("float16", "float32", "bfloat16"),
     "npz": ("float16", "float32"),
     "hdf5": ("float16", "float32"),
@@ -53,6 +55,7 @@ DTYPES: dict[str, tuple[str, ...]] = {
 
 SUFFIXES: dict[str, str] = {
     ".parquet": "parquet",
+    ".arrow": "arrow",
     ".jsonl": "jsonl",
     ".npz": "npz",
     ".h5": "hdf5",
@@ -70,20 +73,20 @@ def open_writer(
     id_type: IdType = "int",
     overwrite: bool = False,
 ) -> FeatureWriter:
-    """Begins a features file, to be used in a `with` statement.
+    """Begins a features file; use it in a `with` statement.
 
     Args:
       path: the file to write; it appears when the writer is closed.
       format: a key of `FORMATS`.
-      features: what each batch will hold.
+      features: the features of each batch.
       metadata: JSON-serialisable facts about the run; `features`, `id_type` and
         `format_version` are added.
       id_type: whether the ids of all examples are `int` (64 bits) or `str`.
       overwrite: whether a file already at `path` may be replaced.
 
     Raises:
-      OutputError: no such format, a dtype that it cannot hold, the file exists, or it cannot be
-        made there.
+      OutputError: the format is unknown or cannot hold a dtype, the file exists, or it cannot be
+        created there.
     """
     writer: type[FeatureWriter] = _module(format).Writer
     check_dtypes(format, features)
@@ -96,22 +99,22 @@ def check_dtypes(format: str, features: Sequence[Feature]) -> None:
     """Refuses features whose dtype the format cannot hold (`DTYPES`).
 
     Raises:
-      OutputError: there is one.
+      OutputError: a feature has such a dtype.
     """
     for feature in features:
         if feature.dtype not in DTYPES[format]:
-            able = ", ".join(name for name, dtypes in DTYPES.items() if feature.dtype in dtypes)
+            others = ", ".join(name for name, dtypes in DTYPES.items() if feature.dtype in dtypes)
             raise OutputError(
                 f"{format} cannot hold {feature.dtype}, the dtype of {feature.name}; allowed: "
-                f"{', '.join(DTYPES[format])}" + (f"; or write {able}" if able else "")
+                f"{', '.join(DTYPES[format])}" + (f"; or write {others}" if others else "")
             )
 
 
 def check_output(path: str | Path, *, format: str, overwrite: bool = False) -> None:
-    """Refuses what `open_writer` with these arguments would, and writes nothing.
+    """Refuses what `open_writer` with these arguments would refuse, and writes nothing.
 
     Raises:
-      OutputError: no such format, the file exists, or it cannot be made there.
+      OutputError: the format is unknown, the file exists, or it cannot be created there.
     """
     writer: type[FeatureWriter] = _module(format).Writer
     for target in writer.targets(Path(path)):
@@ -123,10 +126,10 @@ def read_features(path: str | Path, *, format: str | None = None) -> FeatureFile
 
     Args:
       path: the file to read.
-      format: a key of `FORMATS`; by default the path's suffix tells (`SUFFIXES`).
+      format: a key of `FORMATS`; by default that of the path's suffix (`SUFFIXES`).
 
     Raises:
-      OutputError: the format is not known, or the file is missing, damaged or not a features file.
+      OutputError: the format is unknown, or the file is missing, damaged or not a features file.
     """
     path = Path(path)
     file: type[FeatureFile] = _module(format or _format_of(path)).File
@@ -134,22 +137,23 @@ def read_features(path: str | Path, *, format: str | None = None) -> FeatureFile
 
 
 def output_format(path: str | Path, format: str | None = None) -> str:
-    """The format to write `path` in: the one asked for, or the one its suffix tells, or Parquet.
+    """The format to write `path` in: `format`, else that of the suffix, else Parquet.
 
     Raises:
-      OutputError: the suffix is another format's than the one asked for.
+      OutputError: the suffix is that of another format than `format`.
     """
-    told = SUFFIXES.get(Path(path).suffix.lower())
-    if format and told and told != format:
+    by_suffix = SUFFIXES.get(Path(path).suffix.lower())
+    if format and by_suffix and by_suffix != format:
         raise OutputError(
-            f"{path} has the suffix of {told}, and the format is {format}; take one of the two out"
+            f"{path} has the suffix of {by_suffix}, but the format is {format}; change the suffix "
+            "or leave the format out"
         )
-    return format or told or DEFAULT_FORMAT
+    return format or by_suffix or DEFAULT_FORMAT
 
 
 def _module(format: str) -> Any:
     if format not in FORMATS:
-        raise OutputError(f"format {format!r} is not known; allowed: {', '.join(FORMATS)}")
+        raise OutputError(f"format {format!r} is unknown; allowed: {', '.join(FORMATS)}")
     return importlib.import_module(FORMATS[format])
 
 
@@ -157,7 +161,7 @@ def _format_of(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise OutputError(
-            f"{path}: the suffix {suffix!r} tells no format; allowed: {', '.join(SUFFIXES)}; "
-            f"or name the format: {', '.join(FORMATS)}"
+            f"{path}: the suffix {suffix!r} belongs to no format; allowed: {', '.join(SUFFIXES)}; "
+            f"or pass the format: {', '.join(FORMATS)}"
         )
     return SUFFIXES[suffix]

@@ -1,7 +1,6 @@
 """What the writers of all formats share: a features file appears whole or not at all."""
 
 import contextlib
-import dataclasses
 import errno
 import io
 import json
@@ -343,7 +342,7 @@ def _complete(
 ) -> dict[str, Any]:
     complete = {
         **metadata,
-        "features": [dataclasses.asdict(feature) for feature in features],
+        "features": [feature.to_metadata() for feature in features],
         "id_type": id_type,
         "format_version": FORMAT_VERSION,
     }

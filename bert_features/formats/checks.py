@@ -1,4 +1,4 @@
-"""What a writer refuses: features it cannot hold, batches that are not as announced."""
+"""Checks of a writer: features that it cannot hold, batches that differ from what was announced."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ INTEGERS = "integers"
 
 
 def check_features(features: Sequence[Feature]) -> None:
-    """Refuses names that cannot be columns, and names that occur twice."""
+    """Refuses names that cannot be columns, and duplicate names."""
     names = [feature.name for feature in features]
     for name in names:
         if name in RESERVED_NAMES or "/" in name or "\0" in name:
@@ -34,20 +34,22 @@ def check_features(features: Sequence[Feature]) -> None:
 
 
 def check_id_type(id_type: str) -> None:
-    """Refuses a type of ids that no file has."""
+    """Refuses an unknown type of ids."""
     if id_type not in ID_TYPES:
-        raise OutputError(f"id_type {id_type!r} is not known; allowed: {', '.join(ID_TYPES)}")
+        raise OutputError(f"id_type {id_type!r} is unknown; allowed: {', '.join(ID_TYPES)}")
 
 
 def check_batch(batch: FeatureBatch, features: Sequence[Feature], id_type: str) -> None:
-    """Refuses a batch that does not hold what was announced."""
+    """Refuses a batch whose features differ from those announced."""
     levels = levels_of(features)
     for level, layout in LEVELS.items():
         part = getattr(batch, layout.batch)
         if (part is not None) != (level in levels):
             verb = "lacks" if part is None else "holds"
             which = "a" if part is None else "no"
-            raise OutputError(f"a batch {verb} {layout.batch}, but {which} feature is of a {level}")
+            raise OutputError(
+                f"a batch {verb} {layout.batch}, but {which} feature has level '{level}'"
+            )
         if part is not None and (len(part.row_splits) == 0 or part.row_splits[0] != 0):
             raise OutputError(f"a batch has {layout.splits} that do not begin at 0")
         if part is not None and np.any(np.diff(part.row_splits) < 0):
@@ -77,7 +79,7 @@ def _check_shapes(batch: FeatureBatch, features: Sequence[Feature], id_type: str
 
 
 def check_texts(batch: FeatureBatch, features: Sequence[Feature], id_type: str) -> None:
-    """Refuses texts that cannot be written as UTF-8, or hold NUL, which ends a text in places."""
+    """Refuses texts that are not valid Unicode, or hold NUL, which ends a text in some formats."""
     columns = convert_to_columns(batch, features)
     for name, column in columns_of(features, id_type).items():
         if column.dtype != TEXT:
@@ -86,8 +88,8 @@ def check_texts(batch: FeatureBatch, features: Sequence[Feature], id_type: str) 
         if "\0" in joined or not _is_unicode(joined):
             bad = next(text for text in columns[name] if "\0" in text or not _is_unicode(text))
             raise OutputError(
-                f"{name} holds {bad!r}, whose NUL or lone surrogate this format cannot keep; "
-                "change it, or write jsonl"
+                f"{name} holds {bad!r}, which has a NUL or a lone surrogate; this format cannot "
+                "keep it: change the text, or write jsonl"
             )
 
 
@@ -100,7 +102,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _describe(values: Any, expected: str) -> tuple[str, tuple[int, ...]]:
-    """The type of a column's values in the words of `expected`, and its shape."""
+    """The type of the values of a column, named as in `expected`, and its shape."""
     if isinstance(values, np.ndarray) and values.dtype.kind not in "OU":
         is_integer = expected == INTEGERS and values.dtype.kind in "iu"
         return INTEGERS if is_integer else str(values.dtype), values.shape

@@ -1,4 +1,4 @@
-"""What the readers of flat columns share: .npz and HDF5."""
+"""The part that the readers of flat columns share: .npz and HDF5."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ class ColumnFile(reader.BatchFile):
 
     @abstractmethod
     def _open(self) -> Mapping[str, Any]:
-        """Opens the columns by name, until `close`; slices of each are read when they are taken."""
+        """Opens the columns, by name, until `close`; taking a slice of one reads it."""
 
     @property
     def _columns(self) -> Mapping[str, Any]:
@@ -36,7 +36,7 @@ class ColumnFile(reader.BatchFile):
         return self._open_columns
 
     def close(self) -> None:
-        """Lets go of the columns."""
+        """Closes the columns."""
         self._open_columns = None
 
     def _batches(self, wanted: range) -> Iterator[FeatureBatch]:
@@ -59,15 +59,15 @@ class ColumnFile(reader.BatchFile):
         return values[int(first) : int(row_splits[-1])], row_splits - first
 
     def _chunks(self, wanted: range) -> Iterator[tuple[int, int]]:
-        """Ranges of examples that are small enough to be read at once."""
+        """Ranges of examples that are small enough to read at once."""
         start = wanted.start
         while start < wanted.stop:
-            most = min(start + reader.CHUNK_RECORDS, wanted.stop)
+            limit = min(start + reader.CHUNK_RECORDS, wanted.stop)
             splits = {
-                level: np.asarray(self._columns[LEVELS[level].splits][start : most + 1])
+                level: np.asarray(self._columns[LEVELS[level].splits][start : limit + 1])
                 for level in levels_of(self.features)
             }
-            sizes = cumulate_bytes(splits, self.features, most - start)
+            sizes = cumulate_bytes(splits, self.features, limit - start)
             fitting = int(np.searchsorted(sizes, reader.CHUNK_BYTES, side="right")) - 1
             stop = start + max(fitting, 1)
             yield start, stop
@@ -77,7 +77,7 @@ class ColumnFile(reader.BatchFile):
         """Examples start:stop, copied out of the file."""
         part = cut_columns(self._columns, self.features, start, stop)
         for name, column in columns_of(self.features, self.id_type).items():
-            # .npz and HDF5 give arrays of text.
+            # .npz and HDF5 return texts as arrays.
             is_text = column.dtype == TEXT
             part[name] = part[name].tolist() if is_text else np.array(part[name])
         part["unique_ids"] = convert_ids(part["unique_ids"], self.id_type)
@@ -85,10 +85,10 @@ class ColumnFile(reader.BatchFile):
 
 
 def check_columns(columns: Mapping[str, Any], features: tuple[Feature, ...], id_type: str) -> int:
-    """Checks that columns fit together and returns the number of records.
+    """Checks that the columns fit together and returns the number of records.
 
     Raises:
-      ValueError, KeyError: they do not, or one is missing.
+      ValueError, KeyError: they do not fit, or one is missing.
     """
     records = len(columns["unique_ids"])
     rows = {"sequence": records, "splits": records + 1}
@@ -98,7 +98,7 @@ def check_columns(columns: Mapping[str, Any], features: tuple[Feature, ...], id_
         column = columns[name]
         count = rows[expected.rows]
         shape = (count,) if expected.width is None else (count, expected.width)
-        # Each format has its own type of text.
+        # The dtype of texts depends on the format.
         is_text = expected.dtype == TEXT and column.dtype.kind in "OU"
         dtype = str(column.dtype) if is_text else expected.dtype
         if (column.shape, str(column.dtype)) != (shape, dtype):

@@ -1,6 +1,6 @@
-"""The flat columns of a features file, and the ways between them, batches and records.
+"""The flat columns of a features file, and conversions between columns, batches and records.
 
-`N` examples, `T` tokens and `W` words of all of them together, `D` width of a feature.
+`N` examples, `T` tokens and `W` words of all examples, `D` width of a feature.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ class LevelColumns(NamedTuple):
     """How the tokens, or the words, of a file are laid out.
 
     Attributes:
-      splits: the column of where those of each example begin and end.
+      splits: the column that says where the tokens or words of each example begin and end.
       batch: the attribute of `FeatureBatch` that holds them.
       make: the type of that attribute.
       columns: the other columns: name -> (attribute of `make`, dtype).
@@ -57,7 +57,7 @@ LEVELS: dict[str, LevelColumns] = {
     ),
 }
 
-# Names a feature cannot have: they are columns in one format or another, or not names in HDF5.
+# Names that a feature cannot have: columns of some format, or names that HDF5 does not allow.
 RESERVED_NAMES = frozenset(
     {"unique_id", "unique_ids", "metadata", ".", "..", ""}
     | {level.splits for level in LEVELS.values()}
@@ -69,9 +69,9 @@ class Column(NamedTuple):
     """One flat column.
 
     Attributes:
-      rows: what it has an entry for: each `token`, `word`, example (`sequence`), or `splits`, one
-        more than examples.
-      dtype: NumPy's name of its values' type, or `text`.
+      rows: the unit of its entries: `token`, `word`, `sequence` (an entry for each example) or
+        `splits` (one entry more than examples).
+      dtype: NumPy's name of the dtype, or `text`.
       width: D of a feature, else None.
     """
 
@@ -81,7 +81,7 @@ class Column(NamedTuple):
 
 
 def levels_of(features: Sequence[Feature]) -> list[str]:
-    """The keys of `LEVELS` that a feature has."""
+    """The keys of `LEVELS` that at least one feature has."""
     return [level for level in LEVELS if any(feature.level == level for feature in features)]
 
 
@@ -96,7 +96,7 @@ def columns_of(features: Sequence[Feature], id_type: str) -> dict[str, Column]:
 
 
 def value_dtype(name: str) -> np.dtype:
-    """NumPy's type of a feature's values; bfloat16 comes from ml_dtypes."""
+    """The NumPy dtype of a feature; bfloat16 comes from ml_dtypes."""
     if name != "bfloat16":
         return np.dtype(name)
     import ml_dtypes
@@ -133,8 +133,9 @@ def continue_splits(columns: dict[str, Any], totals: dict[str, int]) -> None:
     """Makes the splits of a batch continue those of the batches before it.
 
     Args:
-      columns: the batch's; its splits are moved on and lose their first entry, which is there.
-      totals: for each level, how many there were before; those of the batch are added.
+      columns: the columns of the batch; each splits column is shifted and loses its first entry,
+        which the batch before it has written.
+      totals: number of tokens and words before the batch, by level; those of the batch are added.
     """
     for level, total in totals.items():
         splits = LEVELS[level].splits
@@ -171,7 +172,7 @@ def cut_batch(
 
 
 def copy_arrays(batch: FeatureBatch, features: Sequence[Feature]) -> FeatureBatch:
-    """The same batch, which no longer holds on to the arrays that its own are views of."""
+    """The same batch with copied arrays: the arrays they were views of can be freed."""
     columns = convert_to_columns(batch, features)
     copied = {
         name: values.copy() if isinstance(values, np.ndarray) else values
@@ -186,8 +187,8 @@ def cumulate_bytes(
     """Bytes of feature values before each example.
 
     Args:
-      splits: for each level its splits, int64 [N + 1], from any number on.
-      features: what each example holds.
+      splits: the splits of each level, int64 [N + 1], which may begin at any number.
+      features: the features of each example.
       examples: N.
 
     Returns:
@@ -208,7 +209,7 @@ def convert_ids(ids: Iterable[Any], id_type: str) -> np.ndarray:
 def join_records(
     records: Sequence[FeatureRecord], features: Sequence[Feature], id_type: str
 ) -> FeatureBatch:
-    """Records as a batch; token ids that a format has not are -1."""
+    """Records as a batch; token ids that the format does not hold are -1."""
     columns: dict[str, Any] = {
         "unique_ids": convert_ids((record.unique_id for record in records), id_type)
     }
@@ -222,7 +223,7 @@ def join_records(
 
 
 def join_values(values: Sequence[np.ndarray], feature: Feature) -> np.ndarray:
-    """What several examples have of one feature: [T, D], [W, D] or [N, D]."""
+    """The vectors of one feature of several examples: [T, D], [W, D] or [N, D]."""
     if not values:
         return np.empty((0, feature.width), value_dtype(feature.dtype))
     return np.stack(values) if feature.level == "sequence" else np.concatenate(values)

@@ -1,22 +1,20 @@
-"""Records as what other libraries work with: tf.data, Arrow, pandas."""
+"""Records of a file for other libraries: tf.data, Arrow, pandas."""
 
 import dataclasses
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bert_features.errors import MissingExtraError
-from bert_features.formats.arrow import METADATA_KEY, convert_to_arrow, schema_of
+from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
 from bert_features.formats.columns import LEVELS, TEXT, levels_of
 from bert_features.formats.records import Feature, FeatureRecord
+from bert_features.formats.source import RecordSource
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
-if TYPE_CHECKING:
-    from bert_features.formats.views import Records
-
-# What each column other than a feature holds of a record.
+# The cell of a record in each column that is not a feature.
 CELLS: dict[str, Callable[[FeatureRecord], Any]] = {
     "tokens": lambda record: record.tokens,
     "token_ids": lambda record: record.token_ids,
@@ -28,21 +26,21 @@ CELLS: dict[str, Callable[[FeatureRecord], Any]] = {
 }
 
 
-def convert_to_dataset(records: "Records") -> Any:
-    """See `Records.to_dataset`."""
+def convert_to_dataset(source: RecordSource, wanted: range) -> Any:
+    """The wanted records; see `views.Records.to_dataset`."""
     tf = import_tensorflow()
 
-    columns = _level_columns(records)
+    columns = _level_columns(source)
     types = {"int32": tf.int32, TEXT: tf.string}
-    identifier = tf.string if records._file.id_type == "str" else tf.int64
+    identifier = tf.string if source.id_type == "str" else tf.int64
     signature = {
         "unique_id": tf.TensorSpec([], identifier),
         **{name: tf.TensorSpec([None], types[dtype]) for name, dtype in columns.items()},
-        **{f.name: tf.TensorSpec(_shape(f), tf.as_dtype(f.dtype)) for f in records.features},
+        **{f.name: tf.TensorSpec(_shape(f), tf.as_dtype(f.dtype)) for f in source.features},
     }
 
     def rows() -> Iterator[dict[str, Any]]:
-        for record in records:
+        for record in source._iterate(wanted):
             cells = {
                 name: _encoded(CELLS[name](record)) if dtype == TEXT else CELLS[name](record)
                 for name, dtype in columns.items()
@@ -50,16 +48,16 @@ def convert_to_dataset(records: "Records") -> Any:
             yield {"unique_id": record.unique_id, **cells, **record.features}
 
     dataset = tf.data.Dataset.from_generator(rows, output_signature=signature)
-    return dataset.apply(tf.data.experimental.assert_cardinality(len(records)))
+    return dataset.apply(tf.data.experimental.assert_cardinality(len(wanted)))
 
 
-def _level_columns(records: "Records") -> dict[str, str]:
-    """The columns of the levels at hand, and their dtypes; not those that the format has not."""
+def _level_columns(source: RecordSource) -> dict[str, str]:
+    """The columns of tokens and words that the file has, and their dtypes."""
     return {
         name: dtype
-        for level in levels_of(records.features)
+        for level in levels_of(source.features)
         for name, (_, dtype) in LEVELS[level].columns.items()
-        if name != "token_ids" or records._file.has_token_ids
+        if name != "token_ids" or source.has_token_ids
     }
 
 
@@ -68,30 +66,29 @@ def _shape(feature: Feature) -> list[int | None]:
 
 
 def _encoded(texts: tuple[str, ...]) -> np.ndarray:
-    # dtype object: NumPy's own bytes would drop NULs at the end; no text would be float64.
+    # dtype object: NumPy's bytes type drops trailing NULs, and an empty list would become float64.
     return np.array([text.encode("utf-8") for text in texts], object)
 
 
-def convert_to_table(records: "Records") -> Any:
-    """See `Records.to_arrow`."""
+def convert_to_table(source: RecordSource, wanted: range) -> Any:
+    """The wanted records; see `views.Records.to_arrow`."""
     import pyarrow as pa
 
-    file = records._file
-    features = tuple(_without_bfloat16(feature) for feature in file.features)
-    metadata = file.metadata | {
-        "features": [dataclasses.asdict(feature) for feature in features],
-        "id_type": file.id_type,
+    features = tuple(_without_bfloat16(feature) for feature in source.features)
+    metadata = source.metadata | {
+        "features": [feature.to_metadata() for feature in features],
+        "id_type": source.id_type,
     }
-    schema = schema_of(features, file.id_type).with_metadata(
+    schema = schema_of(features, source.id_type).with_metadata(
         {METADATA_KEY: json.dumps(metadata).encode()}
     )
     batches = []
-    for batch in file._read_batches(records._range):
+    for batch in source._read_batches(wanted):
         values = {f.name: batch.features[f.name].astype(f.dtype, copy=False) for f in features}
         same = dataclasses.replace(batch, features=values)
         batches.append(convert_to_arrow(same, features, schema))
     table = pa.Table.from_batches(batches, schema)
-    if "token_ids" in schema.names and not file.has_token_ids:
+    if "token_ids" in schema.names and not source.has_token_ids:
         field = schema.field("token_ids")
         nulls = pa.nulls(table.num_rows, field.type)
         table = table.set_column(schema.get_field_index("token_ids"), field, nulls)
@@ -103,25 +100,25 @@ def _without_bfloat16(feature: Feature) -> Feature:
     return dataclasses.replace(feature, dtype="float32") if is_bfloat16 else feature
 
 
-def convert_to_frame(records: "Records") -> Any:
-    """See `Records.to_pandas`."""
+def convert_to_frame(source: RecordSource, wanted: range) -> Any:
+    """The wanted records; see `views.Records.to_pandas`."""
     try:
         import pandas as pd
     except ImportError as error:
         raise MissingExtraError("pandas", "pandas") from error
 
-    names = [name for level in levels_of(records.features) for name in LEVELS[level].columns]
+    names = [name for level in levels_of(source.features) for name in LEVELS[level].columns]
     cells: dict[str, list[Any]] = {name: [] for name in names}
-    cells |= {feature.name: [] for feature in records.features}
+    cells |= {feature.name: [] for feature in source.features}
     ids = []
-    for record in records:
+    for record in source._iterate(wanted):
         ids.append(record.unique_id)
         for name in names:
             cells[name].append(_cell(CELLS[name](record)))
         for name, values in record.features.items():
             cells[name].append(values)
     columns = {name: pd.Series(_objects(values), dtype=object) for name, values in cells.items()}
-    id_dtype = object if records._file.id_type == "str" else np.int64
+    id_dtype = object if source.id_type == "str" else np.int64
     return pd.DataFrame({"unique_id": pd.Series(ids, dtype=id_dtype), **columns})
 
 
@@ -130,7 +127,7 @@ def _cell(value: Any) -> Any:
 
 
 def _objects(values: list[Any]) -> np.ndarray:
-    """An array [len(values)] of them, whatever they are: arrays of one shape are not stacked."""
+    """An object array [len(values)]; arrays of one shape are kept apart, not stacked."""
     cells = np.empty(len(values), object)
     for i, value in enumerate(values):
         cells[i] = value

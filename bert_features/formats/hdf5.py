@@ -1,4 +1,4 @@
-"""HDF5: flat columns that can grow.
+"""HDF5: flat columns, which grow with each batch.
 
 Datasets: `unique_ids` [N], int64 or text; with token features `row_splits` int64 [N + 1], `tokens`
 text [T] and `token_ids` int32 [T]; with word features `word_splits` int64 [N + 1], `words` text [W]
@@ -24,10 +24,10 @@ from bert_features.formats.columns import (
     convert_to_columns,
     levels_of,
 )
-from bert_features.formats.reader import Header, parse_metadata
+from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.records import FeatureBatch
 
-# Chunks must fit the chunk cache (1 MiB per dataset in older HDF5), or each append reads them back.
+# A chunk must fit the chunk cache (1 MiB per dataset in older HDF5), or each append reads it back.
 CHUNK_BYTES = 512 << 10
 
 
@@ -37,10 +37,10 @@ class Writer(FeatureWriter):
     def _open(self) -> None:
         import h5py
 
-        # Through a Python file, so that HDF5 never meets a full disk: it could not be closed then.
+        # Through a Python file, which hides a full disk: HDF5 could not close its file then.
         self._h5 = h5py.File(self._create(self._partial(self.path)), "w")
         text = h5py.string_dtype("utf-8")
-        # A dataset, as an attribute is limited to 64 KB.
+        # A dataset: an attribute holds 64 KB at most.
         self._h5.create_dataset("metadata", data=json.dumps(self._metadata), dtype=text)
         self._h5_columns = columns_of(self._features, self._id_type)
         for name, column in self._h5_columns.items():

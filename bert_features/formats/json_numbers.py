@@ -1,7 +1,7 @@
 """Numbers as `json.dumps` writes them, rounded to 6 decimals, many at a time.
 
-Python formats about 3 million floats a second; looking the digits up, in pieces of four bytes of
-which NUL bytes are then dropped, does 14 to 18 million.
+Python formats about 3 million floats a second. Looking the digits up does 14 to 18 million: pieces
+of four bytes, whose NUL bytes are then dropped.
 """
 
 import numpy as np
@@ -12,12 +12,12 @@ def _pieces(texts: list[str]) -> np.ndarray:
 
 
 def _bare(n: int) -> str:
-    """Three decimals without the zeros at their end."""
+    """Three decimals without trailing zeros."""
     return f"{n:03d}".rstrip("0")
 
 
 _WHOLE = _pieces([f" {n}" for n in range(100)] + [f" -{n}" for n in range(100)])
-# Decimals 1-3; in the second half those after which there are only zeros.
+# Decimals 1-3; the second half is for numbers whose other decimals are zeros.
 _UPPER = _pieces([f".{n:03d}" for n in range(1000)] + [f".{_bare(n) or '0'}" for n in range(1000)])
 _LOWER = _pieces([f"{_bare(n)}," for n in range(1000)])
 # Below 100 millionths Python writes an exponent: 1e-06, 1.2e-05.
@@ -28,13 +28,13 @@ _END_OF_ROW = _pieces(["\n"])
 
 
 def convert_to_text(values: np.ndarray) -> list[str]:
-    """Each row as `json.dumps([round(float(x), 6) for x in row])` has it.
+    """Each row as `json.dumps([round(float(x), 6) for x in row])` writes it.
 
     Args:
       values: float16, bfloat16 or float32 [rows, D]; finite, D > 0.
 
     Returns:
-      `rows` texts.
+      One text for each row.
     """
     exact = values.astype(np.float64)
     # A float32 (24 bits) times 10**6 (15625, 14 bits, times a power of two) is exact in float64's

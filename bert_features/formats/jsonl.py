@@ -1,18 +1,17 @@
 """JSON lines, field for field as google-research/bert's `extract_features.py` writes them.
 
-One line per example, which has those of these keys that have features, in this order:
+One line per example. It has these keys, in this order; a level without features has no key:
 
 - `"linex_index": 0`, the example's id: a number or a string;
 - `"features": [{"token": "[CLS]", "layers": [{"index": -1, "values": [..]}]}]`, the token features.
-  `index` is the layer, as in the official script, or, where several were combined, the feature's
-  name;
+  `index` is the layer, as in the official script, or the name of the feature where several layers
+  were combined;
 - `"words": [{"word": "naïve", "start": 0, "end": 5, "type_id": 0, "num_pieces": 2, "layers":
   [{"index": NAME, "values": [..]}]}]`, the word features; see `records.Words`;
 - `"sequence": [{"index": NAME, "values": [..]}]`, the sequence features.
 
-`layers` and `sequence` have the features of their level in the order of the metadata, which lies
-beside the file, in `PATH.metadata.json`. Token ids are not in this format, and values have 6
-decimals.
+`layers` and `sequence` list the features of their level in the order of the metadata, which is in
+`PATH.metadata.json`, beside the file. The format has no token ids, and values have 6 decimals.
 """
 
 import json
@@ -26,16 +25,16 @@ import numpy as np
 from bert_features.errors import OutputError
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import LEVELS, convert_ids, value_dtype
+from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.json_numbers import convert_to_text
-from bert_features.formats.reader import Header, read_sidecar
 from bert_features.formats.record_file import RecordFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, WordSpans
 
-# The key under which each level lies; an example's own vectors lie there without a `layers`.
+# The key of each level; the vectors of a sequence stand there directly, without `layers`.
 KEYS = {"token": "features", "word": "words", "sequence": "sequence"}
 SPANS = {"start": "starts", "end": "ends", "type_id": "type_ids", "num_pieces": "num_pieces"}
 
-# Lines are looked for in blocks of this many bytes, an id at the first bytes of its line.
+# Lines are searched in blocks of this many bytes, an id in the first bytes of its line.
 BLOCK_BYTES = 16 << 20
 HEAD_BYTES = 1024
 _HEAD = re.compile(rb'\s*\{\s*"linex_index"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")\s*[,}]')
@@ -53,7 +52,7 @@ class Writer(FeatureWriter):
 
     def _write(self, batch: FeatureBatch) -> None:
         _check_finite(batch, self._features)
-        # A sequence has few numbers: all of the batch at once, as a call costs more than they do.
+        # A whole batch at once: sequences have few numbers, and a call costs more than they do.
         sequence = _layers(self._levels["sequence"], batch.features)
         for i, record in enumerate(batch.records(self._features)):
             fields = [f'"linex_index": {json.dumps(record.unique_id)}']
@@ -67,7 +66,7 @@ class Writer(FeatureWriter):
             self._file.write(f"{{{', '.join(fields)}}}\n".encode("ascii"))
 
     def _finish(self) -> None:
-        """All was written."""
+        """Does nothing: `_write` has written everything."""
 
 
 def _levels(features: Sequence[Feature]) -> dict[str, list[Feature]]:
@@ -75,7 +74,7 @@ def _levels(features: Sequence[Feature]) -> dict[str, list[Feature]]:
 
 
 def _layers(features: list[Feature], values: Mapping[str, np.ndarray]) -> list[str]:
-    """For each row its layers, `{"index": -1, "values": [..]}, ...`."""
+    """The layers of each row: `{"index": -1, "values": [..]}, ...`."""
     openings = [f'{{"index": {json.dumps(_index(feature))}, "values": ' for feature in features]
     columns = [convert_to_text(values[feature.name]) for feature in features]
     return [
@@ -102,12 +101,12 @@ def _word_heads(record: FeatureRecord) -> Iterator[str]:
         yield ", ".join([f'"word": {json.dumps(word)}', *(f'"{key}": {n}' for key, n in pairs)])
 
 
-# What stands before the layers of a token or a word.
+# The fields in front of the layers of a token or a word.
 _HEADS = {"token": _token_heads, "word": _word_heads}
 
 
 class File(RecordFile):
-    """Reads JSON lines, those of the official script too; `token_ids` of the records are None."""
+    """Reads JSON lines, also those of the official script; `token_ids` of the records are None."""
 
     format = "jsonl"
     has_token_ids = False
@@ -144,7 +143,7 @@ class File(RecordFile):
                 ends.append(np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + done + 1)
                 done += len(block)
         offsets = np.concatenate(ends)
-        # The last line may lack its end.
+        # The last line may lack its line end.
         return offsets if offsets[-1] == done else np.append(offsets, done)
 
     def _all_ids(self) -> np.ndarray:
@@ -154,7 +153,7 @@ class File(RecordFile):
             for begin, end in pairwise(offsets):
                 file.seek(begin)
                 found = _HEAD.match(file.read(min(HEAD_BYTES, end - begin)))
-                if found is None:  # a long id, or one that stands elsewhere
+                if found is None:  # the id is long, or not the first field
                     file.seek(begin)
                     unique_id = json.loads(file.read(end - begin))["linex_index"]
                 else:
@@ -216,20 +215,20 @@ def _check_id(unique_id: Any, id_type: str) -> int | str:
 
 
 def _index(feature: Feature) -> int | str:
-    """What stands for a feature in a line: the official script knows single layers only."""
+    """The `index` of a feature in a line: the official script has single layers only."""
     is_official = feature.level == "token" and feature.combine == "none"
     return feature.layers[0] if is_official else feature.name
 
 
 def _features_of(example: Mapping[str, Any]) -> tuple[Feature, ...]:
-    """The features of a file without a sidecar, as far as its first example tells them."""
+    """The features of a file without a sidecar, as far as its first example shows them."""
     features = []
     for level, key in KEYS.items():
         if key not in example:
             continue
         if level != "sequence" and not example[key]:
             raise ValueError(
-                f"its first line has no {key}, so only a sidecar could tell its features"
+                f"its first line has no {key}, so its features are known only from a sidecar"
             )
         layers = example[key] if level == "sequence" else example[key][0]["layers"]
         features += [_feature_of(layer, level, i) for i, layer in enumerate(layers)]
@@ -259,7 +258,7 @@ def _check_finite(batch: FeatureBatch, features: Sequence[Feature]) -> None:
             example = _example_of(batch, feature, int(bad[0]))
             raise OutputError(
                 f"{feature.name} of example {batch.unique_ids[example]} has a value that is not "
-                "finite, which JSON cannot hold; find out why, or write another format"
+                "finite, which JSON cannot hold; write another format, or look for the cause"
             )
 
 

@@ -1,4 +1,4 @@
-"""NumPy's .npz: flat columns that plain `np.load(path)` opens.
+"""NumPy's .npz: flat columns, which `np.load(path)` opens.
 
 Arrays: `unique_ids` [N], int64 or unicode; with token features `row_splits` int64 [N + 1], `tokens`
 unicode [T] and `token_ids` int32 [T]; with word features `word_splits` int64 [N + 1], `words`
@@ -7,9 +7,9 @@ array [T, D], [W, D] or [N, D] per feature of tokens, words or the sequence; and
 unicode array of JSON. The tokens of example i lie at row_splits[i]:row_splits[i + 1], its words at
 word_splits[i]:word_splits[i + 1].
 
-An .npy member begins with its length, which is known at the end only. So each column is spooled to
-a hidden file of its own and copied into the archive when the writer is closed, each spool being
-removed after it: while it finishes, a writer needs up to twice the space of the file.
+An .npy member begins with its length, which is known only at the end. So each column goes to a
+hidden file of its own, a spool. Closing the writer copies the spools into the archive and removes
+them one by one. Until then the disk needs up to twice the space of the file.
 """
 
 import io
@@ -32,13 +32,13 @@ from bert_features.formats.columns import (
     convert_to_columns,
     levels_of,
 )
-from bert_features.formats.reader import Header, parse_metadata
+from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.records import FeatureBatch
 
 BLOCK_BYTES = 1 << 20
-# Of each run of texts in their spool: how many, and how many characters wide.
+# In front of each run of texts in a spool: their number, and their width in characters.
 RUN = struct.Struct("<qq")
-# Of a zip member's own header: its length without the two fields that vary, and those lengths.
+# The header of a zip member without its two fields of variable length: magic, their lengths.
 MEMBER_HEADER = struct.Struct("<4s22xHH")
 MEMBER_MAGIC = b"PK\x03\x04"
 
@@ -48,7 +48,7 @@ class Writer(FeatureWriter):
 
     def _open(self) -> None:
         self._columns = columns_of(self._features, self._id_type)
-        # Numbered, as a feature's name may be too long or odd for a file's.
+        # Numbered: the name of a feature may be too long for a file name, or not allowed in one.
         self._spools = {
             name: self._create(self._temporary(f"{self.path.name}.column{i}"))
             for i, name in enumerate(self._columns)
@@ -69,7 +69,7 @@ class Writer(FeatureWriter):
                 self._spools[name].write(_raw(values))
 
     def _spool_texts(self, name: str, texts: Iterable[str]) -> None:
-        # An array of text is as wide as its longest, so the final width is not known yet.
+        # An array of texts is as wide as the longest text, so its final width is not known yet.
         array = np.array(list(texts), np.str_)
         width = array.dtype.itemsize // 4
         self._text_widths[name] = max(self._text_widths[name], width)
@@ -126,7 +126,7 @@ class File(ColumnFile):
 
 
 def _raw(values: np.ndarray) -> bytes | memoryview:
-    """The bytes of an array in C order, without a copy where it has them so."""
+    """The bytes of an array in C order, without a copy where they lie in that order."""
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 
@@ -142,7 +142,7 @@ def _write_member(
         "fortran_order": False,
         "shape": shape,
     }
-    # force_zip64: a size that is known at the end may be beyond 4 GB.
+    # force_zip64: the size, which is known only at the end, may exceed 4 GB.
     with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
         np.lib.format.write_array_header_1_0(member, header)
         for block in blocks:
@@ -155,7 +155,7 @@ def _blocks(spool: io.BufferedRandom) -> Iterator[bytes]:
 
 
 def _text_blocks(spool: io.BufferedRandom, dtype: str) -> Iterator[bytes]:
-    """The runs of `_spool_texts`, each brought to the final width."""
+    """The runs of `_spool_texts`, each converted to the final width."""
     while start := spool.read(RUN.size):
         count, width = RUN.unpack(start)
         texts = np.frombuffer(spool.read(count * width * 4), f"<U{width}")
@@ -165,7 +165,7 @@ def _text_blocks(spool: io.BufferedRandom, dtype: str) -> Iterator[bytes]:
 def _map_member(file: io.BufferedReader, info: zipfile.ZipInfo) -> np.ndarray:
     """An .npy member of an uncompressed archive, mapped where it lies in the file."""
     if info.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"{info.filename} is compressed, which writers of this format never do")
+        raise ValueError(f"{info.filename} is compressed; writers of this format never compress")
     file.seek(info.header_offset)
     magic, name_length, extra_length = MEMBER_HEADER.unpack(file.read(MEMBER_HEADER.size))
     if magic != MEMBER_MAGIC:

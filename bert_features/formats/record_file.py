@@ -1,4 +1,4 @@
-"""What the readers of one piece of bytes per example share: JSON lines and TFRecords."""
+"""The part that the readers of one piece of bytes per example share: JSON lines and TFRecords."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class RecordFile(reader.FeatureFile):
         """Finds `_offsets`."""
 
     def close(self) -> None:
-        """Lets go of the index of the records; nothing is held open."""
+        """Drops the index of the records; nothing else is open."""
         self.__dict__.pop("_offsets", None)
 
     def _count_records(self) -> int:

@@ -1,7 +1,7 @@
-"""What extraction hands to the writers and what readers give back.
+"""Batches and records of features, which extraction produces, writers take and readers return.
 
-Dimensions: `N` examples, `T` real tokens of all of them together ([CLS] and [SEP] included, padding
-not), `W` words of all of them together, `D` width of a feature.
+Dimensions: `N` examples, `T` real tokens of all examples ([CLS] and [SEP] included, padding
+excluded), `W` words of all examples, `D` width of a feature.
 """
 
 from collections.abc import Iterator
@@ -10,36 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.config.outputs import Level
-
-
-@dataclass(frozen=True)
-class Feature:
-    """One named feature of an output file: the layers in it and what was done with them.
-
-    Attributes:
-      name: `layer_output_0`, … as the official script has them, or a name of the user's.
-      layers: the LAYERS entries in it: block numbers, or the word `embeddings`.
-      combine: `none` for a single layer, else how `layers` became one vector.
-      width: D, values of a vector.
-      dtype: `float16`, `float32` or `bfloat16`.
-      level: what each vector stands for: a `token`, a `word` or the whole `sequence`.
-      pooling: how token vectors became vectors of words or of the sequence; `none` for tokens.
-      weights: of the layers, where `combine` is `weighted`; else empty.
-      special_tokens: whether [CLS] and [SEP] counted in the pooling of a sequence.
-      normalize: whether each vector was scaled to length 1.
-    """
-
-    name: str
-    layers: tuple[int | str, ...]
-    combine: str
-    width: int
-    dtype: str
-    level: Level = "token"
-    pooling: str = "none"
-    weights: tuple[float, ...] = ()
-    special_tokens: bool = True
-    normalize: bool = False
+from bert_features.config.outputs import Feature as Feature
 
 
 @dataclass(frozen=True)
@@ -63,12 +34,13 @@ class Words:
 
     Attributes:
       row_splits: int64 [N + 1]; those of example i lie at row_splits[i]:row_splits[i + 1].
-      words: W words, as they stand in the input.
-      starts: int32 [W], the first character of each in its text; -1 where the input came as words.
-      ends: int32 [W], one past its last character, or -1.
+      words: W words, as in the input.
+      starts: int32 [W], position of the first character of each word in its text; -1 where the
+        input is a list of words.
+      ends: int32 [W], position after its last character, or -1.
       type_ids: int32 [W]: 1 for the words of text_b, else 0.
-      num_pieces: int32 [W], how many pieces the vector was made of. 0: the vector is zero, because
-        the word vanished in cleaning or was cut off by truncation.
+      num_pieces: int32 [W], number of pieces that the vector was made from. With 0 the vector is
+        zero: cleaning removed the word, or truncation cut it off.
     """
 
     row_splits: np.ndarray
@@ -81,7 +53,7 @@ class Words:
 
 @dataclass(frozen=True)
 class WordSpans:
-    """Where the words of one example stand, and what they were made of; see `Words`.
+    """The positions of the words of one example, and their pieces; see `Words`.
 
     Attributes:
       starts: int32 [words].
@@ -105,9 +77,9 @@ class FeatureRecord:
       features: name -> [tokens, D], [words, D] or [D], by the feature's level.
       tokens: its pieces, [CLS] and [SEP] included; None unless a feature is of tokens.
       token_ids: int32 [tokens]; None without tokens, or where the format (the official JSON lines)
-        has no place for them.
+        does not hold them.
       words: its words; None unless a feature is of words.
-      word_spans: their places; None without words.
+      word_spans: positions of the words; None without words.
     """
 
     unique_id: int | str
@@ -123,7 +95,7 @@ class FeatureBatch:
     """The features of several examples in input order, as flat columns.
 
     Attributes:
-      unique_ids: [N], int64, or str (dtype object) where the input's own ids are strings.
+      unique_ids: [N], int64, or str (dtype object) where the ids of the input are strings.
       features: name -> [T, D], [W, D] or [N, D], by the feature's level.
       tokens: present if and only if a feature is of tokens.
       words: present if and only if a feature is of words.

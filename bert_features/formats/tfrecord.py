@@ -1,18 +1,17 @@
 """TFRecord: one `tf.train.Example` per record.
 
-Features of each: `unique_id` [1], int64 or bytes; with token features `tokens` bytes [tokens] and
+An example has `unique_id` [1], int64 or bytes; with token features `tokens` bytes [tokens] and
 `token_ids` int64 [tokens]; with word features `words` bytes [words] and `word_starts`, `word_ends`,
-`word_type_ids`, `word_num_pieces` int64 [words]; and one bytes value per feature, which
+`word_type_ids`, `word_num_pieces` int64 [words]; and one bytes value per feature of the file, which
 `tf.io.parse_tensor` turns into float16, float32 or bfloat16 [tokens, D], [words, D] or [D]. Text is
-UTF-8. The metadata lies beside the file, in `PATH.metadata.json`.
+UTF-8. The metadata is in `PATH.metadata.json`, beside the file.
 
-Around each the file has its length, uint64, the checksum of these 8 bytes, the example and the
-checksum of that; both are masked CRC-32C, uint32, and all is little-endian.
+In the file each example stands behind its length, uint64, and the checksum of these 8 bytes, and in
+front of its own checksum. Checksums are masked CRC-32C, uint32; all is little-endian.
 """
 
-import mmap
+import struct
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,17 +19,13 @@ import numpy as np
 from bert_features.errors import OutputError
 from bert_features.formats.base import FeatureWriter, sidecar_path
 from bert_features.formats.columns import convert_ids, levels_of
-from bert_features.formats.reader import Header, read_sidecar
+from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.record_file import RecordFile
-from bert_features.formats.record_framing import (
-    CHECKSUM,
-    LENGTH,
-    check_frame,
-    find_example_feature,
-    parse_feature,
-)
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, WordSpans
 from bert_features.machine.quiet_tensorflow import import_tensorflow
+
+LENGTH = struct.Struct("<QI")
+CHECKSUM = struct.Struct("<I")
 
 
 class Writer(FeatureWriter):
@@ -55,7 +50,7 @@ class Writer(FeatureWriter):
 
 
 class File(RecordFile):
-    """Reads TFRecords; their sidecar has to lie beside them."""
+    """Reads TFRecords, whose sidecar must be beside them."""
 
     format = "tfrecord"
 
@@ -64,7 +59,7 @@ class File(RecordFile):
         if header is None:
             raise OutputError(
                 f"cannot read {self.path} as tfrecord: there is no {sidecar_path(self.path)}, "
-                "which says what its features are; copy it beside the file"
+                "which lists its features; copy it beside the file"
             )
         return header
 
@@ -97,30 +92,17 @@ class File(RecordFile):
         return np.array(offsets, np.int64)
 
     def _all_ids(self) -> np.ndarray:
-        offsets = self._offsets.tolist()
-        if len(offsets) == 1:
-            return convert_ids([], self.id_type)
+        tf = import_tensorflow()
+
         ids = []
-        with (
-            self.path.open("rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-        ):
-            for begin, end in pairwise(offsets):
-                # Only the lengths of the other features are looked at.
-                feature = find_example_feature(
-                    mapped, begin + LENGTH.size, end - CHECKSUM.size, b"unique_id"
-                )
-                (unique_id,) = parse_feature(mapped[feature.start : feature.stop])
-                ids.append(unique_id.decode() if isinstance(unique_id, bytes) else unique_id)
+        for framed in self._pieces(range(len(self._offsets) - 1)):
+            # The checksum is not compared: a damaged record leaves the ids of the others readable.
+            example = tf.train.Example.FromString(framed[LENGTH.size : -CHECKSUM.size])
+            ids.append(_unique_id(example, self.id_type))
         return convert_ids(ids, self.id_type)
 
     def _parse(self, example: Any) -> FeatureRecord:
         columns = example.features.feature
-        (unique_id,) = (
-            _texts(columns["unique_id"])
-            if self.id_type == "str"
-            else columns["unique_id"].int64_list.value
-        )
         levels = levels_of(self.features)
         parts: dict[str, Any] = {}
         if "token" in levels:
@@ -132,13 +114,42 @@ class File(RecordFile):
                 *(_integers(columns[f"word_{name}"], len(parts["words"])) for name in _SPANS)
             )
         return FeatureRecord(
-            unique_id=unique_id,
+            unique_id=_unique_id(example, self.id_type),
             features={f.name: _values(columns[f.name], f, parts) for f in self.features},
             **parts,
         )
 
 
 _SPANS = ("starts", "ends", "type_ids", "num_pieces")
+
+
+def check_frame(framed: bytes) -> bytes:
+    """The serialized example inside its frame, after both checksums were compared.
+
+    Raises:
+      ValueError: a checksum is wrong.
+    """
+    import google_crc32c
+
+    def checksum(data: bytes) -> int:
+        # Masked: rotated and a constant added, so that it differs from the CRC of bytes that hold
+        # a CRC.
+        crc = google_crc32c.value(data)
+        return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+    length, of_length = LENGTH.unpack_from(framed)
+    data = framed[LENGTH.size : LENGTH.size + length]
+    (of_data,) = CHECKSUM.unpack_from(framed, LENGTH.size + length)
+    if (checksum(framed[:8]), checksum(data)) != (of_length, of_data):
+        raise ValueError("the checksum of a record is not that of its bytes")
+    return data
+
+
+def _unique_id(example: Any, id_type: str) -> int | str:
+    column = example.features.feature["unique_id"]
+    (unique_id,) = _texts(column) if id_type == "str" else column.int64_list.value
+    checked: int | str = unique_id
+    return checked
 
 
 def _texts(feature: Any) -> tuple[str, ...]:

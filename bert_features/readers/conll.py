@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from bert_features.config.input_format import CONLL_COLUMNS
-from bert_features.readers.rows import NO_ID, Row, Source
+from bert_features.readers.ids import NO_ID, Ids
+from bert_features.readers.input_example import InputExample
+from bert_features.readers.source import Source
 
 _KEY_VALUE = re.compile(r"#\s*([^=]+?)\s+=\s+(.*)")
 _DOCUMENT_START = "-DOCSTART-"
-# First columns in CoNLL-U of what is no syntactic word: 3-4, a multiword token whose words follow,
-# and 5.1, an empty node.
+# First columns in CoNLL-U of lines without a syntactic word: 3-4 is a multiword token, whose words
+# follow; 5.1 is an empty node.
 _NO_WORD = re.compile(r"\d+[-.]\d+$")
 
 
@@ -22,8 +24,8 @@ class _Sentence:
     """The lines between two empty ones.
 
     Attributes:
-      line: the number of the first.
-      words: what they say, in columns, comments apart.
+      line: number of the first line, from 1.
+      words: number and columns of each line that is not a comment.
       comments: the comments.
     """
 
@@ -32,8 +34,8 @@ class _Sentence:
     comments: list[str] = field(default_factory=list)
 
 
-def read_rows(source: Source) -> Iterator[Row]:
-    """A row per sentence that has words."""
+def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
+    """One example per sentence that has words."""
     column = source.input_format.conll_column or CONLL_COLUMNS[source.input_format.format]
     for sentence in _sentences(source):
         words = []
@@ -41,16 +43,17 @@ def read_rows(source: Source) -> Iterator[Row]:
             if len(columns) < column:
                 raise source.error(
                     f"there are {len(columns)} columns, but the words are in column {column}; "
-                    "conll_column names another",
+                    "set conll_column to another",
                     number,
                 )
             words.append(columns[column - 1])
         if words:
-            yield Row.of_words(sentence.line, _unique_id(source, sentence), words)
+            unique_id = ids.of(sentence.line, _own_id(source, sentence))
+            yield InputExample.from_words(unique_id, words)
 
 
 def count_rows(source: Source) -> int | None:
-    """None: what is a sentence only reading can tell."""
+    """None: sentences cannot be counted without reading them."""
     return None
 
 
@@ -64,7 +67,7 @@ def _sentences(source: Source) -> Iterator[_Sentence]:
 
 
 def _blocks(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
-    """The lines between empty ones, and the number of the first."""
+    """Number of the first line, and the lines, of each block between empty lines."""
     block: list[str] = []
     number = 0
     for number, line in enumerate(lines, start=1):
@@ -95,10 +98,10 @@ def _sort_conllu(sentence: _Sentence, lines: list[str]) -> None:
 
 
 class _SortConll:
-    """Sorts the lines of a sentence where a word, such as `#tag`, may look like a comment."""
+    """Sorts the lines of a sentence in which a word, such as `#tag`, may look like a comment."""
 
     def __init__(self) -> None:
-        self._shape: tuple[bool, int] | None = None  # of the lines that are surely words
+        self._shape: tuple[bool, int] | None = None  # shape of a line that is surely a word
 
     def __call__(self, sentence: _Sentence, lines: list[str]) -> None:
         for line in lines:
@@ -114,18 +117,18 @@ class _SortConll:
                 sentence.words.append((number, _columns(line)))
 
     def _is_comment(self, line: str) -> bool:
-        """A line with `#` is a word if it has the columns of those without."""
+        """Whether a line with `#` has other columns than a line that is surely a word."""
         if self._shape is None:  # nothing to compare it with yet
             return "\t" not in line
         return _shape(line) != self._shape or _KEY_VALUE.match(line) is not None
 
 
 def _shape(line: str) -> tuple[bool, int]:
-    """Whether columns are separated by tabs, and how many there are."""
+    """Whether columns are separated by tabs, and the number of columns."""
     return "\t" in line, len(_columns(line))
 
 
-def _unique_id(source: Source, sentence: _Sentence) -> object:
+def _own_id(source: Source, sentence: _Sentence) -> object:
     key = source.input_format.id_field
     if not key:
         return NO_ID

@@ -1,35 +1,16 @@
-"""The examples of an input: a text each, or two, or the words of them."""
+"""Examples from a file or from texts in memory."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from bert_features import readers
 from bert_features.config.input_format import InputFormat as InputFormat
 from bert_features.errors import InputError
+from bert_features.readers import formats
 from bert_features.readers.files import EncodingErrors as EncodingErrors
 from bert_features.readers.files import read_lines as read_lines
-from bert_features.readers.ids import read_ids
+from bert_features.readers.input_example import InputExample as InputExample
+from bert_features.readers.source import Source
 from bert_features.readers.text import split_pair
-
-
-@dataclass(frozen=True)
-class InputExample:
-    """One input: a text, or a pair of texts, as they are or as words.
-
-    Attributes:
-      unique_id: its own id, or its number in the input, from 0.
-      text_a: the text; of an input that came as words, these joined by single blanks.
-      text_b: the second text of a pair, else None.
-      words_a: the words, if the input came as words, else None.
-      words_b: the words of the second text, likewise.
-    """
-
-    unique_id: int | str
-    text_a: str
-    text_b: str | None = None
-    words_a: tuple[str, ...] | None = None
-    words_b: tuple[str, ...] | None = None
 
 
 def read_examples(
@@ -45,38 +26,39 @@ def read_examples(
     line numbers and ids agree. For the other formats see `InputFormat`.
 
     Args:
-      path: a file, UTF-8 where it is text, or `-` for standard input. One whose name ends in .gz,
-        .bz2, .xz or .zst is decompressed.
-      input_format: what kind of file it is; by default its suffix tells.
+      path: a file, UTF-8 where it is text; an address such as `gs://bucket/file` or
+        `s3://bucket/file`; or `-` for standard input. A file whose name ends in .gz, .bz2, .xz or
+        .zst is decompressed.
+      input_format: the kind of file and its fields; by default the suffix decides.
       encoding_errors: what to do with bytes that are not UTF-8: `strict` refuses the file,
         `replace` puts U+FFFD in their place (which the tokenizer drops).
 
     Raises:
-      ConfigError: the input format has a setting that says nothing about files such as this.
-      InputError: the file cannot be read, is not of the format, holds bytes that are not UTF-8, or
-        ids that do not tell its examples apart.
+      ConfigError: the input format has a setting that has no meaning for this kind of file.
+      InputError: the file cannot be read, is not of its format, holds bytes that are not UTF-8, or
+        its ids are wrong or repeated.
+      MissingExtraError: the package that opens this kind of address is not installed.
     """
-    source = _source(path, input_format, encoding_errors)
-    rows = read_ids(source, readers.read(source))
-    return (InputExample(unique_id, *row[2:]) for unique_id, row in rows)
+    return formats.read(_source(path, input_format, encoding_errors))
 
 
 def count_examples(path: str | Path, input_format: InputFormat | None = None) -> int | None:
-    """How many examples `read_examples` will give.
+    """Number of examples that `read_examples` will give.
 
-    None where counting would use the input up, or be dear: of a stream, a compressed file, a table
-    in text, a CoNLL file.
+    None where counting would use up the input or cost as much as reading it: a stream, a compressed
+    file, an object store, a table in text, a CoNLL file.
 
     Raises:
       ConfigError: see `read_examples`.
       InputError: the file cannot be read.
     """
-    return readers.count(_source(path, input_format, "strict"))
+    return formats.count(_source(path, input_format, "strict"))
 
 
 def example_of_line(unique_id: int, line: str) -> InputExample:
-    """The example that one line of text stands for."""
-    return InputExample(unique_id, *split_pair(line))
+    """The example of one line of text."""
+    text_a, text_b = split_pair(line)
+    return InputExample(unique_id, text_a, text_b)
 
 
 def examples_of_texts(
@@ -98,7 +80,7 @@ def examples_of_texts(
         elif isinstance(text, str):
             yield InputExample(unique_id, text)
         elif isinstance(text, list) and all(isinstance(word, str) for word in text):
-            yield InputExample(unique_id, " ".join(text), words_a=tuple(text))
+            yield InputExample.from_words(unique_id, text)
         elif isinstance(text, tuple) and [type(part) for part in text] == [str, str]:
             yield InputExample(unique_id, *text)
         else:
@@ -110,6 +92,6 @@ def examples_of_texts(
 
 def _source(
     path: str | Path, input_format: InputFormat | None, encoding_errors: EncodingErrors
-) -> readers.Source:
-    decided = (input_format or InputFormat()).of_file(path)
-    return readers.Source(path, decided, encoding_errors)
+) -> Source:
+    decided = formats.decide_format(input_format or InputFormat(), path)
+    return Source(path, decided, encoding_errors)

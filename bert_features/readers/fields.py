@@ -1,4 +1,4 @@
-"""Which fields of a table or of a JSON object make up an example."""
+"""The fields of a table or of a JSON object that make up an example."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ class Fields:
     """The names of the fields that make up an example.
 
     Attributes:
-      unique_id: of its id; None if there is none.
-      first: of its text or words.
-      second: of its second text or words; None if there is none.
-      are_words: whether they are words.
+      unique_id: field of its id; None if there is none.
+      first: field of its text or words.
+      second: field of its second text or words; None if there is none.
+      are_words: whether `first` and `second` hold lists of words.
     """
 
     unique_id: str | None
@@ -25,55 +25,55 @@ class Fields:
     are_words: bool
 
     def names(self) -> list[str]:
-        """All of them."""
+        """The names of all fields that are there."""
         return [name for name in (self.unique_id, self.first, self.second) if name is not None]
 
 
 class FieldError(Exception):
-    """A field that is missing or ambiguous; a reader adds where."""
+    """A field that is missing or ambiguous; the reader adds the file and the line."""
 
 
 def choose_fields(input_format: InputFormat, names: Sequence[str], kind: str) -> Fields:
-    """Finds the fields of an example: those asked for, else those of the usual names.
+    """Finds the fields of an example: the ones that the settings name, else the usual names.
 
     Args:
-      input_format: says which are asked for.
-      names: those that are there.
-      kind: what they are, for errors: `column` or `field`.
+      input_format: the settings.
+      names: the fields that the table or object has.
+      kind: the word for a field in errors: `column` or `field`.
 
     Raises:
-      FieldError: one that is needed is not there, or is there twice.
+      FieldError: a field is missing or occurs twice.
     """
     fields = _choose(input_format, names, kind)
     for name in fields.names():
         if name not in names:
-            raise FieldError(f"no {kind} {name!r}; {_there_are(names, kind)}")
+            raise FieldError(f"no {kind} {name!r}; {_available(names, kind)}")
         if list(names).count(name) > 1:
             raise FieldError(f"{names.count(name)} {kind}s are called {name!r}; rename one")
     return fields
 
 
 def _choose(input_format: InputFormat, names: Sequence[str], kind: str) -> Fields:
-    unique_id = _asked_or_there(input_format.id_field, _ID, names) or None
+    unique_id = _named_or_usual(input_format.id_field, _ID, names) or None
     of_texts = input_format.text_field is not None or input_format.text_b_field is not None
     if input_format.tokens_field is None and (of_texts or _TEXT in names):
         first = input_format.text_field if input_format.text_field is not None else _TEXT
-        second = _asked_or_there(input_format.text_b_field, _TEXT_B, names)
+        second = _named_or_usual(input_format.text_b_field, _TEXT_B, names)
         return Fields(unique_id, first, second, are_words=False)
     if input_format.tokens_field is None and _TOKENS not in names:
         raise FieldError(
-            f"no {kind} {_TEXT!r} and none {_TOKENS!r}; {_there_are(names, kind)}; name the one to "
-            "read as text_field or tokens_field"
+            f"no {kind} {_TEXT!r} and no {kind} {_TOKENS!r}; {_available(names, kind)}; set "
+            "text_field or tokens_field to one of them"
         )
     first = input_format.tokens_field if input_format.tokens_field is not None else _TOKENS
-    return Fields(unique_id, first, _asked_or_there(None, f"{first}_b", names), are_words=True)
+    return Fields(unique_id, first, _named_or_usual(None, f"{first}_b", names), are_words=True)
 
 
-def _asked_or_there(asked: str | None, usual: str, names: Sequence[str]) -> str | None:
-    if asked is not None:
-        return asked
+def _named_or_usual(named: str | None, usual: str, names: Sequence[str]) -> str | None:
+    if named is not None:
+        return named
     return usual if usual in names else None
 
 
-def _there_are(names: Sequence[str], kind: str) -> str:
+def _available(names: Sequence[str], kind: str) -> str:
     return f"the {kind}s are {', '.join(names)}" if names else f"there are no {kind}s"

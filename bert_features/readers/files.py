@@ -11,26 +11,30 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Literal
+from urllib.parse import urlsplit
 
+from bert_features import urls
 from bert_features.errors import InputError
 
 EncodingErrors = Literal["strict", "replace"]
 
+_REMOTE_BUFFER = 1 << 20  # bytes
+
 
 def name_of(path: str | Path) -> str:
-    """What errors call an input."""
+    """The name of an input in errors."""
     return "standard input" if str(path) == "-" else str(path)
 
 
 def suffix_of(path: str | Path) -> str:
-    """The suffix that tells the format, in lower case: `.csv` of `A.CSV.gz`."""
-    name = PurePath(path)
+    """The suffix that decides the format, in lower case: `.csv` for `A.CSV.gz`."""
+    name = _file_name(path)
     return (name.with_suffix("") if is_compressed(path) else name).suffix.lower()
 
 
 def is_compressed(path: str | Path) -> bool:
-    """Whether the suffix says so."""
-    return PurePath(path).suffix.lower() in _DECOMPRESSORS
+    """Whether the suffix is one of a compressed file."""
+    return _file_name(path).suffix.lower() in _DECOMPRESSORS
 
 
 def is_stream(path: str | Path) -> bool:
@@ -41,64 +45,112 @@ def is_stream(path: str | Path) -> bool:
     """
     if str(path) == "-":
         return True
-    with reading(str(path)):
-        mode = Path(path).stat().st_mode
+    if urls.is_url(path):
+        return False
+    with reading(path):
+        mode = urls.local_path(path).stat().st_mode
     return not stat.S_ISREG(mode)
 
 
+def is_cheap_to_count(path: str | Path) -> bool:
+    """Whether reading all of an input ahead costs little: a local file that is not compressed.
+
+    Texts go through a BERT some ten thousand times slower than through this.
+
+    Raises:
+      InputError: the file cannot be looked up.
+    """
+    return not (urls.is_url(path) or is_compressed(path) or is_stream(path))
+
+
 @contextlib.contextmanager
-def reading(name: str) -> Iterator[None]:
-    """Turns what goes wrong in reading and decompressing into an InputError."""
+def reading(path: str | Path) -> Iterator[None]:
+    """Turns the errors of reading and decompressing an input into an InputError."""
+    if urls.is_url(path):
+        with urls.failures(str(path), InputError):
+            yield
+        return
     try:
         yield
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read {name}: {reason}") from error
+        raise InputError(f"cannot read {name_of(path)}: {reason}") from error
 
 
 def check_file(path: str | Path) -> None:
-    """Refuses what is not there, and directories.
+    """Refuses a missing file and a directory.
 
     Raises:
       InputError: the path is neither a file nor `-`.
     """
     if str(path) == "-":
         return
-    with reading(str(path)):
-        mode = Path(path).stat().st_mode
-    if stat.S_ISDIR(mode):
+    if urls.is_url(path):
+        filesystem, name = urls.connect(str(path), InputError)
+        with reading(path):
+            is_directory = filesystem.info(name)["type"] == "directory"
+    else:
+        with reading(path):
+            is_directory = stat.S_ISDIR(urls.local_path(path).stat().st_mode)
+    if is_directory:
         raise InputError(f"{path} is a directory; pass a file, or - for standard input")
 
 
 @contextlib.contextmanager
 def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
-    """Opens an input for reading; what is compressed by its suffix is decompressed.
+    """Opens an input for reading; a file with a suffix of compression is decompressed.
 
     Raises:
       InputError: it cannot be opened.
     """
-    if str(path) == "-":
-        with _standard_input() as file:
-            yield file
-        return
     check_file(path)
     with contextlib.ExitStack() as stack:
-        with reading(str(path)):
-            file = stack.enter_context(Path(path).open("rb"))
+        with reading(path):
+            file: Any = stack.enter_context(_open(path))
             if is_compressed(path):
                 if not file.peek(1):  # gzip and Zstandard would take it for no data
                     raise EOFError("it is empty, not compressed data")
-                decompressed = _DECOMPRESSORS[PurePath(path).suffix.lower()](file)
-                # Buffered: only so are lines found fast.
+                decompressed = _DECOMPRESSORS[_file_name(path).suffix.lower()](file)
+                # Buffered: this is what makes finding lines fast.
                 file = stack.enter_context(io.BufferedReader(decompressed))
         yield file
+
+
+def open_seekable(path: str | Path) -> BinaryIO:
+    """Opens a file for reading in any order, not decompressed.
+
+    Raises:
+      InputError: it cannot be opened.
+    """
+    with reading(path):
+        if not urls.is_url(path):
+            return urls.local_path(path).open("rb")
+        filesystem, name = urls.connect(str(path), InputError)
+        file: BinaryIO = filesystem.open(name, "rb")
+        return file
+
+
+def _file_name(path: str | Path) -> PurePath:
+    """A path without what may follow it in a web address (`?token=…`)."""
+    text = str(path)
+    if text.startswith(("http://", "https://")):
+        text = urlsplit(text).path
+    return PurePath(text)
+
+
+def _open(path: str | Path) -> contextlib.AbstractContextManager[BinaryIO]:
+    if str(path) == "-":
+        return _standard_input()
+    file: Any = open_seekable(path)
+    # The files of fsspec's drivers find lines slowly.
+    return io.BufferedReader(file, _REMOTE_BUFFER) if urls.is_url(path) else file
 
 
 def read_lines(path: str | Path, *, encoding_errors: EncodingErrors = "strict") -> Iterator[str]:
     r"""Reads the lines of a file, one at a time, "\n" included.
 
     Args:
-      path: a UTF-8 file, which may be compressed, or `-` for standard input.
+      path: a UTF-8 file or its address, which may be compressed, or `-` for standard input.
       encoding_errors: what to do with bytes that are not UTF-8: `strict` refuses the file,
         `replace` puts U+FFFD in their place (which the tokenizer drops).
 
@@ -108,7 +160,7 @@ def read_lines(path: str | Path, *, encoding_errors: EncodingErrors = "strict") 
     name = name_of(path)
     with open_bytes(path) as file:
         offset = 0
-        for number, line in enumerate(_lines(file, name)):
+        for number, line in enumerate(_lines(file, path)):
             try:
                 yield line.decode("utf-8", encoding_errors)
             except UnicodeDecodeError as error:
@@ -120,23 +172,21 @@ def read_lines(path: str | Path, *, encoding_errors: EncodingErrors = "strict") 
             offset += len(line)
 
 
-def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
-    with reading(name):
+def _lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
+    with reading(path):
         yield from file
 
 
 def count_lines(path: str | Path) -> int | None:
-    """How many lines `read_lines` will give; None where that would use the input up, or be dear.
-
-    Reading ahead costs little: texts go through a BERT some ten thousand times slower.
+    """Number of lines that `read_lines` will give; None where counting is not cheap.
 
     Raises:
       InputError: the file cannot be read.
     """
-    if is_stream(path) or is_compressed(path):
+    if not is_cheap_to_count(path):
         return None
     count, last = 0, b"\n"
-    with open_bytes(path) as file, reading(str(path)):
+    with open_bytes(path) as file, reading(path):
         while block := file.read(1 << 20):
             count += block.count(b"\n")
             last = block[-1:]
@@ -146,10 +196,10 @@ def count_lines(path: str | Path) -> int | None:
 def _standard_input() -> contextlib.AbstractContextManager[BinaryIO]:
     try:
         descriptor = sys.stdin.fileno()
-    except io.UnsupportedOperation:  # something in memory stands for it
+    except io.UnsupportedOperation:  # a stream in memory replaces it
         return contextlib.nullcontext(sys.stdin.buffer)
-    # Not sys.stdin.buffer: Python takes that one's lock as it exits, and dies if an interrupted run
-    # left a thread waiting for input.
+    # Not sys.stdin.buffer: Python takes its lock at exit, and aborts if an interrupted run left a
+    # thread waiting for input.
     return open(descriptor, "rb", closefd=False)
 
 
@@ -160,6 +210,7 @@ def _decompress_zstandard(file: BinaryIO) -> BinaryIO:
     return stream
 
 
+# Not fsspec's table: it has Zstandard only beside another package, and it does not buffer.
 _DECOMPRESSORS: dict[str, Callable[[BinaryIO], Any]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file),
     ".bz2": bz2.BZ2File,

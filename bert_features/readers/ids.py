@@ -1,75 +1,94 @@
-"""The examples' own ids: of one type, none twice, checked in bounded memory."""
+"""The ids of examples: of one type, none twice, checked in bounded memory."""
 
-import contextlib
-import itertools
 import reprlib
 import sqlite3
-from collections.abc import Iterator
 
 from bert_features.errors import InputError
-from bert_features.readers.rows import NO_ID, Row, Source
+from bert_features.readers.source import Source
 
-# This many ids are held as Python objects, a few MB; the others are in a temporary database.
+NO_ID = object()  # for a row without an id; None is an id that is null
+
+# Ids held as Python objects, a few MB; the others are in a temporary database.
 _HELD = 1 << 14
-_CACHE_KB = 64 * 1024  # what SQLite holds of that in memory
+_CACHE_KB = 64 * 1024  # SQLite's page cache
 _MIN_INT, _MAX_INT = -(1 << 63), (1 << 63) - 1
 _SQL_TYPES: dict[type, str] = {int: "INTEGER", str: "TEXT"}
 
 
-def read_ids(source: Source, rows: Iterator[Row]) -> Iterator[tuple[int | str, Row]]:
-    """Adds to each row its id, checked, or its number from 0 where rows have no id.
+class Ids:
+    """Gives each example of a source its id: its own, checked, or its number from 0.
 
-    An id that stands twice is refused at its second row, or, if there are many rows between the
-    two, up to `_HELD` rows later.
-
-    Raises:
-      InputError: an id is neither an integer of 64 bits nor a string, ids are of both types, an id
-        stands twice, or only some rows have one.
+    An id that occurs twice is refused at its second row; if many rows lie between the two, up to
+    `_HELD` rows later.
     """
-    first = next(rows, None)
-    if first is None:
-        return
-    rows = itertools.chain([first], rows)
-    if first.unique_id is NO_ID:
-        for number, row in enumerate(rows):
-            if row.unique_id is not NO_ID:
-                raise source.error("has an id, but the rows before it have none", row.line)
-            yield number, row
-        return
-    with contextlib.closing(_UniqueIds(source, first)) as ids:
-        for row in rows:
-            yield ids.check(row), row
-        ids.finish()
 
-
-class _UniqueIds:
-    """The ids of one source, each with the line it is on."""
-
-    def __init__(self, source: Source, first: Row) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = source
+        self._count = 0  # numbers given so far
+        self._own: _OwnIds | None = None
+
+    def of(self, line: int, value: object = NO_ID) -> int | str:
+        """The id of the next example.
+
+        Args:
+          line: where it begins, from 1: a line, or in Parquet a row.
+          value: its own id, of any type; `NO_ID` for none.
+
+        Raises:
+          InputError: the id is neither an integer of 64 bits nor a string, ids are of both types,
+            an id occurs twice, or only some rows have one.
+        """
+        if value is NO_ID:
+            if self._own is not None:
+                raise self._source.error("has no id, but the rows before it have one", line)
+            number = self._count
+            self._count += 1
+            return number
+        if self._own is None:
+            if self._count:
+                raise self._source.error("has an id, but the rows before it have none", line)
+            self._own = _OwnIds(self._source, line, value)
+        return self._own.check(line, value)
+
+    def finish(self) -> None:
+        """Checks the ids that are not checked yet."""
+        if self._own is not None:
+            self._own.finish()
+
+    def close(self) -> None:
+        """Removes what is on disk."""
+        if self._own is not None:
+            self._own.close()
+
+
+class _OwnIds:
+    """The ids that a source itself gives, each with the line it is on."""
+
+    def __init__(self, source: Source, first_line: int, first: object) -> None:
+        self._source = source
+        self._first_line = first_line
         self._first = first
-        self._type = type(first.unique_id)
+        self._type = type(first)
         self._held: dict[int | str, int] = {}
         self._database: sqlite3.Connection | None = None
 
-    def check(self, row: Row) -> int | str:
+    def check(self, line: int, value: object) -> int | str:
         """The id of a row."""
-        value = row.unique_id
         if type(value) is not self._type or not isinstance(value, int | str):
-            raise self._wrong_type(row)
+            raise self._wrong_type(line, value)
         if isinstance(value, int) and not self._is_integer(value):
-            raise self._wrong_type(row)
+            raise self._wrong_type(line, value)
         if value == "":
-            raise self._source.error("the id is empty", row.line)
-        before = self._held.setdefault(value, row.line)
-        if before != row.line:
-            raise self._repeated(value, row.line, before)
+            raise self._source.error("the id is empty", line)
+        before = self._held.setdefault(value, line)
+        if before != line:
+            raise self._repeated(value, line, before)
         if len(self._held) == _HELD:
             self._store()
         return value
 
     def finish(self) -> None:
-        """Checks what was not checked yet."""
+        """Checks the ids that are not checked yet."""
         if self._database is not None:
             self._store()
 
@@ -87,7 +106,7 @@ class _UniqueIds:
             self._insert()
         except sqlite3.Error as error:
             raise self._source.error(
-                f"cannot check that no id stands twice: {error}; is the temporary folder full? "
+                f"cannot check that ids are unique: {error}; is the temporary folder full? "
                 "SQLITE_TMPDIR can name another"
             ) from error
         self._held.clear()
@@ -98,7 +117,7 @@ class _UniqueIds:
         changes = self._database.total_changes
         self._database.execute("BEGIN")
         self._database.executemany(
-            # In order: neighbours go to the same page, which is then in the cache.
+            # Sorted: neighbours go to the same page, which is then in the cache.
             "INSERT OR IGNORE INTO ids VALUES (?, ?)",
             sorted(self._held.items()),
         )
@@ -107,10 +126,10 @@ class _UniqueIds:
             raise self._first_repeated(self._database)
 
     def _new_database(self) -> sqlite3.Connection:
-        # An empty name stands for a temporary file. tf.data reads examples from several threads,
+        # An empty name makes a temporary file. tf.data reads examples from several threads,
         # one after the other.
         database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        database.execute("PRAGMA journal_mode = OFF")  # it need not outlive a failure
+        database.execute("PRAGMA journal_mode = OFF")  # nothing to recover after a failure
         database.execute("PRAGMA synchronous = OFF")
         database.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
         database.execute(
@@ -128,24 +147,18 @@ class _UniqueIds:
 
     def _repeated(self, value: int | str, line: int, before: int) -> InputError:
         return self._source.error(
-            f"the id {reprlib.repr(value)} is that of {self._source.unit} {before} too; each "
-            "example needs its own: name another id_field, or an empty one to number the examples",
+            f"the id {reprlib.repr(value)} is also the id of {self._source.unit} {before}; ids "
+            "must be unique: name another id_field, or an empty one to number the examples",
             line,
         )
 
-    def _wrong_type(self, row: Row) -> InputError:
-        if row.unique_id is NO_ID:
-            return self._source.error("has no id, but the rows before it have one", row.line)
-        is_id = type(row.unique_id) in _SQL_TYPES
-        received = f"the id is {reprlib.repr(row.unique_id)}"
-        if is_id and type(row.unique_id) is not self._type:
+    def _wrong_type(self, line: int, value: object) -> InputError:
+        received = f"the id is {reprlib.repr(value)}"
+        if type(value) in _SQL_TYPES and type(value) is not self._type:
             return self._source.error(
-                f"{received}, of type {type(row.unique_id).__name__}, but that of "
-                f"{self._source.unit} {self._first.line} is "
-                f"{reprlib.repr(self._first.unique_id)}, of type {self._type.__name__}; all must "
-                "be of one type",
-                row.line,
+                f"{received}, of type {type(value).__name__}, but the id of {self._source.unit} "
+                f"{self._first_line} is {reprlib.repr(self._first)}, of type "
+                f"{self._type.__name__}; all must be of one type",
+                line,
             )
-        return self._source.error(
-            f"{received}; allowed: a string, or an integer of 64 bits", row.line
-        )
+        return self._source.error(f"{received}; allowed: a string, or an integer of 64 bits", line)

@@ -9,13 +9,15 @@ from typing import Any
 
 from bert_features.readers import files
 from bert_features.readers.fields import FieldError, Fields, choose_fields
-from bert_features.readers.rows import NO_ID, Row, Source
+from bert_features.readers.ids import NO_ID, Ids
+from bert_features.readers.input_example import InputExample
+from bert_features.readers.source import Source
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def read_rows(source: Source) -> Iterator[Row]:
-    """A row per line that is not blank."""
+def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
+    """One example per line that is not blank."""
     # Nearly all lines have the same keys.
     fields_of = functools.lru_cache(maxsize=64)(
         lambda names: choose_fields(source.input_format, names, "field")
@@ -25,16 +27,16 @@ def read_rows(source: Source) -> Iterator[Row]:
             continue
         record = _object(source, number, line)
         try:
-            yield _row(number, record, fields_of(tuple(record)))
+            yield _example(ids, number, record, fields_of(tuple(record)))
         except FieldError as error:
             raise source.error(str(error), number) from error
 
 
 def count_rows(source: Source) -> int | None:
-    """How many lines are not blank."""
-    if files.is_stream(source.path) or files.is_compressed(source.path):
+    """Number of lines that are not blank."""
+    if not files.is_cheap_to_count(source.path):
         return None
-    with files.open_bytes(source.path) as file, files.reading(str(source.path)):
+    with files.open_bytes(source.path) as file, files.reading(source.path):
         return sum(not line.isspace() for line in file)
 
 
@@ -46,7 +48,7 @@ def _object(source: Source, number: int, line: str) -> dict[str, Any]:
             f"not JSON: {error.msg} (column {error.colno}); expected one object on each line",
             number,
         ) from error
-    except (ValueError, RecursionError) as error:  # digits without end, brackets without end
+    except (ValueError, RecursionError) as error:  # too many digits or brackets
         raise source.error(f"not JSON that can be read: {error}", number) from error
     if not isinstance(record, dict):
         raise source.error(f"not a JSON object: {reprlib.repr(record)}", number)
@@ -60,10 +62,10 @@ def _unescaped(record: dict[str, Any]) -> str:
 
 
 def _without_surrogates(source: Source, number: int, line: str) -> dict[str, Any]:
-    """Halves of surrogate pairs, which JSON can escape and no encoding can hold, made U+FFFD."""
+    """The record with U+FFFD for halves of surrogate pairs, which no encoding can hold."""
     if source.encoding_errors == "strict":
         raise source.error(
-            "an escape \\ud800 … \\udfff without its other half is not text; mend it, or pass "
+            "an escape \\ud800 … \\udfff without its other half is not text; fix it, or pass "
             "--encoding-errors replace",
             number,
         )
@@ -73,16 +75,16 @@ def _without_surrogates(source: Source, number: int, line: str) -> dict[str, Any
     return record
 
 
-def _row(number: int, record: dict[str, Any], fields: Fields) -> Row:
-    unique_id = NO_ID if fields.unique_id is None else record[fields.unique_id]
+def _example(ids: Ids, number: int, record: dict[str, Any], fields: Fields) -> InputExample:
     convert = _words if fields.are_words else _text
     first = convert(fields.first, record[fields.first])
     second = None
     if fields.second is not None and record[fields.second] is not None:
         second = convert(fields.second, record[fields.second])
+    unique_id = ids.of(number, NO_ID if fields.unique_id is None else record[fields.unique_id])
     if fields.are_words:
-        return Row.of_words(number, unique_id, first, second)
-    return Row(number, unique_id, first, second)
+        return InputExample.from_words(unique_id, first, second)
+    return InputExample(unique_id, first, second)
 
 
 def _text(name: str, value: Any) -> Any:

@@ -4,9 +4,12 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from bert_features import urls
 from bert_features.readers import files
 from bert_features.readers.fields import FieldError, Fields, choose_fields
-from bert_features.readers.rows import NO_ID, Row, Source
+from bert_features.readers.ids import NO_ID, Ids
+from bert_features.readers.input_example import InputExample
+from bert_features.readers.source import Source
 
 _BATCH_ROWS = 256  # decoded at a time
 _OPTIONS = {
@@ -17,24 +20,24 @@ _OPTIONS = {
 }
 
 
-def read_rows(source: Source) -> Iterator[Row]:
-    """A row per row; only the columns that are needed are read."""
+def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
+    """One example per row; only the columns that are needed are read."""
     with _open(source) as file:
         fields = _fields(source, file.schema_arrow)
         number = 0
         for columns in _batches(source, file, fields.names()):
             absent = [None] * len(columns[fields.first])
-            ids = [NO_ID] * len(absent) if fields.unique_id is None else columns[fields.unique_id]
+            own = [NO_ID] * len(absent) if fields.unique_id is None else columns[fields.unique_id]
             seconds = absent if fields.second is None else columns[fields.second]
-            for unique_id, first, second in zip(ids, columns[fields.first], seconds, strict=True):
+            for value, first, second in zip(own, columns[fields.first], seconds, strict=True):
                 number += 1
                 _check(source, number, fields, first, second)
-                make = Row.of_words if fields.are_words else Row
-                yield make(number, unique_id, first, second)
+                make = InputExample.from_words if fields.are_words else InputExample
+                yield make(ids.of(number, value), first, second)
 
 
 def count_rows(source: Source) -> int | None:
-    """How many rows the file's metadata tells."""
+    """Number of rows by the file's metadata."""
     with _open(source) as file:
         rows: int = file.metadata.num_rows
         return rows
@@ -49,9 +52,12 @@ def _open(source: Source) -> Iterator[Any]:
         raise source.error("Parquet cannot be read from a stream, its end comes first; pass a file")
     if files.is_compressed(source.path):
         raise source.error("Parquet compresses its columns itself; decompress the file first")
-    with _reading(source):
-        file = pq.ParquetFile(source.path, **_OPTIONS)
-    with file:
+    with contextlib.ExitStack() as stack:
+        opened: Any = urls.local_path(source.path)
+        if urls.is_url(source.path):
+            opened = stack.enter_context(files.open_seekable(source.path))
+        with _reading(source):
+            file = stack.enter_context(pq.ParquetFile(opened, **_OPTIONS))
         yield file
 
 
@@ -59,10 +65,11 @@ def _open(source: Source) -> Iterator[Any]:
 def _reading(source: Source) -> Iterator[None]:
     import pyarrow as pa
 
-    try:
-        yield
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise source.error(f"cannot be read as Parquet: {error}") from error
+    with files.reading(source.path):  # a driver of an object store raises errors of its own
+        try:
+            yield
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+            raise source.error(f"cannot be read as Parquet: {error}") from error
 
 
 def _batches(source: Source, file: Any, names: list[str]) -> Iterator[dict[str, list[Any]]]:
@@ -89,7 +96,7 @@ def _fields(source: Source, schema: Any) -> Fields:
 
 
 def _kind(arrow_type: Any) -> str:
-    """What a column holds, in one of the three words that matter here."""
+    """The kind of a column's values, as errors name it."""
     from pyarrow import types
 
     if types.is_dictionary(arrow_type):

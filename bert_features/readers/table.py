@@ -1,6 +1,6 @@
 """Comma- and tab-separated values with a header. Ids are strings; words are split at white space.
 
-Blank lines are skipped. An empty second text is none: a table has no other way to say so.
+Blank lines are skipped. An empty second text means none: a table has no other way to say it.
 """
 
 import csv
@@ -8,16 +8,18 @@ from collections.abc import Iterator
 
 from bert_features.config.input_format import FormatName
 from bert_features.readers.fields import FieldError, choose_fields
-from bert_features.readers.rows import NO_ID, Row, Source
+from bert_features.readers.ids import NO_ID, Ids
+from bert_features.readers.input_example import InputExample
+from bert_features.readers.source import Source
 
 _DELIMITERS: dict[FormatName, str] = {"csv": ",", "tsv": "\t"}
-# In characters. Python's own limit, 131,072, is shorter than some texts; without one a quote that
-# is never closed would bring the whole file into memory.
-_LONGEST_FIELD = 1 << 24
+# In characters. Python's own limit, 131,072, is shorter than some texts; without a limit a quote
+# that is never closed would bring the whole file into memory.
+_MAX_FIELD_SIZE = 1 << 24
 
 
-def read_rows(source: Source) -> Iterator[Row]:
-    """A row per row after the header."""
+def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
+    """One example per row after the header."""
     records = _records(source)
     _, header = next(records, (0, None))
     if header is None:
@@ -36,14 +38,14 @@ def read_rows(source: Source) -> Iterator[Row]:
                 f"the row has {len(values)} fields, the header {len(header)}: {', '.join(header)}",
                 line,
             )
-        unique_id = NO_ID if id_column is None else values[id_column]
+        unique_id = ids.of(line, NO_ID if id_column is None else values[id_column])
         first = values[first_column]
         second = None if second_column is None else values[second_column] or None
         if fields.are_words:
             words_b = None if second is None else second.split()
-            yield Row.of_words(line, unique_id, first.split(), words_b)
+            yield InputExample.from_words(unique_id, first.split(), words_b)
         else:
-            yield Row(line, unique_id, first, second)
+            yield InputExample(unique_id, first, second)
 
 
 def count_rows(source: Source) -> int | None:
@@ -52,8 +54,8 @@ def count_rows(source: Source) -> int | None:
 
 
 def _records(source: Source) -> Iterator[tuple[int, list[str]]]:
-    """The line that each record begins on, and its fields."""
-    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
+    """The line on which each record begins, and its fields."""
+    csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD_SIZE))
     reader = csv.reader(
         source.lines(),
         delimiter=_DELIMITERS[source.input_format.format],
@@ -75,4 +77,7 @@ def _records(source: Source) -> Iterator[tuple[int, list[str]]]:
 def _hint(source: Source) -> str:
     if not source.input_format.quoting:
         return ""
-    return "; is a quote not closed, or not doubled within quotes? (quoting = false: it is text)"
+    return (
+        "; is a quote not closed, or not doubled within quotes? If quotes are text, set "
+        "quoting = false"
+    )

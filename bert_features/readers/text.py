@@ -4,21 +4,25 @@ import re
 from collections.abc import Iterator
 
 from bert_features.readers.files import count_lines, read_lines
-from bert_features.readers.rows import NO_ID, Row, Source
+from bert_features.readers.ids import Ids
+from bert_features.readers.input_example import InputExample
+from bert_features.readers.source import Source
 
 # Greedy, as in google-research/bert's extract_features.py: the last separator splits.
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
 
-def read_rows(source: Source) -> Iterator[Row]:
-    """A row per line; empty ones too, so that line numbers and ids agree."""
+def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
+    """One example per line; empty lines too, so that line numbers and ids agree."""
+    # Not source.lines(): the official script keeps a byte order mark.
     lines = read_lines(source.path, encoding_errors=source.encoding_errors)
     for number, line in enumerate(lines, start=1):
-        yield Row(number, NO_ID, *split_pair(line))
+        text_a, text_b = split_pair(line)
+        yield InputExample(ids.of(number), text_a, text_b)
 
 
 def count_rows(source: Source) -> int | None:
-    """How many lines there are."""
+    """Number of lines."""
     return count_lines(source.path)
 
 

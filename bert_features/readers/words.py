@@ -1,26 +1,29 @@
-"""Words: those of one text on each line, separated by white space; `|||` separates two texts."""
+"""Words: one text on each line, its words separated by white space; `|||` separates two texts."""
 
 from collections.abc import Iterator
 
 from bert_features.readers.files import count_lines
-from bert_features.readers.rows import NO_ID, Row, Source
+from bert_features.readers.ids import Ids
+from bert_features.readers.input_example import InputExample
+from bert_features.readers.source import Source
 
 _SEPARATOR = "|||"
 
 
-def read_rows(source: Source) -> Iterator[Row]:
-    """A row per line; empty ones too, so that line numbers and ids agree."""
+def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
+    """One example per line; empty lines too, so that line numbers and ids agree."""
     for number, line in enumerate(source.lines(), start=1):
-        yield Row.of_words(number, NO_ID, *_split_pair(line.split()))
+        words_a, words_b = _split_pair(line.split())
+        yield InputExample.from_words(ids.of(number), words_a, words_b)
 
 
 def count_rows(source: Source) -> int | None:
-    """How many lines there are."""
+    """Number of lines."""
     return count_lines(source.path)
 
 
 def _split_pair(words: list[str]) -> tuple[list[str], list[str] | None]:
-    """Splits at the last separator that stands between words, as the format `text` does."""
+    """Splits at the last separator between words, as the format `text` does."""
     for i in range(len(words) - 2, 0, -1):
         if words[i] == _SEPARATOR:
             return words[:i], words[i + 1 :]

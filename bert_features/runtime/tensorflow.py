@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_features.encoder.kernels import traced_for
+from bert_features.encoder.kernels import matmul, traced_for
 from bert_features.errors import ConfigError
 from bert_features.machine.hardware import cores, tpu_slice
 from bert_features.machine.names import Device
@@ -73,9 +73,9 @@ class TensorFlowRuntime(Runtime):
 
     def bfloat16_slowdown(self) -> float:
         """See `Runtime`; measured on the CPU in some 50 ms."""
-        with tf.device(_CPU):
+        with tf.device(_CPU), traced_for("cpu"):
             return slowdown(
-                lambda x, y: tf.linalg.matmul(x, y).numpy(),
+                lambda x, y: matmul(x, y).numpy(),
                 lambda array, dtype: tf.cast(array, dtype),
             )
 

@@ -77,14 +77,14 @@ def plan_job(
 
 
 def _architecture(settings: ExtractConfig, architecture: str | None) -> tuple[str, BertConfig]:
-    from bert_features.checkpoints.find import find_checkpoint
+    from bert_features.checkpoints.find import find_checkpoint, local_file
     from bert_features.checkpoints.published import find_published
 
     alone = settings.config_file if "checkpoint" not in settings.model_fields_set else None
     if architecture is not None:
         name, config = architecture, find_published(architecture).config
     elif alone is not None:
-        name, config = alone, BertConfig.from_json_file(alone)
+        name, config = alone, BertConfig.from_json_file(local_file(alone))
     else:
         found = find_checkpoint(settings.checkpoint, config_file=settings.config_file)
         name, config = found.name, found.config

@@ -1,4 +1,4 @@
-"""The texts: a file as it is, long documents made of its lines, and lengths by a log-normal law."""
+"""The texts: the lines of a file, long documents made of them, texts of log-normal lengths."""
 
 import json
 import random
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Self
 
 _SEED = 20
-# Batch sizes that a peer may choose from: fewer rows where rows are long. The first is tried first.
-_BATCH_SIZES_OF_SHORT = (32, 16, 64, 128)
-_BATCH_SIZES_OF_LONG = (8, 4, 16, 32)
+# Batch sizes that a peer may choose from, with fewer rows for long texts. The first is the default.
+_SHORT_BATCH_SIZES = (32, 16, 64, 128)
+_LONG_BATCH_SIZES = (8, 4, 16, 32)
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Corpus:
     """A set of texts.
 
     Attributes:
-      name: for the tables.
-      texts: each becomes one vector.
-      max_length: tokens of the longest row, [CLS] and [SEP] included; the rest is cut off.
-      batch_sizes: what peers choose from.
+      name: name in the tables.
+      texts: the texts; each becomes one vector.
+      max_length: maximum tokens of a row, [CLS] and [SEP] included; the rest is cut off.
+      batch_sizes: batch sizes that peers may choose from.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Corpus:
     batch_sizes: tuple[int, ...]
 
     def sample(self, count: int, *, name: str = "") -> "Corpus":
-        """So many of its texts, drawn by a seed, in their order."""
+        """`count` of the texts, drawn with a seed, in their order."""
         if count >= len(self.texts):
             return self
         chosen = sorted(random.Random(_SEED).sample(range(len(self.texts)), count))
@@ -38,13 +38,13 @@ class Corpus:
         return Corpus(name or self.name, texts, self.max_length, self.batch_sizes)
 
     def write(self, path: Path) -> Path:
-        """Writes it for a worker."""
+        """Writes the corpus to a file for a worker."""
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
         return path
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Reads what `write` wrote."""
+        """Reads a corpus that `write` wrote."""
         values = json.loads(Path(path).read_text(encoding="utf-8"))
         return cls(
             values["name"],
@@ -55,18 +55,18 @@ class Corpus:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a file that hold something."""
+    """The lines of a file that are not empty."""
     lines = path.read_text(encoding="utf-8").split("\n")
     return [line.strip() for line in lines if line.strip()]
 
 
 def ud_ewt(lines: Sequence[str]) -> Corpus:
-    """The lines as they are."""
-    return Corpus("ud_ewt", tuple(lines), 128, _BATCH_SIZES_OF_SHORT)
+    """The lines, unchanged."""
+    return Corpus("ud_ewt", tuple(lines), 128, _SHORT_BATCH_SIZES)
 
 
 def long_documents(lines: Sequence[str], count: int = 96) -> Corpus:
-    """Documents of 300 to 900 words, lines drawn by a seed; many do not fit 512 tokens."""
+    """Documents of 300 to 900 words, made of lines drawn with a seed; many exceed 512 tokens."""
     rng = random.Random(_SEED)
     documents = []
     for _ in range(count):
@@ -75,16 +75,16 @@ def long_documents(lines: Sequence[str], count: int = 96) -> Corpus:
             parts.append(rng.choice(lines))
             words += len(parts[-1].split())
         documents.append(" ".join(parts))
-    return Corpus("long", tuple(documents), 512, _BATCH_SIZES_OF_LONG)
+    return Corpus("long", tuple(documents), 512, _LONG_BATCH_SIZES)
 
 
 def lognormal(lines: Sequence[str], count: int = 2000) -> Corpus:
-    """Words of the lines, drawn by a seed; lengths log-normal, median 20 words, sigma 0.8."""
-    return Corpus("lognormal", tuple(drawn_texts(lines, count, 20)), 512, _BATCH_SIZES_OF_SHORT)
+    """Words of the lines, drawn with a seed; log-normal lengths, median 20 words, sigma 0.8."""
+    return Corpus("lognormal", tuple(drawn_texts(lines, count, 20)), 512, _SHORT_BATCH_SIZES)
 
 
 def drawn_texts(lines: Sequence[str], count: int, median: float) -> Iterator[str]:
-    """Texts of words drawn from lines, of log-normal lengths with sigma 0.8."""
+    """Yields texts of words drawn from lines; log-normal lengths with sigma 0.8."""
     rng = random.Random(_SEED)
     words = [word for line in lines for word in line.split()]
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Equal shapes: the encoder alone, no tokenizing, no padding, random weights that all share."""
+"""The encoder alone: equal shapes, no tokenizing, no padding, the same random weights for all."""
 
 import contextlib
 import tempfile
@@ -13,22 +13,22 @@ from benchmarking.models import ARCHITECTURES
 from benchmarking.processes import Idling, Worker, run_module, say, spread
 from benchmarking.programs import PROGRAMS, REFERENCE
 
-# (rows, length) by architecture.
+# Architecture -> shapes of batches, (rows, length).
 SHAPES = {
     "random-minilm": ((256, 24), (85, 24), (32, 128)),
     "random-bert-base": ((32, 128),),
 }
 QUICK_SHAPES = {"random-minilm": ((85, 24),)}
-# Of a last layer whose values are about 1.
-_MOST_DIFFERENCE = 1e-4
+# Allowed difference in the last layer, whose values are about 1.
+_MAX_DIFFERENCE = 1e-4
 _RUN_SECONDS = 1.5
-_FEWEST_BATCHES = 4  # a multiple of the batches that some run side by side
+_MIN_BATCHES = 4  # a multiple of the batches that some programs run side by side
 
 
 def run_encoders(
     programs: Sequence[str], *, rounds: int, models: Path, log: Path, quick: bool
 ) -> list[dict[str, Any]]:
-    """Times the encoders; a table's worth for each shape."""
+    """Times the encoders; returns the values of one table for each shape."""
     wanted = [name for name in programs if PROGRAMS[name].encoder]
     runtimes = sorted({g for name in wanted if (g := PROGRAMS[name].graphs)})
     tables = []
@@ -48,7 +48,7 @@ def _compare_programs(
     rounds: int,
     log: Path,
 ) -> list[dict[str, Any]]:
-    # The reference goes first, even where it is not to be timed.
+    # The reference goes first, even if it is not timed.
     names = [REFERENCE, *(name for name in programs if name != REFERENCE)]
     with contextlib.ExitStack() as stack:
         workers = {name: stack.enter_context(Worker(name, log)) for name in names}
@@ -67,12 +67,10 @@ def _time_shape(
 ) -> dict[str, Any]:
     plans, compared = _warm_up(shape, workers)
     idling = Idling(workers.values())
-    rates: dict[str, list[float]] = {
-        name: [] for name in programs if _is_right(name, compared[name])
-    }
+    names = [name for name in programs if _is_right(name, compared[name])]
+    rates: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds):
         say(f"{architecture} {shape[0]} x {shape[1]}: round {turn + 1} of {rounds}")
-        names = list(rates)
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             done = idling.run(workers[name], "run_encoder", **plans[name])
             rates[name].append(done["tokens"] / done["seconds"])
@@ -104,22 +102,22 @@ def _time_shape(
 def _warm_up(
     shape: tuple[int, int], workers: Mapping[str, Worker]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, float]]]:
-    """The fastest settings of each, with a number of batches that takes long enough; outputs."""
+    """The fastest settings of each program with a long enough run; how far its outputs differ."""
     plans, compared = {}, {}
-    of_shape = {"rows": shape[0], "length": shape[1]}
+    size = {"rows": shape[0], "length": shape[1]}
     with tempfile.TemporaryDirectory() as work:
         outputs: dict[str, np.ndarray] = {}
         for name, worker in workers.items():
             path = str(Path(work, "hidden.npy"))
             tried = []
             for choice in range(len(PROGRAMS[name].encoder_settings())):
-                worker("run_encoder", choice=choice, count=2, save=path, **of_shape)
-                done = worker("run_encoder", choice=choice, count=_FEWEST_BATCHES, **of_shape)
-                tried.append(done["seconds"] / _FEWEST_BATCHES)
+                worker("run_encoder", choice=choice, count=2, save=path, **size)
+                done = worker("run_encoder", choice=choice, count=_MIN_BATCHES, **size)
+                tried.append(done["seconds"] / _MIN_BATCHES)
             outputs[name] = np.load(path)
             compared[name] = _difference(outputs[name], outputs[REFERENCE])
-            count = max(_FEWEST_BATCHES, round(_RUN_SECONDS / min(tried)))
-            plans[name] = {"choice": int(np.argmin(tried)), "count": count, **of_shape}
+            count = max(_MIN_BATCHES, round(_RUN_SECONDS / min(tried)))
+            plans[name] = {"choice": int(np.argmin(tried)), "count": count, **size}
     return plans, compared
 
 
@@ -136,7 +134,7 @@ def _difference(hidden: np.ndarray, expected: np.ndarray) -> dict[str, float]:
 
 def _is_right(name: str, compared: Mapping[str, float]) -> bool:
     exact = PROGRAMS[name].precision == "float32"
-    right = not exact or compared["max_difference"] <= _MOST_DIFFERENCE
+    right = not exact or compared["max_difference"] <= _MAX_DIFFERENCE
     if not right:
         say(f"{name} is refused: its last layer differs by {compared['max_difference']:.2g}")
     return right

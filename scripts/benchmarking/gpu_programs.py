@@ -1,4 +1,4 @@
-"""What scripts/benchmark_gpu.py runs: ours on JAX, the peers on PyTorch, with the same weights.
+"""The programs of scripts/benchmark_gpu.py: ours on JAX, peers on PyTorch, with the same weights.
 
 Nothing here needs TensorFlow. Shape legend: `B` rows, `S` tokens of a row, `H` hidden_size.
 """
@@ -32,7 +32,7 @@ def random_weights(config: BertConfig) -> dict[str, np.ndarray]:
 
 
 def random_batch(config: BertConfig, rows: int, length: int, *, padded: bool, seed: int) -> Batch:
-    """int32 [rows, length]: rows that are full or, if `padded`, of many lengths."""
+    """Arrays int32 [rows, length]; rows are full or, if `padded`, of many lengths."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(2, length + 1, rows) if padded else np.full(rows, length)
     mask = (np.arange(length) < lengths[:, None]).astype(np.int32)
@@ -49,7 +49,7 @@ class Program(Protocol):
         """The device's name, and versions by package."""
 
     def run(self, batches: Sequence[Batch]) -> np.ndarray:
-        """float32 [rows of all, H]: from arrays on the host to vectors on the host."""
+        """Batches on the host -> one vector per row on the host, float32 [all rows, H]."""
 
 
 class Ours:
@@ -78,7 +78,7 @@ class Ours:
         }
 
     def run(self, batches: Sequence[Batch]) -> np.ndarray:
-        """See `Program`; as many batches on their way as the Estimator has."""
+        """See `Program`; keeps as many batches in flight as the Estimator does."""
         started: deque[Callable[[], dict[str, np.ndarray]]] = deque()
         vectors = []
         for batch in batches:
@@ -104,7 +104,7 @@ class Transformers:
         return {"versions": _versions("torch", "transformers")}
 
     def run(self, batches: Sequence[Batch]) -> np.ndarray:
-        """See `Program`; no batch waits for the one before."""
+        """See `Program`; no batch waits for the previous one."""
         with self._torch.inference_mode():
             vectors = [self._vectors(self._inputs(batch)) for batch in batches]
             return self._torch.cat(vectors).float().cpu().numpy()
@@ -125,7 +125,7 @@ class Transformers:
     def _vectors(self, inputs: dict[str, Any]) -> Any:
         hidden = self._model(**inputs).last_hidden_state
         mask = inputs["attention_mask"].unsqueeze(-1).to(hidden.dtype)
-        # The sum in float32, as ours is.
+        # The sum is in float32, like ours.
         return (hidden * mask).sum(1, dtype=self._torch.float32) / mask.sum(1)
 
 
@@ -173,7 +173,7 @@ def _bert_model(config: BertConfig) -> Any:
         value = ours[weight.canonical]
         value = np.ascontiguousarray(value.T if weight.transposed else value)
         tensors[weight.huggingface] = torch.from_numpy(value)
-    model.load_state_dict(tensors)  # all of them, or an error
+    model.load_state_dict(tensors)  # raises an error if one is missing
     return model
 
 
@@ -186,7 +186,7 @@ PROGRAMS: dict[str, type[Program]] = {
     "transformers": Transformers,
     "sentence-transformers": SentenceTransformers,
 }
-# What a peer needs.
+# Peer -> the modules that it needs.
 MODULES = {
     "transformers": ("torch", "transformers"),
     "sentence-transformers": ("torch", "transformers", "sentence_transformers"),

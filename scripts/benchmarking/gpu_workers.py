@@ -1,6 +1,6 @@
-"""A process for each program of scripts/benchmark_gpu.py, that answers when it is asked.
+"""A process for each program of scripts/benchmark_gpu.py, which runs jobs and sends results.
 
-So that no program has another's libraries or memory, and they can still be timed in turns.
+No program shares libraries or memory with another, and all can be timed in turns.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ from bert_features.config.bert_config import BertConfig
 
 
 class ProgramError(Exception):
-    """What went wrong in a program's process."""
+    """A program's process failed; the message says why."""
 
 
 class Worker:
-    """A process with one program and one model."""
+    """A process that runs one program with one model."""
 
     def __init__(self, name: str, config: BertConfig, device: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -32,11 +32,11 @@ class Worker:
         self.facts: dict[str, Any] = self._answer()
 
     def vectors(self, batch: Batch) -> np.ndarray:
-        """float32 [B, H]."""
+        """The vectors of a batch, float32 [B, H]."""
         return self._ask("vectors", batch)
 
     def seconds(self, rows: int, length: int, steps: int) -> float:
-        """Of so many batches, all different; the first call for a shape compiles it before."""
+        """Time of `steps` different batches; the first call for a shape compiles it beforehand."""
         return self._ask("seconds", rows, length, steps)
 
     def close(self) -> None:
@@ -61,25 +61,25 @@ class Worker:
 
 
 def _work(name: str, settings: dict[str, Any], device: str, connection: Any) -> None:
-    """Answers with (result, error): first with the facts, then jobs until there is none."""
-    warnings.simplefilter("ignore")  # theirs are not about what is measured
+    """Sends (result, error): first the facts, then the result of each job, until None arrives."""
+    warnings.simplefilter("ignore")  # they do not concern the measurement
     config = BertConfig(**settings)
     try:
         program = PROGRAMS[name](config, device)
         connection.send((program.facts(), ""))
     except Exception as error:
-        connection.send((None, _told(error)))
+        connection.send((None, _describe(error)))
         return
     jobs = _Jobs(program, config)
     while (job := connection.recv()) is not None:
         try:
             connection.send((getattr(jobs, job[0])(*job[1:]), ""))
-        except Exception as error:  # out of memory, say: another size may do
-            connection.send((None, _told(error)))
+        except Exception as error:  # such as out of memory; another size may fit
+            connection.send((None, _describe(error)))
 
 
 class _Jobs:
-    """What a worker can be asked."""
+    """The jobs of a worker."""
 
     def __init__(self, program: Program, config: BertConfig) -> None:
         self._program = program
@@ -101,6 +101,6 @@ class _Jobs:
         return time.perf_counter() - started
 
 
-def _told(error: Exception) -> str:
-    told = str(error).strip() or "no message"
-    return f"{type(error).__name__}: {told.splitlines()[0]}"
+def _describe(error: Exception) -> str:
+    message = str(error).strip() or "no message"
+    return f"{type(error).__name__}: {message.splitlines()[0]}"

@@ -1,4 +1,4 @@
-"""The whole job: the same texts through every program, compared, then timed in turns."""
+"""The whole job: runs the same texts through every program, compares, then times in turns."""
 
 import contextlib
 import tempfile
@@ -12,19 +12,19 @@ from benchmarking.corpora import Corpus
 from benchmarking.processes import BenchmarkError, Idling, Worker, run_module, say, spread
 from benchmarking.programs import PROGRAMS, REFERENCE
 
-# Of float32 vectors; other precisions are only described.
-_MOST_DIFFERENCE = 1e-4
+# Allowed difference of float32 vectors; other precisions are only described.
+_MAX_DIFFERENCE = 1e-4
 _TUNING_TEXTS = 1024
 
 
 class RefusedError(BenchmarkError):
-    """A program whose outputs are not those of the reference; it is not timed."""
+    """A program's outputs differ from the reference; it is not timed."""
 
 
 def run_jobs(
     corpora: Sequence[Corpus], programs: Sequence[str], *, rounds: int, models: Path, log: Path
 ) -> list[dict[str, Any]]:
-    """Times the programs on each corpus; a table's worth for each."""
+    """Times the programs on each corpus; returns the values of one table for each."""
     runtimes = sorted({g for name in programs if (g := PROGRAMS[name].graphs)})
     say("writing the model in every form")
     run_module("models", models / "minilm", "minilm", "pooled", *runtimes)
@@ -32,11 +32,11 @@ def run_jobs(
 
 
 class _Comparison:
-    """The programs on one corpus."""
+    """Compares and times the programs on one corpus."""
 
     def __init__(self, corpus: Corpus, programs: Sequence[str], folder: Path, log: Path) -> None:
         self._corpus = corpus
-        # The reference goes first, even where it is not to be timed.
+        # The reference goes first, even if it is not timed.
         self._programs = [REFERENCE, *(name for name in programs if name != REFERENCE)]
         self._timed = programs
         self._folder = folder
@@ -64,20 +64,20 @@ class _Comparison:
             timed = [workers[name] for name in self._timed if name in workers]
             if not timed:
                 raise BenchmarkError(
-                    f"none of {', '.join(self._timed) or 'no programs'} can be timed"
+                    f"no program can be timed, out of: {', '.join(self._timed) or 'none'}"
                 )
             for turn in range(rounds):
                 say(f"{self._corpus.name}: round {turn + 1} of {rounds}")
-                # Each begins once, if there are as many rounds, so that none is always after one.
+                # Each round begins with another program, so that none always follows the same one.
                 start = turn % len(timed)
                 for worker in timed[start:] + timed[:start]:
                     self._time(worker, idling)
         return self._table(rounds, idling)
 
     def _choose(self, name: str) -> dict[str, Any]:
-        """The fastest settings on a part of the texts, in a process that ends with that.
+        """The fastest settings on some of the texts, found in a process that then ends.
 
-        What was tried must not count in the peak of memory.
+        The trials must not count in the peak memory.
         """
         settings = PROGRAMS[name].first_settings(self._corpus.batch_sizes)
         choices = PROGRAMS[name].all_choices(self._corpus.batch_sizes)
@@ -92,19 +92,19 @@ class _Comparison:
                 key = str(settings)
                 if key not in seconds:
                     worker("load_job", folder=str(self._folder), corpus=path, settings=settings)
-                    worker("run_job", corpus=path)  # the first makes kernels for every shape
+                    worker("run_job", corpus=path)  # the first run makes kernels for every shape
                     seconds[key] = worker("run_job", corpus=path)["seconds"]
                 return seconds[key]
 
-            # One choice after the other, each with the best of those before it.
+            # Tries one choice after the other, each with the best values of the earlier ones.
             for choice, values in choices.items():
                 settings = min(({**settings, choice: v} for v in values), key=time_once)
         return settings
 
     def _warm_up(self, worker: Worker, settings: dict[str, Any]) -> bool:
-        """Loads, runs once and compares; whether the program may be timed."""
+        """Loads, runs once and compares; returns whether the program may be timed."""
         name = worker.program
-        say(f"{self._corpus.name}: warming up {name} {_described(settings)}")
+        say(f"{self._corpus.name}: warming up {name} {_describe(settings)}")
         loaded = worker(
             "load_job", folder=str(self._folder), corpus=self._paths[name], settings=settings
         )
@@ -130,24 +130,24 @@ class _Comparison:
         return self._work / f"{name}.npy"
 
     def _compare(self, name: str) -> dict[str, float]:
-        """How far the vectors are from the reference's.
+        """The distance of the vectors from those of the reference.
 
         Raises:
-          RefusedError: of float32 they differ by more than rounding does.
+          RefusedError: float32 vectors differ by more than rounding.
         """
         vectors, expected = np.load(self._vectors(name)), np.load(self._vectors(REFERENCE))
         texts = PROGRAMS[name].texts_of(self._corpus).texts
         if len(texts) < len(expected):
-            expected = expected[_places(self._corpus.texts, texts)]
+            expected = expected[_indices(self._corpus.texts, texts)]
         if vectors.shape != expected.shape:
             raise RefusedError(
-                f"{name}: vectors {vectors.shape}, of the reference {expected.shape}"
+                f"{name}: vectors have shape {vectors.shape}, the reference has {expected.shape}"
             )
         difference = float(np.abs(vectors - expected).max())
-        if PROGRAMS[name].precision == "float32" and not difference <= _MOST_DIFFERENCE:
+        if PROGRAMS[name].precision == "float32" and not difference <= _MAX_DIFFERENCE:
             raise RefusedError(
                 f"{name} is refused on {self._corpus.name}: its float32 vectors differ from "
-                f"{REFERENCE} by up to {difference:.2g}, allowed are {_MOST_DIFFERENCE:g}"
+                f"{REFERENCE} by up to {difference:.2g}; allowed: {_MAX_DIFFERENCE:g}"
             )
         cosines = (vectors * expected).sum(1) / (
             np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
@@ -192,11 +192,11 @@ class _Comparison:
         }
 
 
-def _described(settings: dict[str, Any]) -> str:
+def _describe(settings: dict[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in settings.items() if name != "precision")
 
 
-def _places(texts: Sequence[str], sample: Sequence[str]) -> list[int]:
-    """Where a sample's texts stand among all; of equal texts any is as good."""
+def _indices(texts: Sequence[str], sample: Sequence[str]) -> list[int]:
+    """The index of each sampled text among all texts; equal texts are interchangeable."""
     place = {text: i for i, text in enumerate(texts)}
     return [place[text] for text in sample]

@@ -1,4 +1,4 @@
-"""Where a benchmark ran: the processor and the versions of what was measured."""
+"""Facts about a benchmark's machine: the processor, and the versions of the programs."""
 
 import importlib.metadata
 import platform
@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarking.programs.base import threads
 
-# Those that decide how fast matrix products are.
+# The flags that decide the speed of matrix products.
 _FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
 _PACKAGES = (
     "bert_features",
@@ -24,7 +24,7 @@ _PACKAGES = (
 
 
 def describe_machine() -> dict[str, Any]:
-    """The processor, its cores and flags, memory, versions."""
+    """The processor, its cores and flags, the memory and the versions."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
     flags = set(_field(cpuinfo, "flags").split())
     memory = int(_field(Path("/proc/meminfo").read_text(), "MemTotal").split()[0])

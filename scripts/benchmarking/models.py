@@ -1,10 +1,10 @@
-"""The same weights in the form that each program likes best: Hugging Face files, graphs.
+"""Writes the same weights in the best form for each program: Hugging Face files and graphs.
 
     python -m benchmarking.models FOLDER ARCHITECTURE GRAPH RUNTIME...
 
-A folder holds `config.json`, `model.safetensors`, `vocab.txt` and `tokenizer.json`; beside them lie
-the graphs that runtimes load: `pooled.*` gives the mean of a text's tokens [B, H], `hidden.*` the
-last layer [B, S, H]. Runs in a process of its own, so that PyTorch is in no other.
+A folder holds `config.json`, `model.safetensors`, `vocab.txt` and `tokenizer.json`, and the graphs
+that runtimes load: `pooled.*` computes the mean of a text's tokens [B, H], `hidden.*` the last
+layer [B, S, H]. Runs in a separate process, so that no other process loads PyTorch.
 """
 
 import json
@@ -25,9 +25,9 @@ class Architecture:
     """The size of a BERT encoder.
 
     Attributes:
-      layers: blocks.
-      hidden: width.
-      heads: of attention.
+      layers: number of blocks.
+      hidden: width of the hidden layers.
+      heads: number of attention heads.
       intermediate: width of the feed-forward layer.
     """
 
@@ -37,7 +37,7 @@ class Architecture:
     intermediate: int
 
     def flops_per_token(self, length: int) -> float:
-        """Multiplications and additions of the blocks for one token of a row of `length`."""
+        """Operations of the blocks per token of a row of `length`; a multiply-add counts as two."""
         dense = 4 * self.hidden**2 + 2 * self.hidden * self.intermediate
         attention = 2 * length * self.hidden
         return 2.0 * self.layers * (dense + attention)
@@ -53,8 +53,10 @@ _SEED = 20
 
 
 def main(folder: str, architecture: str, graph: str, *runtimes: str) -> None:
-    """Makes what is missing in the folder."""
-    warnings.simplefilter("ignore")  # of tracing and deprecation; the outputs are compared later
+    """Writes the files that are missing in the folder."""
+    warnings.simplefilter(
+        "ignore"
+    )  # they concern tracing and deprecation; the outputs are compared later
     logging.disable(logging.WARNING)
     path = Path(folder)
     if not (path / "model.safetensors").exists():
@@ -114,7 +116,7 @@ def _write_tokenizer(path: Path) -> None:
 
 
 def _graph_module(path: Path, graph: str, attention: str) -> Any:
-    """The encoder as PyTorch module of (input_ids, attention_mask, token_type_ids)."""
+    """The encoder as a PyTorch module of (input_ids, attention_mask, token_type_ids)."""
     import torch
     from transformers import BertModel
 
@@ -148,14 +150,32 @@ def _example_inputs() -> tuple[Any, Any, Any]:
     return ids, mask, torch.zeros_like(ids)
 
 
-def _export_onnx(path: Path, graph: str, size: Architecture) -> None:
-    """The graph, the same with fused attention, layer norm and GELU, and that in int8.
+def _export_plain_onnx(path: Path, graph: str, to: Path) -> None:
+    """Writes the graph as PyTorch exports it, without fused operators."""
+    import torch
 
-    As ONNX Runtime's documentation on transformers has it: first its optimizer, then dynamic
+    axes = {name: {0: "batch", 1: "length"} for name in INPUT_NAMES}
+    axes[OUTPUT_NAME[graph]] = {0: "batch"} | ({1: "length"} if graph == "hidden" else {})
+    with torch.inference_mode():
+        torch.onnx.export(
+            _graph_module(path, graph, "eager"),
+            _example_inputs(),
+            str(to),
+            input_names=list(INPUT_NAMES),
+            output_names=[OUTPUT_NAME[graph]],
+            dynamic_axes=axes,
+            opset_version=17,
+            dynamo=False,  # the optimizer's patterns know the graphs of the older exporter
+        )
+
+
+def _export_onnx(path: Path, graph: str, size: Architecture) -> None:
+    """Writes the graph with fused attention, layer norm and GELU, and its int8 form.
+
+    Follows ONNX Runtime's documentation on transformers: first its optimizer, then dynamic
     quantization of the fused graph.
     """
     import onnx
-    import torch
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_model
@@ -163,19 +183,7 @@ def _export_onnx(path: Path, graph: str, size: Architecture) -> None:
     fused, plain = path / f"{graph}.onnx", path / f"{graph}-plain.onnx"
     if (path / f"{graph}-int8.onnx").exists():
         return
-    axes = {name: {0: "batch", 1: "length"} for name in INPUT_NAMES}
-    axes[OUTPUT_NAME[graph]] = {0: "batch"} | ({1: "length"} if graph == "hidden" else {})
-    with torch.inference_mode():
-        torch.onnx.export(
-            _graph_module(path, graph, "eager"),
-            _example_inputs(),
-            str(plain),
-            input_names=list(INPUT_NAMES),
-            output_names=[OUTPUT_NAME[graph]],
-            dynamic_axes=axes,
-            opset_version=17,
-            dynamo=False,  # its graphs are those that the optimizer's patterns know
-        )
+    _export_plain_onnx(path, graph, plain)
     optimized = optimize_model(
         str(plain),
         model_type="bert",
@@ -199,7 +207,7 @@ def _export_onnx(path: Path, graph: str, size: Architecture) -> None:
 
 
 def _export_openvino(path: Path, graph: str, size: Architecture) -> None:
-    """From PyTorch with its fused attention, which OpenVINO's CPU plugin has a kernel for."""
+    """Writes the graph with PyTorch's fused attention, for which OpenVINO has a CPU kernel."""
     import openvino
     import torch
 

@@ -1,4 +1,4 @@
-"""The processes of the benchmark: workers, one for each program, and runs to their end."""
+"""The processes of the benchmark: one worker for each program, and commands that run once."""
 
 import contextlib
 import json
@@ -19,11 +19,11 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class BenchmarkError(Exception):
-    """The benchmark cannot go on; its message is for the user."""
+    """The benchmark cannot continue; the message is for the user."""
 
 
 def environment() -> dict[str, str]:
-    """Of every process: this folder importable, no network, threads of tokenizers allowed."""
+    """The environment of every process: this folder on the path, no network, tokenizers threads."""
     return {
         **os.environ,
         "PYTHONPATH": str(_SCRIPTS),
@@ -35,11 +35,11 @@ def environment() -> dict[str, str]:
 
 
 class Worker:
-    """A program in a process of its own; a context manager.
+    """A program in a separate process; a context manager.
 
     Args:
-      program: its name.
-      log: where what it prints goes.
+      program: name of the program.
+      log: file for the program's output.
 
     Raises:
       BenchmarkError: a command failed.
@@ -75,14 +75,14 @@ class Worker:
         return answer
 
     def _ended(self) -> bool:
-        """Whether the process is gone; an empty answer may be one, or the end of its output."""
+        """Whether the process has ended; an empty answer alone does not show that."""
         try:
             return self._process.wait(timeout=_ENDING_SECONDS) is not None
         except subprocess.TimeoutExpired:
             return False
 
     def cpu_seconds(self) -> float:
-        """What it computed so far, by all of its threads."""
+        """CPU time of all threads of the process so far."""
         text = Path(f"/proc/{self._process.pid}/stat").read_text()
         fields = text.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
@@ -102,14 +102,14 @@ class Worker:
 
 
 class Idling:
-    """How much of a core the workers take that are waiting for their turn."""
+    """Measures how much of a core waiting workers use."""
 
     def __init__(self, workers: Iterable[Worker]) -> None:
         self._workers = list(workers)
         self.worst: dict[str, float] = {}
 
     def run(self, worker: Worker, do: str, **arguments: Any) -> dict[str, Any]:
-        """Runs a command of one worker and looks at the others."""
+        """Runs a command of one worker and measures the others meanwhile."""
         time.sleep(_SETTLING_SECONDS)
         others = {other: other.cpu_seconds() for other in self._workers if other is not worker}
         started = time.perf_counter()
@@ -122,10 +122,10 @@ class Idling:
 
 
 def run(arguments: Sequence[str | Path]) -> str:
-    """Runs a command to its end and returns what it printed.
+    """Runs a command to its end and returns its standard output.
 
     Raises:
-      BenchmarkError: it failed.
+      BenchmarkError: the command failed.
     """
     result = subprocess.run(
         [str(argument) for argument in arguments],
@@ -146,10 +146,10 @@ def run_module(module: str, *arguments: str | Path) -> str:
 
 
 def peak_of(arguments: Sequence[str | Path]) -> tuple[int, float]:
-    """Runs a command to its end: its peak of resident memory in bytes, and seconds.
+    """Runs a command to its end; returns its peak resident memory in bytes, and its seconds.
 
     Raises:
-      BenchmarkError: it failed.
+      BenchmarkError: the command failed.
     """
     started = time.perf_counter()
     process = subprocess.Popen(
@@ -163,10 +163,10 @@ def peak_of(arguments: Sequence[str | Path]) -> tuple[int, float]:
 
 
 def spread(values: Sequence[float]) -> Mapping[str, float]:
-    """Median, smallest and largest."""
+    """The median, the minimum and the maximum of values."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def say(text: str) -> None:
-    """A line about what is going on, to standard error."""
+    """Prints a line of progress to standard error."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)

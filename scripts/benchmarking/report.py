@@ -1,4 +1,4 @@
-"""The results as Markdown."""
+"""Writes the results as Markdown."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,6 +6,19 @@ from typing import Any
 from benchmarking.programs import BASELINE, PROJECT
 
 _Table = Mapping[str, Any]
+
+_JOB_HEADER = (
+    "program",
+    "tokens/s",
+    f"/ {BASELINE}",
+    f"/ {PROJECT}",
+    "pad waste",
+    "peak MB",
+    "max. difference",
+    "cosine, min.",
+    "mean",
+    "chosen",
+)
 
 
 def markdown(results: Mapping[str, Any]) -> str:
@@ -41,53 +54,41 @@ def _machine(machine: _Table) -> str:
         f"{machine['cpu']} ({family}), {machine['cores']} cores, {machine['memory_gib']} GiB; "
         f"{', '.join(machine['flags']) or 'no AVX'}; {machine['system']}, "
         f"Python {machine['python']}.\n\n{versions}.\n\n"
-        "Medians of interleaved runs, (smallest – largest). Ratios are what to look at: speeds are "
-        "this machine's of that hour."
+        "Medians of interleaved runs (smallest – largest). Compare ratios: speeds depend on the "
+        "machine and the hour."
     )
 
 
 def _jobs(table: _Table) -> str:
     medians = _medians(table["rows"])
-    header = [
-        "program",
-        "tokens/s",
-        f"/ {BASELINE}",
-        f"/ {PROJECT}",
-        "pad waste",
-        "peak MB",
-        "max. difference",
-        "cosine, min.",
-        "mean",
-        "chosen",
-    ]
-    rows = []
-    for row in table["rows"]:
-        sampled = f" ({row['texts']} texts)" if row["texts"] != table["texts"] else ""
-        rows.append(
-            [
-                row["program"] + sampled,
-                _spread(row["tokens_per_second"]),
-                _ratio(medians, row["program"], BASELINE),
-                _ratio(medians, row["program"], PROJECT),
-                f"{row['pad_waste']:.1%}",
-                f"{row['peak_bytes'] / 1e6:,.0f}",
-                f"{row['max_difference']:.1e}",
-                f"{row['min_cosine']:.5f}",
-                f"{row['mean_cosine']:.5f}",
-                _chosen(row["settings"]),
-            ]
-        )
+    rows = [_job_cells(row, table["texts"], medians) for row in table["rows"]]
     notes = [_refused(table), _idle(table), *_traces(table["rows"])]
     return "\n\n".join(
         [
             f"## Whole job, {table['corpus']}\n\n"
-            f"{table['texts']:,} texts, {table['tokens']:,} tokens, cut at {table['max_length']}; "
-            f"all-MiniLM-L6-v2, mean of the last layer, tokenizing included; {table['rounds']} "
-            "rounds. Tokens are real ones.",
-            table_of(header, rows),
+            f"{table['texts']:,} texts, {table['tokens']:,} tokens without padding, cut at "
+            f"{table['max_length']}; all-MiniLM-L6-v2, mean of the last layer, tokenizing "
+            f"included; {table['rounds']} rounds.",
+            table_of(_JOB_HEADER, rows),
             *(note for note in notes if note),
         ]
     )
+
+
+def _job_cells(row: _Table, texts: int, medians: Mapping[str, float]) -> list[str]:
+    sampled = f" ({row['texts']} texts)" if row["texts"] != texts else ""
+    return [
+        row["program"] + sampled,
+        _spread(row["tokens_per_second"]),
+        _ratio(medians, row["program"], BASELINE),
+        _ratio(medians, row["program"], PROJECT),
+        f"{row['pad_waste']:.1%}",
+        f"{row['peak_bytes'] / 1e6:,.0f}",
+        f"{row['max_difference']:.1e}",
+        f"{row['min_cosine']:.5f}",
+        f"{row['mean_cosine']:.5f}",
+        _chosen(row["settings"]),
+    ]
 
 
 def _encoders(table: _Table, roofline: Mapping[str, float]) -> str:
@@ -130,12 +131,12 @@ def _encoders(table: _Table, roofline: Mapping[str, float]) -> str:
 def _roofline(roofline: Mapping[str, float]) -> str:
     return (
         "## Roofline\n\nA float32 matrix product of NumPy's BLAS, 4096 x 768 x 3072: "
-        f"{_spread(roofline)} GFLOP/s. Below, the encoders' multiplications and additions by it."
+        f"{_spread(roofline)} GFLOP/s. The tables below give the encoders' rates / this rate."
     )
 
 
 def _targets(rows: Sequence[_Table], title: str = "Targets") -> str:
-    header = ["what", "measured", "wanted", "met"]
+    header = ["target", "measured", "wanted", "met"]
     return f"## {title}\n\n" + table_of(
         header,
         [
@@ -171,13 +172,13 @@ def _idle(table: _Table) -> str:
     if not idle:
         return ""
     name = max(idle, key=idle.__getitem__)
-    return f"Of the processes waiting, {name} took most: {idle[name]:.1%} of a core at worst."
+    return f"Waiting processes used at most {idle[name]:.1%} of a core ({name})."
 
 
 def _traces(rows: Sequence[_Table]) -> list[str]:
     return [
         f"{row['program']}: {row['traces_in_warm_up']} traces in warm-up, "
-        f"{row['traces_in_all'] - row['traces_in_warm_up']} after it."
+        f"{row['traces_in_all'] - row['traces_in_warm_up']} afterwards."
         for row in rows
         if row["traces_in_all"] is not None
     ]

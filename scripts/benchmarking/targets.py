@@ -1,4 +1,4 @@
-"""What this project promises of itself, beside no peer: starts, layers, writing, memory."""
+"""The figures that this project promises: start-up, layers, writing, memory."""
 
 import functools
 import sys
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 def measure_targets(
     lines: Sequence[str], *, rounds: int, models: Path, log: Path, quick: bool
 ) -> list[Row]:
-    """What was measured of each, and whether it is what is wanted."""
+    """Measures each target; returns rows that say whether it is met."""
     return [
         *_starts(rounds),
         _layers(rounds, models, log),
@@ -40,7 +40,7 @@ def measure_targets(
 
 
 def _command() -> str:
-    """bert-features of this environment."""
+    """The path of bert-features in this environment."""
     return str(Path(sys.executable).with_name("bert-features"))
 
 
@@ -55,7 +55,7 @@ def _starts(rounds: int) -> list[Row]:
     for turn in range(rounds + 1):
         for name, command in commands.items():
             took = _timed(functools.partial(run, command))
-            if turn:  # the first reads the files from the disk
+            if turn:  # the first run reads the files from disk
                 seconds[name].append(took)
     shown, imported, feature = (median(seconds[name]) for name in commands)
     return [
@@ -81,11 +81,11 @@ def _layers(rounds: int, models: Path, log: Path) -> Row:
         for turn in range(rounds + 1):
             for choice in range(2):
                 took = worker("run_encoder", choice=choice, **shape)["seconds"]
-                if turn:  # the first traces
+                if turn:  # the first run traces
                     seconds[choice].append(took)
     ratio = median(seconds[1]) / median(seconds[0])
     return _row(
-        "layers up to -4 of 12 by all, BERT-base, 32 x 128",
+        "time of layers up to -4 / all 12 layers, BERT-base, 32 x 128",
         f"{ratio:.3f}",
         f"{_LAYERS_RATIO}",
         ratio <= _LAYERS_RATIO,
@@ -103,15 +103,15 @@ def _writing(lines: Sequence[str], rounds: int) -> Row:
     share = max(inside / written, 1 - thrown / written)
     return _row(
         "writing and conversion, four layers of tokens, float16, parquet",
-        f"{share:.1%}: {inside:.2f} s in the writer; the job takes {written:.2f} s, "
-        f"{thrown:.2f} s if its batches are thrown away",
+        f"{share:.1%}: {inside:.2f} s in the writer; the job takes {written:.2f} s, or "
+        f"{thrown:.2f} s without writing",
         "under 10 %",
         share < _WRITING_SHARE,
     )
 
 
 def measure_memory(lines: Sequence[str], *, models: Path, quick: bool) -> list[Row]:
-    """The peaks of two runs of the command, on a small encoder so that they end."""
+    """Measures the peak memory of two runs of the command, with a small encoder to save time."""
     counts = (500, 5_000) if quick else (_FEW_LINES, _MANY_LINES)
     folder = models / "random-tiny"
     run_module("models", folder, "random-tiny", "hidden")

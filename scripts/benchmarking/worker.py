@@ -1,8 +1,8 @@
-"""One program in a process of its own; commands come as JSON lines, answers go as JSON lines.
+"""Runs one program in a separate process; commands and answers are JSON lines.
 
     python -m benchmarking.worker PROGRAM
 
-Started and talked to by `benchmarking.processes.Worker`.
+`benchmarking.processes.Worker` starts it and sends the commands.
 """
 
 import gc
@@ -43,20 +43,20 @@ class Session:
         return self._corpora[path]
 
     def load_job(self, folder: str, corpus: str, settings: dict[str, Any]) -> dict[str, Any]:
-        """Makes the program ready for texts like those of a corpus."""
+        """Loads the program for the texts of a corpus."""
         texts = self._corpus(corpus)
         started = time.perf_counter()
         self._job = self._program.make_job(Path(folder), texts, settings)
         return {"seconds": time.perf_counter() - started}
 
     def run_job(self, corpus: str, save: str | None = None) -> dict[str, Any]:
-        """Runs over a corpus; `save` is a path for the vectors."""
+        """Runs the program on a corpus; `save` is a path for the vectors."""
         texts = self._corpus(corpus)
         gc.collect()
         started = time.perf_counter()
         result = self._job.run(texts)
         seconds = time.perf_counter() - started
-        # Before `finish`, which is the benchmark's own.
+        # Before `finish`, which belongs to the benchmark.
         peak = _peak_bytes()
         done = self._job.finish(result)
         if save:
@@ -70,14 +70,14 @@ class Session:
         }
 
     def load_encoders(self, folder: str, settings: list[dict[str, Any]]) -> dict[str, Any]:
-        """Makes the encoder ready, in each of the settings."""
+        """Loads the encoder once for each of the settings."""
         self._encoders = [self._program.make_encoder(Path(folder), choice) for choice in settings]
         return {}
 
     def run_encoder(
         self, choice: int, rows: int, length: int, count: int, save: str | None = None
     ) -> dict[str, Any]:
-        """Runs `count` batches of random ids; `save` is a path for the first's last layer."""
+        """Runs `count` batches of random ids; `save` is a path for the first batch's last layer."""
         batches = _random_batches(rows, length, count)
         gc.collect()
         started = time.perf_counter()
@@ -89,7 +89,7 @@ class Session:
 
 
 def _peak_bytes() -> int:
-    """The most memory that was resident; getrusage's would count the parent's before exec too."""
+    """The peak resident memory; getrusage would include the parent's memory before exec."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
@@ -109,7 +109,7 @@ def _random_batches(rows: int, length: int, count: int) -> list[dict[str, np.nda
 
 def main(arguments: Sequence[str]) -> None:
     """Answers commands until standard input ends."""
-    # Libraries print where they please; the answers go to the descriptor that was standard output.
+    # Libraries may print to standard output, so answers go to a copy of its descriptor.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     session = Session(arguments[0])

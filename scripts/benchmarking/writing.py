@@ -1,8 +1,8 @@
-"""What writing costs: the same job with its batches written and thrown away, in turns.
+"""Measures the cost of writing: runs the same job with and without writing, in turns.
 
     python -m benchmarking.writing TEXTS FOLDER ROUNDS
 
-Prints the medians: seconds thrown away, seconds written, seconds of those inside the writer.
+Prints three medians in seconds: without writing, with writing, and the part inside the writer.
 """
 
 import sys
@@ -15,19 +15,22 @@ from bert_features.formats import open_writer
 
 
 def main(texts: str, folder: str, rounds: str) -> None:
-    """Four layers of every token, as float16."""
+    """Extracts four layers of every token, as float16; prints the medians."""
     extractor = FeatureExtractor.from_checkpoint("minilm", layers=(-1, -2, -3, -4), dtype="float16")
-    thrown, written, inside = [], [], []
+    unwritten, written, inside = [], [], []
     for turn in range(int(rounds) + 1):
-        first, second, third = _throw(extractor, texts), *_write(extractor, texts, folder)
-        if turn:  # the first traces
-            thrown.append(first)
+        first, second, third = (
+            _run_without_writing(extractor, texts),
+            *_write(extractor, texts, folder),
+        )
+        if turn:  # the first run traces
+            unwritten.append(first)
             written.append(second)
             inside.append(third)
-    print(median(thrown), median(written), median(inside))
+    print(median(unwritten), median(written), median(inside))
 
 
-def _throw(extractor: FeatureExtractor, texts: str) -> float:
+def _run_without_writing(extractor: FeatureExtractor, texts: str) -> float:
     started = time.perf_counter()
     for _ in extractor.batches(lambda: read_examples(texts)):
         pass

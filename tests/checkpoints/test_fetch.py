@@ -21,7 +21,7 @@ from tests.reference.file_server import (
 from tests.reference.published_archive import ARCHIVE, OTHER
 
 PATH = "/models/file"
-QUICK = Patience(attempts=3, backoff=0.001, timeout=(2.0, 2.0))
+QUICK = Patience(attempts=3, backoff=0.001, timeout=(60.0, 60.0))
 
 
 @pytest.fixture

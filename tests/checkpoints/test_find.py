@@ -308,14 +308,14 @@ def test_pickles_are_refused_unopened_and_the_way_out_named(tmp_path, name):
     [
         (lambda p: p / "absent", "there is no checkpoint"),
         (lambda p: p, "holds no checkpoint"),
-        (lambda p: [(p / "x.txt").write_text(""), p / "x.txt"][1], "is no checkpoint this can"),
+        (lambda p: [(p / "x.txt").write_text(""), p / "x.txt"][1], "is not a checkpoint; allowed"),
         (
             lambda p: [(p / f"{n}.safetensors").write_text("") for n in "ab"] and p,
             "several checkpoints; pass the path of one: a.safetensors, b.safetensors",
         ),
         (
             lambda p: [(p / "model.safetensors").write_text(""), p][1],
-            r"neither bert_config\.json nor config\.json lies in",
+            r"neither bert_config\.json nor config\.json in",
         ),
     ],
 )
@@ -466,7 +466,7 @@ def test_vocabularies_tell_their_casing(vocabularies, minilm_dir):
 
 def test_a_vocabulary_that_is_not_the_checkpoints():
     check_vocab(TOY_VOCAB, TOY, "vocab.txt")
-    with pytest.raises(CheckpointError, match=r"has 29 pieces, the checkpoint's.* 30 rows"):
+    with pytest.raises(CheckpointError, match=r"has 29 pieces, but the checkpoint's.* 30 rows"):
         check_vocab(TOY_VOCAB[:-1], TOY, "vocab.txt")
     with pytest.raises(CheckpointError, match=r"lacks \[PAD\], \[SEP\]"):
         check_vocab(["[UNK]", "[CLS]"], TOY, "vocab.txt")

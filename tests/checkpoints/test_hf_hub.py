@@ -59,7 +59,9 @@ def test_a_revision(cache):
     assert find_checkpoint("hf:org/toy").weights_path.parent == new
     assert find_checkpoint("hf:org/toy@v1").weights_path.parent == old
     assert find_checkpoint(f"org/toy@{OLDER}").weights_path.parent == old
-    with pytest.raises(CheckpointError, match=r"the model 'org/toy' at 'v2' cannot be had from"):
+    with pytest.raises(
+        CheckpointError, match=r"the model 'org/toy' at 'v2' cannot be fetched from"
+    ):
         find_checkpoint("hf:org/toy@v2")
 
 
@@ -78,7 +80,7 @@ def test_a_model_that_cannot_be_had(cache, name):
     with pytest.raises(CheckpointError) as caught:
         find_checkpoint(name)
     message = str(caught.value)
-    assert "model 'org/absent' cannot be had from the Hugging Face Hub: " in message
+    assert "model 'org/absent' cannot be fetched from the Hugging Face Hub: " in message
     assert "\n" not in message
     assert ("there is no such path" in message) is not name.startswith("hf:")
 
@@ -122,7 +124,10 @@ def test_paths_that_are_not_there_are_not_looked_for_on_the_hub(name, monkeypatc
     ("name", "message"),
     [
         ("hf:org/name", "^huggingface_hub is not installed. .*'bert_features.hub.'"),
-        ("org/name", "^there is no path 'org/name', and to look on the Hub for it huggingface_hub"),
+        (
+            "org/name",
+            "^there is no path 'org/name', and to look for it on the Hub: huggingface_hub",
+        ),
     ],
 )
 def test_without_the_package(monkeypatch, name, message):

@@ -142,7 +142,7 @@ def test_the_pooler_trained_in_the_next_sentence_head(tmp_path, caplog):
     assert "next_sentence..pooler_dense/kernel/.ATTRIBUTES/VARIABLE_VALUE" in keys
     with caplog.at_level(logging.INFO, "bert_features"):
         assert_same(read_weights(find_checkpoint(tmp_path), pooler=True), WEIGHTS)
-    assert "the pooler is that of its next-sentence head" in caplog.text
+    assert "the pooler is read from its next-sentence head" in caplog.text
 
 
 def test_everything_that_is_wrong_with_a_tf2_checkpoint_comes_in_one_error(tmp_path):
@@ -193,9 +193,8 @@ def test_a_saved_model_of_tf_hub(tmp_path, table, scope, do_lower_case, caplog):
         checkpoint = find_checkpoint(folder)
     assert checkpoint.kind == "tf2"
     assert checkpoint.config == TOY
-    assert (
-        "no bert_config.json: by its shapes it has 3 layers of width 8 and 2 heads (stored); th"
-        in (caplog.text)
+    assert "no bert_config.json: its shapes show 3 layers of width 8 and 2 heads (stored); th" in (
+        caplog.text
     )
     assert checkpoint.vocab_file == folder / "assets" / "vocab.txt"
     assert checkpoint.do_lower_case is do_lower_case
@@ -244,7 +243,7 @@ def test_a_tf1_module_of_tf_hub(tmp_path, scope, caplog):
         assert_same(read_weights(checkpoint, pooler=True), weights)
     assert checkpoint.kind == "tf1"
     assert checkpoint.config == WIDE
-    assert "of width 128 and 2 heads (of 64, as all of Google's BERTs)" in caplog.text
+    assert "of width 128 and 2 heads (each of width 64, as in all of Google's BERTs)" in caplog.text
     assert "ignoring the heads module/cls/predictions/output_bias" in caplog.text
     assert checkpoint.vocab_file == folder / "assets" / "vocab.txt"
 
@@ -265,7 +264,7 @@ def test_a_saved_model_of_something_else(tmp_path):
     folder = write_saved_model(tmp_path / "use", {"dense/kernel": np.zeros((2, 2), np.float32)})
     with pytest.raises(
         CheckpointError,
-        match=r"do not tell its architecture: embeddings/word_embeddings, .*missing",
+        match=r"are not a BERT encoder's: embeddings/word_embeddings, .*missing",
     ):
         find_checkpoint(folder)
 
@@ -414,9 +413,9 @@ def test_an_index_that_leads_elsewhere(sharded, shard):
     (sharded.parent / "x.safetensors").write_bytes(b"")
     write_index(sharded, read_index(sharded) | {"pooler.dense.bias": shard})
     checkpoint = find_checkpoint(sharded)
-    with pytest.raises(CheckpointError, match=r"no \.safetensors file in its own folder: "):
+    with pytest.raises(CheckpointError, match=r"not \.safetensors files in its own folder: "):
         read_weights(checkpoint)
-    with pytest.raises(CheckpointError, match=r"no \.safetensors file in its own folder: "):
+    with pytest.raises(CheckpointError, match=r"not \.safetensors files in its own folder: "):
         _ = checkpoint.sha256
 
 

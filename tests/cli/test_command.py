@@ -1,11 +1,15 @@
 """What all commands share: help without the frameworks, one-line errors, exit status."""
 
+import re
 import subprocess
 import sys
 
 import pytest
 import tensorflow as tf
+import typer
 
+from bert_features.cli import app
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.extraction import job
 from tests.cli.command_line import run
 
@@ -63,3 +67,22 @@ def test_version():
     import bert_features
 
     assert run("--version").stdout == f"bert-features {bert_features.__version__}\n"
+
+
+COMMANDS = typer.main.get_command(app).commands
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_is_a_sentence_that_stands_alone(name):
+    """It begins with a capital or a file's name and ends with a full stop; a default may follow."""
+    command = COMMANDS[name]
+    short = command.get_short_help_str(limit=68)  # what 80 columns leave for it
+    assert not short.endswith("..."), short
+    descriptions = tuple(field.description for field in ExtractConfig.model_fields.values())
+    for parameter in command.params:
+        text = getattr(parameter, "help", None)
+        assert text, parameter.name
+        if text.startswith(descriptions):  # tests/config holds these
+            continue
+        assert re.match(r"[A-Z]|[\w.]+\.(json|txt)\b", text), text
+        assert re.search(r"[.…]( \[default: [^]]*\])?$", text), text

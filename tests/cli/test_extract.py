@@ -159,9 +159,11 @@ def test_an_existing_output_is_kept_without_overwrite(toy, text, out):
 def test_a_terminal_sees_no_noise_and_the_exit_status(toy, text, out):
     options = ["--checkpoint", toy, "--layers=-1", *SMALL]
     process = program("extract", text, "-o", out / "o.parquet", *options)
-    stdout, stderr = process.communicate(timeout=120)
+    stdout, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
-    assert re.fullmatch(r"running on 1 CPU device\(s\) \(.*\)\n", stderr)
+    # A run that takes long, as on a busy machine, reports its progress too.
+    progress = r"([\d,]+ (of [\d,]+ )?examples, .*\n)*"
+    assert re.fullmatch(r"running on 1 CPU device\(s\) \(.*\)\n" + progress, stderr)
     assert stdout.startswith("examples   3\n")
 
 
@@ -174,13 +176,13 @@ def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
     path.write_text("is this jacksonville ? no it is not .\n" * 3_000_000)
     options = ["--checkpoint", toy, "--layers=-1", "--buffer-mb", "1", *SMALL]
     process = program("extract", path, "-o", out / "o.parquet", *options)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not any(p.stat().st_size for p in out.iterdir()) and time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
     process.send_signal(sent)
     try:
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == 1
@@ -194,13 +196,13 @@ def test_interrupted_while_waiting_for_input(toy, out):
     with program("extract", "-", "-o", out / "o.parquet", *options, stdin=subprocess.PIPE) as run:
         run.stdin.write("is this\n")  # the ids' type is that of the first
         run.stdin.flush()
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not list(out.iterdir()):
             assert time.monotonic() < deadline
             time.sleep(0.1)
         time.sleep(2)  # until it waits
         run.send_signal(signal.SIGTERM)
-        assert run.wait(timeout=20) == 1
+        assert run.wait(timeout=600) == 1
         stderr = run.stderr.read()
     assert stderr.splitlines()[-1] == "bert-features: interrupted; nothing was written"
     assert list(out.iterdir()) == []
@@ -216,7 +218,7 @@ def test_disk_full(toy, out, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
     process = program("extract", path, "-o", out / "o.parquet", *options, preexec_fn=quota)
-    _, stderr = process.communicate(timeout=120)
+    _, stderr = process.communicate(timeout=600)
     assert process.returncode == 1
     assert re.search(r"bert-features: cannot write .*o\.parquet: .*nothing was left behind", stderr)
     assert "Traceback" not in stderr

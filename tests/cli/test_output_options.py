@@ -79,7 +79,7 @@ def test_conll_gives_one_vector_for_each_word(toy, tmp_path, out):
     assert second.words == ("?",)
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "jsonl", "npz", "hdf5", "tfrecord"])
+@pytest.mark.parametrize("file_format", ["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"])
 def test_the_users_ids_are_kept(toy, tmp_path, out, file_format):
     lines = [{"id": "x1", "text": "a"}, {"id": "x0", "text": "b", "text_b": "the"}]
     path = write(tmp_path, "in.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
@@ -133,7 +133,7 @@ TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")
             2,
             r"weights has 3 numbers for 2 layers \[-1, -2\]",
         ),
-        (TEXT, ["--combine", "weighted"], 2, "weights go with combine 'weighted'"),
+        (TEXT, ["--combine", "weighted"], 2, "needs one weight for each layer"),
         (TEXT, ["--weights", "1,x", "--combine", "weighted"], 2, r"weights is \[1, 'x'\]; allowed"),
         (TEXT, ["--dim", "9"], 2, "dim is 9; the vector has 8 values"),
         (TEXT, ["--dim", "0"], 2, "dim is 0; allowed: an integer of at least 1"),
@@ -205,11 +205,11 @@ def test_what_is_refused(toy, tmp_path, out, source, options, status, message):
 def test_the_output_suffix_says_the_format(toy, tmp_path, out):
     text = write(tmp_path, "in.txt", "a b\n")
     options = ["--checkpoint", toy, "--layers=-1", *SMALL]
-    for name in ("o.npz", "o.jsonl", "o.h5", "o.tfrecord", "o.parquet"):
+    for name in ("o.npz", "o.jsonl", "o.h5", "o.tfrecord", "o.parquet", "o.arrow"):
         assert run("extract", text, "-o", out / name, *options).exit_code == 0
         (record,) = read_features(out / name)
         assert record.tokens == ("[CLS]", "a", "b", "[SEP]")
     result = run("extract", text, "-o", out / "p.npz", "--format", "jsonl", *options)
     assert result.exit_code == 1
-    assert "has the suffix of npz, and the format is jsonl" in result.stderr
+    assert "has the suffix of npz, but the format is jsonl" in result.stderr
     assert not (out / "p.npz").exists()

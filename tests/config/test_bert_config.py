@@ -38,7 +38,7 @@ def test_defaults_are_bert_base(tmp_path):
         (GOOGLE | {"num_hidden_layers": 0}, "num_hidden_layers"),
         (GOOGLE | {"hidden_act": "swish"}, "hidden_act is 'swish'; allowed: gelu"),
         (GOOGLE | {"model_type": "roberta"}, "model_type is 'roberta'"),
-        (GOOGLE | {"position_embedding_type": "relative_key"}, "only 'absolute' is BERT's"),
+        (GOOGLE | {"position_embedding_type": "relative_key"}, "BERT has only 'absolute'"),
         ("[1]", "expected a JSON object"),
         ("{", "is not JSON"),
     ],

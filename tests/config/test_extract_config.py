@@ -1,11 +1,13 @@
 """ExtractConfig: files, overrides, and errors that name the key, the value and what is allowed."""
 
+import re
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import OutputConfig
 from bert_features.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).resolve().parents[2] / "configs").glob("*.toml"))
@@ -94,7 +96,8 @@ def test_missing_file(tmp_path):
         ExtractConfig.load(tmp_path / "absent.toml")
 
 
-def test_every_setting_says_what_it_is_and_may_be():
-    for name, field in ExtractConfig.model_fields.items():
-        assert field.description, name
+@pytest.mark.parametrize("settings", [ExtractConfig, OutputConfig])
+def test_every_setting_has_a_sentence_of_help_and_its_allowed_values(settings):
+    for name, field in settings.model_fields.items():
         assert field.json_schema_extra["allowed"], name
+        assert re.fullmatch(r"[A-Z].*\.", field.description), name

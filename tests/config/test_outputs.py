@@ -1,10 +1,13 @@
 """What is asked for: LAYERS, names, widths, and what does not fit together."""
 
+import dataclasses
+
 import pytest
 
 from bert_features.config.outputs import (
     POOLING_ALIASES,
     POOLINGS,
+    Feature,
     OutputConfig,
     blocks_needed,
     plan_outputs,
@@ -70,6 +73,19 @@ def test_names_and_widths():
     assert blocks_needed(plan({"layers": ["embeddings"]})) == 0
 
 
+def test_the_metadata_of_an_output_is_that_of_a_feature():
+    output = {"name": "a", "layers": [-1, 0], "combine": "weighted", "weights": [0.25, 0.75]}
+    (spec,) = plan(output | {"level": "sequence", "special_tokens": False, "normalize": True})
+    assert spec.states == (3, 1)
+    feature = Feature(
+        *("a", (-1, 0), "weighted", 8, "float32", "sequence", "mean", (0.25, 0.75)),
+        special_tokens=False,
+        normalize=True,
+    )
+    assert spec.to_metadata() == feature.to_metadata() == dataclasses.asdict(feature)
+    assert "states" not in spec.to_metadata()
+
+
 def test_every_level_has_a_pooling_if_none_is_named():
     assert [s.pooling for s in plan({"layers": [0], "level": "word"})] == ["mean"]
     assert [s.pooling for s in plan({"layers": [0], "level": "sequence"})] == ["mean"]
@@ -91,14 +107,14 @@ def test_the_names_of_bert_as_service():
         ({"pooling": "mean"}, "allowed for level 'token': none"),
         ({"level": "sentence"}, "level is 'sentence'; allowed: 'token', 'word' or 'sequence'"),
         ({"combine": "average"}, "combine is 'average'; allowed: 'none', 'sum'"),
-        ({"combine": "weighted"}, "weights go with combine 'weighted'"),
-        ({"weights": [1.0]}, "weights go with combine 'weighted'"),
+        ({"combine": "weighted"}, "combine 'weighted' needs one weight for each layer"),
+        ({"weights": [1.0]}, "no other combine takes weights"),
         (
             {"combine": "weighted", "weights": [1.0], "layers": [0, 1]},
             "weights has 1 numbers for 2 layers",
         ),
         ({"combine": "weighted", "weights": [1.0]}, r"weights has 1 numbers for 4 layers \[-1, -2"),
-        ({"special_tokens": False}, "special_tokens is false; it is for level 'sequence'"),
+        ({"special_tokens": False}, "special_tokens is false, which only level 'sequence' allows"),
         (
             {"special_tokens": False, "level": "sequence", "pooling": "cls"},
             "is the vector of \\[CLS\\] itself",
@@ -110,7 +126,7 @@ def test_the_names_of_bert_as_service():
         ({"layer": [1]}, "unknown setting 'layer'; did you mean 'layers'"),
         (
             {"pooling": "pooler", "level": "sequence", "layers": [0]},
-            "'pooler' is of the last layer",
+            "pooling 'pooler' takes the last layer",
         ),
     ],
 )

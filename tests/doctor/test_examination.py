@@ -68,7 +68,7 @@ def run(python, program, **variables):
         env=os.environ | {"PYTHONPATH": str(ROOT)} | variables,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
 
 

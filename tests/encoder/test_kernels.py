@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import Counter
 from concurrent.futures import CancelledError
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from bert_features.encoder import kernels
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.step import DeviceStep
+from bert_features.runtime import base
 from bert_features.runtime import tensorflow as runtime
 from bert_features.runtime.tensorflow import TensorFlowRuntime
 from bert_features.runtime.tensorflow_devices import Devices
@@ -110,15 +112,23 @@ def assert_layers_equal_reference(got, expected, real, precision):
     [(False, 40), (True, 40), pytest.param(True, 136, marks=pytest.mark.slow)],
 )
 def test_every_layer_in_the_forms_for_tpus(minilm_dir, precision, fuse_qkv, padded):
-    """Computed on the CPU: that they are other ways to the same numbers."""
+    """Computed on the CPU: that they are other ways to the same numbers.
+
+    By XLA, as on a TPU: TensorFlow's own einsum sums in bfloat16 on a CPU without oneDNN.
+    """
     checkpoint = find_checkpoint(minilm_dir)
     config, weights = checkpoint.config, read_weights(checkpoint)
     batch = random_batch(config, [padded, 13, 2], padded)
     encoder = BertEncoder(config, dtype=precision, fuse_qkv=fuse_qkv)
     encoder.load_weights_dict(weights)
-    with kernels.traced_for("tpu"):
-        encoded = encoder(batch)
-    got = EncoderOutputs.from_dict(encoded).states
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(batch):
+        with kernels.traced_for("tpu"):
+            encoded = encoder(batch)
+        return EncoderOutputs.from_dict(encoded).states
+
+    got = step({name: tf.constant(values) for name, values in batch.items()})
     expected = NumpyEncoder(config, weights)(
         batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
     )
@@ -290,8 +300,35 @@ def test_the_graph_is_fused(precision):
     assert kinds["Mul"] == kinds["Rsqrt"] == kinds["Mean"] == 0
 
 
-def test_bfloat16_is_measured():
-    assert 0.01 < TensorFlowRuntime("cpu").bfloat16_slowdown() < 100
+def test_the_slowdown_is_the_ratio_of_the_quickest_products(monkeypatch):
+    """With a clock that only the products move, so that no load changes the figure."""
+    now = 0.0
+    seconds = {
+        "float32": iter([9.0, 2.5, 2.0, 3.0, 2.5]),
+        "bfloat16": iter([50.0, 8.0, 6.0, 5.0, 7.0]),
+    }
+
+    def product(x, y):
+        nonlocal now
+        assert (x[0], y[0]) == ((512, 384), (384, 1536))
+        assert x[1] == y[1]
+        now += next(seconds[x[1]])
+
+    monkeypatch.setattr(base, "time", SimpleNamespace(perf_counter=lambda: now))
+    assert base.slowdown(product, lambda array, dtype: (array.shape, dtype)) == 2.5
+
+
+def test_products_of_both_dtypes_are_timed(monkeypatch):
+    def products(product, convert):
+        arrays = np.full((2, 3), 2.0, np.float32), np.full((3, 2), 0.5, np.float32)
+        for dtype in ("float32", "bfloat16"):
+            result = product(*(convert(array, dtype) for array in arrays))
+            assert result.dtype == dtype
+            np.testing.assert_array_equal(result.astype(np.float32), np.full((2, 2), 3.0))
+        return 1.5
+
+    monkeypatch.setattr(runtime, "slowdown", products)
+    assert TensorFlowRuntime("cpu").bfloat16_slowdown() == 1.5
 
 
 @pytest.mark.parametrize(("slowdown", "told"), [(1.9, True), (0.6, False)])

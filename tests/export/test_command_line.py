@@ -43,7 +43,7 @@ def test_command_line_where_keras_is_to_run_on_jax(toy, tmp_path):
          "--signature", "ids", "--checkpoint", str(toy)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
         env={**os.environ, "KERAS_BACKEND": "jax"},
         check=False,
     )  # fmt: skip

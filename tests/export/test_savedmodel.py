@@ -33,16 +33,14 @@ TEXTS = [
 ]
 
 BLOCKED = """
-import sys, time
+import sys
 
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in ("bert_features", "keras"):
             raise ImportError(name + " is blocked")
 
-started = time.monotonic()
 import numpy as np, tensorflow as tf, tensorflow_text
-imported = time.monotonic() - started
 for name in [n for n in sys.modules if n.split(".")[0] in ("bert_features", "keras")]:
     del sys.modules[name]
 sys.meta_path.insert(0, Block())
@@ -53,11 +51,9 @@ except ImportError:
 else:
     sys.exit("bert_features is importable")
 inputs = np.load(sys.argv[2], allow_pickle=True)
-started = time.monotonic()
 model = tf.saved_model.load(sys.argv[1])
 (arguments,) = [f.structured_input_signature[1] for f in model.signatures.values()]
 result = model.signatures["serving_default"](**{n: tf.constant(inputs[n]) for n in arguments})
-print(f"import {imported:.1f} s, load and first call {time.monotonic() - started:.1f} s")
 np.savez(sys.argv[3], **{name: value.numpy() for name, value in result.items()})
 """
 
@@ -68,7 +64,6 @@ def served(export, folder, **inputs):
     command = [sys.executable, "-c", BLOCKED, export, folder / "in.npz", folder / "out.npz"]
     run = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=folder)
     assert run.returncode == 0, run.stderr
-    print(run.stdout.strip())
     with np.load(folder / "out.npz") as result:
         return dict(result)
 

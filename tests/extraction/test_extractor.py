@@ -215,7 +215,7 @@ def test_order_and_ids_are_the_inputs(toy, tmp_path, buffer_mb):
     assert summary.bytes_written == (tmp_path / "out.parquet").stat().st_size
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "jsonl", "npz", "hdf5", "tfrecord"])
+@pytest.mark.parametrize("file_format", ["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"])
 def test_every_format_holds_what_the_extractor_gives(toy, tmp_path, file_format):
     texts = [*texts_of_many_lengths(9), "", "jacksonville ?"]
     path = tmp_path / "in.txt"

@@ -5,6 +5,7 @@ Keras has one backend in each process, so JAX runs in another, on 8 virtual devi
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -118,7 +119,7 @@ def on_jax(jobs, tmp_path_factory):
         input=json.dumps({**jobs, "folder": str(folder)}),
         text=True,
         check=True,
-        timeout=300,
+        timeout=600,
         env=environment(),
     )
     return folder
@@ -204,7 +205,7 @@ def test_what_it_says_of_itself(facts):
     assert facts["described"] == "running on 8 CPU device(s) by JAX"
     assert facts["process"] == [0, 1]
     assert facts["visible_to_tensorflow"] == 0
-    assert 0.01 < facts["slowdown"] < 1000
+    assert facts["timed"] == [["float32", 3.0], ["bfloat16", 3.0]]
 
 
 def test_float32_products_keep_float32_factors(facts):
@@ -228,7 +229,7 @@ def run_cli(*arguments, **changes):
         [sys.executable, "-c", program, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         env={k: v for k, v in environment(**changes).items() if v is not None},
         check=False,
     )
@@ -256,8 +257,10 @@ def test_the_command_line_sets_keras_up(one_device, toy, texts_file, tmp_path):
         "--batch-size=8", KERAS_BACKEND=None,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    # No warning of JAX's, TensorFlow's or Keras' reaches the terminal.
-    assert done.stderr.splitlines() == [
+    # No warning of JAX's, TensorFlow's or Keras' reaches the terminal. A run that takes long, as on
+    # a busy machine, reports its progress too.
+    progress = re.compile(r"[\d,]+ (of [\d,]+ )?examples, .*")
+    assert [line for line in done.stderr.splitlines() if not progress.fullmatch(line)] == [
         "running on 8 CPU device(s) by JAX (no TPU: this machine has none; no GPU: this machine "
         "has none)"
     ]
@@ -315,10 +318,10 @@ def test_processes_of_a_slice_share_out_the_input(one_device, toy, tmp_path, pla
     last, first = run_processes(arguments, *({**address, **place(i)} for i in range(2)))
     texts = "\n".join(TEXTS) + "\n"
     try:
-        _, said = first.communicate(texts, timeout=100)  # while the other still waits for its texts
+        _, said = first.communicate(texts, timeout=600)  # while the other still waits for its texts
         assert first.returncode == 0, said
         assert last.poll() is None
-        _, said = last.communicate(texts, timeout=100)
+        _, said = last.communicate(texts, timeout=600)
         assert last.returncode == 0, said
     finally:
         for process in (first, last):
@@ -349,7 +352,7 @@ except ConfigError as error:
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
         env={k: v for k, v in environment().items() if k != "JAX_PLATFORMS"},
         check=False,
     )

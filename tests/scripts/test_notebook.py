@@ -44,7 +44,7 @@ def execute(notebook, folder):
     client = NotebookClient(
         notebook,
         kernel_name=KERNEL,
-        timeout=300,
+        timeout=600,
         resources={"metadata": {"path": str(folder)}},
     )
     client.execute()

@@ -25,7 +25,7 @@ def check(environment: Path, *arguments: str) -> subprocess.CompletedProcess[str
         text=True,
         env={**os.environ, "BERT_FEATURES_TPU_VENV": str(environment)},
         cwd="/",
-        timeout=500,
+        timeout=600,
     )
 
 
@@ -86,7 +86,7 @@ def test_what_the_set_up_refuses_before_it_changes_anything(arguments, status, m
         capture_output=True,
         text=True,
         cwd="/",
-        timeout=60,
+        timeout=600,
     )
     assert result.returncode == status
     assert message in result.stderr

@@ -60,7 +60,7 @@ def run(*arguments):
         env=environment | {"TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
         check=False,
     )
 

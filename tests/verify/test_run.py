@@ -93,7 +93,7 @@ def test_the_jax_runtime_passes_on_several_devices(toy):
         env={**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     report = json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""The programs by name: what runs them, in which precision, what they may choose from."""
+"""The programs by name: the class that runs each, its precision, its choices of settings."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ class Program:
     """A program of the benchmark.
 
     Attributes:
-      module: below `benchmarking.programs`.
-      job: its class for the whole job, or None.
-      encoder: its class for equal shapes, or None.
-      precision: of the arithmetic.
-      choices: settings to choose from, beside the batch size.
-      chooses_batch_size: whether it may choose one of the corpus's.
-      sample_tokens: how many tokens, padded, it gets, if it is too slow for all of them.
-      graphs: the runtime whose graphs it needs, if any.
+      module: name of the module in `benchmarking.programs`.
+      job: name of its class for the whole job, or None.
+      encoder: name of its class for equal shapes, or None.
+      precision: precision of the arithmetic.
+      choices: setting -> values to choose from, besides the batch size.
+      chooses_batch_size: whether it may choose one of the corpus's batch sizes.
+      sample_tokens: number of padded tokens to run, if it is too slow for all; None runs all.
+      graphs: the runtime whose graphs it needs, or None.
     """
 
     module: str
@@ -39,34 +39,34 @@ class Program:
     graphs: str | None = None
 
     def all_choices(self, batch_sizes: Sequence[int] = ()) -> dict[str, Sequence[Any]]:
-        """What it may choose from, by setting."""
+        """Setting -> the values to choose from."""
         sized = self.chooses_batch_size and batch_sizes
         return {**self.choices, **({"batch_size": batch_sizes} if sized else {})}
 
     def first_settings(self, batch_sizes: Sequence[int] = ()) -> dict[str, Any]:
-        """The first of every choice."""
+        """The first value of every choice."""
         choices = self.all_choices(batch_sizes)
         return {"precision": self.precision, **{name: c[0] for name, c in choices.items()}}
 
     def encoder_settings(self) -> list[dict[str, Any]]:
-        """All settings that its encoder may choose from."""
+        """All combinations of settings for the encoder."""
         found: list[dict[str, Any]] = [{"precision": self.precision}]
         for name, values in self.choices.items():
             found = [{**settings, name: value} for settings in found for value in values]
         return found
 
     def texts_of(self, corpus: Corpus) -> Corpus:
-        """What it runs: the corpus, or as much of it as it gets."""
+        """The texts that the program runs: the corpus, or a sample of it."""
         if self.sample_tokens is None:
             return corpus
         return corpus.sample(max(32, self.sample_tokens // corpus.max_length))
 
     def make_job(self, folder: Path, corpus: Corpus, settings: dict[str, Any]) -> Any:
-        """Loads it for texts like these."""
+        """Loads the program for the texts of a corpus."""
         return self._class(self.job)(folder, corpus, settings)
 
     def make_encoder(self, folder: Path, settings: dict[str, Any]) -> Any:
-        """Loads it for equal shapes."""
+        """Loads the program for equal shapes."""
         return self._class(self.encoder)(folder, settings)
 
     def _class(self, name: str | None) -> Any:

@@ -1,4 +1,4 @@
-"""What a program of the benchmark is to the worker that runs it."""
+"""The interface of a program of the benchmark, and code that several programs share."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass
 class Done:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
       vectors: float32 [N, H], in the order of the texts.
-      tokens: real tokens, special ones included.
-      computed_tokens: the same with padding.
-      traces: how often the program was traced or compiled so far, where it counts that.
+      tokens: number of tokens without padding, special ones included.
+      computed_tokens: number of tokens with padding.
+      traces: how often the program was traced or compiled so far; None if it does not count.
     """
 
     vectors: np.ndarray
@@ -32,39 +32,39 @@ class Done:
 
 
 class Job(Protocol):
-    """Texts in, the mean over the tokens of the last layer out; tokenizing included.
+    """Takes texts and computes the mean of their tokens in the last layer; tokenizing included.
 
-    `finish` is called after the time is taken.
+    `finish` runs outside of the timed part.
     """
 
     def run(self, corpus: Corpus) -> Any:
-        """What is timed."""
+        """Runs the timed part."""
 
     def finish(self, result: Any) -> Done:
-        """What was done, from what `run` returned."""
+        """Makes the result from the return value of `run`."""
 
 
 class Encoder(Protocol):
-    """Batches of ids in, the last layer out as float32 [B, S, H] in NumPy."""
+    """Takes batches of ids and computes the last layer as NumPy float32 [B, S, H]."""
 
     def run(self, batches: Sequence[Arrays]) -> list[np.ndarray]:
-        """What is timed."""
+        """Runs the timed part."""
 
 
 def threads() -> int:
-    """The cores that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 class SortedBatches:
-    """The loop that the runtimes without one of their own are best served by.
+    """The fastest loop for runtimes that have none of their own.
 
-    All texts are tokenized by `tokenizers` in parallel, sorted by their tokens, longest first, and
-    padded to the longest of their batch.
+    Tokenizes all texts in parallel with `tokenizers`, sorts them by length, longest first, and pads
+    each batch to its longest row.
 
     Args:
-      folder: holds `tokenizer.json`.
-      max_length: of rows.
+      folder: folder that holds `tokenizer.json`.
+      max_length: maximum number of tokens in a row.
     """
 
     def __init__(self, folder: Path, max_length: int) -> None:
@@ -79,12 +79,13 @@ class SortedBatches:
     def __call__(
         self, texts: Sequence[str], batch_size: int, *, length: int | None = None
     ) -> Iterator[tuple[np.ndarray, Arrays]]:
-        """Yields (places of the rows among the texts, model inputs int64 [B, S]).
+        """Yields (indices of the rows among the texts, model inputs int64 [B, S]).
 
         Args:
-          texts: what to tokenize.
+          texts: the texts to tokenize.
           batch_size: rows of a batch.
-          length: what to pad to, in the texts' own order; by default sorted and dynamic.
+          length: pads all rows to this length and keeps the order of the texts; None sorts them
+            and pads each batch to its longest row.
         """
         self.tokens = self.computed_tokens = 0
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts))]

@@ -1,7 +1,7 @@
 """A pipeline in the manner of google-research/bert's extract_features.py.
 
-Every row is padded to the longest length allowed, every token's vector is written as JSON, rounded
-to 6 digits; one JSON line for each text. On PyTorch, since TensorFlow 1 does not run any more.
+Pads every row to the maximum length and writes every token's vector as JSON, rounded to 6 digits,
+with one line per text. Runs on PyTorch, because TensorFlow 1 no longer runs.
 """
 
 import json
@@ -18,7 +18,7 @@ _BATCH_SIZE = 32  # the script's default
 
 
 class OfficialMannerJob:
-    """Reads texts, writes JSON lines of the last layer's tokens."""
+    """Writes the token vectors of the last layer as JSON lines."""
 
     def __init__(self, folder: Path, corpus: Corpus, settings: Settings) -> None:
         self._encoder = TransformersEncoder(folder, settings)
@@ -28,7 +28,7 @@ class OfficialMannerJob:
         self._folder = tempfile.TemporaryDirectory()
 
     def run(self, corpus: Corpus) -> Path:
-        """The JSON lines' path."""
+        """Writes the file; returns its path."""
         output = Path(self._folder.name, "features.jsonl")
         with output.open("w", encoding="utf-8") as file:
             for rows, batch in self._batches(corpus.texts, _BATCH_SIZE, length=corpus.max_length):
@@ -50,7 +50,7 @@ class OfficialMannerJob:
         return {"linex_index": row, "features": features}
 
     def finish(self, result: Path) -> Done:
-        """The means of the vectors as they were written."""
+        """Averages the vectors that were written."""
         vectors = []
         with result.open(encoding="utf-8") as file:
             for line in file:

@@ -1,4 +1,4 @@
-"""ONNX Runtime, with the graph its own optimizer fused for BERT; int8 is dynamic quantization."""
+"""ONNX Runtime with the graph that its optimizer fused; int8 is dynamic quantization."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def _session(folder: Path, graph: str, settings: Settings) -> Any:
 
 
 def _inputs(session: Any, batch: Arrays) -> Arrays:
-    # The fused graph takes int32, which its embedding operator computes with.
+    # The embedding operator of the fused graph takes int32.
     dtypes = {"tensor(int32)": np.int32, "tensor(int64)": np.int64}
     return {i.name: batch[i.name].astype(dtypes[i.type]) for i in session.get_inputs()}
 
@@ -37,30 +37,30 @@ class OnnxRuntimeJob:
         self._batch_size = settings["batch_size"]
 
     def run(self, corpus: Corpus) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(places, vectors) of each batch."""
+        """Returns (indices of texts, vectors) for each batch."""
         return [
             (rows, self._session.run(None, _inputs(self._session, batch))[0])
             for rows, batch in self._batches(corpus.texts, self._batch_size)
         ]
 
     def finish(self, result: list[tuple[np.ndarray, np.ndarray]]) -> Done:
-        """The vectors in order, and counts by the batches."""
+        """Puts the vectors in order; the counts come from the batches."""
         return Done(in_order(result), self._batches.tokens, self._batches.computed_tokens)
 
 
 class OnnxRuntimeEncoder:
-    """The last layer of batches."""
+    """Computes the last layer of batches."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self._session = _session(folder, "hidden", settings)
 
     def run(self, batches: Sequence[Arrays]) -> list[np.ndarray]:
-        """As the graph gives it."""
+        """Returns the outputs of the graph."""
         return [self._session.run(None, _inputs(self._session, batch))[0] for batch in batches]
 
 
 def in_order(result: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Vectors of batches, put where their texts stand."""
+    """The vectors of all batches, in the order of the texts."""
     count = sum(len(rows) for rows, _ in result)
     vectors = np.empty((count, result[0][1].shape[1]), np.float32)
     for rows, values in result:

@@ -1,4 +1,4 @@
-"""OpenVINO, by its asynchronous queue, with the performance hint that is best for the job."""
+"""OpenVINO with its asynchronous queue and the performance hint that is fastest for the job."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,16 +30,16 @@ class _Compiled:
                 "INFERENCE_NUM_THREADS": threads(),
             },
         )
-        self._queue = openvino.AsyncInferQueue(compiled)  # as many requests as the hint wants
+        self._queue = openvino.AsyncInferQueue(compiled)  # the hint decides the number of requests
         self._queue.set_callback(self._take)
         self._results: list[tuple[Any, np.ndarray]] = []
 
     def _take(self, request: Any, key: Any) -> None:
-        # A request's memory is used again by its next batch.
+        # The next batch of a request reuses its memory.
         self._results.append((key, request.get_output_tensor(0).data.copy()))
 
     def infer(self, batches: Any) -> list[tuple[Any, np.ndarray]]:
-        """(key, output) of each (key, inputs), as they came."""
+        """Takes (key, inputs); returns (key, output) in the order of completion."""
         self._results = []
         for key, batch in batches:
             self._queue.start_async(batch, key)
@@ -56,21 +56,21 @@ class OpenVinoJob:
         self._batch_size = settings["batch_size"]
 
     def run(self, corpus: Corpus) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(places, vectors) of each batch."""
+        """Returns (indices of texts, vectors) for each batch."""
         return self._compiled.infer(self._batches(corpus.texts, self._batch_size))
 
     def finish(self, result: list[tuple[np.ndarray, np.ndarray]]) -> Done:
-        """The vectors in order, and counts by the batches."""
+        """Puts the vectors in order; the counts come from the batches."""
         return Done(in_order(result), self._batches.tokens, self._batches.computed_tokens)
 
 
 class OpenVinoEncoder:
-    """The last layer of batches."""
+    """Computes the last layer of batches."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self._compiled = _Compiled(folder, "hidden", settings)
 
     def run(self, batches: Sequence[Arrays]) -> list[np.ndarray]:
-        """As the graph gives it."""
+        """Returns the outputs of the graph."""
         found = dict(self._compiled.infer(enumerate(batches)))
         return [found[i] for i in range(len(batches))]

@@ -1,4 +1,4 @@
-"""This project, by its own defaults but for the precision."""
+"""This project, with its defaults except for the precision."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,12 +18,12 @@ _NAMES = {
 
 
 class ProjectJob:
-    """`FeatureExtractor.batches`: a mean vector of the last layer for each text."""
+    """Runs `FeatureExtractor.batches` for the mean vector of the last layer of each text."""
 
     def __init__(self, folder: Path, corpus: Corpus, settings: Settings) -> None:
         from bert_features import FeatureExtractor
 
-        del folder  # it has the embedded model itself
+        del folder  # the project brings the embedded model
         self._extractor = FeatureExtractor.from_checkpoint(
             "minilm",
             outputs=[{"name": "text", "layers": [-1], "level": "sequence"}],
@@ -33,7 +33,7 @@ class ProjectJob:
         self._counts: Any = None
 
     def run(self, corpus: Corpus) -> list[np.ndarray]:
-        """The vectors of each batch, which come in the texts' order."""
+        """Returns the vectors of each batch, in the order of the texts."""
         from bert_features import InputExample
 
         def examples() -> Any:
@@ -47,7 +47,7 @@ class ProjectJob:
         ]
 
     def finish(self, result: list[np.ndarray]) -> Done:
-        """The counts are the extractor's own, the traces its estimator's."""
+        """Joins the vectors; the counts come from the extractor."""
         return Done(
             np.concatenate(result),
             self._counts.tokens,
@@ -57,7 +57,7 @@ class ProjectJob:
 
 
 class ProjectEncoder:
-    """The device step of a layer's tokens, compiled as the Estimator does it."""
+    """Runs the device step for the tokens of a layer, compiled as in the Estimator."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         from bert_features.checkpoints.find import find_checkpoint, read_weights
@@ -78,7 +78,7 @@ class ProjectEncoder:
         self._step = TensorFlowRuntime("cpu").compile(model_fn.step, model_fn.weights)
 
     def run(self, batches: Sequence[Arrays]) -> list[np.ndarray]:
-        """As many batches in flight as in `Estimator.predict_batches`."""
+        """Runs batches, with as many in flight as in `Estimator.predict_batches`."""
         results: list[np.ndarray] = []
         waiting: deque[Callable[[], dict[str, np.ndarray]]] = deque()
         for batch in batches:

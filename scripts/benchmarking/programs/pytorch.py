@@ -11,7 +11,7 @@ from benchmarking.programs.base import Arrays, Done, Settings, SortedBatches, th
 
 
 class SentenceTransformersJob:
-    """`SentenceTransformer.encode`, which tokenizes, sorts, batches and pools by itself."""
+    """Runs `SentenceTransformer.encode`, which also tokenizes, sorts, batches and pools."""
 
     def __init__(self, folder: Path, corpus: Corpus, settings: Settings) -> None:
         import torch
@@ -34,12 +34,12 @@ class SentenceTransformersJob:
         transformer.register_forward_pre_hook(self._count)
 
     def _count(self, module: Any, inputs: tuple[Any, ...]) -> None:
-        # Kept as they are, to be summed after the clock has stopped.
+        # Only kept here; they are summed after the timed part.
         del module
         self._masks.append(inputs[0]["attention_mask"])
 
     def run(self, corpus: Corpus) -> np.ndarray:
-        """The vectors."""
+        """Returns the vectors."""
         self._masks: list[Any] = []
         return self._model.encode(
             list(corpus.texts),
@@ -49,7 +49,7 @@ class SentenceTransformersJob:
         )
 
     def finish(self, result: np.ndarray) -> Done:
-        """Counts by the masks that the model saw."""
+        """Counts the tokens in the masks that the model received."""
         tokens = sum(int(mask.sum()) for mask in self._masks)
         computed = sum(mask.numel() for mask in self._masks)
         return Done(np.asarray(result, np.float32), tokens, computed)
@@ -76,7 +76,7 @@ class _Model:
 
 
 class TransformersJob(_Model):
-    """A plain loop over sorted batches with dynamic padding."""
+    """Runs a plain loop over sorted batches with dynamic padding."""
 
     def __init__(self, folder: Path, corpus: Corpus, settings: Settings) -> None:
         super().__init__(folder, settings)
@@ -84,7 +84,7 @@ class TransformersJob(_Model):
         self._batch_size = settings["batch_size"]
 
     def run(self, corpus: Corpus) -> np.ndarray:
-        """The vectors."""
+        """Returns the vectors."""
         torch = self._torch
         vectors = np.empty((len(corpus.texts), self.model.config.hidden_size), np.float32)
         with torch.inference_mode():
@@ -97,15 +97,15 @@ class TransformersJob(_Model):
         return vectors
 
     def finish(self, result: np.ndarray) -> Done:
-        """Counts by the batches."""
+        """Takes the counts from the batches."""
         return Done(result, self._batches.tokens, self._batches.computed_tokens)
 
 
 class TransformersEncoder(_Model):
-    """The last layer of batches."""
+    """Computes the last layer of batches."""
 
     def run(self, batches: Sequence[Arrays]) -> list[np.ndarray]:
-        """As float32, whatever the arithmetic."""
+        """Returns float32 for every precision."""
         with self._torch.inference_mode():
             return [
                 self.model(**self.inputs(batch)).last_hidden_state.float().numpy()

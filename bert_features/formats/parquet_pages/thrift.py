@@ -1,4 +1,4 @@
-"""Thrift's compact protocol, as far as Parquet's headers and footers need it.
+"""Thrift's compact protocol, the part that headers and footers of Parquet use.
 
 A struct is a dict from a field's number to its `(type, value)`. A list is `(type, values)` of its
 elements. https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
@@ -12,12 +12,12 @@ STRUCT = 12
 
 Struct = dict[int, tuple[int, Any]]
 
-_SHORT = 15  # the longest list whose length stands in its first byte
+_SHORT = 15  # a list up to this length has its length in the first byte
 _DOUBLE_BYTES = 8
 
 
 def encode_struct(fields: Struct) -> bytes:
-    """The bytes of a struct. A struct inside it may be given as bytes already."""
+    """The bytes of a struct. A struct inside it may be bytes already."""
     out = bytearray()
     last = 0
     for number, (kind, value) in sorted(fields.items()):
@@ -35,7 +35,7 @@ def encode_struct(fields: Struct) -> bytes:
 
 
 def encode_unsigned(value: int) -> bytes:
-    """A number from 0 in groups of 7 bits, the lowest first."""
+    """A number of at least 0 in groups of 7 bits, the lowest first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -48,7 +48,7 @@ def decode_struct(data: bytes, start: int = 0) -> Struct:
     """The struct that begins at `start`.
 
     Raises:
-      KeyError, IndexError: there is none, or one with types that Parquet does not use.
+      KeyError, IndexError: there is no struct, or it has types that Parquet does not use.
     """
     return _Decoder(data, start).struct()
 

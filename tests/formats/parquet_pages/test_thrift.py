@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_features.formats.thrift import (
+from bert_features.formats.parquet_pages.thrift import (
     BINARY,
     FALSE,
     I16,

@@ -1,11 +1,11 @@
 """Vectors as Parquet pages: the values as they lie in memory, behind levels that are computed.
 
-Parquet keeps of every single value how deep it is nested and where its lists begin. A general
-writer finds that out value by value, which takes longer than to copy them; of vectors of one width
-without nulls it is known. https://parquet.apache.org/docs/file-format/
+Parquet stores for every single value how deep it is nested and where its lists begin. A general
+writer derives that value by value, which takes longer than copying them. For vectors of one width
+without nulls it is known beforehand. https://parquet.apache.org/docs/file-format/
 
-Shape legend: `N` examples, `R` vectors of all of them, `D` width, `E` entries: a vector each, and
-one for each example without vectors.
+Shape legend: `N` examples, `R` vectors of all examples, `D` width, `E` entries: one for each vector
+and one for each example without vectors.
 """
 
 import struct
@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_features.formats.records import Feature
-from bert_features.formats.thrift import (
+from bert_features.formats.parquet_pages.thrift import (
     BINARY,
     I32,
     I64,
@@ -26,15 +25,16 @@ from bert_features.formats.thrift import (
     encode_struct,
     encode_unsigned,
 )
+from bert_features.formats.records import Feature
 
-# Of the values of a page; what pyarrow takes too. The levels come on top, about 1 % of them.
+# Bytes of values in a page, as in pyarrow; the levels add about 1 %.
 PAGE_BYTES = 1 << 20
 
-# Numbers of the format's enumerations.
+# Numbers from the enumerations of the format.
 _DATA_PAGE = 0
 _PLAIN, _RLE = 0, 3
 _UNCOMPRESSED = 0
-_PHYSICAL_TYPES = {"float16": 7, "float32": 4}  # FIXED_LEN_BYTE_ARRAY(2), FLOAT
+PHYSICAL_TYPES = {"float16": 7, "float32": 4}  # FIXED_LEN_BYTE_ARRAY(2), FLOAT
 
 
 class Page(NamedTuple):
@@ -42,7 +42,7 @@ class Page(NamedTuple):
 
     Attributes:
       parts: its bytes, in this order: header, levels, values.
-      num_values: values and the entries that stand for no vector.
+      num_values: number of values, and of entries without a vector.
     """
 
     parts: tuple[bytes, bytes, memoryview]
@@ -50,19 +50,19 @@ class Page(NamedTuple):
 
 
 def vector_pages(values: np.ndarray, splits: np.ndarray | None) -> Iterator[Page]:
-    """A feature of a batch as pages. A page ends between examples if it has a whole one.
+    """A feature of a batch as pages. A page that holds a whole example ends between two examples.
 
     Args:
       values: float16 or float32 [R, D].
       splits: int64 [N + 1], where the vectors of each example begin and end; None where each
-        example has one vector and no list of them.
+        example has one vector instead of a list.
     """
     width = values.shape[1]
     raw = np.ascontiguousarray(values).view(np.uint8)  # [R, bytes of a vector]
     layout = _Layout.of(len(values), splits)
-    most = max(PAGE_BYTES // max(raw.shape[1], 1), 1)
+    limit = max(PAGE_BYTES // max(raw.shape[1], 1), 1)
     first = 0
-    for start, stop in _cuts(layout.examples, len(layout.empty), most):
+    for start, stop in _cuts(layout.examples, len(layout.empty), limit):
         empty = layout.empty[start:stop]
         vectors = int(np.count_nonzero(~empty))
         levels = b"".join(
@@ -78,18 +78,18 @@ def vector_pages(values: np.ndarray, splits: np.ndarray | None) -> Iterator[Page
 
 
 def column_chunk(feature: Feature, *, offset: int, size: int, num_values: int) -> Struct:
-    """What the footer says about the pages of a feature in a row group.
+    """The footer's entry for the pages of a feature in a row group.
 
     Args:
       feature: the feature.
-      offset: where its first page begins in the file.
-      size: the bytes of all its pages.
-      num_values: of all its pages.
+      offset: position of its first page in the file.
+      size: bytes of all its pages.
+      num_values: sum of `Page.num_values` of its pages.
     """
     depth = 1 if feature.level == "sequence" else 2
     path = [feature.name.encode(), *[b"list", b"element"] * depth]
     metadata: Struct = {
-        1: (I32, _PHYSICAL_TYPES[feature.dtype]),
+        1: (I32, PHYSICAL_TYPES[feature.dtype]),
         2: (LIST, (I32, [_PLAIN, _RLE])),
         3: (LIST, (BINARY, path)),
         4: (I32, _UNCOMPRESSED),
@@ -105,10 +105,10 @@ class _Layout(NamedTuple):
     """The entries of a feature.
 
     Attributes:
-      depth: how many lists a value stands in.
+      depth: number of lists around a value.
       examples: int64 [N], the first entry of each example.
       continues: uint8 [E], 1 for entries that do not begin an example.
-      empty: bool [E], whether the entry stands for an example without vectors.
+      empty: bool [E], whether the entry belongs to an example without vectors.
     """
 
     depth: int
@@ -131,11 +131,11 @@ class _Layout(NamedTuple):
         return cls(2, examples, continues, empty)
 
 
-def _cuts(examples: np.ndarray, entries: int, most: int) -> Iterator[tuple[int, int]]:
-    """Ranges of at most so many entries: whole examples, or of a longer one a part."""
+def _cuts(examples: np.ndarray, entries: int, limit: int) -> Iterator[tuple[int, int]]:
+    """Ranges of at most `limit` entries: whole examples, or a part of a longer one."""
     start = 0
     while start < entries:
-        stop = start + most
+        stop = start + limit
         if stop < entries:
             begins = int(examples[np.searchsorted(examples, stop, side="right") - 1])
             stop = begins if begins > start else stop
@@ -145,8 +145,8 @@ def _cuts(examples: np.ndarray, entries: int, most: int) -> Iterator[tuple[int, 
 
 
 def _repetition(continues: np.ndarray, empty: np.ndarray, width: int, depth: int) -> bytes:
-    """Repetition levels: of each value the list that it continues, 0 where an example begins."""
-    # Of a vector two runs: its first value, and the others, which continue the innermost list.
+    """Repetition levels: the list that each value continues, 0 where an example begins."""
+    # Two runs for a vector: its first value, and the others, which continue the innermost list.
     pattern = _run(1, 0) + (_run(width - 1, depth) if width > 1 else b"")
     runs = np.tile(np.frombuffer(pattern, np.uint8), (len(empty), 1))
     first_level = len(_run(1, 0)) - 1
@@ -159,7 +159,7 @@ def _repetition(continues: np.ndarray, empty: np.ndarray, width: int, depth: int
 
 
 def _definition(empty: np.ndarray, width: int, depth: int) -> bytes:
-    """Definition levels: a list that may be null and a value in it count one each."""
+    """Definition levels: each list that may be null counts one, and so does a value in it."""
     whole, none = 2 * depth + 1, 1
     bounds = [0, *(np.flatnonzero(np.diff(empty)) + 1).tolist(), len(empty)]
     return b"".join(
@@ -169,7 +169,7 @@ def _definition(empty: np.ndarray, width: int, depth: int) -> bytes:
 
 
 def _run(count: int, level: int) -> bytes:
-    """So many times a level, run-length encoded; levels are below 256 here."""
+    """A level repeated `count` times, run-length encoded; levels are below 256 here."""
     return encode_unsigned(count << 1) + bytes([level])
 
 
@@ -188,12 +188,12 @@ def _page_header(size: int, num_values: int) -> bytes:
 
 
 def row_group(columns: Sequence[Struct], *, offset: int, rows: int) -> bytes:
-    """What the footer says about a row group, encoded.
+    """The footer's entry for a row group, encoded.
 
     Args:
-      columns: what it says about its columns.
-      offset: where its first column begins in the file.
-      rows: its examples.
+      columns: the entries for its columns.
+      offset: position of its first column in the file.
+      rows: number of its examples.
     """
     metadata = [column[3][1] for column in columns]
     return encode_struct(

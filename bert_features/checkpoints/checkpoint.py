@@ -1,0 +1,56 @@
+"""Checkpoint: what is known of a checkpoint before its weights are read."""
+
+import functools
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert_features.checkpoints.weight_names import Kind
+from bert_features.checkpoints.weight_readers import weight_files
+from bert_features.config.bert_config import BertConfig, Family
+from bert_features.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on disk; no weight has been read.
+
+    Attributes:
+      name: what the user asked for.
+      weights_path: the .safetensors file, the index of its shards, or the prefix of a TensorFlow
+        checkpoint; a SavedModel has that prefix in its folder `variables`.
+      kind: how the weights are stored: `tf1`, `tf2` or `safetensors`.
+      family: the family whose conventions the config follows: `google` or `huggingface`.
+      config: the architecture.
+      vocab_file: the vocabulary beside the weights, or the one asked for; None if there is none.
+      do_lower_case: whether texts are lower-cased; None if the checkpoint does not show it.
+      casing_evidence: what shows it.
+      expected_sha256: SHA-256 that the weights must have; None if unknown.
+    """
+
+    name: str
+    weights_path: Path
+    kind: Kind
+    family: Family
+    config: BertConfig
+    vocab_file: Path | None
+    do_lower_case: bool | None
+    casing_evidence: str = ""
+    expected_sha256: str | None = None
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the weights: one safetensors file, or an index and its data files or shards.
+
+        Raises:
+          CheckpointError: a file cannot be read.
+        """
+        digest = hashlib.sha256()
+        for path in weight_files(self.weights_path, self.kind):
+            try:
+                with path.open("rb") as file:
+                    while block := file.read(1 << 20):
+                        digest.update(block)
+            except OSError as error:
+                raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+        return digest.hexdigest()

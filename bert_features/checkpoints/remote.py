@@ -1,0 +1,242 @@
+"""Checkpoints on object stores: the files that a checkpoint needs, copied into the cache once.
+
+The cache holds, for the address of a checkpoint:
+  remote/HASH/NAME/    the files, and in `.source.json` which version of each was copied
+  remote/HASH.lock     held by the one process that copies; empty
+A copy is used as long as the store still has the same versions of the same files.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from bert_features import urls
+from bert_features.cache import CACHE_VARIABLE, cache_dir
+from bert_features.checkpoints import locate
+from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, weight_map_in
+from bert_features.directories import replacing
+from bert_features.errors import CheckpointError, OutputError
+
+logger = logging.getLogger("bert_features")
+
+# Files that are copied with the weights, from the root or from the assets of a SavedModel.
+_BESIDE_WEIGHTS = ("config.json", "bert_config.json", "vocab.txt", "tokenizer_config.json")
+_ROOT_FOLDERS = ("", "assets/")
+_SOURCE = ".source.json"
+# Keys under which drivers report the version of a file.
+_VERSION_KEYS = ("etag", "ETag", "generation", "mtime", "LastModified", "updated", "created")
+
+
+def fetch(url: str) -> Path:
+    """Copies a checkpoint into the cache, if the copy there is not the same.
+
+    Args:
+      url: the address of a directory, of a file, or of the prefix of a TensorFlow checkpoint.
+
+    Returns:
+      The local path of the weights, as `locate.locate` takes it.
+
+    Raises:
+      CheckpointError: there is no checkpoint, it cannot be read, or the cache cannot be written.
+      ConfigError: the scheme is unknown.
+      MissingExtraError: the driver of the scheme is not installed.
+    """
+    if url.startswith(("http://", "https://")):
+        raise CheckpointError(
+            f"{url} is not a checkpoint; allowed web addresses: https://tfhub.dev/…, "
+            "https://www.kaggle.com/models/…, and an archive (.tar.gz) of a SavedModel"
+        )
+    folder, weights = _find(url)
+    return folder.copied(folder.files_of(weights)) / weights
+
+
+def fetch_file(url: str) -> Path:
+    """Copies one file into the cache, if the copy there is not the same.
+
+    Raises:
+      CheckpointError, ConfigError, MissingExtraError: see `fetch`.
+    """
+    filesystem, path = urls.connect(url, CheckpointError)
+    with urls.failures(url, CheckpointError):
+        is_file = filesystem.info(path)["type"] == "file"
+    if not is_file:
+        raise CheckpointError(f"{url} is a directory; pass a file")
+    parent, _, name = path.rpartition("/")
+    return _Folder(url, filesystem, parent, (name,)).copied([name]) / name
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """A folder of an object store.
+
+    Attributes:
+      url: what the user asked for.
+      filesystem: the fsspec file system.
+      path: the folder's path in it.
+      names: its files, and for a SavedModel those of `variables` and `assets`.
+    """
+
+    url: str
+    filesystem: Any
+    path: str
+    names: tuple[str, ...]
+
+    def read(self, name: str) -> bytes:
+        """The content of a small file."""
+        with urls.failures(f"{self.url} ({name})", CheckpointError):
+            content: bytes = self.filesystem.cat_file(f"{self.path}/{name}")
+            return content
+
+    def files_of(self, weights: str) -> list[str]:
+        """The files that a checkpoint consists of.
+
+        Args:
+          weights: what `locate.choose_weights` chose.
+        """
+        beside = [f"{folder}{name}" for folder in _ROOT_FOLDERS for name in _BESIDE_WEIGHTS]
+        wanted = {locate.SAVED_MODEL, *beside} if weights == locate.VARIABLES else {*beside}
+        if weights.endswith(INDEX_SUFFIX):
+            wanted |= {weights, *self._shards(weights)}
+        elif weights.endswith(".safetensors"):
+            wanted.add(weights)
+        else:
+            wanted |= {f"{weights}.index"}
+            wanted |= {name for name in self.names if name.startswith(f"{weights}.data-")}
+        return [name for name in self.names if name in wanted]
+
+    def _shards(self, index: str) -> Iterable[str]:
+        try:
+            values = json.loads(self.read(index))
+        except ValueError as error:
+            raise CheckpointError(f"{self.url}: {index} is not JSON: {error}") from error
+        return weight_map_in(values if isinstance(values, dict) else {}, index).values()
+
+    def copied(self, names: list[str]) -> Path:
+        """The folder in the cache that holds these files, as they are on the store now."""
+        import filelock
+
+        parent = cache_dir() / "remote" / hashlib.sha256(self.url.encode()).hexdigest()[:16]
+        # Under its own name, which may show the casing.
+        to = parent / (PurePosixPath(self.path).name or "root")
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            with filelock.FileLock(f"{parent}.lock"):
+                versions = self._versions(names)
+                if _copied_before(to) != versions:
+                    self._copy(versions, to)
+        except (OSError, OutputError) as error:
+            raise CheckpointError(
+                f"cannot write the cache {cache_dir()}: {error}; set {CACHE_VARIABLE} to a folder "
+                "that has room and that you may write"
+            ) from error
+        return to
+
+    def _versions(self, names: list[str]) -> dict[str, list[Any]]:
+        """File -> size in bytes and version."""
+        with urls.failures(self.url, CheckpointError):
+            paths = {name: f"{self.path}/{name}" for name in names}
+            infos = {name: self.filesystem.info(path) for name, path in paths.items()}
+            return {
+                name: [info["size"], _version(info) or self.filesystem.ukey(paths[name])]
+                for name, info in infos.items()
+            }
+
+    def _copy(self, versions: dict[str, list[Any]], to: Path) -> None:
+        total = sum(size for size, _ in versions.values())
+        logger.info("copying %s (%s MB) to %s", self.url, f"{total / 1e6:,.1f}", to)
+        with replacing(to, overwrite=True) as folder:
+            for name, (size, _) in versions.items():
+                local = folder / name
+                local.parent.mkdir(parents=True, exist_ok=True)
+                with urls.failures(f"{self.url} ({name})", CheckpointError):
+                    self.filesystem.get_file(f"{self.path}/{name}", str(local))
+                received = local.stat().st_size
+                if received != size:
+                    raise CheckpointError(
+                        f"{self.url}: received {received} of {size} bytes of {name}; try again"
+                    )
+            (folder / _SOURCE).write_text(json.dumps(versions))
+
+
+def _find(url: str) -> tuple[_Folder, str]:
+    """The folder of a checkpoint, and its weights as `locate.choose_weights` names them."""
+    filesystem, path = urls.connect(url, CheckpointError)
+    path = path.rstrip("/")
+    with urls.failures(url, CheckpointError):
+        filesystem.invalidate_cache()  # of listings: what an earlier call saw may be old
+        parent, _, wanted = path.rpartition("/")
+        if wanted == locate.SAVED_MODEL or _is_folder(filesystem, path):
+            parent, wanted = (parent, "") if wanted == locate.SAVED_MODEL else (path, "")
+        names = _list(filesystem, parent)
+    folder = _Folder(url, filesystem, parent, tuple(names))
+    return folder, _weights_at(folder, wanted) if wanted else _weights_in(folder)
+
+
+def _weights_at(folder: _Folder, wanted: str) -> str:
+    if wanted in folder.names and wanted.endswith((".safetensors", INDEX_SUFFIX)):
+        return wanted
+    prefix = locate.prefix_of(wanted)
+    if f"{prefix}.index" in folder.names:
+        return prefix
+    if wanted in folder.names and wanted.endswith(locate.PICKLES):
+        raise CheckpointError(locate.pickle_message(folder.url))
+    raise CheckpointError(
+        f"there is no checkpoint at {folder.url}; pass the address of a directory, of a "
+        ".safetensors file, or the prefix of a TensorFlow checkpoint"
+    )
+
+
+def _weights_in(folder: _Folder) -> str:
+    latest = None
+    if locate.STATE_FILE in folder.names:
+        latest = locate.latest_in(folder.read(locate.STATE_FILE).decode("utf-8", "replace"))
+    weights = locate.choose_weights(folder.names, folder.url, latest)
+    if weights is not None:
+        return weights
+    for name in folder.names:
+        if name.endswith(locate.PICKLES):
+            raise CheckpointError(locate.pickle_message(f"{folder.url}/{name}"))
+    raise locate.no_weights(folder.url)
+
+
+def _list(filesystem: Any, path: str) -> list[str]:
+    """The files of a folder, sorted; those of `variables` and `assets` with their folder."""
+    names = _files(filesystem, path)
+    if locate.SAVED_MODEL in names:
+        for folder in ("variables", "assets"):
+            if _is_folder(filesystem, f"{path}/{folder}"):
+                inner = _files(filesystem, f"{path}/{folder}")
+                names += [f"{folder}/{name}" for name in inner]
+    return names
+
+
+def _is_folder(filesystem: Any, path: str) -> bool:
+    # Not isdir(): it takes a lack of permission for a file that is not there.
+    try:
+        is_folder: bool = filesystem.info(path)["type"] == "directory"
+    except FileNotFoundError:
+        return False
+    return is_folder
+
+
+def _files(filesystem: Any, path: str) -> list[str]:
+    entries = filesystem.ls(path, detail=True)
+    return sorted(PurePosixPath(e["name"]).name for e in entries if e["type"] == "file")
+
+
+def _version(info: dict[str, Any]) -> str:
+    return " ".join(str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None)
+
+
+def _copied_before(folder: Path) -> dict[str, list[Any]] | None:
+    """The versions of the files in a folder of the cache, None if it is not whole."""
+    try:
+        versions: dict[str, list[Any]] = json.loads((folder / _SOURCE).read_text())
+        sizes = {name: (folder / name).stat().st_size for name in versions}
+    except (OSError, ValueError):
+        return None
+    return versions if all(sizes[name] == size for name, (size, _) in versions.items()) else None

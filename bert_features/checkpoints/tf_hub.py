@@ -1,0 +1,120 @@
+"""Handles of TF-Hub, on tfhub.dev or Kaggle, resolved by the library tensorflow_hub.
+
+It downloads the archive of a SavedModel into its cache once, whole or not at all.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from bert_features import urls
+from bert_features.cache import cache_dir
+from bert_features.checkpoints.locate import SAVED_MODEL
+from bert_features.errors import BertFeaturesError, CheckpointError, MissingExtraError
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+
+_HOSTS = {"tfhub.dev": "/", "www.kaggle.com": "/models/", "kaggle.com": "/models/"}
+_ARCHIVES = (".tar.gz", ".tgz", ".tar")
+_CACHE_VARIABLE = "TFHUB_CACHE_DIR"
+
+
+def is_handle(name: str) -> bool:
+    """Whether a name is a handle of TF-Hub, or the web address of a module's archive."""
+    if not name.startswith(("https://", "http://")):
+        return False
+    address = urlsplit(name)
+    if address.path.endswith(_ARCHIVES):
+        return True
+    start = _HOSTS.get(address.netloc.lower())
+    return start is not None and address.path.startswith(start)
+
+
+def names_of(handle: str) -> list[str]:
+    """The parts of a handle that may be the name of its model, the last first."""
+    return [part for part in reversed(urlsplit(handle).path.split("/")) if part]
+
+
+def fetch(handle: str) -> str:
+    """Resolves a handle by tensorflow_hub, which downloads the module if its cache lacks it.
+
+    The cache is `tfhub` in this package's cache, or $TFHUB_CACHE_DIR.
+
+    Returns:
+      The folder of the SavedModel; an address if tensorflow_hub is set to read from the store.
+
+    Raises:
+      CheckpointError: the module cannot be downloaded, or is not a SavedModel.
+      MissingExtraError: tensorflow_hub is not installed.
+    """
+    hub = _import_tensorflow_hub()
+    try:
+        with _cache():
+            folder: str = hub.resolve(handle)
+    except BertFeaturesError:
+        raise
+    except Exception as error:  # urllib's, tarfile's, TensorFlow's, the system's
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise CheckpointError(
+            f"cannot download {handle}: {reason}. Check the handle, which ends in a version, and "
+            "the network; or unpack its archive elsewhere and pass the folder"
+        ) from error
+    if not urls.is_url(folder) and not (Path(folder) / SAVED_MODEL).is_file():
+        raise CheckpointError(
+            f"{handle} is not a SavedModel: there is no {SAVED_MODEL} in {folder}; delete that "
+            "folder to download it again"
+        )
+    return folder
+
+
+def _import_tensorflow_hub() -> Any:
+    import_tensorflow()
+    with warnings.catch_warnings(), _pkg_resources():
+        warnings.simplefilter("ignore")  # about the age of what it imports
+        try:
+            return importlib.import_module("tensorflow_hub")
+        except ImportError as error:
+            raise MissingExtraError(
+                f"tensorflow_hub ({error})", install="tensorflow-hub tf_keras"
+            ) from error
+
+
+@contextlib.contextmanager
+def _pkg_resources() -> Iterator[None]:
+    """A stand-in for pkg_resources while tensorflow_hub is imported, where there is none.
+
+    tensorflow_hub 0.16 takes `parse_version` from it; setuptools 82 and later do not have it.
+    """
+    name = "pkg_resources"
+    if name in sys.modules or importlib.util.find_spec(name) is not None:
+        yield
+        return
+    from packaging.version import parse
+
+    stand_in = types.ModuleType(name)
+    stand_in.parse_version = parse  # type: ignore[attr-defined]
+    sys.modules[name] = stand_in
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+@contextlib.contextmanager
+def _cache() -> Iterator[None]:
+    """Sets tensorflow_hub's cache, unless the user has set it."""
+    if os.environ.get(_CACHE_VARIABLE):
+        yield
+        return
+    os.environ[_CACHE_VARIABLE] = str(cache_dir() / "tfhub")
+    try:
+        yield
+    finally:
+        del os.environ[_CACHE_VARIABLE]

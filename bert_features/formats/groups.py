@@ -1,0 +1,165 @@
+"""What Parquet and Arrow share: examples stored in groups of a bounded size, one read at a time."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bert_features.formats.arrow_layout import (
+    convert_from_arrow,
+    one_array,
+    splits_of,
+    values_of,
+)
+from bert_features.formats.base import FeatureWriter
+from bert_features.formats.columns import (
+    LEVELS,
+    convert_ids,
+    convert_to_columns,
+    convert_to_splits,
+    copy_arrays,
+    cumulate_bytes,
+    cut_batch,
+    levels_of,
+)
+from bert_features.formats.reader import BatchFile
+from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
+
+# A reader holds one group at a time. A group is written once it reaches ENOUGH_BYTES or
+# ENOUGH_ROWS, and stays below MAX_BYTES unless a single example exceeds that.
+ENOUGH_BYTES = 16 << 20
+ENOUGH_ROWS = 1024
+MAX_BYTES = 64 << 20
+
+
+class GroupWriter(FeatureWriter):
+    """Collects batches into groups of about 16 MB or 1024 examples.
+
+    A format implements `_begin`, `_write_group` and `_end`.
+    """
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Begins the file."""
+
+    @abstractmethod
+    def _write_group(self, batches: Sequence[FeatureBatch]) -> None:
+        """Writes batches, of at least one example together, as one group."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Ends the file."""
+
+    def _open(self) -> None:
+        self._pending: list[FeatureBatch] = []
+        self._pending_rows = self._pending_bytes = 0
+        self._begin()
+
+    def _write(self, batch: FeatureBatch) -> None:
+        for part in _parts(batch, self._features):
+            size = sum(values.nbytes for values in part.features.values())
+            if self._pending_bytes + size > MAX_BYTES:
+                self._flush()
+            self._pending.append(part)
+            self._pending_rows += len(part)
+            self._pending_bytes += size
+            if self._pending_bytes >= ENOUGH_BYTES or self._pending_rows >= ENOUGH_ROWS:
+                self._flush()
+
+    def _finish(self) -> None:
+        self._flush()
+        self._end()
+
+    def _abandon(self) -> None:
+        self._pending = []
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._write_group(self._pending)
+        self._pending = []
+        self._pending_rows = self._pending_bytes = 0
+
+
+class GroupFile(BatchFile):
+    """Reads a file of groups, one at a time; the last one is kept for the next record.
+
+    A format implements `_read_group` and sets `_starts`, int64 [groups + 1], when it reads the
+    header: the number of the first record of each group, then of all records.
+    """
+
+    _starts: np.ndarray
+
+    # Whether the values of a group are views of the file, which is then read when they are used.
+    is_mapped: ClassVar[bool] = False
+    _last: tuple[int, FeatureBatch] | None = None
+
+    @abstractmethod
+    def _read_group(self, group: int, columns: list[str] | None = None) -> Any:
+        """A group as a `pyarrow.Table`, of all columns or of some."""
+
+    def _batches(self, wanted: range) -> Iterator[FeatureBatch]:
+        for group, start, stop in self._groups(wanted):
+            batch = convert_from_arrow(self._read_group(group), self.features, self.id_type)
+            yield cut_batch(batch, self.features, start, stop)
+
+    def _record(self, number: int) -> FeatureRecord:
+        ((group, start, stop),) = self._groups(range(number, number + 1))
+        if self._last is None or self._last[0] != group:
+            table = self._read_group(group)
+            self._last = group, convert_from_arrow(table, self.features, self.id_type)
+        batch = cut_batch(self._last[1], self.features, start, stop)
+        return next(copy_arrays(batch, self.features).records(self.features))
+
+    def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
+        empty = np.empty((0, feature.width), feature.dtype)
+        values, lengths = [], []
+        for group, start, stop in self._groups(wanted):
+            table = self._read_group(group, [feature.name]).slice(start, stop - start)
+            array = one_array(table[feature.name])
+            values.append(values_of(array, feature))
+            if feature.level != "sequence":
+                lengths.append(np.diff(splits_of(array)))
+        is_view = self.is_mapped and len(values) == 1
+        joined = values[0] if is_view else np.concatenate([empty, *values])
+        if feature.level == "sequence":
+            return joined, None
+        return joined, convert_to_splits([int(n) for row in lengths for n in row])
+
+    def _all_ids(self) -> np.ndarray:
+        ids = (
+            unique_id
+            for group in range(len(self._starts) - 1)
+            for unique_id in self._read_group(group, ["unique_id"])["unique_id"].to_pylist()
+        )
+        return convert_ids(ids, self.id_type)
+
+    def close(self) -> None:
+        """Drops the group that was kept."""
+        self._last = None
+
+    def _groups(self, wanted: range) -> Iterator[tuple[int, int, int]]:
+        """Groups, and which of their rows are wanted."""
+        if not wanted:
+            return
+        starts = self._starts
+        first = int(np.searchsorted(starts, wanted.start, side="right")) - 1
+        for group in range(first, len(starts) - 1):
+            begin, end = (int(bound) for bound in starts[group : group + 2])
+            if begin >= wanted.stop:
+                return
+            if begin < end:
+                yield group, max(wanted.start - begin, 0), min(wanted.stop, end) - begin
+
+
+def _parts(batch: FeatureBatch, features: Sequence[Feature]) -> Iterator[FeatureBatch]:
+    """A batch cut between examples into parts of at most `MAX_BYTES`, or of a single example."""
+    columns = convert_to_columns(batch, features)
+    splits = {level: columns[LEVELS[level].splits] for level in levels_of(features)}
+    sizes = cumulate_bytes(splits, features, len(batch))
+    start = 0
+    while start < len(batch):
+        stop = int(np.searchsorted(sizes, sizes[start] + MAX_BYTES, side="right")) - 1
+        stop = max(stop, start + 1)
+        yield cut_batch(batch, features, start, stop)
+        start = stop

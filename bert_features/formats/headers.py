@@ -1,0 +1,57 @@
+"""What a features file says about itself: its metadata, in the file or in a sidecar beside it."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_features.formats.base import FORMAT_VERSION, sidecar_path
+from bert_features.formats.checks import check_id_type
+from bert_features.formats.records import Feature
+
+
+class Header(NamedTuple):
+    """The header of a features file.
+
+    Attributes:
+      metadata: the metadata that the writer left; {} where there is none.
+      features: the features of each record, in order.
+      id_type: whether ids are `int` or `str`.
+      records: number of records; None where the file does not record it.
+    """
+
+    metadata: dict[str, Any]
+    features: tuple[Feature, ...]
+    id_type: str
+    records: int | None
+
+
+def parse_metadata(text: str | bytes) -> tuple[dict[str, Any], tuple[Feature, ...], str]:
+    """The metadata that a writer left, the features it lists, and the type of ids.
+
+    Raises:
+      ValueError, KeyError, TypeError, OutputError: no writer of this package wrote it.
+    """
+    metadata = json.loads(text)
+    version = metadata["format_version"]
+    if version != FORMAT_VERSION:
+        raise ValueError(f"format_version is {version!r}; this release reads {FORMAT_VERSION}")
+    features = tuple(
+        Feature(**{**entry, "layers": tuple(entry["layers"]), "weights": tuple(entry["weights"])})
+        for entry in metadata["features"]
+    )
+    check_id_type(metadata["id_type"])
+    return metadata, features, metadata["id_type"]
+
+
+def read_sidecar(path: Path) -> Header | None:
+    """The header in the sidecar of the features file `path`; None where there is no sidecar.
+
+    Raises:
+      ValueError, KeyError, TypeError: no writer of this package wrote it.
+    """
+    try:
+        text = sidecar_path(path).read_bytes()
+    except FileNotFoundError:
+        return None
+    metadata, features, id_type = parse_metadata(text)
+    return Header(metadata, features, id_type, int(metadata.pop("records")))

@@ -1,0 +1,1 @@
+"""Parquet pages of our own for vectors; README.md says why."""

@@ -1,0 +1,158 @@
+"""Records of a file by their number: what each format implements, and what every file then has."""
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from bert_features.errors import BertFeaturesError, OutputError
+from bert_features.formats.headers import Header
+from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
+
+
+class RecordSource(ABC):
+    """A features file as views and conversions use it; `reader.FeatureFile` is what users see.
+
+    A format implements the methods that raise whatever they like on damaged bytes; the methods
+    that others call turn every such failure into one `OutputError`.
+
+    Args:
+      path: the file to read.
+
+    Raises:
+      OutputError: the file is missing, was not written by a writer of this format, or is damaged.
+    """
+
+    format: ClassVar[str]
+    has_token_ids: ClassVar[bool] = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        _check_readable(self.path)
+        with self._one_clear_error():
+            self.metadata, self._features, self.id_type, self._count = self._read_header()
+
+    # What a format implements; any exception means that the file is damaged.
+
+    @abstractmethod
+    def _read_header(self) -> Header:
+        """Reads the header."""
+
+    @abstractmethod
+    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
+        """The wanted records in order."""
+
+    @abstractmethod
+    def _batches(self, wanted: range) -> Iterator[FeatureBatch]:
+        """The wanted records in order, as batches of a bounded size."""
+
+    @abstractmethod
+    def _record(self, number: int) -> FeatureRecord:
+        """One record, whose arrays keep nothing but itself in memory."""
+
+    @abstractmethod
+    def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
+        """See `views.Records.ragged`."""
+
+    @abstractmethod
+    def _all_ids(self) -> np.ndarray:
+        """The id of each record; features are not read."""
+
+    def _all_records(self) -> Iterator[FeatureRecord]:
+        """All records in order."""
+        return self._records(self._whole)
+
+    def _count_records(self) -> int:
+        """Number of records in a file whose header does not record it."""
+        raise ValueError("its header does not record the number of records")
+
+    # What views and conversions call.
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features of each record, in order."""
+        return self._features
+
+    @property
+    def _whole(self) -> range:
+        """The numbers of all records."""
+        if self._count is None:
+            with self._one_clear_error():
+                self._count = self._count_records()
+        return range(self._count)
+
+    @cached_property
+    def _ids(self) -> np.ndarray:
+        with self._one_clear_error():
+            ids = self._all_ids()
+            self._check_count(len(ids))
+            ids.flags.writeable = False  # every caller gets the same array
+            return ids
+
+    @cached_property
+    def _numbers(self) -> dict[int | str, int]:
+        """The first record of each id."""
+        ids = self._ids.tolist()
+        return dict(zip(reversed(ids), range(len(ids) - 1, -1, -1), strict=True))
+
+    def _number_of(self, unique_id: int | str, within: range) -> int | None:
+        """The first record within a range that has this id; None where there is none."""
+        number = self._numbers.get(unique_id)
+        if number is None or number in within:
+            return number
+        # The first record with this id lies outside `within`; another may lie inside.
+        found = np.flatnonzero(self._ids[within.start : within.stop] == unique_id)
+        return within[int(found[0])] if found.size else None
+
+    def _iterate(self, wanted: range) -> Iterator[FeatureRecord]:
+        with self._one_clear_error():
+            yield from self._records(wanted)
+
+    def _iterate_all(self) -> Iterator[FeatureRecord]:
+        # A file without a count in its header need not be scanned for it first.
+        with self._one_clear_error():
+            yield from self._all_records()
+
+    def _read_batches(self, wanted: range) -> Iterator[FeatureBatch]:
+        with self._one_clear_error():
+            yield from self._batches(wanted)
+
+    def _record_at(self, number: int) -> FeatureRecord:
+        with self._one_clear_error():
+            return self._record(number)
+
+    def _read_ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
+        with self._one_clear_error():
+            return self._ragged(feature, wanted)
+
+    # What formats use.
+
+    @contextlib.contextmanager
+    def _one_clear_error(self) -> Iterator[None]:
+        try:
+            yield
+        except (BertFeaturesError, MemoryError):
+            raise
+        except Exception as error:
+            # Every type, not a list of some: damaged bytes make parsers raise almost anything.
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            raise OutputError(
+                f"cannot read {self.path} as {self.format}: it is damaged, cut short, "
+                f"or not a features file of bert_features ({reason})"
+            ) from error
+
+    def _check_count(self, seen: int) -> None:
+        if self._count is not None and seen != self._count:
+            raise ValueError(f"it holds {seen} records where {self._count} were written")
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise OutputError(f"cannot read {path}: {error.strerror}") from error

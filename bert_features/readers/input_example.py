@@ -1,0 +1,37 @@
+"""InputExample: one text or one pair of texts, with its id."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True)
+class InputExample:
+    """One input: a text, or a pair of texts, as they are or as words.
+
+    Attributes:
+      unique_id: its own id, or its number in the input, from 0.
+      text_a: the text; for an input of words, the words joined by single blanks.
+      text_b: the second text of a pair, else None.
+      words_a: the words, if the input came as words, else None.
+      words_b: the words of the second text, if there is one and the input came as words.
+    """
+
+    unique_id: int | str
+    text_a: str
+    text_b: str | None = None
+    words_a: tuple[str, ...] | None = None
+    words_b: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_words(
+        cls, unique_id: int | str, words_a: Sequence[str], words_b: Sequence[str] | None = None
+    ) -> Self:
+        """An example that came as words."""
+        return cls(
+            unique_id,
+            text_a=" ".join(words_a),
+            text_b=None if words_b is None else " ".join(words_b),
+            words_a=tuple(words_a),
+            words_b=None if words_b is None else tuple(words_b),
+        )

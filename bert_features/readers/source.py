@@ -1,0 +1,42 @@
+"""Source: the input that a reader reads, with the settings that it needs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert_features.config.input_format import InputFormat
+from bert_features.errors import InputError
+from bert_features.readers.files import EncodingErrors, name_of, read_lines
+
+
+@dataclass(frozen=True)
+class Source:
+    """An input to read examples from.
+
+    Attributes:
+      path: a file, an address such as `gs://bucket/file`, or `-` for standard input.
+      input_format: its format, decided: not `auto`.
+      encoding_errors: what to do with bytes that are not UTF-8.
+    """
+
+    path: str | Path
+    input_format: InputFormat
+    encoding_errors: EncodingErrors = "strict"
+
+    def lines(self) -> Iterator[str]:
+        """Its lines without a byte order mark; see `files.read_lines`."""
+        lines = read_lines(self.path, encoding_errors=self.encoding_errors)
+        for line in lines:
+            yield line.removeprefix("\ufeff")
+            break
+        yield from lines
+
+    @property
+    def unit(self) -> str:
+        """The unit of its positions: `row` or `line`."""
+        return "row" if self.input_format.format == "parquet" else "line"
+
+    def error(self, problem: str, line: int | None = None) -> InputError:
+        """An error that names the source, and the line or row if there is one."""
+        where = "" if line is None else f", {self.unit} {line}"
+        return InputError(f"{name_of(self.path)}{where}: {problem}")

@@ -1,0 +1,255 @@
+"""Checkpoints on object stores: what is copied, when it is copied again, and errors in one line."""
+
+import json
+import logging
+
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import save_file
+
+from bert_features.checkpoints import remote
+from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import CheckpointError, ConfigError
+from bert_features.extraction.job import extract
+from tests.reference.object_store import ServerError
+from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
+from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model
+from tests.toy import TOY, TOY_VOCAB, random_weights
+
+WEIGHTS = random_weights(TOY)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def upload(store, folder, to):
+    for path in folder.rglob("*"):
+        if path.is_file():
+            store.files[f"{to}/{path.relative_to(folder).as_posix()}"] = path.read_bytes()
+
+
+def assert_same(checkpoint):
+    read = read_weights(checkpoint, pooler=True)
+    assert read.keys() == WEIGHTS.keys()
+    assert all((read[name] == WEIGHTS[name]).all() for name in read)
+
+
+@pytest.fixture
+def safetensors(object_store, tmp_path):
+    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS)
+    (folder / "pytorch_model.bin").write_bytes(b"\x80")
+    (folder / "README.md").write_text("of no use here")
+    upload(object_store, folder, "bucket/models/toy-cased")
+    return object_store
+
+
+def copied(cache):
+    return sorted(
+        path.name for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"
+    )
+
+
+@pytest.mark.parametrize("end", ["", "/", "/model.safetensors"])
+def test_safetensors(safetensors, cache, end):
+    checkpoint = find_checkpoint(f"toy://bucket/models/toy-cased{end}")
+    assert checkpoint.name == f"toy://bucket/models/toy-cased{end}"
+    assert checkpoint.do_lower_case is False  # by the folder's name
+    assert checkpoint.vocab_file.name == "vocab.txt"
+    assert checkpoint.weights_path.is_relative_to(cache)
+    assert_same(checkpoint)
+    assert copied(cache) == [".source.json", "config.json", "model.safetensors", "vocab.txt"]
+
+
+@pytest.mark.parametrize("end", ["", "/bert_model.ckpt", "/bert_model.ckpt.index"])
+def test_a_tf1_checkpoint_without_those_beside_it(object_store, tmp_path, cache, end):
+    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS, kind="tf1")
+    upload(object_store, folder, "bucket/run")
+    for step in (1, 2):
+        for part in folder.glob("bert_model.ckpt.*"):
+            name = part.name.replace("bert_model.ckpt", f"model.ckpt-{step}")
+            object_store.files[f"bucket/run/{name}"] = part.read_bytes()
+    assert_same(find_checkpoint(f"toy://bucket/run{end}"))
+    assert not [name for name in copied(cache) if name.startswith("model.ckpt-")]
+
+
+def test_the_latest_by_the_state_file(object_store, tmp_path, cache):
+    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS, kind="tf1")
+    for part in list(folder.glob("bert_model.ckpt.*")):
+        for step in (1, 2):
+            name = part.name.replace("bert_model.ckpt", f"model.ckpt-{step}")
+            (folder / name).write_bytes(part.read_bytes())
+        part.unlink()
+    (folder / "checkpoint").write_text('model_checkpoint_path: "/old/machine/model.ckpt-2"\n')
+    upload(object_store, folder, "bucket/run")
+    assert find_checkpoint("toy://bucket/run").weights_path.name == "model.ckpt-2"
+    assert "model.ckpt-1.index" not in copied(cache)
+
+
+def test_a_saved_model(object_store, tmp_path, cache):
+    tensors = garden_tensors(WEIGHTS, TOY.num_attention_heads)
+    folder = write_saved_model(tmp_path / "m", tensors, vocab=TOY_VOCAB, do_lower_case=True)
+    upload(object_store, folder, "bucket/hub/4")
+    for end in ("", "/saved_model.pb"):
+        checkpoint = find_checkpoint(
+            f"toy://bucket/hub/4{end}", config_file=str(write_config(tmp_path))
+        )
+        assert checkpoint.do_lower_case is True
+        assert checkpoint.vocab_file.parent.name == "assets"
+        assert_same(checkpoint)
+
+
+def write_config(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(TOY.model_dump() | {"hidden_act": "gelu"}))
+    return path
+
+
+def test_shards(safetensors, tmp_path, cache):
+    tensors = huggingface_weights(WEIGHTS, TOY)
+    names, shards = sorted(tensors), {}
+    for i in range(2):
+        shard = f"model-0000{i + 1}-of-00002.safetensors"
+        save_file({name: tensors[name] for name in names[i::2]}, tmp_path / shard)
+        safetensors.files[f"bucket/models/toy-cased/{shard}"] = (tmp_path / shard).read_bytes()
+        shards |= dict.fromkeys(names[i::2], shard)
+    del safetensors.files["bucket/models/toy-cased/model.safetensors"]
+    index = "bucket/models/toy-cased/model.safetensors.index.json"
+    safetensors.files[index] = json.dumps({"weight_map": shards}).encode()
+    assert_same(find_checkpoint("toy://bucket/models/toy-cased"))
+    assert len([name for name in copied(cache) if name.endswith(".safetensors")]) == 2
+    safetensors.files[index] = b"["
+    with pytest.raises(CheckpointError, match=r"model\.safetensors\.index\.json is not JSON"):
+        find_checkpoint("toy://bucket/models/toy-cased")
+
+
+def test_it_is_copied_once_and_again_when_it_has_changed(safetensors, caplog):
+    name = "toy://bucket/models/toy-cased"
+    with caplog.at_level(logging.INFO, "bert_features"):
+        first = find_checkpoint(name).weights_path
+        assert "model.safetensors" in " ".join(safetensors.fetched)
+        safetensors.fetched.clear()
+        assert find_checkpoint(name).weights_path == first
+    assert safetensors.fetched == []
+    assert caplog.text.count(f"copying {name} ") == 1
+    vocab = "bucket/models/toy-cased/vocab.txt"
+    safetensors.files[vocab] = safetensors.files[vocab].replace(b"this", b"thus")  # of one size
+    assert b"thus" in find_checkpoint(name).vocab_file.read_bytes()
+    first.write_bytes(b"damaged here")
+    assert_same(find_checkpoint(name))
+
+
+def test_a_copy_that_breaks_off_leaves_what_was_there(safetensors, cache):
+    name = "bucket/models/toy-cased/model.safetensors"
+    safetensors.failing[name] = ServerError("connection lost")
+    safetensors.fails_late.add(name)
+    message = r"cannot read toy://bucket/models/toy-cased \(model\.safetensors\): connection lost$"
+    with pytest.raises(CheckpointError, match=message):
+        find_checkpoint("toy://bucket/models/toy-cased")
+    assert copied(cache) == []
+    safetensors.failing.clear()
+    kept = find_checkpoint("toy://bucket/models/toy-cased").vocab_file
+    safetensors.files["bucket/models/toy-cased/vocab.txt"] += b"x\n"
+    safetensors.failing[name] = ServerError("connection lost")
+    with pytest.raises(CheckpointError, match="connection lost"):
+        find_checkpoint("toy://bucket/models/toy-cased")
+    assert kept.read_text().split() == TOY_VOCAB
+
+
+def test_config_and_vocabulary_by_their_addresses(safetensors, tmp_path, cache):
+    local = write_directory(tmp_path / "bare", TOY, TOY_VOCAB, WEIGHTS)
+    (local / "config.json").unlink()
+    (local / "vocab.txt").unlink()
+    folder = "toy://bucket/models/toy-cased"
+    checkpoint = find_checkpoint(
+        local, config_file=f"{folder}/config.json", vocab_file=f"{folder}/vocab.txt"
+    )
+    assert checkpoint.config.hidden_size == TOY.hidden_size
+    assert checkpoint.vocab_file.read_text().split() == TOY_VOCAB
+    assert checkpoint.vocab_file.is_relative_to(cache)
+    for name, message in {"absent": "no such file", "": "is a directory; pass a file"}.items():
+        with pytest.raises(CheckpointError, match=f"{folder}.*{message}"):
+            find_checkpoint(local, config_file=f"{folder}/{name}")
+
+
+def test_memory_and_local_addresses(tmp_path):
+    import fsspec
+
+    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS)
+    fsspec.filesystem("memory").put(str(folder), "/remote/toy", recursive=True)
+    assert_same(find_checkpoint("memory://remote/toy"))
+    assert find_checkpoint(f"file://{folder}").weights_path == folder / "model.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("toy://bucket/denied", "cannot read toy://bucket/denied: no permission: Access Denied"),
+        ("toy://bucket/broken", "cannot read toy://bucket/broken: no credentials"),
+        ("toy://absent/m", "cannot read toy://absent/m: no such file"),
+        ("toy://bucket/absent", "there is no checkpoint at toy://bucket/absent; pass the address"),
+        ("toy://bucket/empty", r"toy://bucket/empty holds no checkpoint: looked for \*\.safeten"),
+        ("toy://bucket/old", r"toy://bucket/old/pytorch_model\.bin is a pickle.*safe_serializat"),
+        ("toy://bucket/old/pytorch_model.bin", r"pytorch_model\.bin is a pickle"),
+        ("toy://bucket/two", r"toy://bucket/two holds several checkpoints.*a\.saf.*, b\.saf"),
+        ("https://example.com/model", "is not a checkpoint; allowed web addresses: https://tfhub"),
+    ],
+)
+def test_what_cannot_be_had(object_store, cache, name, message):
+    object_store.files |= {
+        "bucket/empty/notes.txt": b"",
+        "bucket/old/pytorch_model.bin": b"",
+        "bucket/two/a.safetensors": b"",
+        "bucket/two/b.safetensors": b"",
+    }
+    object_store.failing |= {
+        "bucket/denied": PermissionError("Access Denied"),
+        "bucket/broken": ServerError("no credentials"),
+    }
+    with pytest.raises(CheckpointError, match=message) as caught:
+        find_checkpoint(name)
+    assert "\n" not in str(caught.value)
+    assert copied(cache) == []
+
+
+def test_an_unknown_scheme():
+    with pytest.raises(ConfigError, match="nowhere:// is unknown"):
+        find_checkpoint("nowhere://bucket/m")
+
+
+def test_a_cache_that_cannot_be_written(safetensors, tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "file"))
+    with pytest.raises(CheckpointError, match=r"cannot write the cache .*; set BERT_FEATURES_CAC"):
+        find_checkpoint("toy://bucket/models/toy-cased")
+
+
+def test_a_file_that_is_cut_on_its_way(safetensors, monkeypatch, cache):
+    def cut(self, path, to):
+        with open(to, "wb") as file:  # noqa: PTH123 - as a driver does
+            file.write(self.files[path][:-1])
+
+    monkeypatch.setattr(safetensors, "get_file", cut)
+    with pytest.raises(CheckpointError, match=r"received \d+ of \d+ bytes of .*; try again"):
+        remote.fetch("toy://bucket/models/toy-cased")
+    assert copied(cache) == []
+
+
+def test_extraction_from_a_store(one_device, safetensors, tmp_path):
+    """Checkpoint and input on the store give the same file as local ones."""
+    (tmp_path / "in.txt").write_text("is this jacksonville ?\nno it is not .\n")
+    safetensors.files["bucket/in.txt"] = (tmp_path / "in.txt").read_bytes()
+    for checkpoint, text, out in (
+        ("toy://bucket/models/toy-cased", "toy://bucket/in.txt", "remote.parquet"),
+        (str(tmp_path / "m"), str(tmp_path / "in.txt"), "local.parquet"),
+    ):
+        config = ExtractConfig(
+            checkpoint=checkpoint, do_lower_case=False, layers=(-1,), max_seq_length=16
+        )
+        extract(config, text, tmp_path / out)
+    tables = [pq.read_table(tmp_path / name) for name in ("remote.parquet", "local.parquet")]
+    assert tables[0].num_rows == 2
+    assert tables[0].equals(tables[1])  # without the metadata, which has the checkpoint's name

@@ -1,0 +1,235 @@
+"""Handles of TF-Hub, downloaded and unpacked by tensorflow_hub from a server of our own."""
+
+import importlib.util
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import urllib.request
+from urllib.parse import urlsplit
+
+import pytest
+
+from bert_features.checkpoints import tf_hub
+from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.errors import CheckpointError, MissingExtraError
+from tests.reference.file_server import FileServer, answers, breaks_off_after
+from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model, write_tf1_hub_module
+from tests.toy import TOY, TOY_VOCAB, random_weights
+
+WEIGHTS = random_weights(TOY)
+TFHUB = "https://tfhub.dev/tensorflow/bert_en_uncased_L-3_H-8_A-2/4"
+KAGGLE = "https://www.kaggle.com/models/tensorflow/bert/TensorFlow2/en-uncased-l-3-h-8-a-2/4"
+COMPRESSED = "?tf-hub-format=compressed"
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """All of tfhub.dev and Kaggle: the library's requests go here, by their paths."""
+    tf_hub._import_tensorflow_hub()
+    from tensorflow_hub.resolver import HttpResolverBase
+
+    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("TFHUB_CACHE_DIR", raising=False)
+    with FileServer() as server:
+        host = server.url.removesuffix("/models")
+
+        def call(self, request):
+            address = urlsplit(request.full_url)
+            return urllib.request.urlopen(f"{host}{address.path}?{address.query}", timeout=30)
+
+        monkeypatch.setattr(HttpResolverBase, "_call_urlopen", call)
+        yield server
+
+
+def archive(folder):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.add(folder, arcname="./")
+    return packed.getvalue()
+
+
+def path_of(handle):
+    return urlsplit(handle).path + COMPRESSED
+
+
+def saved_model(tmp_path, **settings):
+    tensors = garden_tensors(WEIGHTS, TOY.num_attention_heads)
+    return write_saved_model(tmp_path / "m", tensors, vocab=TOY_VOCAB, **settings)
+
+
+def write_config(tmp_path):
+    """The toy's heads are 4 wide, and nothing in a SavedModel of TF1 says so."""
+    path = tmp_path / "bert_config.json"
+    path.write_text(TOY.model_dump_json().replace("gelu_tanh", "gelu"))
+    return path
+
+
+@pytest.mark.parametrize("handle", [TFHUB, KAGGLE])
+def test_a_module_is_downloaded_once(server, tmp_path, handle):
+    server.files[path_of(handle)] = archive(saved_model(tmp_path, do_lower_case=True))
+    checkpoint = find_checkpoint(handle)
+    assert checkpoint.name == handle
+    assert checkpoint.weights_path.is_relative_to(tmp_path / "cache" / "tfhub")
+    assert (checkpoint.kind, checkpoint.family) == ("tf2", "google")
+    assert checkpoint.config == TOY
+    assert checkpoint.do_lower_case is True
+    assert checkpoint.vocab_file.read_text().split() == TOY_VOCAB
+    read = read_weights(checkpoint, pooler=True)
+    assert read.keys() == WEIGHTS.keys()
+    assert all((read[name] == WEIGHTS[name]).all() for name in read)
+    assert find_checkpoint(handle).weights_path == checkpoint.weights_path
+    assert len(server.asked) == 1
+    assert "TFHUB_CACHE_DIR" not in os.environ
+
+
+def test_a_redirect_to_another_server(server, tmp_path):
+    server.files[path_of(KAGGLE)] = b""
+    server.files["/storage/bert.tar.gz"] = archive(saved_model(tmp_path))
+    host = server.url.removesuffix("/models")
+    server.script.append(answers(302, Location=f"{host}/storage/bert.tar.gz", Content_Length=0))
+    assert find_checkpoint(KAGGLE).config == TOY
+
+
+def test_the_address_of_an_archive(server, tmp_path):
+    server.files["/my/module.tar.gz" + COMPRESSED] = archive(saved_model(tmp_path))
+    assert find_checkpoint("https://example.com/my/module.tar.gz").config == TOY
+
+
+def test_the_users_cache(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "mine"))
+    server.files[path_of(TFHUB)] = archive(saved_model(tmp_path))
+    assert find_checkpoint(TFHUB).weights_path.is_relative_to(tmp_path / "mine")
+
+
+@pytest.mark.parametrize(
+    ("path", "lower"),
+    [
+        ("tfhub.dev/google/bert_uncased_L-12_H-768_A-12/1", True),
+        ("tfhub.dev/google/bert_cased_L-12_H-768_A-12/1", False),
+        ("tfhub.dev/google/bert_multi_cased_L-12_H-768_A-12/1", False),
+        ("tfhub.dev/google/bert_chinese_L-12_H-768_A-12/1", True),
+        ("tfhub.dev/tensorflow/bert_zh_L-12_H-768_A-12/1", True),
+        ("tfhub.dev/tensorflow/small_bert/bert_en_uncased_L-2_H-128_A-2/2", True),
+        ("www.kaggle.com/models/tensorflow/bert/TensorFlow2/en-cased-l-12-h-768-a-12/4", False),
+        ("www.kaggle.com/models/tensorflow/bert/TensorFlow2/zh-l-12-h-768-a-12/4", True),
+        ("tfhub.dev/google/experts/bert/wiki_books/2", None),
+    ],
+)
+def test_the_handle_shows_the_casing_of_a_tf1_module(server, tmp_path, path, lower):
+    tensors = {f"module/bert/{name}": value for name, value in WEIGHTS.items()}
+    folder = write_tf1_hub_module(tmp_path / "m", tensors, vocab=TOY_VOCAB)
+    server.files[path_of(f"https://{path}")] = archive(folder)
+    checkpoint = find_checkpoint(f"https://{path}", config_file=write_config(tmp_path))
+    assert checkpoint.kind == "tf1"
+    assert checkpoint.do_lower_case is lower
+
+
+def left_in(cache):
+    return [path for path in cache.rglob("*") if path.is_file() and path.suffix != ".txt"]
+
+
+def test_what_the_server_does_not_have(server, tmp_path):
+    with pytest.raises(CheckpointError, match=r"cannot download .*/4: HTTP Error 404.*Check the h"):
+        find_checkpoint(TFHUB)
+    assert left_in(tmp_path / "cache") == []
+
+
+def test_a_page_in_place_of_an_archive(server, tmp_path):
+    server.files[path_of(KAGGLE)] = b"<!DOCTYPE html><html>" + bytes(1000)
+    with pytest.raises(CheckpointError, match="does not appear to be a valid module") as caught:
+        find_checkpoint(KAGGLE)
+    assert "\n" not in str(caught.value)
+    assert left_in(tmp_path / "cache") == []
+
+
+# The library leaves a connection that broke off to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_download_that_breaks_off(server, tmp_path):
+    server.files[path_of(TFHUB)] = archive(saved_model(tmp_path))
+    server.script.append(breaks_off_after(1000))
+    with pytest.raises(CheckpointError, match="cannot download "):
+        find_checkpoint(TFHUB)
+    assert left_in(tmp_path / "cache") == []
+    assert find_checkpoint(TFHUB).config == TOY
+
+
+def test_no_network(server, monkeypatch):
+    from tensorflow_hub.resolver import HttpResolverBase
+
+    def call(self, request):
+        raise urllib.error.URLError("[Errno -2] Name or service not known")
+
+    monkeypatch.setattr(HttpResolverBase, "_call_urlopen", call)
+    with pytest.raises(CheckpointError, match=r"Name or service not known.*Check the handle"):
+        find_checkpoint(TFHUB)
+
+
+def test_a_module_that_is_not_a_bert(server, tmp_path):
+    import numpy as np
+
+    folder = write_saved_model(tmp_path / "m", {"dense/kernel": np.ones((2, 2), np.float32)})
+    server.files[path_of(TFHUB)] = archive(folder)
+    with pytest.raises(CheckpointError, match=r"uncased_L-3_H-8_A-2/4 has no bert_config\.json, a"):
+        find_checkpoint(TFHUB)
+
+
+def test_an_archive_that_is_not_a_saved_model(server, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("x")
+    server.files[path_of(TFHUB)] = archive(tmp_path / "other")
+    with pytest.raises(CheckpointError, match=r"is not a SavedModel: there is no saved_model\.pb"):
+        find_checkpoint(TFHUB)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (TFHUB, True),
+        (KAGGLE, True),
+        ("http://tfhub.dev/a/b/1", True),
+        ("https://example.com/a.tgz", True),
+        ("https://www.kaggle.com/datasets/a/b", False),
+        ("https://example.com/model", False),
+        ("gs://bucket/a.tar.gz", False),
+        ("tfhub.dev/a/b/1", False),
+    ],
+)
+def test_what_is_a_handle(name, expected):
+    assert tf_hub.is_handle(name) is expected
+
+
+def test_without_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_hub", None)
+    with pytest.raises(MissingExtraError, match=r"tensorflow_hub .*pip install tensorflow-hub tf"):
+        find_checkpoint(TFHUB)
+
+
+def test_it_is_imported_without_pkg_resources():
+    """As beside setuptools 82 and later; in a process of its own, as it is imported once."""
+    code = (
+        "import sys\n"
+        "class Hidden:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'pkg_resources':\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "from bert_features.checkpoints import tf_hub\n"
+        "import importlib.util\n"
+        "real = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda n, *a: None if n == 'pkg_resources' else real(n, *a)\n"
+        "sys.meta_path.insert(0, Hidden())\n"
+        "print(tf_hub._import_tensorflow_hub().resolve.__name__, 'pkg_resources' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split()[-2:] == ["resolve", "False"]
+
+
+def test_importing_finds_no_library():
+    assert importlib.util.find_spec("tensorflow_hub") is not None
+    code = (
+        "import sys, bert_features.checkpoints.find\n"
+        "print([m for m in ('tensorflow', 'tensorflow_hub', 'fsspec') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

@@ -1,0 +1,219 @@
+"""What the tests of formats share: batches, files, and what a file must give back."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_features.config.outputs import Level
+from bert_features.errors import OutputError
+from bert_features.formats import (
+    FORMATS,
+    SUFFIXES,
+    FeatureWriter,
+    IdType,
+    open_writer,
+    read_features,
+)
+from bert_features.formats.columns import value_dtype
+from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, Tokens, Words
+
+SUFFIX = {name: suffix for suffix, name in SUFFIXES.items()} | {"hdf5": ".h5"}
+
+
+SIDECARS = {"jsonl", "tfrecord"}
+
+
+METADATA = {"checkpoint": "sha256:ab", "layers": [-1, "embeddings"], "note": "naïve 東京"}
+
+
+WORDS = ["the", "##ing", "東", "é", "🙂", 'quo"te', "back\\slash"]
+
+
+all_formats = pytest.mark.parametrize("format", FORMATS)
+
+
+ONE = (Feature("layer_output_0", (-1,), "none", 3, "float32"),)
+
+
+def several(dtype: str) -> tuple[Feature, ...]:
+    """A plain block, the embeddings, and a combination; widths differ."""
+    return (
+        Feature("layer_output_0", (-1,), "none", 4, dtype),
+        Feature("layer_output_1", ("embeddings",), "none", 4, dtype),
+        Feature("last four", (-4, -3, -2, -1), "concat", 16, dtype),
+    )
+
+
+def make_batch(
+    features: tuple[Feature, ...],
+    lengths: list[int],
+    first_id: int = 0,
+    seed: int = 0,
+    id_type: IdType = "int",
+) -> FeatureBatch:
+    """Examples of [CLS] words.. [SEP]; a length counts the words."""
+    rng = np.random.default_rng(seed)
+    rows = [["[CLS]", *(WORDS[i % len(WORDS)] for i in range(n)), "[SEP]"] for n in lengths]
+    pieces = [piece for row in rows for piece in row]
+    words = [WORDS[i % len(WORDS)] for n in lengths for i in range(n)]
+    count = {"token": len(pieces), "word": len(words), "sequence": len(rows)}
+    levels = {f.level for f in features}
+    tokens = Tokens(
+        row_splits=np.cumsum([0, *map(len, rows)], dtype=np.int64),
+        pieces=pieces,
+        ids=rng.integers(0, 30522, len(pieces), dtype=np.int32),
+    )
+    spans = rng.integers(-1, 100, (4, len(words)), dtype=np.int32)
+    ids = range(first_id, first_id + len(rows))
+    as_text = [f"é{i}" + '"x\\' * (i % 3) for i in ids]  # quotes, and different lengths
+    return FeatureBatch(
+        unique_ids=np.array(as_text, object) if id_type == "str" else np.array(ids, np.int64),
+        features={
+            f.name: rng.normal(0, 2, (count[f.level], f.width)).astype(value_dtype(f.dtype))
+            for f in features
+        },
+        tokens=tokens if "token" in levels else None,
+        words=Words(np.cumsum([0, *lengths], dtype=np.int64), words, *spans)
+        if "word" in levels
+        else None,
+    )
+
+
+def first_tokens(batch: FeatureBatch) -> Tokens:
+    assert batch.tokens is not None
+    return batch.tokens
+
+
+def write(
+    path: Path,
+    format: str,
+    features: tuple[Feature, ...],
+    *batches: FeatureBatch,
+    id_type: IdType = "int",
+) -> FeatureWriter:
+    with open_writer(
+        path, format=format, features=features, metadata=METADATA, id_type=id_type
+    ) as writer:
+        for batch in batches:
+            writer.write(batch)
+    return writer
+
+
+def expected_records(
+    format: str, *batches: FeatureBatch, features: tuple[Feature, ...] = ONE
+) -> Iterator[FeatureRecord]:
+    """What a format promises to give back: JSON has 6 decimals and no token ids."""
+    for record in (record for batch in batches for record in batch.records(features)):
+        if format != "jsonl":
+            yield record
+            continue
+        rounded = {
+            name: np.array([round(float(x), 6) for x in values.flat], values.dtype).reshape(
+                values.shape
+            )
+            for name, values in record.features.items()
+        }
+        yield dataclasses.replace(record, token_ids=None, features=rounded)
+
+
+def assert_same(received: FeatureRecord, expected: FeatureRecord) -> None:
+    assert received.unique_id == expected.unique_id
+    assert type(received.unique_id) is type(expected.unique_id)
+    assert type(received.unique_id) in (int, str)
+    assert received.tokens == expected.tokens
+    assert received.words == expected.words
+    assert_same_numbers(received.token_ids, expected.token_ids)
+    for name in ("starts", "ends", "type_ids", "num_pieces"):
+        assert_same_numbers(
+            getattr(received.word_spans, name, None), getattr(expected.word_spans, name, None)
+        )
+    assert list(received.features) == list(expected.features)
+    for name, values in expected.features.items():
+        assert received.features[name].dtype == values.dtype
+        np.testing.assert_array_equal(received.features[name], values)
+
+
+def assert_same_numbers(received: np.ndarray | None, expected: np.ndarray | None) -> None:
+    if expected is None:
+        assert received is None
+        return
+    assert received is not None
+    assert received.dtype == expected.dtype == np.int32
+    np.testing.assert_array_equal(received, expected)
+
+
+def mix(*levels: Level, dtype: str = "float32") -> tuple[Feature, ...]:
+    """A feature of each level, in this order; widths differ."""
+    all_of_them = {
+        "token": Feature("layer_output_0", (-1,), "none", 3, dtype),
+        "word": Feature("of words", (-1,), "none", 2, dtype, "word", "mean"),
+        "sequence": Feature(
+            *("sentence", (-2, -1), "weighted", 4, dtype, "sequence", "mean"),
+            weights=(0.25, 0.75),
+            special_tokens=False,
+            normalize=True,
+        ),
+    }
+    return tuple(all_of_them[level] for level in levels)
+
+
+MIXES = {
+    "token": mix("token"),
+    "word": mix("word"),
+    "sequence": mix("sequence"),
+    "all": (*mix("sequence", "token", "word"), Feature("sum", (-2, -1), "sum", 1, "float32")),
+    "word and sequence": mix("word", "sequence"),
+}
+
+
+EVERYTHING = MIXES["all"]
+
+
+def some_batches(
+    features: tuple[Feature, ...], id_type: IdType = "int"
+) -> tuple[FeatureBatch, ...]:
+    """Six examples: one without a word, one alone in its batch, and an empty batch."""
+    return (
+        make_batch(features, [3, 0, 7], seed=1, id_type=id_type),
+        make_batch(features, [1], first_id=3, seed=2, id_type=id_type),
+        make_batch(features, [], first_id=4, id_type=id_type),
+        make_batch(features, [2, 12], first_id=4, seed=3, id_type=id_type),
+    )
+
+
+def assert_all_same(received: Iterable[FeatureRecord], expected: Iterable[FeatureRecord]) -> None:
+    for pair in zip(received, expected, strict=True):
+        assert_same(*pair)
+
+
+def cells_of(record: FeatureRecord) -> dict[str, Any]:
+    """A record by the names of the columns."""
+    spans = record.word_spans
+    cells = {
+        "unique_id": record.unique_id,
+        "tokens": record.tokens,
+        "token_ids": record.token_ids,
+        "words": record.words,
+        "word_starts": spans and spans.starts,
+        "word_ends": spans and spans.ends,
+        "word_type_ids": spans and spans.type_ids,
+        "word_num_pieces": spans and spans.num_pieces,
+        **record.features,
+    }
+    return {name: cell for name, cell in cells.items() if cell is not None}
+
+
+def read_all(path: Path, format: str) -> None:
+    for _ in read_features(path, format=format):
+        pass
+
+
+def assert_refused(path: Path, format: str) -> None:
+    with pytest.raises(OutputError, match="cannot read") as caught:
+        read_all(path, format)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)

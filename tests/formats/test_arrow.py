@@ -1,0 +1,142 @@
+"""Arrow IPC as pyarrow, polars and DuckDB read it, and through a memory map."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_features.errors import OutputError
+from bert_features.formats import read_features
+from bert_features.formats.arrow_layout import convert_to_arrow, schema_of
+from tests.formats.feature_files import (
+    EVERYTHING,
+    assert_all_same,
+    first_tokens,
+    make_batch,
+    mix,
+    several,
+    write,
+)
+
+pa = pytest.importorskip("pyarrow")
+
+
+def read_table(path: Path) -> Any:
+    with pa.memory_map(str(path)) as mapped:
+        return pa.ipc.open_file(mapped).read_all()
+
+
+@pytest.mark.parametrize("id_type", ["int", "str"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_arrow_as_pyarrow_sees_it(tmp_path: Path, dtype: str, id_type: Any) -> None:
+    features = mix("token", "word", "sequence", dtype=dtype)
+    batches = [
+        make_batch(features, [2, 0, 1], id_type=id_type),
+        make_batch(features, [3], first_id=3, id_type=id_type),
+    ]
+    path = tmp_path / "f.arrow"
+    write(path, "arrow", features, *batches, id_type=id_type)
+    table = read_table(path)
+    table.validate(full=True)
+    schema = schema_of(features, id_type)
+    expected = [convert_to_arrow(batch, features, schema) for batch in batches]
+    assert table.equals(pa.Table.from_batches(expected))
+    metadata = json.loads(table.schema.metadata[b"bert_features"])
+    assert metadata["checkpoint"] == "sha256:ab"
+    assert metadata == read_features(path).metadata
+
+
+def test_the_columns_are_those_of_parquet(tmp_path: Path) -> None:
+    features = several("float16")
+    batch = make_batch(features, [2, 0])
+    path = tmp_path / "f.arrow"
+    write(path, "arrow", features, batch)
+    table = read_table(path)
+    assert table.schema.names == ["unique_id", "tokens", "token_ids", *batch.features]
+    assert table.schema.field("last four").type == pa.list_(pa.list_(pa.float16(), 16))
+    assert table["tokens"].to_pylist() == [
+        first_tokens(batch).pieces[:4],
+        first_tokens(batch).pieces[4:],
+    ]
+
+
+def rows_of_pyarrow(path: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = read_table(path).to_pylist()
+    return rows
+
+
+def rows_of_polars(path: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pytest.importorskip("polars").read_ipc(path).to_dicts()
+    return rows
+
+
+def rows_of_duckdb(path: Path) -> list[dict[str, Any]]:
+    table = pytest.importorskip("duckdb").from_arrow(read_table(path))
+    return [dict(zip(table.columns, row, strict=True)) for row in table.fetchall()]
+
+
+@pytest.mark.parametrize(
+    ("read", "dtype"),
+    [
+        (rows_of_pyarrow, "float16"),
+        (rows_of_pyarrow, "float32"),
+        (rows_of_polars, "float16"),
+        (rows_of_polars, "float32"),
+        (rows_of_duckdb, "float32"),  # DuckDB takes no half floats from Arrow
+    ],
+)
+def test_foreign_readers_see_equal_values(
+    tmp_path: Path, read: Callable[[Path], list[dict[str, Any]]], dtype: str
+) -> None:
+    features = mix("token", "word", "sequence", dtype=dtype)
+    batch = make_batch(features, [2, 0, 1])
+    path = tmp_path / "f.arrow"
+    write(path, "arrow", features, batch)
+    for row, record in zip(read(path), batch.records(features), strict=True):
+        assert row["unique_id"] == record.unique_id
+        assert row["tokens"] == list(record.tokens or ())
+        assert row["words"] == list(record.words or ())
+        for name, values in record.features.items():
+            np.testing.assert_array_equal(np.array(row[name]).reshape(values.shape), values)
+
+
+def test_vectors_of_one_record_batch_are_a_view_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Record batches of two examples; a range within one is not copied, one across two is."""
+    monkeypatch.setattr("bert_features.formats.groups.ENOUGH_ROWS", 2)
+    path = tmp_path / "f.arrow"
+    batches = [make_batch(EVERYTHING, [2, 3], first_id=2 * i, seed=i) for i in range(2)]
+    write(path, "arrow", EVERYTHING, *batches)
+    with read_features(path) as file:
+        for feature in EVERYTHING:
+            once, again = (file[2:4].ragged(feature.name)[0] for _ in range(2))
+            assert np.shares_memory(once, again)
+            assert not once.flags.writeable
+            np.testing.assert_array_equal(once, batches[1].features[feature.name])
+            both = [file[1:3].ragged(feature.name)[0] for _ in range(2)]
+            assert not np.shares_memory(*both)
+        (records,) = [list(file)]
+    assert_all_same(records, [record for batch in batches for record in batch.records(EVERYTHING)])
+    assert once.sum() == batches[1].features[EVERYTHING[-1].name].sum()  # valid after `close`
+
+
+@pytest.mark.parametrize("bad", [-1, 2**30])
+def test_damaged_offsets_are_refused(tmp_path: Path, bad: int) -> None:
+    """They would lead outside of the mapped file."""
+    features = mix("sequence", "word")
+    path = tmp_path / "f.arrow"
+    write(path, "arrow", features, make_batch(features, [3, 5, 7]))
+    content = path.read_bytes()
+    offsets = np.array([0, 3, 8, 15], np.int32).tobytes()
+    assert content.count(offsets) > 1
+    damaged = np.array([0, 3, bad, 15], np.int32).tobytes()
+    path.write_bytes(content.replace(offsets, damaged))
+    file = read_features(path)
+    assert file.ids.tolist() == [0, 1, 2]  # a column beside the damaged ones
+    for read in (lambda: file[0], lambda: list(file), lambda: file.ragged("of words")):
+        with pytest.raises(OutputError, match=r"cannot read .* as arrow: it is damaged"):
+            read()

@@ -1,0 +1,233 @@
+"""A features file appears whole or not at all; what stands in the way is said beforehand."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_features.errors import OutputError
+from bert_features.formats import (
+    FORMATS,
+    open_writer,
+    read_features,
+)
+from bert_features.formats.records import FeatureBatch
+from tests.formats.feature_files import (
+    ONE,
+    SIDECARS,
+    SUFFIX,
+    all_formats,
+    make_batch,
+    write,
+)
+
+
+def test_bytes_written_is_what_lies_on_disk(tmp_path: Path) -> None:
+    for format in FORMATS:
+        folder = tmp_path / format
+        folder.mkdir()
+        writer = write(folder / f"f{SUFFIX[format]}", format, ONE, make_batch(ONE, [5, 2]))
+        sizes = [path.stat().st_size for path in folder.iterdir()]
+        assert len(sizes) == (2 if format in SIDECARS else 1)
+        assert writer.bytes_written == sum(sizes) > 0
+
+
+@all_formats
+def test_an_existing_file_is_kept(tmp_path: Path, format: str) -> None:
+    path = tmp_path / "f"
+    path.write_text("older")
+    with pytest.raises(OutputError, match=r"f exists; pass --overwrite to replace it$"):
+        open_writer(path, format=format, features=ONE, metadata={})
+    assert path.read_text() == "older"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@all_formats
+def test_overwrite_replaces_the_file_and_its_sidecar(tmp_path: Path, format: str) -> None:
+    path = tmp_path / "f"
+    write(path, format, ONE, make_batch(ONE, [1]))
+    names = {p.name for p in tmp_path.iterdir()}
+    with open_writer(path, format=format, features=ONE, metadata={"run": 2}, overwrite=True) as w:
+        w.write(make_batch(ONE, [1, 1]))
+    file = read_features(path, format=format)
+    assert len(list(file)) == 2
+    assert file.metadata["run"] == 2
+    assert {p.name for p in tmp_path.iterdir()} == names
+
+
+def test_a_sidecar_of_another_file_is_kept(tmp_path: Path) -> None:
+    sidecar = tmp_path / "f.jsonl.metadata.json"
+    sidecar.write_text("{}")
+    with pytest.raises(OutputError, match=r"metadata\.json exists; pass --overwrite"):
+        open_writer(tmp_path / "f.jsonl", format="jsonl", features=ONE, metadata={})
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="is a directory; name a file in it"):
+        open_writer(tmp_path, format="npz", features=ONE, metadata={}, overwrite=True)
+
+
+def test_a_device_is_refused() -> None:
+    with pytest.raises(OutputError, match="/dev/null is not a regular file"):
+        open_writer("/dev/null", format="npz", features=ONE, metadata={}, overwrite=True)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"there is no folder .*absent; create it"):
+        open_writer(tmp_path / "absent" / "f", format="npz", features=ONE, metadata={})
+
+
+def test_a_folder_without_permission_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Not by chmod: root, as which containers run tests, may write everywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(OutputError, match="is not writable; choose another"):
+        open_writer(tmp_path / "f", format="npz", features=ONE, metadata={})
+
+
+@all_formats
+def test_a_name_that_is_too_long(tmp_path: Path, format: str) -> None:
+    with pytest.raises(OutputError, match="File name too long; nothing was left behind"):
+        open_writer(tmp_path / ("x" * 250), format=format, features=ONE, metadata={})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_metadata_that_is_not_json(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"metadata is not JSON: .*PosixPath"):
+        open_writer(tmp_path / "f", format="npz", features=ONE, metadata={"path": tmp_path})
+
+
+@all_formats
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("older", [True, False])
+def test_an_exception_leaves_things_as_they_were(
+    tmp_path: Path, format: str, error: type[BaseException], older: bool
+) -> None:
+    path = tmp_path / "f"
+    if older:
+        write(path, format, ONE, make_batch(ONE, [5]))
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+
+    def fail_halfway() -> None:
+        with open_writer(path, format=format, features=ONE, metadata={}, overwrite=True) as writer:
+            writer.write(make_batch(ONE, [3] * 100))
+            during = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+            assert before.items() <= during.items()
+            assert len(during) > len(before)  # it does lie somewhere
+            raise error("enough")
+
+    with pytest.raises(error, match="enough"):
+        fail_halfway()
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+@all_formats
+def test_an_interrupt_inside_write(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = open_writer(tmp_path / "f", format=format, features=ONE, metadata={})
+
+    def interrupt(batch: FeatureBatch) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writer, "_write", interrupt)
+    with pytest.raises(KeyboardInterrupt):  # no `with`: the writer clears up by itself
+        writer.write(make_batch(ONE, [1]))
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OutputError, match="it was closed already"):
+        writer.write(make_batch(ONE, [1]))
+
+
+@all_formats
+def test_a_failure_of_close_leaves_things_as_they_were(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+    write(path, format, ONE, make_batch(ONE, [5]))
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    rename = Path.replace
+
+    def fail_at_the_end(self: Path, target: Path) -> Path:
+        if Path(target) == path:
+            raise OSError(5, os.strerror(5))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", fail_at_the_end)
+    writer = open_writer(path, format=format, features=ONE, metadata={"run": 2}, overwrite=True)
+    writer.write(make_batch(ONE, [1]))
+    with pytest.raises(OutputError, match="Input/output error; nothing was left behind"):
+        writer.close()
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    writer = open_writer(path, format="npz", features=ONE, metadata={})
+    path.write_text("of someone else")
+    with pytest.raises(OutputError, match="exists; pass --overwrite"):
+        writer.close()
+    assert path.read_text() == "of someone else"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_closing_twice_is_closing_once(tmp_path: Path) -> None:
+    writer = write(tmp_path / "f", "npz", ONE)
+    size = writer.bytes_written
+    writer.close()
+    writer.discard()
+    assert (tmp_path / "f").stat().st_size == writer.bytes_written == size
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from bert_features.errors import OutputError
+from bert_features.formats import open_writer
+from tests.formats.feature_files import ONE, make_batch
+
+path, format, limit, batches = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+if format == "tfrecord":
+    from bert_features.machine.quiet_tensorflow import import_tensorflow
+
+    import_tensorflow()  # before the limit, which its own files would meet
+batch = make_batch(ONE, [30] * 100)
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    with open_writer(path, format=format, features=ONE, metadata={}, overwrite=True) as writer:
+        for _ in range(batches):
+            writer.write(batch)
+except OutputError as error:
+    print(error)
+"""
+
+
+@all_formats
+@pytest.mark.parametrize(
+    ("limit", "batches"),
+    [
+        pytest.param(300_000, 200, id="while writing"),
+        pytest.param(1000, 1, id="while closing"),
+        pytest.param(0, 0, id="nothing fits"),
+    ],
+)
+def test_a_full_disk_is_one_clear_error(
+    tmp_path: Path, format: str, limit: int, batches: int
+) -> None:
+    path = tmp_path / "f"
+    write(path, format, ONE, make_batch(ONE, [5]))
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(path), format, str(limit), str(batches)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).resolve().parents[2],
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert done.stdout == f"cannot write {path}: File too large; nothing was left behind\n"
+    assert done.stderr == ""
+    assert done.returncode == 0
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before

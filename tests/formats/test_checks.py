@@ -1,0 +1,105 @@
+"""What a writer refuses: names, ids, texts and batches."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_features.errors import OutputError
+from bert_features.formats import (
+    open_writer,
+    read_features,
+)
+from bert_features.formats.records import FeatureBatch, Words
+from tests.formats.feature_files import (
+    ONE,
+    SUFFIX,
+    all_formats,
+    first_tokens,
+    make_batch,
+    write,
+)
+
+
+def test_an_unknown_type_of_ids(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="id_type 'float' is unknown; allowed: int, str"):
+        open_writer(
+            tmp_path / "f",
+            format="npz",
+            features=ONE,
+            metadata={},
+            id_type="float",  # type: ignore[arg-type]
+        )
+
+
+@all_formats
+def test_int_ids_where_texts_were_announced(tmp_path: Path, format: str) -> None:
+    with pytest.raises(OutputError, match=r"has unique_ids of int64 .*; expected text"):
+        write(tmp_path / "f", format, ONE, make_batch(ONE, [1]), id_type="str")
+    assert list(tmp_path.iterdir()) == []
+
+
+@all_formats
+@pytest.mark.parametrize("bad", ["a\0", "\ud800"])
+def test_texts_that_some_formats_cannot_keep(tmp_path: Path, format: str, bad: str) -> None:
+    path = tmp_path / f"f{SUFFIX[format]}"
+    batch = make_batch(ONE, [1], id_type="str")
+    batch.unique_ids[0] = bad
+    if format == "jsonl":
+        write(path, format, ONE, batch, id_type="str")
+        assert read_features(path).by_id(bad).unique_id == bad
+        return
+    with pytest.raises(OutputError, match=r"unique_ids holds '.*', which has a NUL or a lone surr"):
+        write(path, format, ONE, batch, id_type="str")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["tokens", "metadata", "a/b", "", ".."])
+def test_names_that_are_columns_already(tmp_path: Path, name: str) -> None:
+    feature = dataclasses.replace(ONE[0], name=name)
+    with pytest.raises(OutputError, match="a feature cannot be named"):
+        open_writer(tmp_path / "f", format="npz", features=[feature], metadata={})
+
+
+def test_names_occur_once(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="the same name: layer_output_0, layer_output_0"):
+        open_writer(tmp_path / "f", format="npz", features=[*ONE, *ONE], metadata={})
+
+
+def wrong_batches() -> Iterator[FeatureBatch]:
+    batch = make_batch(ONE, [1])
+    values = batch.features["layer_output_0"]
+    for features in (
+        {"other": values},
+        {},
+        {"layer_output_0": values[:, :2]},
+        {"layer_output_0": values[:2]},
+        {"layer_output_0": values.astype(np.float16)},
+    ):
+        yield dataclasses.replace(batch, features=features)
+    tokens = first_tokens(batch)
+    for changes in (
+        {"pieces": tokens.pieces[:2]},
+        {"pieces": [1, 2, 3]},
+        {"ids": tokens.ids[:2]},
+        {"ids": tokens.ids.astype(np.float32)},
+        {"row_splits": tokens.row_splits + 1},
+        {"row_splits": tokens.row_splits[:1]},
+        {"row_splits": np.array([0, 1, 3])},
+        {"row_splits": np.array([0, 5, 3])},
+    ):
+        yield dataclasses.replace(batch, tokens=dataclasses.replace(tokens, **changes))
+    yield dataclasses.replace(batch, tokens=None)
+    words = Words(np.array([0, 0]), [], *np.zeros((4, 0), np.int32))
+    yield dataclasses.replace(batch, words=words)  # no feature is of words
+    yield dataclasses.replace(batch, unique_ids=np.array(["a"], object))
+    yield dataclasses.replace(batch, unique_ids=np.array([0.0]))
+
+
+@pytest.mark.parametrize("batch", list(wrong_batches()))
+def test_a_batch_of_something_else_is_refused(tmp_path: Path, batch: FeatureBatch) -> None:
+    with pytest.raises(OutputError, match="a batch "):
+        write(tmp_path / "f", "npz", ONE, batch)
+    assert list(tmp_path.iterdir()) == []

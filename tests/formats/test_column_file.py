@@ -1,0 +1,68 @@
+""".npz and HDF5 are read where they are wanted."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_features.formats import (
+    read_features,
+)
+from tests.formats.feature_files import (
+    EVERYTHING,
+    ONE,
+    SUFFIX,
+    assert_same,
+    make_batch,
+    write,
+)
+
+
+@pytest.mark.parametrize("format", ["npz", "hdf5"])
+def test_columns_are_read_in_chunks(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks of 5 tokens: less than the third example, which is read on its own."""
+    monkeypatch.setattr("bert_features.formats.reader.CHUNK_BYTES", 5 * 3 * 4)
+    monkeypatch.setattr("bert_features.formats.reader.CHUNK_RECORDS", 2)
+    batch = make_batch(ONE, [0, 1, 9, 0, 0, 0, 2])
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, ONE, batch)
+    for pair in zip(read_features(path), batch.records(ONE), strict=True):
+        assert_same(*pair)
+
+
+@pytest.mark.parametrize("format", ["npz", "hdf5"])
+def test_columns_are_read_where_they_are_wanted(tmp_path: Path, format: str) -> None:
+    """Eight examples of n tokens, n from 2 on: example 3 has tokens 9..13, words 3..5."""
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, EVERYTHING, make_batch(EVERYTHING, list(range(8))))
+    file: Any = read_features(path)
+    taken: dict[str, list[Any]] = {}
+
+    class Spy:
+        def __init__(self, name: str, column: Any) -> None:
+            self.name, self.column = name, column
+
+        def __getitem__(self, key: Any) -> Any:
+            taken.setdefault(self.name, []).append(key)
+            return self.column[key]
+
+    file._open_columns = {name: Spy(name, column) for name, column in file._columns.items()}
+    assert_same(file[3], read_features(path)[3])
+    token_rows, word_rows = [slice(9, 14)], [slice(3, 6)]
+    assert taken == {
+        "unique_ids": [slice(3, 4)],
+        "row_splits": [slice(3, 5)],
+        "word_splits": [slice(3, 5)],
+        **dict.fromkeys(("tokens", "token_ids", "layer_output_0", "sum"), token_rows),
+        **dict.fromkeys(("words", "word_starts", "word_ends", "word_type_ids"), word_rows),
+        **dict.fromkeys(("word_num_pieces", "of words"), word_rows),
+        "sentence": [slice(3, 4)],
+    }
+    taken.clear()
+    assert file.ids.tolist() == list(range(8))
+    assert taken == {"unique_ids": [slice(None)]}
+    taken.clear()
+    file[3:4].ragged("of words")
+    assert taken == {"word_splits": [slice(3, 5)], "of words": word_rows}

@@ -1,0 +1,152 @@
+"""JSON lines are those of the official script."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_features.errors import OutputError
+from bert_features.formats import (
+    read_features,
+)
+from bert_features.formats.records import Feature, FeatureBatch, Tokens, Words
+from tests.formats.feature_files import (
+    MIXES,
+    ONE,
+    assert_same,
+    make_batch,
+    mix,
+    write,
+)
+
+
+def test_an_id_somewhere_in_a_line(tmp_path: Path) -> None:
+    layers = [{"index": -1, "values": [0.5]}]
+    features = [{"token": "[CLS]", "layers": layers}]
+    long = "x" * 5000
+    lines: list[dict[str, Any]] = [
+        {"features": features, "linex_index": "b"},
+        {"linex_index": long, "features": features},
+    ]
+    path = tmp_path / "f.jsonl"
+    path.write_text("".join(json.dumps(line) + "\r\n" for line in lines))
+    file = read_features(path)
+    assert file.ids.tolist() == ["b", long]
+    assert file.by_id(long).features["layer_output_0"].tolist() == [[0.5]]
+
+
+@pytest.mark.parametrize("name", ["word", "sequence", "all"])
+def test_jsonl_without_its_sidecar(tmp_path: Path, name: str) -> None:
+    features = MIXES[name]
+    batch = make_batch(features, [2, 1], id_type="str")
+    path = tmp_path / "f.jsonl"
+    write(path, "jsonl", features, batch, id_type="str")
+    with_sidecar = list(read_features(path))
+    (tmp_path / "f.jsonl.metadata.json").unlink()
+    file = read_features(path)
+    assert (file.metadata, file.id_type, len(file)) == ({}, "str", 2)
+    assert {f.name: (f.level, f.width) for f in file.features} == {
+        f.name: (f.level, f.width) for f in features
+    }
+    for received, expected in zip(file, with_sidecar, strict=True):
+        order = [f.name for f in file.features]
+        same = {n: expected.features[n] for n in order}
+        assert_same(received, dataclasses.replace(expected, features=same))
+
+
+def test_jsonl_is_the_official_line(tmp_path: Path) -> None:
+    features = (
+        Feature("layer_output_0", (-1,), "none", 2, "float32"),
+        Feature("layer_output_1", ("embeddings",), "none", 1, "float32"),
+        Feature("sum", (-2, -1), "sum", 1, "float32"),
+    )
+    batch = FeatureBatch(
+        unique_ids=np.array([7]),
+        tokens=Tokens(np.array([0, 2]), ["[CLS]", "é"], np.array([101, 102], np.int32)),
+        features={
+            "layer_output_0": np.array([[0.5, -1.25], [1 / 3, -0.0]], np.float32),
+            "layer_output_1": np.array([[1e-7], [2e-6]], np.float32),
+            "sum": np.array([[123456.789], [10.0]], np.float32),
+        },
+    )
+    path = tmp_path / "f.jsonl"
+    write(path, "jsonl", features, batch)
+    assert path.read_text(encoding="ascii") == (
+        '{"linex_index": 7, "features": [{"token": "[CLS]", "layers": [{"index": -1, "values": '
+        '[0.5, -1.25]}, {"index": "embeddings", "values": [0.0]}, {"index": "sum", "values": '
+        '[123456.789062]}]}, {"token": "\\u00e9", "layers": [{"index": -1, "values": [0.333333, '
+        '-0.0]}, {"index": "embeddings", "values": [2e-06]}, {"index": "sum", "values": [10.0]}]}'
+        "]}\n"
+    )
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_jsonl_refuses_what_json_has_not(tmp_path: Path, bad: float) -> None:
+    batch = make_batch(ONE, [1, 1])
+    batch.features["layer_output_0"][4, 1] = bad
+    message = "layer_output_0 of example 1 has a value that is not finite"
+    with pytest.raises(OutputError, match=message):
+        write(tmp_path / "f.jsonl", "jsonl", ONE, batch)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_jsonl_of_the_official_script_is_read(tmp_path: Path) -> None:
+    """There is no sidecar then: the first line tells the features."""
+    layers = [{"index": -1, "values": [0.5, 1.5]}, {"index": "embeddings", "values": [2.0, 3.0]}]
+    layers.append({"index": "sum", "values": [4.0]})
+    line = {"linex_index": 3, "features": [{"token": "[CLS]", "layers": layers}]}
+    path = tmp_path / "official.json"
+    path.write_text(json.dumps(line) + "\n" + json.dumps(line | {"linex_index": 4}) + "\n")
+    file = read_features(path, format="jsonl")
+    assert file.metadata == {}
+    assert [(f.name, f.layers, f.width, f.dtype) for f in file.features] == [
+        ("layer_output_0", (-1,), 2, "float32"),
+        ("layer_output_1", ("embeddings",), 2, "float32"),
+        ("sum", (), 1, "float32"),
+    ]
+    first, second = file
+    assert (first.unique_id, second.unique_id) == (3, 4)
+    np.testing.assert_array_equal(first.features["layer_output_1"], [[2.0, 3.0]])
+    assert len(file) == 2  # counted
+    assert file[-1].unique_id == 4
+
+
+def test_jsonl_of_words_and_sequences(tmp_path: Path) -> None:
+    features = mix("word", "sequence")
+    batch = FeatureBatch(
+        unique_ids=np.array(['a"é'], object),
+        features={
+            "of words": np.array([[0.5, 1.0], [2.0, 0.0]], np.float32),
+            "sentence": np.array([[1 / 3, 0, 0, -1]], np.float32),
+        },
+        words=Words(
+            np.array([0, 2]),
+            ["naïve", "x"],
+            starts=np.array([0, -1], np.int32),
+            ends=np.array([5, -1], np.int32),
+            type_ids=np.array([0, 1], np.int32),
+            num_pieces=np.array([2, 0], np.int32),
+        ),
+    )
+    path = tmp_path / "f.jsonl"
+    write(path, "jsonl", features, batch, id_type="str")
+    assert path.read_text(encoding="ascii") == (
+        '{"linex_index": "a\\"\\u00e9", "words": [{"word": "na\\u00efve", "start": 0, "end": 5, '
+        '"type_id": 0, "num_pieces": 2, "layers": [{"index": "of words", "values": [0.5, 1.0]}]}, '
+        '{"word": "x", "start": -1, "end": -1, "type_id": 1, "num_pieces": 0, "layers": '
+        '[{"index": "of words", "values": [2.0, 0.0]}]}], "sequence": [{"index": "sentence", '
+        '"values": [0.333333, 0.0, 0.0, -1.0]}]}\n'
+    )
+
+
+@pytest.mark.parametrize("bad", ["layer_output_0", "of words", "sentence"])
+def test_jsonl_says_where_a_value_is_not_finite(tmp_path: Path, bad: str) -> None:
+    features = mix("token", "word", "sequence")
+    batch = make_batch(features, [2, 2, 2])
+    rows = batch.features[bad]
+    rows[len(rows) // 3, 0] = np.nan  # the first of example 1
+    with pytest.raises(OutputError, match=f"{bad} of example 1 has a value that is not finite"):
+        write(tmp_path / "f.jsonl", "jsonl", features, batch)

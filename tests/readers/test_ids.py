@@ -1,0 +1,116 @@
+"""Ids: kept, of one type, none twice, however many there are."""
+
+import sqlite3
+import threading
+
+import pytest
+
+from bert_features.errors import InputError
+from bert_features.readers import ids
+from bert_features.readers.examples import read_examples
+from tests.readers.inputs import json_lines, read, with_ids, write, write_parquet
+
+
+@pytest.mark.parametrize("unique_ids", [[5, -1, 2**63 - 1, -(2**63)], ["5", "05", "é", " "]])
+def test_ids_are_kept(tmp_path, unique_ids):
+    path = write(tmp_path, "in.jsonl", with_ids(*unique_ids))
+    assert [e.unique_id for e in read(path)] == unique_ids
+
+
+@pytest.mark.parametrize(
+    ("unique_ids", "message"),
+    [
+        ([1, "1"], "line 2: the id is '1', of type str, but the id of line 1 is 1, of type int"),
+        (["a", 1], "line 2: the id is 1, of type int, but the id of line 1 is 'a', of type str"),
+        ([1.0], r"line 1: the id is 1\.0; allowed: a string, or an integer of 64 bits"),
+        ([True], "line 1: the id is True; allowed"),
+        ([1, True], "line 2: the id is True; allowed"),
+        ([None], "line 1: the id is None; allowed"),
+        ([1, None], "line 2: the id is None; allowed"),
+        ([[1]], r"line 1: the id is \[1\]; allowed"),
+        ([1, 2**63], "line 2: the id is 9223372036854775808; allowed"),
+        ([2**63], "line 1: the id is 9223372036854775808; allowed"),
+        ([""], "line 1: the id is empty"),
+        (
+            [1, 2, 1],
+            "line 3: the id 1 is also the id of line 1; .* another id_field, or an empty",
+        ),
+        (["a", "a"], "line 2: the id 'a' is also the id of line 1"),
+    ],
+)
+def test_ids_that_are_refused(tmp_path, unique_ids, message):
+    path = write(tmp_path, "in.jsonl", with_ids(*unique_ids))
+    with pytest.raises(InputError, match=r"in\.jsonl, " + message):
+        read(path)
+
+
+def test_all_or_no_lines_have_ids(tmp_path):
+    plain, named = {"text": "t"}, {"id": 1, "text": "t"}
+    with pytest.raises(InputError, match="line 2: has an id, but the rows before it have none"):
+        read(write(tmp_path, "in.jsonl", json_lines(plain, named)))
+    with pytest.raises(InputError, match="line 2: has no id, but the rows before it have one"):
+        read(write(tmp_path, "in.jsonl", json_lines(named, plain)))
+
+
+def test_an_id_field_that_is_named_must_be_there(tmp_path):
+    with pytest.raises(InputError, match=r"in\.jsonl, line 1: no field 'key'; the fields are text"):
+        read(write(tmp_path, "in.jsonl", '{"text": "t"}'), id_field="key")
+    with pytest.raises(InputError, match=r"in\.csv: no column 'key'; the columns are text, x"):
+        read(write(tmp_path, "in.csv", "text,x\n"), id_field="key")
+    with pytest.raises(InputError, match=r"in\.parquet: no column 'key'; the columns are text"):
+        read(write_parquet(tmp_path, {"text": ["t"]}), id_field="key")
+    path = write(tmp_path, "in.conllu", "# sent_id = 1\n\n# x = 1\n1\ta\n")
+    with pytest.raises(InputError, match=r"in\.conllu, line 3: .* no comment '# sent_id = …'"):
+        read(path, id_field="sent_id")
+
+
+def test_ids_of_tables(tmp_path):
+    with pytest.raises(InputError, match=r"in\.csv, line 4: the id '1' is also the id of line 2"):
+        read(write(tmp_path, "in.csv", 'id,text\n1,"a\nb"\n1,c\n'))
+    with pytest.raises(InputError, match=r"in\.parquet, row 3: the id 'x' is also the id of row 1"):
+        read(write_parquet(tmp_path, {"id": ["x", "y", "x"], "text": ["a", "b", "c"]}))
+    with pytest.raises(InputError, match=r"in\.parquet, row 2: the id is None; allowed"):
+        read(write_parquet(tmp_path, {"id": [1, None], "text": ["a", "b"]}))
+
+
+@pytest.mark.parametrize("as_id", [int, str])
+@pytest.mark.parametrize("repeated", [None, (3, 83), (41, 42), (3, 96)])
+def test_ids_are_compared_on_disk_too(tmp_path, monkeypatch, as_id, repeated):
+    monkeypatch.setattr(ids, "_HELD", 10)
+    unique_ids = [as_id(i * 7919 % 101) for i in range(97)]  # all different, in no order
+    if repeated:
+        first, second = repeated
+        unique_ids[second] = unique_ids[first]
+    path = write(tmp_path, "in.jsonl", with_ids(*unique_ids))
+    if repeated is None:
+        assert [e.unique_id for e in read(path)] == unique_ids
+        return
+    message = f"line {second + 1}: the id {unique_ids[first]!r} is also the id of line {first + 1}"
+    with pytest.raises(InputError, match=message):
+        read(path)
+
+
+def test_no_room_for_the_ids_on_disk(tmp_path, monkeypatch):
+    connect = sqlite3.connect
+
+    def connect_to_a_small_disk(*args, **kwargs):
+        database = connect(*args, **kwargs)
+        database.execute("PRAGMA max_page_count = 3")
+        return database
+
+    monkeypatch.setattr(sqlite3, "connect", connect_to_a_small_disk)
+    monkeypatch.setattr(ids, "_HELD", 100)
+    path = write(tmp_path, "in.jsonl", with_ids(*(f"{i:0100}" for i in range(1000))))
+    with pytest.raises(InputError, match=r"in\.jsonl: cannot check .* is full; is the temp"):
+        read(path)
+
+
+def test_examples_may_be_taken_by_several_threads(tmp_path, monkeypatch):
+    monkeypatch.setattr(ids, "_HELD", 2)
+    examples = read_examples(write(tmp_path, "in.jsonl", with_ids(*range(20))))
+    taken = []
+    for _ in range(20):
+        thread = threading.Thread(target=lambda: taken.append(next(examples).unique_id))
+        thread.start()
+        thread.join()
+    assert taken == list(range(20))

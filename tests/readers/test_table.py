@@ -1,0 +1,67 @@
+"""Tables in text: csv and tsv with a header."""
+
+import pytest
+
+from bert_features.errors import InputError
+from bert_features.readers.examples import InputExample, count_examples
+from tests.readers.inputs import of_words, read, write
+
+
+def test_csv(tmp_path):
+    path = write(
+        tmp_path,
+        "in.csv",
+        "\ufefftext_b,id,x,text\r\n"
+        'b,1,,"say ""hi"", then\r\nleave"\r\n'
+        "\r\n"
+        ',02,y, a \r\n"",3,y,\r\n',
+    )
+    assert read(path) == [
+        InputExample("1", 'say "hi", then\r\nleave', "b"),
+        InputExample("02", " a "),
+        InputExample("3", ""),
+    ]
+    assert count_examples(path) is None
+
+
+def test_tsv(tmp_path):
+    path = write(tmp_path, "in.tsv", 'text\ttokens\na, b\tx  y\n"c\td"\tz\n')
+    assert read(path) == [InputExample(0, "a, b"), InputExample(1, "c\td")]
+    assert read(path, tokens_field="tokens") == [of_words(0, "x y"), of_words(1, "z")]
+
+
+def test_tsv_with_quotes_that_are_text(tmp_path):
+    path = write(tmp_path, "in.tsv", 'text\ttext_b\n"Hi" he said\t"\n')
+    with pytest.raises(InputError, match=r"in\.tsv, line 2: .*quoting = false"):
+        read(path)
+    assert read(path, quoting=False) == [InputExample(0, '"Hi" he said', '"')]
+
+
+def test_a_csv_field_may_be_long(tmp_path):
+    text = "word " * 100_000  # Python's csv module stops at 131,072 characters by itself
+    assert read(write(tmp_path, "in.csv", f"text\n{text}\n")) == [InputExample(0, text)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "it is empty; expected a header"),
+        ("a,b\n1,2\n", "no column 'text' and no column 'tokens'; the columns are a, b; set text_f"),
+        ("text,text\n1,2\n", "2 columns are called 'text'"),
+        ("id,text\n1,a\n2\n", "line 3: the row has 1 fields, the header 2: id, text"),
+        ("id,text\n1,a,b\n", "line 2: the row has 3 fields, the header 2"),
+        ('text\n"a\nb"\n"c\nd\n', "line 4: unexpected end of data; is a quote not closed"),
+        ('text\n"a" b\n', "line 2: ',' expected after '\"'; is a quote not closed"),
+    ],
+)
+def test_wrong_csv(tmp_path, content, message):
+    path = write(tmp_path, "in.csv", content)
+    with pytest.raises(InputError, match=rf"in\.csv[:,] {message}"):
+        read(path)
+
+
+def test_a_csv_column_that_is_named_must_be_there(tmp_path):
+    path = write(tmp_path, "in.csv", "text,b\n")
+    for settings in ({"text_field": "body"}, {"text_b_field": "body"}, {"tokens_field": "body"}):
+        with pytest.raises(InputError, match=r"in\.csv: no column 'body'; the columns are text, b"):
+            read(path, **settings)

@@ -1,0 +1,27 @@
+"""Words: white space separates them, `|||` separates two texts."""
+
+import itertools
+
+from bert_features.readers.examples import InputFormat, count_examples
+from tests.readers.inputs import of_words, read, write
+
+
+def test_words(tmp_path):
+    path = write(tmp_path, "in.txt", " It  's\there \n\na b ||| c\n||| x\na ||| b ||| c |||")
+    assert read(path, format="words") == [
+        of_words(0, "It 's here"),
+        of_words(1, ""),
+        of_words(2, "a b", "c"),
+        of_words(3, "||| x"),
+        of_words(4, "a ||| b", "c |||"),
+    ]
+    assert count_examples(path, InputFormat("words")) == 5
+
+
+def test_words_and_text_split_pairs_alike(tmp_path):
+    lines = [" ||| ".join(parts) for parts in itertools.product(["", "a", "b c"], repeat=3)]
+    path = write(tmp_path, "in.txt", "\n".join(" ".join(line.split()) for line in lines))
+    as_text = [(e.text_a, e.text_b) for e in read(path, format="text")]
+    as_words = [(e.text_a, e.text_b) for e in read(path, format="words")]
+    assert as_words == as_text
+    assert sum(b is not None for _, b in as_text) > 5

@@ -1,0 +1,82 @@
+"""Addresses: which paths are one, and errors of drivers in one line."""
+
+import sys
+
+import pytest
+
+from bert_features import urls
+from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
+from tests.reference.object_store import ServerError
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("gs://bucket/file", True),
+        ("s3://bucket/file", True),
+        ("memory://a", True),
+        ("https://host/file", True),
+        ("file:///a/b", False),
+        ("local:///a/b", False),
+        ("/a/b", False),
+        ("a:b.txt", False),
+        ("notes::x", False),
+        ("simplecache::gs://bucket/file", False),
+        ("GS://bucket/file", False),
+        ("./gs://x", False),
+        ("-", False),
+    ],
+)
+def test_what_is_an_address(path, expected):
+    assert urls.is_url(path) is expected
+
+
+def test_local_addresses_are_paths():
+    assert str(urls.local_path("file:///a/b")) == "/a/b"
+    assert str(urls.local_path("/a/file:///b")) == "/a/file:/b"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "module", "message"),
+    [
+        ("gs", "gcsfs", r"^gcsfs, which opens gs://.* pip install 'bert_features\[gcs\]'$"),
+        ("s3", "s3fs", r"^s3fs, which opens s3://.* pip install 'bert_features\[s3\]'$"),
+        ("az", "adlfs", r"^adlfs, which opens az://.* pip install adlfs$"),
+        ("https", "aiohttp", r"^aiohttp, which opens https://.* pip install aiohttp$"),
+    ],
+)
+def test_a_missing_driver_is_named_with_the_line_that_installs_it(
+    monkeypatch, scheme, module, message
+):
+    from fsspec.registry import _registry
+
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, "fsspec.implementations.http", raising=False)
+    _registry.pop(scheme, None)
+    with pytest.raises(MissingExtraError, match=message):
+        urls.connect(f"{scheme}://bucket/file", CheckpointError)
+
+
+def test_an_unknown_scheme():
+    with pytest.raises(ConfigError, match=r"^nowhere://x/y: nowhere:// is unknown; allowed: a pa"):
+        urls.connect("nowhere://x/y", CheckpointError)
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (FileNotFoundError("/b/name"), "cannot read toy://b/name: no such file"),
+        (PermissionError("Access\nDenied"), "no permission: Access Denied"),
+        (PermissionError(13, "Permission denied"), "no permission: Permission denied"),
+        (OSError(5, "Input/output error"), "name: Input/output error"),
+        (ServerError("no credentials"), "name: no credentials"),
+        (ServerError(), "name: ServerError"),
+    ],
+)
+def test_errors_of_drivers(problem, message):
+    with (
+        pytest.raises(CheckpointError, match=message) as caught,
+        urls.failures("toy://b/name", CheckpointError),
+    ):
+        raise problem
+    assert "\n" not in str(caught.value)
