@@ -40,7 +40,9 @@ class Writer(FeatureWriter):
 
     def _write(self, batch: FeatureBatch) -> None:
         for record in batch.records(self._features):
-            self._writer.write(convert_to_example(record).SerializeToString())
+            # Deterministic: the fields are a map, whose order else differs from process to process.
+            example = convert_to_example(record).SerializeToString(deterministic=True)
+            self._writer.write(example)
 
     def _finish(self) -> None:
         self._writer.close()

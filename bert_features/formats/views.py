@@ -8,7 +8,11 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 
 from bert_features.errors import OutputError
-from bert_features.formats import conversions
+from bert_features.formats.conversions import (
+    convert_to_dataset,
+    convert_to_frame,
+    convert_to_table,
+)
 from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.formats.source import RecordSource
 
@@ -110,7 +114,7 @@ class Records(ABC):
         [S, D], [M, D] or [D] in its own dtype. S and M vary: batch with `padded_batch` or
         `ragged_batch`. A damaged file raises a `tf.errors.OpError` with the reader's message.
         """
-        return conversions.convert_to_dataset(self._source, self._range)
+        return convert_to_dataset(self._source, self._range)
 
     def to_arrow(self) -> Any:
         """A `pyarrow.Table` with the columns and the metadata of the Parquet format, in memory.
@@ -118,7 +122,7 @@ class Records(ABC):
         bfloat16, which Arrow lacks, becomes float32, exactly. `token_ids` of JSON lines, which have
         none, are null.
         """
-        return conversions.convert_to_table(self._source, self._range)
+        return convert_to_table(self._source, self._range)
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`, a row per example, with the columns of the Parquet format.
@@ -129,7 +133,7 @@ class Records(ABC):
         Raises:
           MissingExtraError: pandas is not installed.
         """
-        return conversions.convert_to_frame(self._source, self._range)
+        return convert_to_frame(self._source, self._range)
 
 
 class FeatureView(Records):

@@ -1,5 +1,6 @@
 """TFRecords as TensorFlow reads them."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -82,3 +83,17 @@ def test_a_tfrecord_without_its_sidecar(tmp_path: Path) -> None:
     (tmp_path / "f.tfrecord.metadata.json").unlink()
     with pytest.raises(OutputError, match=r"there is no .*\.metadata\.json, .* copy it beside"):
         read_features(path)
+
+
+def test_the_fields_of_an_example_are_in_order(tmp_path: Path) -> None:
+    """Else the order differs between processes, and the same input gives other bytes."""
+    features = tuple(dataclasses.replace(ONE[0], name=name) for name in "zyxwvsrqpo")
+    path = tmp_path / "f.tfrecord"
+    write(path, "tfrecord", features, make_batch(features, [1]))
+    names = sorted([*"opqrsvwxyz", "token_ids", "tokens", "unique_id"])
+    # A map entry: its key is field 1, a length and the name; its value is field 2.
+    keys = [b"\n" + bytes([len(name)]) + name.encode() + b"\x12" for name in names]
+    content = path.read_bytes()
+    places = [content.find(key) for key in keys]
+    assert -1 not in places
+    assert places == sorted(places)
