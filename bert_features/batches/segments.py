@@ -101,4 +101,5 @@ class Rows:
 def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """start, start + 1, …, start + length - 1 of each range, one range after the other."""
     begins = np.cumsum(lengths) - lengths
-    return np.arange(int(lengths.sum())) + np.repeat(starts - begins, lengths)
+    indices: np.ndarray = np.arange(int(lengths.sum())) + np.repeat(starts - begins, lengths)
+    return indices

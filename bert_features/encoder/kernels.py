@@ -1,11 +1,11 @@
 """Operations in the forms that a backend fuses best.
 
-TensorFlow's graph rewrites for CPUs (Grappler's remapper and oneDNN) know a few patterns; what does
-not match one runs as a chain of operations, each a pass over memory. The forms here match. What
-that brought is in docs/performance.md.
+TensorFlow's graph rewrites for CPUs (Grappler's remapper and oneDNN) know a few patterns. Anything
+else runs as a chain of operations, each a pass over memory. The forms here match the patterns;
+docs/performance.md has the gains.
 
-XLA's compiler for TPUs fuses what it likes, but moves an array wherever the layout that one product
-leaves it in is not the one that the next wants. What the forms for TPUs save is in docs/tpu.md.
+XLA's compiler for TPUs fuses freely, but copies an array where one product leaves it in another
+layout than the next product needs. docs/tpu.md says how much traffic the forms for TPUs save.
 
 Shape legend: `B` batch, `S` sequence, `H` hidden, `A` heads, `D` head size, `N` rows.
 """
@@ -14,23 +14,27 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 import keras
 from keras import ops
 
-# Added to the scores of masked positions. -10000, not -inf: what the checkpoints were trained
-# with; and rows without any real token stay finite.
+from bert_features.encoder.types import Tensor
+
+_Operation = TypeVar("_Operation", bound=Callable[..., Any])
+
+# Added to the scores of masked positions. -10000, not -inf: the checkpoints were trained with it,
+# and rows without any real token stay finite.
 MASK_BIAS = -10000.0
 
-# Whether what is traced now runs on a CPU. Only a runtime knows where its graph will run; a layer
-# in someone's model, or an export, takes the forms that do anywhere.
+# Whether the graph being traced runs on a CPU. Only a runtime knows where its graph will run. A
+# layer in a user's own model, or an export, takes the forms that work anywhere.
 _on_cpu: ContextVar[bool] = ContextVar("on_cpu", default=False)
-# And whether its rows are so long that the scores of all heads together outgrow the caches.
+# Whether its rows are so long that the scores of all heads together do not fit the caches.
 _long_rows: ContextVar[bool] = ContextVar("long_rows", default=False)
-# Rows up to this have fewer scores than it costs to compute them twice (docs/tpu.md).
+# Up to this length it is cheaper to store the scores than to compute them twice (docs/tpu.md).
 _SHORT_ROW = 128
-# Whether what is traced now runs on a TPU.
+# Whether the graph being traced runs on a TPU.
 _on_tpu: ContextVar[bool] = ContextVar("on_tpu", default=False)
 
 
@@ -40,7 +44,7 @@ def traced_for(device_kind: str, *, long_rows: bool = False) -> Iterator[None]:
 
     Args:
       device_kind: `tpu`, `gpu` or `cpu`.
-      long_rows: whether the rows are longer than a CPU's caches like.
+      long_rows: whether the scores of a row do not fit a CPU's caches.
     """
     on_cpu = device_kind == "cpu" and keras.backend.backend() == "tensorflow"
     wanted = {
@@ -57,18 +61,18 @@ def traced_for(device_kind: str, *, long_rows: bool = False) -> Iterator[None]:
 
 
 def tokens_in_lanes() -> bool:
-    """Whether attention shall keep the tokens of a row in the last dimension: on a TPU."""
+    """Whether attention keeps the tokens of a row in the last dimension, as on a TPU."""
     return _on_tpu.get()
 
 
 def on_cpu() -> bool:
-    """Whether what is traced now will run on a CPU, on TensorFlow; False where nobody knows."""
+    """Whether the graph being traced runs on a CPU, on TensorFlow; False if that is unknown."""
     return _on_cpu.get()
 
 
 @functools.cache
 def bfloat16_products() -> Literal["onednn", "plain", "refused"]:
-    """How TensorFlow computes in bfloat16 on this CPU, found by computing a small softmax.
+    """How TensorFlow computes in bfloat16 on this CPU, found with a small softmax.
 
     Returns:
       `onednn`: oneDNN's kernels compute in bfloat16 with float32 inside. `plain`: oneDNN is off or
@@ -79,7 +83,7 @@ def bfloat16_products() -> Literal["onednn", "plain", "refused"]:
     import tensorflow as tf
 
     with tf.init_scope(), tf.device("CPU:0"):
-        # 0 to 4 in steps that bfloat16 holds: what differs then comes from the softmax.
+        # 0 to 4 in steps that bfloat16 can hold: any difference comes from the softmax.
         scores = tf.range(256, dtype=tf.float32) / 64
         try:
             got = tf.nn.softmax(tf.cast(scores, tf.bfloat16))
@@ -89,11 +93,11 @@ def bfloat16_products() -> Literal["onednn", "plain", "refused"]:
         return "onednn" if bool(tf.reduce_all(got == rounded_once)) else "plain"
 
 
-def _needs_float32(x: Any) -> bool:
+def _needs_float32(x: Tensor) -> bool:
     """Whether operations on x compute in float32 and round their result once.
 
-    So they do in bfloat16 on a CPU whose oneDNN does not compute in it. In someone's model, whose
-    device is unknown, only where bfloat16 could not be computed at all.
+    They do in bfloat16 on a CPU where oneDNN does not compute in it. In a user's own model, whose
+    device is unknown, they do only where bfloat16 products would fail.
     """
     if keras.backend.backend() != "tensorflow" or _on_tpu.get():
         return False
@@ -110,29 +114,46 @@ def _sees_gpu() -> bool:
     return bool(tf.config.list_physical_devices("GPU"))
 
 
-def _wide(*arrays: Any) -> tuple[Any, ...]:
-    return tuple(ops.cast(array, "float32") for array in arrays)
+def _rounded_once(num_arrays: int) -> Callable[[_Operation], _Operation]:
+    """Makes an operation compute in float32 and round once, where `_needs_float32` says so.
+
+    Args:
+      num_arrays: number of leading arguments that are arrays of one dtype.
+    """
+
+    def decorate(operation: _Operation) -> _Operation:
+        @functools.wraps(operation)
+        def run(*arguments: Any) -> Tensor:
+            arrays, others = arguments[:num_arrays], arguments[num_arrays:]
+            if not _needs_float32(arrays[0]):
+                return operation(*arguments)
+            wide = [ops.cast(array, "float32") for array in arrays]
+            return ops.cast(operation(*wide, *others), arrays[0].dtype)
+
+        return cast(_Operation, run)
+
+    return decorate
 
 
-def matmul(x: Any, y: Any) -> Any:
-    """The matrix product of two arrays of one dtype, which the result has too."""
-    if _needs_float32(x):
-        return ops.cast(ops.matmul(*_wide(x, y)), x.dtype)
+@_rounded_once(2)
+def matmul(x: Tensor, y: Tensor) -> Tensor:
+    """The matrix product of two arrays of one dtype, in that dtype."""
     return ops.matmul(x, y)
 
 
-def dense(x: Any, weight: Any, bias: Any, activation: Callable[[Any], Any]) -> Any:
+@_rounded_once(3)
+def dense(
+    x: Tensor, weight: Tensor, bias: Tensor, activation: Callable[[Tensor], Tensor]
+) -> Tensor:
     """The activation of x W + b: [N, H], [H, M], [M] -> [N, M]."""
-    if _needs_float32(x):
-        wide_x, wide_weight, wide_bias = _wide(x, weight, bias)
-        return ops.cast(dense(wide_x, wide_weight, wide_bias, activation), x.dtype)
     return activation(add_bias(ops.matmul(x, weight), bias))
 
 
-def add_bias(x: Any, bias: Any) -> Any:
-    """The sum of x [N, H] and a bias [H], as a matrix product in front and a GELU behind fuse with.
+def add_bias(x: Tensor, bias: Tensor) -> Tensor:
+    """The sum of x [N, H] and a bias [H].
 
-    They do with a BiasAdd, not with the Add of `keras.ops`.
+    As a BiasAdd, not the Add of `keras.ops`: the matrix product before it and the GELU after it
+    fuse with a BiasAdd alone.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
@@ -141,10 +162,10 @@ def add_bias(x: Any, bias: Any) -> Any:
     return ops.add(x, bias)
 
 
-def reshape_like(x: Any, like: Any) -> Any:
-    """Gives x the shape of `like`, so that a sum of the two fuses with the product in front.
+def reshape_like(x: Tensor, like: Tensor) -> Tensor:
+    """Gives x the shape of `like`, so that the sum of both fuses with the product before it.
 
-    TensorFlow must know that both have the same shape, even where it does not know which.
+    TensorFlow must know that both have the same shape, even where it does not know the shape.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
@@ -153,7 +174,8 @@ def reshape_like(x: Any, like: Any) -> Any:
     return ops.reshape(x, ops.shape(like))
 
 
-def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
+@_rounded_once(3)
+def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
     """Layer normalisation (Ba et al. 2016, arXiv:1607.06450) over the last axis.
 
     Args:
@@ -163,19 +185,16 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
       epsilon: added to the variance.
 
     Returns:
-      The shape and dtype of x; computed in float32 whatever that is.
+      The shape and dtype of x; computed in float32 for any dtype.
     """
-    if _needs_float32(x):
-        wide_x, wide_gamma, wide_beta = _wide(x, gamma, beta)
-        return ops.cast(layer_norm(wide_x, wide_gamma, wide_beta, epsilon), x.dtype)
     if _on_cpu.get():
         return _onednn_layer_norm(x, gamma, beta, epsilon)
     wide = ops.cast(x, "float32")
     mean = ops.mean(wide, axis=-1, keepdims=True)
     centred = wide - mean
     if _on_tpu.get() and x.dtype != wide.dtype:
-        # Both sums in one pass, with the product that makes x. What cancels in float32 is far less
-        # than what x lost by being narrower.
+        # Both sums in one pass, together with the product that makes x. The cancellation in float32
+        # loses far less than x lost when it was rounded.
         squares = ops.mean(ops.square(wide), axis=-1, keepdims=True)
         variance = ops.maximum(squares - ops.square(mean), 0.0)
     else:
@@ -184,11 +203,11 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
     return ops.cast(centred * scale + ops.cast(beta, "float32"), x.dtype)
 
 
-def _onednn_layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
-    """Layer norm as a batch norm of which every row is a channel, which becomes one kernel.
+def _onednn_layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
+    """Layer norm as a batch norm where every row is a channel; it becomes one kernel.
 
     It is the form of the Keras 2 layer, and the only one that the remapper of TensorFlow 2.20
-    knows. Where the rewrite is off, it is computed as it stands here, with the same results.
+    knows. Where the rewrite is off, TensorFlow computes it as written, with the same results.
     """
     import tensorflow as tf
 
@@ -209,81 +228,79 @@ def _onednn_layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
     return tf.reshape(normal, shape) * gamma + beta
 
 
-def attention_weights(query: Any, key: Any, mask: Any, scale: float) -> Any:
-    """Softmax of the scaled scores, masked positions left out.
+@_rounded_once(2)
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Softmax of the scaled scores, without masked positions.
 
     Args:
       query: [B, A, S, D].
       key: [B, A, S, D].
       mask: int32 [B, S], 1 = real.
-      scale: of the scores.
+      scale: factor of the scores.
 
     Returns:
       [B, A, S, S] of the dtype of `query`. The softmax is computed in float32; on a CPU by
       oneDNN's kernel, whose input has the dtype of `query`.
     """
-    if _needs_float32(query):
-        wide_query, wide_key = _wide(query, key)
-        return ops.cast(attention_weights(wide_query, wide_key, mask, scale), query.dtype)
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-    # On a CPU the product takes up the factor and the bias; elsewhere the casts cost nothing, as
-    # the compiler fuses them.
+    # On a CPU the factor and the bias fuse with the product. Elsewhere the casts cost nothing,
+    # because the compiler fuses them.
     dtype = scores.dtype if _on_cpu.get() else "float32"
-    # By a choice, not a product: of two products to add, the rewrite may take the wrong one.
+    # `where`, not a product: with two products to add, the rewrite may fuse the wrong one.
     bias = ops.where(mask > 0, ops.cast(0.0, dtype), ops.cast(MASK_BIAS, dtype))
     scores = ops.cast(scores, dtype) * ops.cast(scale, dtype) + bias[:, None, None, :]
     return ops.cast(ops.softmax(scores, axis=-1), query.dtype)
 
 
-def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
+@_rounded_once(3)
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
     """Scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762).
 
     Args:
-      query: [B, A, S, D], as `key` and `value`.
-      key: see there.
-      value: see there.
+      query: [B, A, S, D].
+      key: [B, A, S, D].
+      value: [B, A, S, D].
       mask: int32 [B, S], 1 = real.
-      scale: of the scores.
+      scale: factor of the scores.
 
     Returns:
       [B, A, S, D].
     """
-    if _needs_float32(query):
-        wide_query, wide_key, wide_value = _wide(query, key, value)
-        return ops.cast(attend(wide_query, wide_key, wide_value, mask, scale), query.dtype)
     if not _long_rows.get():
         return ops.matmul(attention_weights(query, key, mask, scale), value)
-    # Head by head: what one operation leaves in the caches, the next finds there.
+    # Head by head, so that each operation finds its input in the caches.
     heads = zip(*(ops.split(x, x.shape[1], axis=1) for x in (query, key, value)), strict=True)
     return ops.concatenate(
         [ops.matmul(attention_weights(q, k, mask, scale), v) for q, k, v in heads], axis=1
     )
 
 
-def project_into_lanes(x: Any, weight: Any, bias: Any) -> Any:
+def project_into_lanes(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """A dense layer with the tokens of a row last: [B, S, H], [H, M], [M] -> [B, M, S]."""
     return ops.einsum("bsh,hm->bms", x, weight) + bias[:, None]
 
 
-def project_out_of_lanes(x: Any, weight: Any, bias: Any) -> Any:
+def project_out_of_lanes(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """The way back: [B, M, S], [M, H], [H] -> [B, S, H]."""
     return ops.einsum("bms,mh->bsh", x, weight) + bias
 
 
-def attend_in_lanes(query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
-    """As `attend`, with the tokens of a row in the last dimension, which a TPU has in its lanes.
+def attend_in_lanes(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
+) -> Tensor:
+    """As `attend`, with the tokens of a row in the last dimension, the lanes of a TPU.
 
-    Every product then leaves its result as the next takes it, and no array is transposed. What is
-    written of [B, A, S, S] and read again has the dtype of `query`: of short rows the scores; of
-    longer ones, which have more of them, only the softmax's powers, the scores being computed once
-    for their maximum and once for the powers. In between all is float32.
+    Every product then leaves its result in the layout that the next one takes, and no array is
+    transposed. One array [B, A, S, S] is written and read again, in the dtype of `query`: the
+    scores of short rows, the powers of the softmax of long rows. Long rows compute the scores
+    twice, for their maximum and for the powers. Everything in between is float32.
 
     Args:
-      query: [B, A, D, S], as `key` and `value`.
-      key: see there.
-      value: see there.
+      query: [B, A, D, S].
+      key: [B, A, D, S].
+      value: [B, A, D, S].
       mask: int32 [B, S], 1 = real.
-      scale: of the scores.
+      scale: factor of the scores.
 
     Returns:
       [B, A, D, S].
@@ -303,17 +320,17 @@ def attend_in_lanes(query: Any, key: Any, value: Any, mask: Any, scale: float) -
     return ops.cast(context / total[:, :, None, :], query.dtype)
 
 
-def _scores_in_lanes(query: Any, key: Any, bias: Any, scale: float) -> Any:
+def _scores_in_lanes(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> Tensor:
     """[B, A, D, S], [B, A, D, S], [B, S] -> float32 [B, A, S, S]."""
     scores = ops.cast(ops.einsum("badq,badk->baqk", query, key), "float32")
     return scores * scale + bias[:, None, None, :]
 
 
-def _materialised(*arrays: Any) -> tuple[Any, ...]:
-    """The arrays, which XLA then has as they are.
+def _materialised(*arrays: Tensor) -> tuple[Tensor, ...]:
+    """The same arrays, which XLA must then store as they are.
 
-    It would keep the wider ones that they come from, and compute nothing twice. TensorFlow has no
-    public way to say so; there the compiler has its choice.
+    It would otherwise store the wider arrays that they come from. TensorFlow has no public way to
+    say so; there the compiler decides.
     """
     if keras.backend.backend() != "jax":
         return arrays

@@ -71,7 +71,7 @@ def _build_ids(root: Any, source: Source, variables: Variables) -> dict[str, Any
     root.__call__ = function
 
     def serve(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        results = function(inputs, training=False)
+        results: dict[str, tf.Tensor] = function(inputs, training=False)
         del results["encoder_outputs"]  # a signature returns tensors, not lists of them
         return results
 

@@ -101,7 +101,8 @@ def value_dtype(name: str) -> np.dtype:
         return np.dtype(name)
     import ml_dtypes
 
-    return np.dtype(ml_dtypes.bfloat16)
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return dtype
 
 
 def convert_to_columns(batch: FeatureBatch, features: Sequence[Feature]) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def check_frame(framed: bytes) -> bytes:
     def checksum(data: bytes) -> int:
         # Masked: rotated and a constant added, so that it differs from the CRC of bytes that hold
         # a CRC.
-        crc = google_crc32c.value(data)
+        crc: int = google_crc32c.value(data)
         return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
     length, of_length = LENGTH.unpack_from(framed)

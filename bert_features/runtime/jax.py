@@ -239,7 +239,8 @@ class _ShardedStep(CompiledStep):
         with warnings.catch_warnings():
             # Inputs are donated so that the step can use their memory. No output has their shape.
             warnings.filterwarnings("ignore", "Some donated buffers were not usable")
-            return self._run(self._weights, inputs)
+            outputs: dict[str, Any] = self._run(self._weights, inputs)
+            return outputs
 
 
 def _leave_accelerators_to_jax() -> None:

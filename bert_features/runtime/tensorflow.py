@@ -173,7 +173,8 @@ class _StepByShape(CompiledStep):
 def _gathered(value: Any, strategy: tf.distribute.Strategy | None) -> np.ndarray:
     """The parts of an output from all devices, joined: [B, …]."""
     if strategy is None:
-        return value.numpy()
+        values: np.ndarray = value.numpy()
+        return values
     return np.concatenate([v.numpy() for v in strategy.experimental_local_results(value)])
 
 

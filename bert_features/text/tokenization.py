@@ -89,7 +89,8 @@ class FullTokenizer:
         Returns:
           `Pieces`, each int32 ragged [B, pieces]; the ids are those of calling the tokenizer.
         """
-        return self._pieces(tf.convert_to_tensor(texts, tf.string))
+        pieces: Pieces = self._pieces(tf.convert_to_tensor(texts, tf.string))
+        return pieces
 
     def tokenize(self, text: str) -> list[str]:
         """The pieces of one text, as the official method of this name.

@@ -88,4 +88,5 @@ def _deviation(expected: np.ndarray, received: np.ndarray, scale: str) -> float:
 def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """[…, H], […, H] -> […]; 0 for a vector of zeros."""
     norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-    return (a * b).sum(axis=-1) / np.maximum(norms, np.finfo(np.float64).tiny)
+    cosines: np.ndarray = (a * b).sum(axis=-1) / np.maximum(norms, np.finfo(np.float64).tiny)
+    return cosines

@@ -83,13 +83,15 @@ class ReferenceEncoder:
 
     def _dense(self, x: Array, scope: str) -> Array:
         kernel, bias = self._read(f"{scope}/kernel"), self._read(f"{scope}/bias")
-        return x @ kernel + bias
+        sums: Array = x @ kernel + bias
+        return sums
 
     def _norm(self, x: Array, scope: str) -> Array:
         deviation = x - x.mean(axis=-1, keepdims=True)
         variance = (deviation**2).mean(axis=-1, keepdims=True)
         scaled = deviation / np.sqrt(variance + self._config.layer_norm_eps)
-        return scaled * self._read(f"{scope}/gamma") + self._read(f"{scope}/beta")
+        normal: Array = scaled * self._read(f"{scope}/gamma") + self._read(f"{scope}/beta")
+        return normal
 
     def _read(self, name: str) -> Array:
         return self._weights[name].astype(np.float64)
