@@ -6,9 +6,9 @@ from pathlib import Path
 from bert_features.config.input_format import InputFormat as InputFormat
 from bert_features.errors import InputError
 from bert_features.readers import formats
-from bert_features.readers.files import EncodingErrors as EncodingErrors
-from bert_features.readers.files import read_lines as read_lines
 from bert_features.readers.input_example import InputExample as InputExample
+from bert_features.readers.opening import EncodingErrors as EncodingErrors
+from bert_features.readers.opening import read_lines as read_lines
 from bert_features.readers.source import Source
 from bert_features.readers.text import split_pair
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bert_features.config.input_format import FormatName, InputFormat
-from bert_features.readers.files import check_file, suffix_of
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.opening import check_file, suffix_of
 from bert_features.readers.source import Source
 
 # Each module has `read_rows(source, ids)` and `count_rows(source)`. They are imported when they are

@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Iterator
 from typing import Any
 
-from bert_features.readers import files
+from bert_features.readers import opening
 from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
@@ -34,9 +34,9 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
 
 def count_rows(source: Source) -> int | None:
     """Number of lines that are not blank."""
-    if not files.is_cheap_to_count(source.path):
+    if not opening.is_cheap_to_count(source.path):
         return None
-    with files.open_bytes(source.path) as file, files.reading(source.path):
+    with opening.open_bytes(source.path) as file, opening.reading(source.path):
         return sum(not line.isspace() for line in file)
 
 

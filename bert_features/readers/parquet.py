@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_features.files import is_url, local_path
-from bert_features.readers import files
+from bert_features.readers import opening
 from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
@@ -47,15 +47,15 @@ def count_rows(source: Source) -> int | None:
 def _open(source: Source) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
-    files.check_file(source.path)
-    if files.is_stream(source.path):
+    opening.check_file(source.path)
+    if opening.is_stream(source.path):
         raise source.error("Parquet cannot be read from a stream, its end comes first; pass a file")
-    if files.is_compressed(source.path):
+    if opening.is_compressed(source.path):
         raise source.error("Parquet compresses its columns itself; decompress the file first")
     with contextlib.ExitStack() as stack:
         opened: Any = local_path(source.path)
         if is_url(source.path):
-            opened = stack.enter_context(files.open_seekable(source.path))
+            opened = stack.enter_context(opening.open_seekable(source.path))
         with _reading(source):
             file = stack.enter_context(pq.ParquetFile(opened, **_OPTIONS))
         yield file
@@ -65,7 +65,7 @@ def _open(source: Source) -> Iterator[Any]:
 def _reading(source: Source) -> Iterator[None]:
     import pyarrow as pa
 
-    with files.reading(source.path):  # a driver of an object store raises errors of its own
+    with opening.reading(source.path):  # a driver of an object store raises errors of its own
         try:
             yield
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
-from bert_features.readers.files import EncodingErrors, name_of, read_lines
+from bert_features.readers.opening import EncodingErrors, name_of, read_lines
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Source:
     encoding_errors: EncodingErrors = "strict"
 
     def lines(self) -> Iterator[str]:
-        """Its lines without a byte order mark; see `files.read_lines`."""
+        """Its lines without a byte order mark; see `opening.read_lines`."""
         lines = read_lines(self.path, encoding_errors=self.encoding_errors)
         for line in lines:
             yield line.removeprefix("\ufeff")

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from bert_features.readers.files import count_lines, read_lines
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.opening import count_lines, read_lines
 from bert_features.readers.source import Source
 
 # Greedy, as in google-research/bert's extract_features.py: the last separator splits.

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from bert_features.readers.files import count_lines
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.opening import count_lines
 from bert_features.readers.source import Source
 
 _SEPARATOR = "|||"
