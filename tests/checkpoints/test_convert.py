@@ -229,6 +229,7 @@ def test_the_command_offers_every_format():
     assert set(typing.get_args(hints["to"])) == {*TARGETS, "savedmodel"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_pooler", [True, False])
 def test_to_savedmodel_and_back(tmp_path, with_pooler):
     """Bit for bit, and `hub.load`'s own way of reading it is test_export's matter."""

@@ -352,6 +352,7 @@ def program(*arguments):
     )
 
 
+@pytest.mark.slow
 def test_processes_download_once(server, cache):
     go_on = threading.Event()
     server.script = [stalls_after(300_000, go_on)]

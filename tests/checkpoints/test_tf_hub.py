@@ -205,6 +205,7 @@ def test_without_the_package(monkeypatch):
         find_checkpoint(TFHUB)
 
 
+@pytest.mark.slow
 def test_it_is_imported_without_pkg_resources():
     """As beside setuptools 82 and later; in a process of its own, as it is imported once."""
     code = (

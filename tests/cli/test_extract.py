@@ -156,6 +156,7 @@ def test_an_existing_output_is_kept_without_overwrite(toy, text, out):
     assert len(read_features(path)) == 3
 
 
+@pytest.mark.slow
 def test_a_terminal_sees_no_noise_and_the_exit_status(toy, text, out):
     options = ["--checkpoint", toy, "--layers=-1", *SMALL]
     process = program("extract", text, "-o", out / "o.parquet", *options)

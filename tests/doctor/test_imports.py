@@ -69,6 +69,7 @@ def test_the_cause_of_a_failure_is_fixed_first():
     assert verdict(finding) == ("broken", "fix libtpu")
 
 
+@pytest.mark.slow
 def test_an_import_that_hangs(world, doctor):
     world.install_tensorflow("tensorflow", "import time; time.sleep(600)")
     world.install_all({"tensorflow-text": "2.20.1", "keras": "3.15.1"})

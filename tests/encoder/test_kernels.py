@@ -106,6 +106,7 @@ def assert_layers_equal_reference(got, expected, real, precision):
         assert cosine.min() > 0.999
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     ("fuse_qkv", "padded"),

@@ -16,6 +16,7 @@ def run(*arguments):
     return CliRunner().invoke(app, ["export", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_command_line(toy, tmp_path):
     to = tmp_path / "x"
     specs = [

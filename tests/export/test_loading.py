@@ -62,6 +62,7 @@ def test_what_the_reader_refuses(toy_text, toy_ids, tmp_path):
         load_export(tmp_path / "plain")
 
 
+@pytest.mark.slow
 def test_outputs_of_a_fixed_length(toy, tmp_path):
     last = {"name": "sep", "level": "sequence", "pooling": "last", "layers": [-1]}
     export = load_export(

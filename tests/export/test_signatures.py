@@ -68,6 +68,7 @@ def test_training_drops_out_and_gradients_reach_every_variable(hub, toy_ids, bat
     assert all(g is not None and np.any(tf.convert_to_tensor(g)) for g in gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:tf_keras")
 @pytest.mark.parametrize("trainable", [True, False])
 def test_hub_keras_layer_in_tf_keras(hub, toy_ids, batch, weights, trainable):

@@ -209,6 +209,7 @@ except OutputError as error:
 """
 
 
+@pytest.mark.slow
 @all_formats
 @pytest.mark.parametrize(
     ("limit", "batches"),

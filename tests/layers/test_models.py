@@ -99,6 +99,7 @@ def test_keras_file_needs_neither_checkpoint_nor_vocabulary(toy, tmp_path):
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow
 def test_strings_in_vectors_out(minilm_dir, one_device):
     output = {**MEAN, "normalize": True}
     texts = [*QUESTIONS[:4], "naïve … café"]

@@ -4,6 +4,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 
 def run(program):
     return subprocess.run(
@@ -11,11 +13,13 @@ def run(program):
     )
 
 
+@pytest.mark.slow
 def test_importing_through_the_package_says_nothing():
     result = run("from bert_features import FullTokenizer, read_features")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_only_tensorflows_messages_are_dropped():
     result = run(
         """

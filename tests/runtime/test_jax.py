@@ -136,6 +136,7 @@ def of_tensorflow(job):
     return extractor(job["texts"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", ["toy", "windows", "float32"])
 def test_every_output_equals_tensorflows(one_device, on_jax, jobs, job):
     compared = 0
@@ -154,6 +155,7 @@ def test_every_output_equals_tensorflows(one_device, on_jax, jobs, job):
         assert compared == len(got.files) >= len(jobs[job]["texts"])
 
 
+@pytest.mark.slow
 def test_layers_equal_float64_numpy(on_jax):
     tokenizer = ReferenceTokenizer.from_tokens(TOY_VOCAB, lower=True)
     tokens = ["[CLS]", *tokenizer.tokenize(TEXTS[0]), "[SEP]"]
@@ -164,6 +166,7 @@ def test_layers_equal_float64_numpy(on_jax):
             np.testing.assert_allclose(got[f"0/{name}"], state[0], rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_bfloat16_stays_close_to_float32(on_jax, jobs):
     with np.load(on_jax / "bfloat16.npz") as narrow, np.load(on_jax / "float32.npz") as wide:
         assert narrow.files == wide.files
@@ -173,6 +176,7 @@ def test_bfloat16_stays_close_to_float32(on_jax, jobs):
             assert 0.999 <= cosine.min() < 0.9999999
 
 
+@pytest.mark.slow
 def test_rows_are_shared_out_and_weights_put_once(on_jax, facts):
     assert facts["backend"] == "jax"
     assert facts["devices"] == NUM_DEVICES
@@ -190,17 +194,20 @@ def test_rows_are_shared_out_and_weights_put_once(on_jax, facts):
             np.testing.assert_allclose(got[name][real], want[real], rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_each_shape_is_traced_once(facts):
     assert facts["traces"] == 2
     assert facts["any_shape"] is False
 
 
+@pytest.mark.slow
 def test_a_batch_that_cannot_be_shared_out(facts):
     assert (
         facts["refusal"] == "ConfigError: batch_size 12 is not a multiple of the 8 devices; take 16"
     )
 
 
+@pytest.mark.slow
 def test_what_it_says_of_itself(facts):
     assert facts["described"] == "running on 8 CPU device(s) by JAX"
     assert facts["process"] == [0, 1]
@@ -208,6 +215,7 @@ def test_what_it_says_of_itself(facts):
     assert facts["timed"] == [["float32", 3.0], ["bfloat16", 3.0]]
 
 
+@pytest.mark.slow
 def test_float32_products_keep_float32_factors(facts):
     """On a TPU or a GPU, where they are rounded by default."""
     products, rounded = facts["rounded_products"]
@@ -215,6 +223,7 @@ def test_float32_products_keep_float32_factors(facts):
     assert rounded == 0
 
 
+@pytest.mark.slow
 def test_what_is_compiled_for_seconds_is_kept(facts):
     """For TPUs and GPUs; on a CPU nothing is, so that the test asks for it."""
     assert facts["kept"] == [str(cache_dir() / "jax"), "/chosen"]
@@ -335,6 +344,7 @@ def test_processes_of_a_slice_share_out_the_input(one_device, toy, tmp_path, pla
         )
 
 
+@pytest.mark.slow
 def test_a_run_on_the_cpu_leaves_jax_as_it_was():
     program = """
 import jax

@@ -70,6 +70,7 @@ def test_it_runs_without_tensorflow(without, tmp_path):
         assert row["tflops"] == pytest.approx(row["tokens_per_second"] * flops / 1e12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [

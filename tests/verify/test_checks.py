@@ -51,6 +51,7 @@ def tampered(weights):
     return weights | {name: changed}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_device", "alone")
 def test_weights_that_are_not_the_checkpoints_fail(minilm_dir, monkeypatch):
     read = extraction.read_weights
@@ -135,6 +136,7 @@ def test_vectors_that_depend_on_something_else_fail(toy, monkeypatch, change, fa
     assert outcomes(verify_toy(toy))["fail"] == failed
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_a_device_that_computes_something_else_fails(toy, monkeypatch):
     compute = runtime._StepByShape.__call__

@@ -67,6 +67,7 @@ def test_every_device_is_checked(toy):
     assert 0 <= devices.measured <= devices.limit == 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_device", "alone")
 def test_the_rows_are_padded_to_every_bucket(toy, monkeypatch):
     """Of a checkpoint with room for the longest texts each declared length is computed."""
