@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bert_features.config.input_format import InputFormat as InputFormat
 from bert_features.errors import InputError
-from bert_features.readers import formats
+from bert_features.readers import registry
 from bert_features.readers.input_example import InputExample as InputExample
 from bert_features.readers.opening import EncodingErrors as EncodingErrors
 from bert_features.readers.opening import read_lines as read_lines
@@ -39,7 +39,7 @@ def read_examples(
         its ids are wrong or repeated.
       MissingExtraError: the package that opens this kind of address is not installed.
     """
-    return formats.read(_source(path, input_format, encoding_errors))
+    return registry.read(_source(path, input_format, encoding_errors))
 
 
 def count_examples(path: str | Path, input_format: InputFormat | None = None) -> int | None:
@@ -52,7 +52,7 @@ def count_examples(path: str | Path, input_format: InputFormat | None = None) ->
       ConfigError: see `read_examples`.
       InputError: the file cannot be read.
     """
-    return formats.count(_source(path, input_format, "strict"))
+    return registry.count(_source(path, input_format, "strict"))
 
 
 def example_of_line(unique_id: int, line: str) -> InputExample:
@@ -93,5 +93,5 @@ def examples_of_texts(
 def _source(
     path: str | Path, input_format: InputFormat | None, encoding_errors: EncodingErrors
 ) -> Source:
-    decided = formats.decide_format(input_format or InputFormat(), path)
+    decided = registry.decide_format(input_format or InputFormat(), path)
     return Source(path, decided, encoding_errors)

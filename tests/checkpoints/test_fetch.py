@@ -339,6 +339,7 @@ def test_a_redirect_to_what_is_no_address(server, get):
         "md5=rubbish",
         "",
     ],
+    ids=["both", "md5", "with a blank", "crc32c", "rubbish", "none"],  # the archive has dates in it
 )
 def test_a_checksum_that_is_right_or_not_there(server, get, stated):
     server.script = [lambda handler, body: serve(handler, body, x_goog_hash=stated)]
