@@ -110,21 +110,21 @@ def _sees_gpu() -> bool:
     return bool(tf.config.list_physical_devices("GPU"))
 
 
-def _wide(*arrays: Any) -> tuple[Any, ...]:
-    return tuple(ops.cast(array, "float32") for array in arrays)
+def _wide(x: Any) -> Any:
+    return ops.cast(x, "float32")
 
 
 def matmul(x: Any, y: Any) -> Any:
     """The matrix product of two arrays of one dtype, which the result has too."""
     if _needs_float32(x):
-        return ops.cast(ops.matmul(*_wide(x, y)), x.dtype)
+        return ops.cast(ops.matmul(_wide(x), _wide(y)), x.dtype)
     return ops.matmul(x, y)
 
 
 def dense(x: Any, weight: Any, bias: Any, activation: Callable[[Any], Any]) -> Any:
     """The activation of x W + b: [N, H], [H, M], [M] -> [N, M]."""
     if _needs_float32(x):
-        return ops.cast(dense(*_wide(x, weight, bias), activation), x.dtype)
+        return ops.cast(dense(_wide(x), _wide(weight), _wide(bias), activation), x.dtype)
     return activation(add_bias(ops.matmul(x, weight), bias))
 
 
@@ -165,7 +165,7 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
       The shape and dtype of x; computed in float32 whatever that is.
     """
     if _needs_float32(x):
-        return ops.cast(layer_norm(*_wide(x, gamma, beta), epsilon), x.dtype)
+        return ops.cast(layer_norm(_wide(x), _wide(gamma), _wide(beta), epsilon), x.dtype)
     if _on_cpu.get():
         return _onednn_layer_norm(x, gamma, beta, epsilon)
     wide = ops.cast(x, "float32")
@@ -221,7 +221,8 @@ def attention_weights(query: Any, key: Any, mask: Any, scale: float) -> Any:
       oneDNN's kernel, whose input has the dtype of `query`.
     """
     if _needs_float32(query):
-        return ops.cast(attention_weights(*_wide(query, key), mask, scale), query.dtype)
+        weights = attention_weights(_wide(query), _wide(key), mask, scale)
+        return ops.cast(weights, query.dtype)
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     # On a CPU the product takes up the factor and the bias; elsewhere the casts cost nothing, as
     # the compiler fuses them.
@@ -246,7 +247,8 @@ def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
       [B, A, S, D].
     """
     if _needs_float32(query):
-        return ops.cast(attend(*_wide(query, key, value), mask, scale), query.dtype)
+        context = attend(_wide(query), _wide(key), _wide(value), mask, scale)
+        return ops.cast(context, query.dtype)
     if not _long_rows.get():
         return ops.matmul(attention_weights(query, key, mask, scale), value)
     # Head by head: what one operation leaves in the caches, the next finds there.
