@@ -245,6 +245,8 @@ def test_an_error_of_a_step_reaches_who_waits_for_it():
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_graph_is_fused(precision):
     """Each block: four products with bias and what follows, two for attention, two layer norms."""
+    if precision == "bfloat16" and kernels.bfloat16_products() != "onednn":
+        pytest.skip("oneDNN does not compute in bfloat16 here; casts stand between the operations")
     step = cpu_step(TOY, random_weights(TOY), layers=[-1], precision=precision)
     batch = random_batch(TOY, [6, 4], 6)
     state = context.context()
