@@ -2,7 +2,7 @@
 
 from .batches.input_fn import TextInputFn as TextInputFn
 from .checkpoints.find import find_checkpoint as find_checkpoint
-from .checkpoints.find import read_weights as read_weights
+from .checkpoints.read import read_weights as read_weights
 from .config.bert_config import BertConfig as BertConfig
 from .config.extract_config import ExtractConfig as ExtractConfig
 from .config.input_format import InputFormat as InputFormat
@@ -26,8 +26,8 @@ from .official.model_fn import EstimatorSpec as EstimatorSpec
 from .official.model_fn import ModeKeys as ModeKeys
 from .official.model_fn import model_fn_builder as model_fn_builder
 from .official.tutorial import get_features as get_features
-from .readers.examples import InputExample as InputExample
 from .readers.examples import read_examples as read_examples
+from .readers.input_example import InputExample as InputExample
 from .text.tokenization import FullTokenizer as FullTokenizer
 
 __version__: str

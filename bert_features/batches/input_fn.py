@@ -26,7 +26,7 @@ from bert_features.batches.rows import Layout
 from bert_features.batches.segments import Rows
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import Units, WordPieces, WordSplit, find_words, text_lengths
-from bert_features.readers.examples import InputExample
+from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenization import FullTokenizer, utf8
 from bert_features.text.vocabulary import CLS, SEP
 

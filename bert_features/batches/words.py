@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from bert_features.readers.examples import InputExample
+from bert_features.readers.input_example import InputExample
 
 WordSplit = Literal["bert", "whitespace"]
 

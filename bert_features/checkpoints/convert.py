@@ -11,13 +11,9 @@ from typing import Any
 import numpy as np
 
 from bert_features.checkpoints import weight_names
-from bert_features.checkpoints.find import (
-    Checkpoint,
-    check_casing,
-    check_vocab,
-    has_pooler,
-    read_weights,
-)
+from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.find import check_casing, check_vocab
+from bert_features.checkpoints.read import has_pooler, read_weights
 from bert_features.checkpoints.weight_readers import weight_files
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
 from bert_features.errors import CheckpointError, ConfigError, OutputError

@@ -9,11 +9,8 @@ from typing import Literal, get_args
 from bert_features import files
 from bert_features.checkpoints import download, hf_hub, locate, published, remote, tf_hub
 from bert_features.checkpoints.casing import casing_of
-from bert_features.checkpoints.casing import casing_of_vocabulary as casing_of_vocabulary
-from bert_features.checkpoints.checkpoint import Checkpoint as Checkpoint
+from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.inferred_config import infer_config
-from bert_features.checkpoints.read import has_pooler as has_pooler
-from bert_features.checkpoints.read import read_weights as read_weights
 from bert_features.checkpoints.read import stored_names
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import open_weights

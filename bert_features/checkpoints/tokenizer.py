@@ -1,6 +1,7 @@
 """The tokenizer of a checkpoint: its vocabulary and its casing."""
 
-from bert_features.checkpoints.find import Checkpoint, check_casing, check_vocab
+from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.find import check_casing, check_vocab
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.text.tokenization import FullTokenizer
 from bert_features.text.vocabulary import read_vocab

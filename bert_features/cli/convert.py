@@ -62,7 +62,8 @@ def convert(
 
 def _export(checkpoint: str, out: Path, **settings: Any) -> None:
     import_tensorflow("tensorflow")  # whatever KERAS_BACKEND is: only TensorFlow writes these
-    from bert_features.checkpoints.find import find_checkpoint, has_pooler
+    from bert_features.checkpoints.find import find_checkpoint
+    from bert_features.checkpoints.read import has_pooler
     from bert_features.export.savedmodel import export_savedmodel
 
     files = {name: settings[name] for name in ("config_file", "vocab_file", "hidden_act")}

@@ -7,7 +7,7 @@ import typer
 from bert_features.cli.command import DebugOption, command
 
 if TYPE_CHECKING:
-    from bert_features.checkpoints.find import Checkpoint
+    from bert_features.checkpoints.checkpoint import Checkpoint
 
 
 @command
@@ -26,7 +26,7 @@ def inspect(
 
 
 def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
-    from bert_features.checkpoints.find import has_pooler
+    from bert_features.checkpoints.read import has_pooler
     from bert_features.checkpoints.weight_names import parameter_count
 
     config = checkpoint.config

@@ -49,7 +49,7 @@ def tokenize(
     """
     if vocab and checkpoint:
         raise ConfigError("--vocab and --checkpoint are both given; pass only one")
-    from bert_features.readers.examples import read_lines
+    from bert_features.readers.opening import read_lines
 
     lines = read_lines(input_path, encoding_errors=encoding_errors or "strict")
     tokenizer = _make_tokenizer(vocab, checkpoint, do_lower_case)
@@ -61,7 +61,8 @@ def tokenize(
 
 def _make_tokenizer(vocab: str | None, checkpoint: str | None, lower: bool | None) -> Any:
     import_tensorflow()
-    from bert_features.checkpoints.find import casing_of_vocabulary, find_checkpoint, local_file
+    from bert_features.checkpoints.casing import casing_of_vocabulary
+    from bert_features.checkpoints.find import find_checkpoint, local_file
     from bert_features.checkpoints.tokenizer import make_tokenizer
     from bert_features.text.tokenization import FullTokenizer
     from bert_features.text.vocabulary import read_vocab

@@ -15,7 +15,7 @@ from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.types import Tensor
 
-Batch = Mapping[str, Tensor]
+Inputs = Mapping[str, Tensor]
 Predictions = dict[str, Tensor]
 Precision = Literal["float32", "bfloat16"]  # names of Keras dtype policies
 
@@ -80,7 +80,7 @@ class DeviceStep:
         """The encoder's variables, in the order in which `step` takes their values."""
         return list(self.encoder.trainable_variables)
 
-    def step(self, weights: Sequence[Tensor], batch: Batch) -> Predictions:
+    def step(self, weights: Sequence[Tensor], batch: Inputs) -> Predictions:
         """Computes the outputs of a batch: a pure function, which a runtime compiles and shards.
 
         Args:

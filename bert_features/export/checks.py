@@ -8,7 +8,9 @@ from typing import Literal
 
 from bert_features import files
 from bert_features.batches.truncation import MIN_SEQ_LENGTH
-from bert_features.checkpoints.find import Checkpoint, check_vocab, has_pooler
+from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.find import check_vocab
+from bert_features.checkpoints.read import has_pooler
 from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.checkpoints.weight_readers import weight_files
 from bert_features.config.outputs import OutputSpec, needs_pooler

@@ -19,8 +19,10 @@ import keras
 import tensorflow as tf
 
 from bert_features.checkpoints import weight_names
+from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.convert import config_values
-from bert_features.checkpoints.find import Checkpoint, find_checkpoint, read_weights
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from bert_features.batches.input_fn import Batch, TextInputFn
-from bert_features.checkpoints.find import read_weights
+from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import needs_pooler, outputs_on_device
 from bert_features.encoder.step import DeviceStep, Precision
@@ -21,7 +21,8 @@ from bert_features.extraction.counts import Counts, ExampleCounts
 from bert_features.extraction.preparation import Preparation
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.machine.tpu_installation import tensorflow_version
-from bert_features.readers.examples import InputExample, examples_of_texts
+from bert_features.readers.examples import examples_of_texts
+from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.loop import run_step
 from bert_features.text.vocabulary import CLS, SEP

@@ -17,14 +17,16 @@ from bert_features.extraction.ledger import Ledger
 from bert_features.extraction.preparation import resolve_shard
 from bert_features.files import check_target, real_target
 from bert_features.formats import (
-    DTYPES,
     IdType,
+    check_dtype,
     check_output,
     open_writer,
     output_format,
+    output_targets,
 )
-from bert_features.formats.columns import RESERVED_NAMES
-from bert_features.readers.examples import InputExample, count_examples, read_examples
+from bert_features.formats.checks import check_name
+from bert_features.readers.examples import count_examples, read_examples
+from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
 
@@ -78,8 +80,9 @@ class _Targets:
         check_output(self.output, format=self.format, overwrite=self.overwrite)
         if self.ledger is None:
             return
-        if self.ledger.resolve() == self.output.resolve():
-            raise OutputError(f"--output and --ledger are the same file, {self.output}; pass two")
+        for target in output_targets(self.output, format=self.format):
+            if self.ledger.resolve() == target.resolve():
+                raise OutputError(f"--output and --ledger both write {target}; pass two paths")
         check_target(real_target(self.ledger), overwrite=self.overwrite)
 
 
@@ -177,20 +180,10 @@ def _write(
 
 def _check_outputs(config: ExtractConfig, file_format: str) -> None:
     """Refuses outputs that the file cannot hold, before anything is loaded."""
-    allowed = DTYPES[file_format]
     for output in config.output_configs():
-        if output.name in RESERVED_NAMES:
-            raise ConfigError(
-                f"output name '{output.name}' is reserved for a column of the file; choose "
-                f"another (reserved: {', '.join(sorted(RESERVED_NAMES - {''}))})"
-            )
-        dtype = output.dtype or config.dtype
-        if dtype not in allowed:
-            others = ", ".join(name for name, dtypes in DTYPES.items() if dtype in dtypes)
-            raise ConfigError(
-                f"dtype is '{dtype}'; format '{file_format}' holds {', '.join(allowed)}; choose "
-                f"one of these, or a format that holds {dtype}: {others}"
-            )
+        if output.name is not None:
+            check_name(output.name, ConfigError)
+        check_dtype(file_format, output.dtype or config.dtype, ConfigError)
 
 
 def _peeked(

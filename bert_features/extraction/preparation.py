@@ -11,7 +11,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import ITEM_SIZES, Feature, OutputSpec
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError
-from bert_features.readers.examples import InputExample
+from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
 

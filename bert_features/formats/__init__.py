@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_features.errors import OutputError
+from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.files import check_target
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import IdType
@@ -25,10 +25,11 @@ __all__ = [
     "FeatureView",
     "FeatureWriter",
     "IdType",
-    "check_dtypes",
+    "check_dtype",
     "check_output",
     "open_writer",
     "output_format",
+    "output_targets",
     "read_features",
 ]
 
@@ -89,25 +90,36 @@ def open_writer(
         created there.
     """
     writer: type[FeatureWriter] = _module(format).Writer
-    check_dtypes(format, features)
+    for feature in features:
+        check_dtype(format, feature.dtype)
     return writer(
         Path(path), features=features, metadata=metadata, id_type=id_type, overwrite=overwrite
     )
 
 
-def check_dtypes(format: str, features: Sequence[Feature]) -> None:
-    """Refuses features whose dtype the format cannot hold (`DTYPES`).
+def check_dtype(format: str, dtype: str, error: type[BertFeaturesError] = OutputError) -> None:
+    """Refuses a data type that the format cannot hold (`DTYPES`).
 
     Raises:
-      OutputError: a feature has such a dtype.
+      BertFeaturesError: of the class `error`; it cannot.
     """
-    for feature in features:
-        if feature.dtype not in DTYPES[format]:
-            others = ", ".join(name for name, dtypes in DTYPES.items() if feature.dtype in dtypes)
-            raise OutputError(
-                f"{format} cannot hold {feature.dtype}, the dtype of {feature.name}; allowed: "
-                f"{', '.join(DTYPES[format])}" + (f"; or write {others}" if others else "")
-            )
+    if dtype in DTYPES[format]:
+        return
+    others = ", ".join(name for name, dtypes in DTYPES.items() if dtype in dtypes)
+    raise error(
+        f"dtype is '{dtype}'; format '{format}' holds {', '.join(DTYPES[format])}; choose one of "
+        "these" + (f", or a format that holds {dtype}: {others}" if others else "")
+    )
+
+
+def output_targets(path: str | Path, *, format: str) -> list[Path]:
+    """The files that a writer of `path` puts in place: the file, and its sidecar if it has one.
+
+    Raises:
+      OutputError: the format is unknown.
+    """
+    writer: type[FeatureWriter] = _module(format).Writer
+    return writer.targets(Path(path))
 
 
 def check_output(path: str | Path, *, format: str, overwrite: bool = False) -> None:
@@ -116,8 +128,7 @@ def check_output(path: str | Path, *, format: str, overwrite: bool = False) -> N
     Raises:
       OutputError: the format is unknown, the file exists, or it cannot be created there.
     """
-    writer: type[FeatureWriter] = _module(format).Writer
-    for target in writer.targets(Path(path)):
+    for target in output_targets(path, format=format):
         check_target(target, overwrite=overwrite)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.errors import OutputError
+from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.formats.columns import (
     ID_TYPES,
     LEVELS,
@@ -20,15 +20,22 @@ from bert_features.formats.records import Feature, FeatureBatch
 INTEGERS = "integers"
 
 
+def check_name(name: str, error: type[BertFeaturesError] = OutputError) -> None:
+    """Refuses a name that cannot be that of a column; `error` is the class to raise."""
+    if name in RESERVED_NAMES:
+        raise error(
+            f"output name '{name}' is reserved for a column of the file; choose another "
+            f"(reserved: {', '.join(sorted(RESERVED_NAMES - {''}))})"
+        )
+    if "/" in name or "\0" in name:
+        raise error(f"output name {name!r} contains '/' or NUL; choose a name without them")
+
+
 def check_features(features: Sequence[Feature]) -> None:
     """Refuses names that cannot be columns, and duplicate names."""
     names = [feature.name for feature in features]
     for name in names:
-        if name in RESERVED_NAMES or "/" in name or "\0" in name:
-            raise OutputError(
-                f"a feature cannot be named {name!r}; allowed is any name without '/' except "
-                f"{', '.join(sorted(RESERVED_NAMES - {''}))}"
-            )
+        check_name(name)
     if len(set(names)) < len(names):
         raise OutputError(f"two features have the same name: {', '.join(names)}; rename one")
 

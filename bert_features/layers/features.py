@@ -10,7 +10,8 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.config.bert_config import BertConfig, config_family
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,

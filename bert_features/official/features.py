@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bert_features.batches.truncation import MIN_SEQ_LENGTH, kept_lengths
 from bert_features.errors import ConfigError
-from bert_features.readers.examples import InputExample
+from bert_features.readers.input_example import InputExample
 from bert_features.text.vocabulary import CLS, SEP
 
 if TYPE_CHECKING:

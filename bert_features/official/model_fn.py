@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.outputs import Combine, OutputConfig, OutputDtype, plan_outputs
-from bert_features.encoder.step import Batch, DeviceStep, Precision, Predictions
+from bert_features.encoder.step import DeviceStep, Inputs, Precision, Predictions
 
 
 class ModeKeys:
@@ -36,7 +37,7 @@ class ModelFn(DeviceStep):
 
     def __call__(
         self,
-        features: Batch,
+        features: Inputs,
         labels: Any = None,
         mode: str = ModeKeys.PREDICT,
         params: Mapping[str, Any] | None = None,

@@ -3,14 +3,12 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bert_features.config.input_format import InputFormat as InputFormat
+from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
 from bert_features.readers import registry
-from bert_features.readers.input_example import InputExample as InputExample
-from bert_features.readers.opening import EncodingErrors as EncodingErrors
-from bert_features.readers.opening import read_lines as read_lines
+from bert_features.readers.input_example import InputExample
+from bert_features.readers.opening import EncodingErrors
 from bert_features.readers.source import Source
-from bert_features.readers.text import split_pair
 
 
 def read_examples(
@@ -53,12 +51,6 @@ def count_examples(path: str | Path, input_format: InputFormat | None = None) ->
       InputError: the file cannot be read.
     """
     return registry.count(_source(path, input_format, "strict"))
-
-
-def example_of_line(unique_id: int, line: str) -> InputExample:
-    """The example of one line of text."""
-    text_a, text_b = split_pair(line)
-    return InputExample(unique_id, text_a, text_b)
 
 
 def examples_of_texts(

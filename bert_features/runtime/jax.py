@@ -277,13 +277,14 @@ def _no_search_for_absent_platforms(device: Device) -> Iterator[None]:
 
 
 def _place_among_processes() -> tuple[int, int] | None:
-    """Which of several processes this is, and of how many; None if the environment does not tell.
+    """The number of this process and the number of processes; None if the environment sets neither.
 
-    They are met, if the numbers are not set, and left at once: a process that stayed with the
-    others would wait for them at its end, for five minutes, and fail with the first of them.
+    Where only the coordinator is set, the processes join to learn their numbers and part at once. A
+    process that stayed joined would wait for the others at its end, for five minutes, and fail with
+    the first that fails.
 
     Raises:
-      ConfigError: the numbers make no sense, or the others cannot be met.
+      ConfigError: the numbers are out of range, or the other processes cannot be reached.
     """
     index, count = _number(_PROCESS_ID), _number(_NUM_PROCESSES)
     if index is not None and count is not None:
@@ -309,9 +310,9 @@ def _place_among_processes() -> tuple[int, int] | None:
 
 
 def _place_in_slice(kind: str) -> tuple[int, int]:
-    """Which host of a TPU slice this is, and of how many; 0 and 1 where there is no slice.
+    """The number of this host in a TPU slice and the number of hosts; (0, 1) without a slice.
 
-    JAX knows only the hosts whose chips compute together. The environment tells the others too.
+    JAX knows only the hosts whose chips compute together. The environment names all hosts.
     """
     if kind == "tpu" and jax.process_count() == 1:
         place = tpu_slice()

@@ -31,7 +31,7 @@ def run_step(
     """
     under_way: deque[tuple[_Item, Started]] = deque()
     try:
-        for item in _taken_by_a_thread(items):
+        for item in _prefetched(items):
             under_way.append((item, step(inputs(item))))
             while under_way and (len(under_way) == step.in_flight or under_way[0][1].done()):
                 item, started = under_way.popleft()
@@ -44,7 +44,7 @@ def run_step(
             started.cancel()
 
 
-def _taken_by_a_thread(items: Iterator[_Item]) -> Iterator[_Item]:
+def _prefetched(items: Iterator[_Item]) -> Iterator[_Item]:
     """The same items, taken by a thread of their own.
 
     That thread may block in TensorFlow on slow input; the caller's thread still hears Ctrl-C.

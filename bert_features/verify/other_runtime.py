@@ -22,7 +22,7 @@ _INSTALLED_BY = {"jax": "'bert_features[jax]'", "tensorflow": "bert_features"}
 # It computes on the CPU, which every machine has; this process may occupy the TPU. Without these a
 # backend would look for the other devices and might wait for them.
 _ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"}
-_OF_THIS_PROCESS = ("JAX_COORDINATOR_ADDRESS",)  # the child stands alone
+_PARENT_ONLY_VARIABLES = ("JAX_COORDINATOR_ADDRESS",)  # the child stands alone
 # A child that takes longer hangs: on 2 cores BERT-Large takes a minute.
 _TIMEOUT_SECONDS = 900.0
 
@@ -65,7 +65,7 @@ class OtherRuntime:
         ]
         (folder / "settings.toml").write_text("".join(lines), encoding="utf-8")
         environment = {**os.environ, **_ON_CPU, "KERAS_BACKEND": self._runtime}
-        for name in _OF_THIS_PROCESS:
+        for name in _PARENT_ONLY_VARIABLES:
             environment.pop(name, None)
         rows = [json.dumps({"text": text}) + "\n" for text in texts]
         (folder / "texts.jsonl").write_text("".join(rows), encoding="utf-8")

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_features.batches.bucketing import resolve_buckets
-from bert_features.checkpoints.find import MINILM, Checkpoint, find_checkpoint
+from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.find import MINILM, find_checkpoint
 from bert_features.config.outputs import EMBEDDINGS
 from bert_features.encoder.step import Precision
 from bert_features.extraction.extractor import FeatureExtractor

@@ -9,7 +9,7 @@ from bert_features.batches.bucketing import FILLER_ID
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.errors import InputError
 from bert_features.official.features import convert_examples_to_features
-from bert_features.readers.examples import InputExample
+from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenization import FullTokenizer
 from tests.toy import TOY_VOCAB, WORDS
 

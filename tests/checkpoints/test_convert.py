@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from bert_features.checkpoints import convert as module
 from bert_features.checkpoints.convert import TARGETS, config_values, convert
-from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.cli import app
 from bert_features.cli import convert as command
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig

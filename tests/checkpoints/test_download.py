@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 
 from bert_features.checkpoints.download import Record, download, find, url_of, verify
 from bert_features.checkpoints.fetch import Patience
-from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.published import BASE_OF_2020, PUBLISHED, Published
+from bert_features.checkpoints.read import read_weights
 from bert_features.cli import app
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.files import cache_dir

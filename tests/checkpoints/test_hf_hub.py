@@ -6,7 +6,8 @@ import pytest
 from huggingface_hub import constants
 
 from bert_features.checkpoints import download, hf_hub
-from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.errors import CheckpointError, MissingExtraError
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights

@@ -8,7 +8,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from bert_features.checkpoints import remote
-from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.extraction.job import extract

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from bert_features.checkpoints import tf_hub
-from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.errors import CheckpointError, MissingExtraError
 from tests.reference.file_server import FileServer, answers, breaks_off_after
 from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model, write_tf1_hub_module

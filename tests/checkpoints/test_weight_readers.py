@@ -11,7 +11,8 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from bert_features.checkpoints import weight_names
-from bert_features.checkpoints.find import find_checkpoint, has_pooler, read_weights
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import has_pooler, read_weights
 from bert_features.errors import CheckpointError
 from tests.reference.tf1_checkpoint import write_directory, write_tf1_checkpoint
 from tests.reference.tf2_checkpoint import (

@@ -147,7 +147,7 @@ TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")
             2,
             "two outputs are named 's'",
         ),
-        (TEXT, ["--output-spec", "name = 'a/b'"], 1, "a feature cannot be named 'a/b'"),
+        (TEXT, ["--output-spec", "name = 'a/b'"], 2, "output name 'a/b' contains '/'"),
         (TEXT, ["--output-spec", "name = 'tokens'"], 2, "output name 'tokens' is reserved"),
         (TEXT, ["--output-spec", "layers = [7]"], 2, r"layer 7 is outside \[-3, 2\]"),
         (TEXT, ["--long-text", "window", "--stride", "14"], 2, "stride must be from 1 to 13"),

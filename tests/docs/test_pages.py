@@ -80,6 +80,11 @@ def test_commands_parse(page):
         parse(arguments)
 
 
+def test_pages_with_commands_are_read():
+    pages = {page.name for page in PAGES if read_commands(page.read_text(encoding="utf-8"))}
+    assert pages == {"README.md", "cloud_tpu.md", "command_line.md", "recipes.md", "tpu.md"}
+
+
 def test_a_wrong_command_is_found():
     assert read_commands("```\nbert-features extract a \\\n  --no b  # c\n```\n") == [
         ["extract", "a", "--no", "b"]

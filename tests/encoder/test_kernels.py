@@ -14,7 +14,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context  # the only way to the graph that ran
 
-from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.config.outputs import OutputConfig, plan_outputs
 from bert_features.encoder import kernels
 from bert_features.encoder.modeling import BertEncoder
@@ -142,7 +143,8 @@ import sys
 import jax
 import numpy as np
 
-from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder import kernels

@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.config.bert_config import BertConfig
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs

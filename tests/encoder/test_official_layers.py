@@ -6,7 +6,8 @@ tests/data/README.md says how the values were made.
 import numpy as np
 import pytest
 
-from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.text.tokenization import FullTokenizer
 

@@ -16,7 +16,7 @@ from bert_features import (
     load_export,
     read_weights,
 )
-from bert_features.checkpoints.find import has_pooler
+from bert_features.checkpoints.read import has_pooler
 from bert_features.errors import OutputError
 from tests.toy import TOY, TOY_VOCAB
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from bert_features import FeatureExtractor, extract, get_features, read_features
-from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError, InputError, OutputError
 from bert_features.extraction.extractor import Counts
-from bert_features.readers.examples import InputExample
+from bert_features.readers.input_example import InputExample
 from bert_features.runtime import tensorflow_devices
 from bert_features.text.vocabulary import read_vocab
 from tests.conftest import NUM_DEVICES

@@ -62,11 +62,12 @@ def test_an_existing_ledger_is_kept_unless_told(toy, tmp_path):
     assert len(read_features(tmp_path / "o.parquet")) == 1
 
 
-def test_the_output_is_no_ledger(toy, tmp_path):
+@pytest.mark.parametrize("ledger", ["o.jsonl", "o.jsonl.metadata.json", "./x/../o.jsonl"])
+def test_the_output_and_its_sidecar_are_no_ledger(toy, tmp_path, ledger):
     (tmp_path / "in.txt").write_text("a\n")
     config = ExtractConfig.of({"checkpoint": toy, "do_lower_case": True, **SETTINGS})
-    with pytest.raises(OutputError, match="--output and --ledger are the same file"):
-        extract(config, tmp_path / "in.txt", tmp_path / "o.jsonl", ledger_path=tmp_path / "o.jsonl")
+    with pytest.raises(OutputError, match=r"--output and --ledger both write .*; pass two paths"):
+        extract(config, tmp_path / "in.txt", tmp_path / "o.jsonl", ledger_path=tmp_path / ledger)
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 

@@ -9,7 +9,7 @@ from bert_features import FeatureExtractor
 from bert_features.config.outputs import POOLINGS
 from bert_features.errors import ConfigError, InputError
 from bert_features.extraction.assembly import ExampleCounts
-from bert_features.readers.examples import InputExample
+from bert_features.readers.input_example import InputExample
 from bert_features.text.vocabulary import CLS, SEP
 from tests.reference import numpy_outputs
 from tests.reference.full_tokenizer import ReferenceTokenizer, basic_tokenize

@@ -151,8 +151,8 @@ def test_bfloat16(tmp_path: Path, format: str) -> None:
 @pytest.mark.parametrize("format", ["parquet", "arrow", "npz", "hdf5"])
 def test_a_dtype_that_a_format_has_not(tmp_path: Path, format: str) -> None:
     message = (
-        f"{format} cannot hold bfloat16, the dtype of sentence; allowed: float16, float32; "
-        "or write jsonl, tfrecord"
+        f"dtype is 'bfloat16'; format '{format}' holds float16, float32; choose one of these, or a "
+        "format that holds bfloat16: jsonl, tfrecord"
     )
     features = mix("sequence", dtype="bfloat16")
     with pytest.raises(OutputError, match=message):

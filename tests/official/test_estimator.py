@@ -13,7 +13,7 @@ from bert_features.official.estimator import Estimator, RunConfig
 from bert_features.official.features import convert_examples_to_features
 from bert_features.official.input_fn import input_fn_builder
 from bert_features.official.model_fn import ModelFn, model_fn_builder
-from bert_features.readers.examples import InputExample
+from bert_features.readers.input_example import InputExample
 from bert_features.runtime import tensorflow_devices
 from bert_features.runtime.tensorflow import Started, TensorFlowRuntime
 from bert_features.runtime.tensorflow_devices import Devices

@@ -4,7 +4,7 @@ import pytest
 
 from bert_features.errors import ConfigError
 from bert_features.official.features import convert_examples_to_features
-from bert_features.readers.examples import InputExample
+from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenization import FullTokenizer
 from tests.toy import TOY_VOCAB
 

@@ -7,7 +7,7 @@ from bert_features.batches.bucketing import FILLER_ID
 from bert_features.errors import ConfigError
 from bert_features.official.features import convert_examples_to_features
 from bert_features.official.input_fn import input_fn_builder
-from bert_features.readers.examples import InputExample
+from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenization import FullTokenizer
 from tests.toy import TOY_VOCAB
 

@@ -9,7 +9,9 @@ import lzma
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_features.readers.examples import InputExample, InputFormat, read_examples
+from bert_features.config.input_format import InputFormat
+from bert_features.readers.examples import read_examples
+from bert_features.readers.input_example import InputExample
 
 COMPRESS = {
     ".gz": gzip.compress,

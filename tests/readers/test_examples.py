@@ -6,14 +6,10 @@ import threading
 
 import pytest
 
+from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
-from bert_features.readers.examples import (
-    InputExample,
-    InputFormat,
-    count_examples,
-    examples_of_texts,
-    read_examples,
-)
+from bert_features.readers.examples import count_examples, examples_of_texts, read_examples
+from bert_features.readers.input_example import InputExample
 
 
 def write(tmp_path, content):

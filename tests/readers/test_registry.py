@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from bert_features.config.input_format import InputFormat
 from bert_features.errors import ConfigError, InputError
 from bert_features.readers import ids
-from bert_features.readers.examples import InputFormat, count_examples, read_examples
+from bert_features.readers.examples import count_examples, read_examples
 from bert_features.readers.registry import decide_format
 from tests.readers.inputs import COMPRESS, read, standard_input, write
 

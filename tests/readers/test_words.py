@@ -2,7 +2,8 @@
 
 import itertools
 
-from bert_features.readers.examples import InputFormat, count_examples
+from bert_features.config.input_format import InputFormat
+from bert_features.readers.examples import count_examples
 from tests.readers.inputs import of_words, read, write
 
 

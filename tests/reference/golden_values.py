@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_features.checkpoints.find import find_checkpoint, read_weights
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.text.vocabulary import CLS, SEP, read_vocab
 from tests.reference.full_tokenizer import ReferenceTokenizer
 from tests.reference.numpy_encoder import NumpyEncoder

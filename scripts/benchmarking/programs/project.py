@@ -60,7 +60,8 @@ class ProjectEncoder:
     """Runs the device step for the tokens of a layer, compiled as in the Estimator."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        from bert_features.checkpoints.find import find_checkpoint, read_weights
+        from bert_features.checkpoints.find import find_checkpoint
+        from bert_features.checkpoints.read import read_weights
         from bert_features.config.outputs import OutputConfig, plan_outputs
         from bert_features.encoder.step import DeviceStep
         from bert_features.runtime.tensorflow import TensorFlowRuntime
