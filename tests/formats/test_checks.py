@@ -59,7 +59,9 @@ def test_texts_that_some_formats_cannot_keep(tmp_path: Path, format: str, bad: s
 @pytest.mark.parametrize("name", ["tokens", "metadata", "a/b", "", ".."])
 def test_names_that_are_columns_already(tmp_path: Path, name: str) -> None:
     feature = dataclasses.replace(ONE[0], name=name)
-    with pytest.raises(OutputError, match=r"output name .* (is reserved for a column|contains '/')"):
+    with pytest.raises(
+        OutputError, match=r"output name .* (is reserved for a column|contains '/')"
+    ):
         open_writer(tmp_path / "f", format="npz", features=[feature], metadata={})
 
 
