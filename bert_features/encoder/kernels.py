@@ -97,13 +97,14 @@ def _needs_float32(x: Tensor) -> bool:
     """Whether operations on x compute in float32 and round their result once.
 
     They do in bfloat16 on a CPU where oneDNN does not compute in it. In a user's own model, whose
-    device is unknown, they do only where bfloat16 products would fail.
+    device is unknown, they do only where products of bfloat16 and float16 would fail.
     """
     if keras.backend.backend() != "tensorflow" or _on_tpu.get():
         return False
-    if keras.backend.standardize_dtype(x.dtype) != "bfloat16":
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    if dtype not in ("bfloat16", "float16"):
         return False
-    if _on_cpu.get():
+    if _on_cpu.get() and dtype == "bfloat16":
         return bfloat16_products() != "onednn"
     return bfloat16_products() == "refused" and not _sees_gpu()
 
