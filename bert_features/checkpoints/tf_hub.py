@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import threading
 import types
 import warnings
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from bert_features.machine.quiet_tensorflow import import_tensorflow
 _HOSTS = {"tfhub.dev": "/", "www.kaggle.com": "/models/", "kaggle.com": "/models/"}
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
 _CACHE_VARIABLE = "TFHUB_CACHE_DIR"
+# The variable is the whole process's: held by the one thread that resolves.
+_RESOLVING = threading.Lock()
 
 
 def is_handle(name: str) -> bool:
@@ -109,12 +112,13 @@ def _pkg_resources() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _cache() -> Iterator[None]:
-    """Sets tensorflow_hub's cache, unless the user has set it."""
-    if os.environ.get(_CACHE_VARIABLE):
-        yield
-        return
-    os.environ[_CACHE_VARIABLE] = str(cache_dir() / "tfhub")
-    try:
-        yield
-    finally:
-        del os.environ[_CACHE_VARIABLE]
+    """Sets tensorflow_hub's cache, unless the user has set it; for one thread at a time."""
+    with _RESOLVING:
+        if os.environ.get(_CACHE_VARIABLE):
+            yield
+            return
+        os.environ[_CACHE_VARIABLE] = str(cache_dir() / "tfhub")
+        try:
+            yield
+        finally:
+            os.environ.pop(_CACHE_VARIABLE, None)

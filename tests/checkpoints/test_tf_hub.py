@@ -1,11 +1,14 @@
 """Handles of TF-Hub, downloaded and unpacked by tensorflow_hub from a server of our own."""
 
+import contextlib
 import importlib.util
 import io
 import os
 import subprocess
 import sys
 import tarfile
+import threading
+import types
 import urllib.request
 from urllib.parse import urlsplit
 
@@ -124,6 +127,43 @@ def test_the_handle_shows_the_casing_of_a_tf1_module(server, tmp_path, path, low
     checkpoint = find_checkpoint(f"https://{path}", config_file=write_config(tmp_path))
     assert checkpoint.kind == "tf1"
     assert checkpoint.do_lower_case is lower
+
+
+def test_threads_have_the_same_cache(tmp_path, monkeypatch):
+    """`a` ends while `b` still resolves, if `b` need not wait for it."""
+    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("TFHUB_CACHE_DIR", raising=False)
+    caches, results = [], {}
+    both, a_has_ended = threading.Barrier(2), threading.Event()
+
+    def resolve(handle):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.5)  # broken if the threads take turns
+        if handle == "b" and not both.broken:
+            a_has_ended.wait(60)
+        caches.append(os.environ.get("TFHUB_CACHE_DIR"))
+        (tmp_path / handle).mkdir()
+        (tmp_path / handle / "saved_model.pb").write_bytes(b"")
+        return str(tmp_path / handle)
+
+    def run(handle):
+        try:
+            results[handle] = tf_hub.fetch(handle)
+        except Exception as error:
+            results[handle] = error
+        if handle == "a":
+            a_has_ended.set()
+
+    hub = types.SimpleNamespace(resolve=resolve)
+    monkeypatch.setattr(tf_hub, "_import_tensorflow_hub", lambda: hub)
+    threads = [threading.Thread(target=run, args=(handle,)) for handle in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {handle: str(tmp_path / handle) for handle in "ab"}
+    assert caches == [str(tmp_path / "cache" / "tfhub")] * 2
+    assert "TFHUB_CACHE_DIR" not in os.environ
 
 
 def left_in(cache):
