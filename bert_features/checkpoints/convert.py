@@ -90,7 +90,7 @@ def _read(checkpoint: Checkpoint, do_lower_case: bool | None) -> Conversion:
         check_casing(checkpoint, do_lower_case)
     if checkpoint.vocab_file is None:
         raise CheckpointError(
-            f"no vocab.txt lies beside {checkpoint.weights_path}; pass --vocab-file"
+            f"there is no vocab.txt beside {checkpoint.weights_path}; pass --vocab-file"
         )
     check_vocab(read_vocab(checkpoint.vocab_file), checkpoint.config, checkpoint.vocab_file)
     casing = do_lower_case if do_lower_case is not None else checkpoint.do_lower_case

@@ -21,7 +21,7 @@ def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) ->
     """
     if checkpoint.vocab_file is None:
         raise CheckpointError(
-            f"no vocab.txt lies beside {checkpoint.weights_path}; pass --vocab-file"
+            f"there is no vocab.txt beside {checkpoint.weights_path}; pass --vocab-file"
         )
     tokens = read_vocab(checkpoint.vocab_file)
     check_vocab(tokens, checkpoint.config, checkpoint.vocab_file)

@@ -142,7 +142,7 @@ def test_an_unknown_format(tmp_path):
 def test_a_vocabulary_that_is_missing_or_anothers(tmp_path):
     folder = write_source(tmp_path / "in", kind="tf1")
     (folder / "vocab.txt").unlink()
-    with pytest.raises(CheckpointError, match=r"no vocab\.txt lies beside .*; pass --vocab-file"):
+    with pytest.raises(CheckpointError, match=r"no vocab\.txt beside .*; pass --vocab-file"):
         convert(find_checkpoint(folder), tmp_path / "out", to="tf1")
     (folder / "vocab.txt").write_text("\n".join(TOY_VOCAB[:-1]))
     with pytest.raises(CheckpointError, match="has 29 pieces"):

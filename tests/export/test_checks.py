@@ -19,7 +19,7 @@ def test_ids_without_a_vocabulary(tmp_path, weights, caplog):
     assert {p.name for p in (export / "assets").iterdir()} == {"bert_config.json"}
     with pytest.raises(ConfigError, match="output 'mean' leaves out"):
         export_savedmodel(tmp_path / "y", signature="ids", checkpoint=folder, outputs=[MEAN])
-    with pytest.raises(CheckpointError, match=r"no vocab\.txt lies beside"):
+    with pytest.raises(CheckpointError, match=r"no vocab\.txt beside"):
         export_savedmodel(tmp_path / "y", checkpoint=folder, layers=[0])
 
 
