@@ -172,10 +172,14 @@ class Fetch:
         if code not in (200, 206):
             raise CheckpointError(f"cannot download {self.url}: {status}. {self.otherwise}")
         if self.url.startswith("https://") and not response.url.startswith("https://"):
-            raise CheckpointError(f"{self.url} redirects to {response.url}, which is not encrypted")
+            raise CheckpointError(
+                f"{self.url} redirects to {response.url}, which is not encrypted. {self.otherwise}"
+            )
         encoding = response.headers.get("Content-Encoding", "identity")
         if encoding != "identity":
-            raise CheckpointError(f"{self.url} comes as {encoding}, which was not asked for")
+            raise CheckpointError(
+                f"{self.url} comes as {encoding}, which was not asked for. {self.otherwise}"
+            )
 
     def _begin(self, response: "requests.Response") -> _Arriving:
         """Makes room for the whole file."""
@@ -212,7 +216,8 @@ class Fetch:
                 if total is not None and done > total:
                     discard(self.partial)
                     raise CheckpointError(
-                        f"{self.url} sent more than the {total} bytes that it announced"
+                        f"{self.url} sent more than the {total} bytes that it announced. "
+                        f"{self.otherwise}"
                     )
                 file.write(block)
                 self.progress(done, total)
@@ -236,7 +241,8 @@ class Fetch:
     def _too_large(self) -> CheckpointError:
         discard(self.partial)
         return CheckpointError(
-            f"{self.url} has more than {self.max_bytes:,} bytes: it cannot be that checkpoint"
+            f"{self.url} has more than {self.max_bytes:,} bytes: it cannot be that checkpoint. "
+            f"{self.otherwise}"
         )
 
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 import functools
+import io
 import json
 import re
 import threading
 import time
 
 import pytest
+import requests
 
 from bert_features.checkpoints.fetch import Fetch, Patience
 from bert_features.errors import CheckpointError, ConfigError
@@ -224,7 +226,7 @@ def test_a_part_longer_than_the_rest_is_an_error(server, get, folder):
         handler.send(b"%x\r\n%s\r\n0\r\n\r\n" % (len(much), much))
 
     server.script = [breaks_off_after(300_000), chunked]
-    with pytest.raises(CheckpointError, match=rf"sent more than the {len(ARCHIVE)} bytes"):
+    with pytest.raises(CheckpointError, match=rf"more than the {len(ARCHIVE)} bytes.*\. Ask for"):
         get()
     assert left(folder) == []
 
@@ -233,7 +235,7 @@ def test_a_part_longer_than_the_rest_is_an_error(server, get, folder):
 def test_an_endless_body_is_cut_off(server, folder, get, announced):
     if not announced:
         server.script = [answers(200, Connection="close")]
-    with pytest.raises(CheckpointError, match="has more than 500,000 bytes"):
+    with pytest.raises(CheckpointError, match=r"has more than 500,000 bytes.*\. Ask for it\.$"):
         get(max_bytes=500_000)
     assert left(folder) == []
     assert len(server.asked) == 1
@@ -246,8 +248,17 @@ def test_no_length_announced(server, get):
 
 def test_compressed_on_the_way_is_refused(server, get):
     server.script = [answers(200, Content_Encoding="gzip", Content_Length=len(ARCHIVE))]
-    with pytest.raises(CheckpointError, match="comes as gzip, which was not asked for"):
+    with pytest.raises(CheckpointError, match=r"comes as gzip, .*asked for\. Ask for it\.$"):
         get()
+
+
+def test_a_redirect_that_is_not_encrypted_is_refused(get, monkeypatch):
+    answer = requests.Response()
+    answer.status_code, answer.url, answer.raw = 200, "http://elsewhere/file", io.BytesIO()
+    monkeypatch.setattr(requests, "get", lambda url, **settings: answer)
+    message = r"^https://here/file redirects to http://elsewhere/file, which.*\. Ask for it\.$"
+    with pytest.raises(CheckpointError, match=message):
+        get("https://here/file")
 
 
 def test_not_found_is_not_tried_again(server, get, folder):
