@@ -54,7 +54,8 @@ class _Arriving(BaseModel):
     Attributes:
       url: its address.
       size: bytes of the whole; None if unknown.
-      validator: the value for If-Range, its version or date; None if nothing can be resumed.
+      etag: its version; None if unknown, or if it is weak.
+      last_modified: its date, as the server writes it; None if unknown.
       md5: of the whole, in hexadecimal; None if unknown.
     """
 
@@ -62,8 +63,24 @@ class _Arriving(BaseModel):
 
     url: str
     size: int | None
-    validator: str | None
+    etag: str | None
+    last_modified: str | None
     md5: str | None
+
+    @property
+    def validator(self) -> str | None:
+        """The value for If-Range; None if nothing can be resumed."""
+        return self.etag or self.last_modified
+
+    def is_contradicted(self, now: "_Arriving") -> bool:
+        """Whether the server now describes another file; what it leaves out contradicts nothing."""
+        if self.md5 and now.md5 and self.md5 != now.md5:
+            return True
+        if self.etag and now.etag:  # more exact than a date, which may differ between its servers
+            return self.etag != now.etag
+        return bool(
+            self.last_modified and now.last_modified and self.last_modified != now.last_modified
+        )
 
 
 class _TryAgainError(Exception):
@@ -198,8 +215,7 @@ class Fetch:
             received = response.headers.get("Content-Range", "")
             raise _TryAgainError(f"the server answered with the wrong range {received!r}")
         # Some servers ignore If-Range, and send a part of whatever they have now.
-        now = _arriving(self.url, response, kept.size)
-        if (now.validator or kept.validator, now.md5 or kept.md5) != (kept.validator, kept.md5):
+        if kept.is_contradicted(_arriving(self.url, response, kept.size)):
             discard(self.partial)
             raise _TryAgainError("the file has changed at the server")
         return kept
@@ -247,14 +263,13 @@ class Fetch:
 
 
 def _arriving(url: str, response: "requests.Response", size: int | None) -> _Arriving:
-    etag = response.headers.get("ETag")
+    etag = response.headers.get("ETag", "")
     return _Arriving(
         url=url,
         size=size,
-        # A weak one stands for the same meaning, not the same bytes; If-Range takes none.
-        validator=(
-            response.headers.get("Last-Modified") if etag is None or etag.startswith("W/") else etag
-        ),
+        # A weak one is for the same meaning, not the same bytes; If-Range takes none.
+        etag=None if etag.startswith("W/") else etag or None,
+        last_modified=response.headers.get("Last-Modified") or None,
         md5=_stated_md5(response),
     )
 

@@ -148,6 +148,37 @@ def test_a_changed_file_is_seen_though_the_server_ignores_if_range(server, get):
     assert "Range" not in server.asked[2]
 
 
+JANUARY, MAY = "Wed, 01 Jan 2020 00:00:00 GMT", "Fri, 01 May 2020 00:00:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "resumed"),
+    [
+        ({"ETag": '"1"', "Last_Modified": JANUARY}, {"Last_Modified": JANUARY}, True),
+        ({"ETag": '"1"', "Last_Modified": JANUARY}, {"Last_Modified": MAY}, False),
+        ({"ETag": '"1"'}, {"Last_Modified": MAY}, True),
+        ({"ETag": '"1"', "Last_Modified": JANUARY}, {"ETag": '"1"', "Last_Modified": MAY}, True),
+        ({"ETag": '"1"', "Last_Modified": JANUARY}, {"ETag": '"2"'}, False),
+        (
+            {"ETag": 'W/"1"', "Last_Modified": JANUARY},
+            {"ETag": '"1"', "Last_Modified": JANUARY},
+            True,
+        ),
+        ({"ETag": '"1"'}, {}, True),
+    ],
+)
+def test_a_part_is_another_files_if_the_same_header_differs(server, get, before, now, resumed):
+    def rest(handler, body):
+        came = int(handler.headers["Range"][6:-1])
+        stated = f"bytes {came}-{len(body) - 1}/{len(body)}"
+        handler.head(206, Content_Range=stated, Content_Length=len(body) - came, **now)
+        handler.send(body[came:])
+
+    server.script = [breaks_off_after(300_000, **before), rest]
+    assert get() == ARCHIVE
+    assert len(server.asked) == (2 if resumed else 3)
+
+
 @pytest.mark.parametrize(
     "told",
     [
@@ -195,11 +226,11 @@ def test_a_partial_file_longer_than_the_file_starts_over(server, get):
     assert "Range" not in server.asked[-1]
 
 
-ELSEWHERE = {"url": "http://elsewhere/x.zip", "size": 5000, "md5": None}
+ELSEWHERE = {"url": "http://elsewhere/x.zip", "size": 5000, "last_modified": None, "md5": None}
 
 
 @pytest.mark.parametrize(
-    "description", [None, "{", json.dumps(ELSEWHERE | {"validator": etag(ARCHIVE)})]
+    "description", [None, "{", json.dumps(ELSEWHERE | {"etag": etag(ARCHIVE)})]
 )
 def test_a_partial_file_of_unknown_origin_is_not_used(server, get, folder, description):
     (folder / "file.partial").write_bytes(b"x" * 1000)
