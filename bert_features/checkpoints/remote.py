@@ -134,17 +134,17 @@ class _Folder:
         return to
 
     def _versions(self, names: list[str]) -> dict[str, list[Any]]:
-        """File -> size in bytes and version."""
+        """File -> size in bytes, None if the store does not report it, and version."""
         with files.remote_errors(self.url, CheckpointError):
             paths = {name: f"{self.path}/{name}" for name in names}
             infos = {name: self.filesystem.info(path) for name, path in paths.items()}
             return {
-                name: [info["size"], _version(info) or self.filesystem.ukey(paths[name])]
+                name: [info.get("size"), _version(info) or self.filesystem.ukey(paths[name])]
                 for name, info in infos.items()
             }
 
     def _copy(self, versions: dict[str, list[Any]], to: Path) -> None:
-        total = sum(size for size, _ in versions.values())
+        total = sum(size or 0 for size, _ in versions.values())
         logger.info("copying %s (%s MB) to %s", self.url, f"{total / 1e6:,.1f}", to)
         with replacing(to, overwrite=True, folder=True) as folder:
             folder.mkdir()
@@ -154,7 +154,7 @@ class _Folder:
                 with files.remote_errors(f"{self.url} ({name})", CheckpointError):
                     self.filesystem.get_file(f"{self.path}/{name}", str(local))
                 received = local.stat().st_size
-                if received != size:
+                if size not in (None, received):
                     raise CheckpointError(
                         f"{self.url}: received {received} of {size} bytes of {name}; try again"
                     )
@@ -238,4 +238,5 @@ def _copied_before(folder: Path) -> dict[str, list[Any]] | None:
         sizes = {name: (folder / name).stat().st_size for name in versions}
     except (OSError, ValueError):
         return None
-    return versions if all(sizes[name] == size for name, (size, _) in versions.items()) else None
+    whole = all(size in (None, sizes[name]) for name, (size, _) in versions.items())
+    return versions if whole else None

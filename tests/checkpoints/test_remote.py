@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +14,7 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.extraction.job import extract
-from tests.reference.object_store import ServerError
+from tests.reference.object_store import ObjectStore, ServerError
 from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
 from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model
 from tests.toy import TOY, TOY_VOCAB, random_weights
@@ -234,6 +235,29 @@ def test_a_file_that_is_cut_on_its_way(safetensors, monkeypatch, cache):
     with pytest.raises(CheckpointError, match=r"received \d+ of \d+ bytes of .*; try again"):
         remote.fetch("toy://bucket/models/toy-cased")
     assert copied(cache) == []
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_sizes_that_the_store_does_not_report(safetensors, monkeypatch, has_key):
+    """As web servers that send in chunks."""
+    report = ObjectStore.info
+
+    def info(self, path, **settings):
+        facts = report(self, path, **settings)
+        if not path.endswith("config.json"):
+            facts.pop("size") if not has_key else facts.update(size=None)
+        return facts
+
+    def get_file(self, path, to, **settings):
+        self.fetched.append(path)
+        Path(to).write_bytes(self.files[path])
+
+    monkeypatch.setattr(ObjectStore, "info", info)
+    monkeypatch.setattr(ObjectStore, "get_file", get_file)
+    for _ in range(2):
+        checkpoint = find_checkpoint("toy://bucket/models/toy-cased")
+        assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+    assert len(safetensors.fetched) == 3  # each once
 
 
 def test_extraction_from_a_store(one_device, safetensors, tmp_path):
