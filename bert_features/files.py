@@ -443,6 +443,7 @@ def connect(url: str, error: type[BertFeaturesError]) -> tuple[Any, str]:
         ) from problem
     with remote_errors(url, error):
         filesystem, path = url_to_fs(url)
+        filesystem.invalidate_cache()  # of listings: what an earlier call saw may be old
         return filesystem, path
 
 

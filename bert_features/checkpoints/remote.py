@@ -166,7 +166,6 @@ def _find(url: str) -> tuple[_Folder, str]:
     filesystem, path = files.connect(url, CheckpointError)
     path = path.rstrip("/")
     with files.remote_errors(url, CheckpointError):
-        filesystem.invalidate_cache()  # of listings: what an earlier call saw may be old
         parent, _, wanted = path.rpartition("/")
         if wanted == locate.SAVED_MODEL or _is_folder(filesystem, path):
             parent, wanted = (parent, "") if wanted == locate.SAVED_MODEL else (path, "")

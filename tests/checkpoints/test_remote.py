@@ -237,6 +237,21 @@ def test_a_file_that_is_cut_on_its_way(safetensors, monkeypatch, cache):
     assert copied(cache) == []
 
 
+def test_what_an_earlier_call_saw_is_not_believed(safetensors, monkeypatch):
+    """Drivers keep listings; here every path's first answer, until the cache is invalidated."""
+    report, seen = ObjectStore.info, {}
+
+    def info(self, path, **settings):
+        return seen.setdefault(path, report(self, path, **settings))
+
+    monkeypatch.setattr(ObjectStore, "info", info)
+    monkeypatch.setattr(ObjectStore, "invalidate_cache", lambda self, path=None: seen.clear())
+    url = "toy://bucket/models/toy-cased/vocab.txt"
+    remote.fetch_file(url)
+    safetensors.files[url.removeprefix("toy://")] = b"another"
+    assert remote.fetch_file(url).read_bytes() == b"another"
+
+
 @pytest.mark.parametrize("has_key", [True, False])
 def test_sizes_that_the_store_does_not_report(safetensors, monkeypatch, has_key):
     """As web servers that send in chunks."""
