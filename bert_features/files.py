@@ -11,6 +11,7 @@ behind; the next run on the same target removes it, because its lock is free.
 
 import contextlib
 import errno
+import functools
 import glob
 import hashlib
 import io
@@ -191,7 +192,10 @@ class Staging:
         error: type[BertFeaturesError] = OutputError,
     ) -> None:
         self.targets = tuple(targets)
-        self._overwrite, self._folder, self._error = overwrite, folder, error
+        self._overwrite, self._folder = overwrite, folder
+        self._check_target = functools.partial(
+            check_target, overwrite=overwrite, folder=folder, error=error
+        )
         self._files: list[_SteadyFile] = []
         if folder:
             self.targets[-1].parent.mkdir(parents=True, exist_ok=True)
@@ -256,7 +260,9 @@ class Staging:
                     undo.callback(target.unlink)
                 else:
                     undo.callback(older.replace, target)
-            if self._folder and last.exists():  # a rename does not replace a folder that has files
+            if (
+                self._folder and self._overwrite and last.exists()
+            ):  # a rename does not replace a folder that has files
                 undo.callback(last.replace(self._hidden / "older" / last.name).replace, last)
             self._put(last)
             undo.pop_all()
@@ -271,7 +277,7 @@ class Staging:
 
     def _check(self) -> None:
         for target in self.targets:
-            check_target(target, overwrite=self._overwrite, folder=self._folder, error=self._error)
+            self._check_target(target)
 
     def _keep(self, target: Path) -> Path | None:
         """A second name, or a copy, of a file that is to be replaced; None if there is no file."""
@@ -291,8 +297,12 @@ class Staging:
             with contextlib.suppress(OSError):
                 os.link(new, target)
                 return
-            check_target(target, overwrite=False, error=self._error)
-        new.replace(target)
+            self._check_target(target)
+        try:
+            new.replace(target)
+        except OSError:  # perhaps another process has put a folder there
+            self._check_target(target)
+            raise
 
     def _close_files(self) -> None:
         for file in self._files:

@@ -225,6 +225,17 @@ class TestReplacing:
         staging.discard()
         assert {name: before[name] for name in contents(tmp_path)} == contents(tmp_path)
 
+    def test_a_folder_that_appears_last_of_all_is_kept(self, tmp_path, monkeypatch):
+        """Another run puts its folder in place between this one's last look and its renaming."""
+        staging = Staging([tmp_path / "folder"], folder=True, error=CheckpointError)
+        staging.path(tmp_path / "folder").mkdir()
+        check = staging._check
+        monkeypatch.setattr(staging, "_check", lambda: (check(), old_folder(tmp_path)))
+        with pytest.raises(CheckpointError, match="folder exists; pass --overwrite"):
+            staging.commit()
+        staging.discard()
+        assert contents(tmp_path) == {"folder": None, "folder/old": b"old"}
+
     def test_a_small_file(self, tmp_path):
         write_whole(tmp_path / "f", "ä")
         write_whole(tmp_path / "f", "ö")
