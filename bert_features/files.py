@@ -252,26 +252,24 @@ class Staging:
         size = self.sync()
         self._check()
         *others, last = self.targets
-        with contextlib.ExitStack() as undo:
+        try:
             for target in others:
-                older = self._keep(target)
+                self._keep(target)
                 self._put(target)
-                if older is None:
-                    undo.callback(target.unlink)
-                else:
-                    undo.callback(older.replace, target)
-            if (
-                self._folder and self._overwrite and last.exists()
-            ):  # a rename does not replace a folder that has files
-                undo.callback(last.replace(self._hidden / "older" / last.name).replace, last)
+            if self._folder and self._overwrite and last.exists():
+                last.replace(self._older(last))  # a rename does not replace a folder with files
             self._put(last)
-            undo.pop_all()
+        except BaseException:
+            if not self._is_placed(last):
+                self._undo(others)
+            raise
         self.discard()
         return size
 
     def discard(self) -> None:
         """Removes everything that is not in its place. A second call does nothing."""
         self._close_files()
+        _put_back(self._hidden, self.targets[-1])
         shutil.rmtree(self._hidden, ignore_errors=True)
         self._lock.release()
 
@@ -279,16 +277,30 @@ class Staging:
         for target in self.targets:
             self._check_target(target)
 
-    def _keep(self, target: Path) -> Path | None:
-        """A second name, or a copy, of a file that is to be replaced; None if there is no file."""
+    def _older(self, target: Path) -> Path:
+        return self._hidden / "older" / target.name
+
+    def _keep(self, target: Path) -> None:
+        """Gives a file that is to be replaced a second name, or copies it."""
         if not target.exists():
-            return None
-        older = self._hidden / "older" / target.name
+            return
         try:
-            os.link(target, older)
+            os.link(target, self._older(target))
         except OSError:  # some file systems have no hard links
-            shutil.copy2(target, older)
-        return older
+            shutil.copy2(target, self._older(target))
+
+    def _is_placed(self, target: Path) -> bool:
+        # Read from the disk: Ctrl-C may come between a call and a note that it has returned.
+        new = self.path(target)
+        return not new.exists() or (target.exists() and new.samefile(target))
+
+    def _undo(self, targets: Sequence[Path]) -> None:
+        """Puts back the files that were replaced; `discard` does so for a folder."""
+        for target in filter(self._is_placed, targets):
+            if self._older(target).exists():
+                self._older(target).replace(target)
+            else:
+                target.unlink()
 
     def _put(self, target: Path) -> None:
         new = self.path(target)
@@ -344,11 +356,16 @@ def remove_leftovers(target: Path) -> None:
         lock = FileLock(leftover / "lock", thread_local=False)
         # An OSError: its run is alive, or there are no locks here, or it belongs to another user.
         with contextlib.suppress(OSError, NotImplementedError), lock.acquire(timeout=0):
-            older = leftover / "older" / target.name
-            if older.is_dir() and not os.path.lexists(target):
-                older.replace(target)
+            _put_back(leftover, target)
             shutil.rmtree(leftover)
             logger.info("removed %s, which a killed run had left", leftover)
+
+
+def _put_back(hidden: Path, target: Path) -> None:
+    """Brings back the folder that a run moved aside, unless something has taken its place."""
+    older = hidden / "older" / target.name
+    if older.is_dir() and not os.path.lexists(target):
+        older.replace(target)
 
 
 def _prefix(target: Path) -> str:

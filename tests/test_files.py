@@ -242,6 +242,67 @@ class TestReplacing:
         assert contents(tmp_path) == {"f": "ö".encode()}
 
 
+class TestCtrlC:
+    """Ctrl-C comes right after the Nth renaming or linking, before its caller learns of it."""
+
+    @staticmethod
+    def interrupt(monkeypatch, owner, name, count):
+        wrapped, left = getattr(owner, name), [count]
+
+        def call(*arguments):
+            wrapped(*arguments)
+            left[0] -= 1
+            if left[0] < 0:
+                monkeypatch.setattr(owner, name, wrapped)
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(owner, name, call)
+
+    @pytest.mark.parametrize(("count", "whole"), [(0, "old"), (1, "half")])
+    def test_a_folder(self, tmp_path, monkeypatch, count, whole):
+        old_folder(tmp_path)
+        self.interrupt(monkeypatch, Path, "replace", count)
+        with pytest.raises(KeyboardInterrupt):
+            replace_folder(tmp_path / "folder")
+        assert contents(tmp_path) == {"folder": None, f"folder/{whole}": whole.encode()}
+
+    @pytest.mark.parametrize("older", [True, False])
+    @pytest.mark.parametrize(("count", "text"), [(0, "old"), (1, "new")])
+    def test_files(self, tmp_path, monkeypatch, older, count, text):
+        targets = [tmp_path / "side", tmp_path / "main"]
+        if older:
+            for target in targets:
+                target.write_text("old")
+        staging = stage(*targets, overwrite=True)
+        self.interrupt(monkeypatch, Path, "replace", count)
+        with pytest.raises(KeyboardInterrupt):
+            staging.commit()
+        staging.discard()
+        there = {"side": text.encode(), "main": text.encode()}
+        assert contents(tmp_path) == (there if older or text == "new" else {})
+
+    @pytest.mark.parametrize("count", [0, 1])
+    def test_files_that_are_linked_into_place(self, tmp_path, monkeypatch, count):
+        staging = stage(tmp_path / "side", tmp_path / "main")
+        self.interrupt(monkeypatch, os, "link", count)
+        with pytest.raises(KeyboardInterrupt):
+            staging.commit()
+        staging.discard()
+        assert contents(tmp_path) == ({"side": b"new", "main": b"new"} if count else {})
+
+    def test_an_old_folder_that_cannot_be_put_back_stays(self, tmp_path, monkeypatch):
+        old_folder(tmp_path)
+        staging = Staging([tmp_path / "folder"], overwrite=True, folder=True)
+        staging.path(tmp_path / "folder").mkdir()
+        with monkeypatch.context() as patch:
+            refuse_replacing(patch, tmp_path / "folder")
+            for end in (staging.commit, staging.discard):
+                with pytest.raises(OSError, match="Input/output error"):
+                    end()
+        staging.discard()
+        assert contents(tmp_path) == {"folder": None, "folder/old": b"old"}
+
+
 # A run that is killed at one of its calls of a function, the Nth.
 KILLED = """
 import os, signal, sys
