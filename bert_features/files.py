@@ -121,7 +121,7 @@ def _storage_reason(failure: Exception) -> str | None:
 
 
 def real_target(path: str | Path) -> Path:
-    """The file that a path names: what a symbolic link points to, else the path itself."""
+    """What a path names: the file or folder a symbolic link points to, else the path itself."""
     # Not by `Path`, which raises for a name that is too long.
     return Path(os.path.realpath(path) if os.path.islink(path) else path)  # noqa: PTH114
 
@@ -155,10 +155,10 @@ def _problem(target: Path, folder: bool, overwrite: bool) -> str | None:
         target.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if folder and (target.is_symlink() or not target.is_dir()):
+    if target.is_symlink():
+        return f"is a symbolic link; pass the path of the {'folder' if folder else 'file'} itself"
+    if folder and not target.is_dir():
         return "is not a directory; pass the path of one"
-    if not folder and target.is_symlink():
-        return "is a symbolic link; pass the path of the file itself"
     if not folder and target.is_dir():
         return "is a directory; name a file in it"
     if not folder and not target.is_file():
@@ -331,8 +331,10 @@ def replacing(
 ) -> Iterator[Path]:
     """A path for what takes the place of `target` when the block ends without an exception.
 
-    After an exception, what was there is still there. Arguments and errors are `Staging`'s.
+    After an exception, what was there is still there. Of a symbolic link, what it points to is
+    replaced. Arguments and errors are `Staging`'s.
     """
+    target = real_target(target)
     staging = Staging([target], overwrite=overwrite, folder=folder, error=error)
     try:
         yield staging.path(target)

@@ -421,6 +421,19 @@ class TestTargets:
         assert (tmp_path / "link").is_symlink()
         assert (tmp_path / "real").read_text() == "new"
 
+    def test_a_symbolic_link_leads_to_its_folder(self, tmp_path):
+        old_folder(tmp_path)
+        (tmp_path / "link").symlink_to("folder")
+        replace_folder(tmp_path / "link")
+        assert (tmp_path / "link").readlink() == Path("folder")
+        assert [path.name for path in (tmp_path / "folder").iterdir()] == ["half"]
+        (tmp_path / "dangling").symlink_to("absent")
+        replace_folder(tmp_path / "dangling")
+        assert [path.name for path in (tmp_path / "absent").iterdir()] == ["half"]
+        (tmp_path / "loop").symlink_to("loop")
+        with pytest.raises(OutputError, match="loop is a symbolic link; pass the path of the fold"):
+            check_target(real_target(tmp_path / "loop"), overwrite=True, folder=True)
+
     def test_links_that_lead_nowhere(self, tmp_path):
         (tmp_path / "dangling").symlink_to("absent")
         stage(real_target(tmp_path / "dangling")).commit()

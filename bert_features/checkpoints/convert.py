@@ -17,7 +17,7 @@ from bert_features.checkpoints.read import has_pooler, read_weights
 from bert_features.checkpoints.weight_readers import weight_files
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
 from bert_features.errors import CheckpointError, ConfigError, OutputError
-from bert_features.files import check_target, replacing, storage_errors
+from bert_features.files import check_target, real_target, replacing, storage_errors
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.text.vocabulary import read_vocab
 
@@ -178,7 +178,7 @@ def _write_json(path: Path, values: dict[str, Any]) -> None:
 
 def _check_out(out: Path, checkpoint: Checkpoint, *, overwrite: bool) -> None:
     """Refuses to replace the source, and directories that hold other files than a conversion's."""
-    check_target(out, overwrite=overwrite, folder=True)
+    check_target(real_target(out), overwrite=overwrite, folder=True)
     if not out.exists():
         return
     sources = [*weight_files(checkpoint.weights_path, checkpoint.kind), checkpoint.vocab_file]

@@ -25,7 +25,9 @@ from bert_features.errors import CheckpointError, ConfigError
 from bert_features.files import (
     CACHE_VARIABLE,
     cache_dir,
+    check_target,
     locked,
+    real_target,
     replacing,
     storage_errors,
     write_whole,
@@ -236,6 +238,7 @@ def _download(
     folder, url = cache_dir() / row.name, url_of(row)
     partial = cache_dir() / f"{row.name}.zip.partial"
     by_hand = f"Or get that archive elsewhere and unpack its files into {folder}"
+    check_target(real_target(folder), overwrite=True, folder=True, error=CheckpointError)
     logger.info("downloading %s from %s", row.name, url)
     Fetch(url, partial, row.max_bytes, progress, patience, by_hand).run()
     try:

@@ -167,7 +167,7 @@ def check_target(to: Path, checkpoint: Checkpoint, *, overwrite: bool) -> None:
     Raises:
       OutputError: `to` exists and `overwrite` is false, is no SavedModel, or holds the checkpoint.
     """
-    files.check_target(to, overwrite=overwrite, folder=True)
+    files.check_target(files.real_target(to), overwrite=overwrite, folder=True)
     if not to.exists():
         return
     if any(to.iterdir()) and not (to / SAVED_MODEL).is_file():

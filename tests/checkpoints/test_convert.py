@@ -192,6 +192,18 @@ def test_overwriting(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
+def test_a_symbolic_link_to_a_folder(tmp_path):
+    source = find_checkpoint(write_source(tmp_path / "in", kind="tf1"))
+    convert(source, tmp_path / "v3", to="tf1")
+    (tmp_path / "current").symlink_to("v3")
+    with pytest.raises(OutputError, match="v3 exists; pass --overwrite"):
+        convert(source, tmp_path / "current", to="safetensors")
+    out = convert(source, tmp_path / "current", to="safetensors", overwrite=True)
+    assert out == tmp_path / "current"
+    assert out.is_symlink()
+    assert (tmp_path / "v3" / "model.safetensors").exists()
+
+
 def test_overwriting_never_takes_anything_else(tmp_path):
     source = find_checkpoint(write_source(tmp_path / "in", kind="tf1"))
     with pytest.raises(OutputError, match="in holds the checkpoint to convert"):

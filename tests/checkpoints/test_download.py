@@ -312,6 +312,24 @@ def test_a_cache_that_cannot_be_written(server, tmp_path, monkeypatch, below):
     assert server.asked == []
 
 
+def test_a_folder_on_a_bigger_disk(server, cache, tmp_path):
+    (tmp_path / "disk").mkdir()
+    cache.mkdir()
+    (cache / TINY).symlink_to(tmp_path / "disk" / "bert")
+    assert read_folder(get()) == FILES
+    assert read_folder(get(force=True)) == FILES
+    assert (cache / TINY).is_symlink()
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["bert"]
+
+
+def test_a_file_in_the_way_is_seen_before_the_download(server, cache):
+    cache.mkdir()
+    (cache / TINY).write_text("")
+    with pytest.raises(CheckpointError, match=f"{TINY} is not a directory"):
+        get()
+    assert server.asked == []
+
+
 def test_leftovers_of_a_killed_run_are_removed(server, cache):
     half = cache / f".{TINY}.abcd1234.partial" / "new" / TINY
     half.mkdir(parents=True)

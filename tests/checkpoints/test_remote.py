@@ -237,6 +237,16 @@ def test_a_file_that_is_cut_on_its_way(safetensors, monkeypatch, cache):
     assert copied(cache) == []
 
 
+def test_a_folder_on_a_bigger_disk(safetensors, tmp_path):
+    url = "toy://bucket/models/toy-cased"
+    folder = find_checkpoint(url).weights_path.parent
+    folder.rename(tmp_path / "disk")
+    folder.symlink_to(tmp_path / "disk")
+    safetensors.files["bucket/models/toy-cased/vocab.txt"] += b"x\n"
+    assert find_checkpoint(url).vocab_file.read_text().endswith("x\n")
+    assert folder.is_symlink()
+
+
 def test_what_an_earlier_call_saw_is_not_believed(safetensors, monkeypatch):
     """Drivers keep listings; here every path's first answer, until the cache is invalidated."""
     report, seen = ObjectStore.info, {}
