@@ -11,7 +11,6 @@ behind; the next run on the same target removes it, because its lock is free.
 
 import contextlib
 import errno
-import functools
 import glob
 import hashlib
 import io
@@ -20,10 +19,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from bert_features import errors
 from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraError, OutputError
 
 if TYPE_CHECKING:
@@ -37,10 +37,8 @@ _SUFFIX = ".partial"
 # The longest name that file systems allow is 255 bytes; the hidden name adds a few to the target's.
 _LONGEST_NAME = 200
 # Failures of a disk or a path in the system's words, which is all that some libraries pass on.
-_STORAGE_CODES = (
-    *(errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM),
-    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
-)
+_CODES = "ENOSPC EFBIG EDQUOT EIO EROFS EACCES EPERM ENOENT ENOTDIR EISDIR ENAMETOOLONG"
+_STORAGE_REASONS = [os.strerror(getattr(errno, code)) for code in _CODES.split()]
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 _LOCAL = re.compile(r"^(file|local)://")
 # Schemes whose driver an extra of this package brings.
@@ -49,10 +47,23 @@ _EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
 _NEEDS = {"http": "aiohttp", "https": "aiohttp", "sftp": "paramiko", "ssh": "paramiko"}
 
 
+class Reporting(TypedDict, total=False):
+    """How failures are reported; `every`: not only the disk's, as libraries have their own."""
+
+    error: type[BertFeaturesError]
+    advice: str
+    every: bool
+
+
+IN_CACHE: Reporting = {
+    "error": errors.CheckpointError,
+    "advice": f"set {CACHE_VARIABLE} to a folder that has room and that you may write",
+}
+
+
 def cache_dir() -> Path:
     """The folder for downloads and compiled code: $BERT_FEATURES_CACHE, or the platform's."""
-    chosen = os.environ.get(CACHE_VARIABLE)
-    if chosen:
+    if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen).expanduser()
     import platformdirs
 
@@ -88,17 +99,8 @@ def locked(path: Path, waiting: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def storage_errors(
-    action: str,
-    error: type[BertFeaturesError] = OutputError,
-    *,
-    advice: str = "nothing was left behind",
-) -> Iterator[None]:
-    """Turns a failure of the disk into "cannot ACTION: REASON; ADVICE".
-
-    Raises:
-      BertFeaturesError: of the class `error`, for a failure of the disk. Others are left alone.
-    """
+def storage_errors(action: str, **report: Unpack[Reporting]) -> Iterator[None]:
+    """Turns failures into "cannot ACTION: REASON; ADVICE"; the project's errors are left alone."""
     try:
         yield
     except BertFeaturesError:
@@ -106,7 +108,11 @@ def storage_errors(
     except Exception as failure:
         reason = _storage_reason(failure)
         if reason is None:
-            raise
+            if not report.get("every"):
+                raise
+            reason = " ".join(str(failure).split())[:200] or type(failure).__name__
+        advice = report.get("advice", "nothing was left behind")
+        error = report.get("error", OutputError)
         raise error(f"cannot {action}: {reason}; {advice}") from failure
 
 
@@ -116,8 +122,7 @@ def _storage_reason(failure: Exception) -> str | None:
         return failure.strerror or str(failure)
     # TensorFlow, HDF5 and safetensors raise classes of their own.
     text = " ".join(str(failure).split()).casefold()
-    reasons = map(os.strerror, _STORAGE_CODES)
-    return next((reason for reason in reasons if reason.casefold() in text), None)
+    return next((known for known in _STORAGE_REASONS if known.casefold() in text), None)
 
 
 def real_target(path: str | Path) -> Path:
@@ -127,14 +132,11 @@ def real_target(path: str | Path) -> Path:
 
 
 def check_target(
-    target: Path,
-    *,
-    overwrite: bool,
-    folder: bool = False,
-    error: type[BertFeaturesError] = OutputError,
+    target: Path, *, overwrite: bool, folder: bool = False, **report: Unpack[Reporting]
 ) -> None:
     """Refuses a path (as `real_target` gives it) that cannot be written, or may not be replaced."""
-    with storage_errors(f"write {target}", error):
+    error = report.get("error", OutputError)
+    with storage_errors(f"write {target}", **report):
         if problem := _problem(target, folder, overwrite):
             raise error(f"{target} {problem}")
         parent = target.parent
@@ -145,7 +147,7 @@ def check_target(
         if not os.access(parent, os.W_OK | os.X_OK):
             raise error(
                 f"cannot write {target}: the folder {parent} is not writable; "
-                "choose another or change its permissions"
+                f"{report.get('advice', 'choose another or change its permissions')}"
             )
 
 
@@ -170,16 +172,13 @@ class Staging:
     """Files, or one folder, that are written out of sight and take their places together.
 
     Args:
-      targets: where they will be, in the order of their renaming; all in the same folder.
+      targets: their paths when done, in the order of the renaming; all in the same folder.
       overwrite: whether what is at a target may be replaced.
       folder: whether the one target is a folder.
-      error: the class to raise for a target that is refused.
-
-    Attributes:
-      targets: where they will be.
+      report: how a target that is refused is reported.
 
     Raises:
-      BertFeaturesError: of the class `error`; a target is refused.
+      BertFeaturesError: a target is refused.
       OSError: the disk failed. `storage_errors` makes a message of it.
     """
 
@@ -189,13 +188,11 @@ class Staging:
         *,
         overwrite: bool = False,
         folder: bool = False,
-        error: type[BertFeaturesError] = OutputError,
+        **report: Unpack[Reporting],
     ) -> None:
         self.targets = tuple(targets)
         self._overwrite, self._folder = overwrite, folder
-        self._check_target = functools.partial(
-            check_target, overwrite=overwrite, folder=folder, error=error
-        )
+        self._report = report
         self._files: list[_SteadyFile] = []
         if folder:
             self.targets[-1].parent.mkdir(parents=True, exist_ok=True)
@@ -252,16 +249,21 @@ class Staging:
         size = self.sync()
         self._check()
         *others, last = self.targets
+        new = {target: self.path(target).stat() for target in self.targets}
         try:
             for target in others:
                 self._keep(target)
                 self._put(target)
             if self._folder and self._overwrite and last.exists():
-                last.replace(self._older(last))  # a rename does not replace a folder with files
+                # A rename does not replace a folder that has files. `discard` can put it back.
+                last.replace(self._hidden / "older" / last.name)
             self._put(last)
         except BaseException:
-            if not self._is_placed(last):
-                self._undo(others)
+            # Read from the disk: Ctrl-C may come between a call and a note that it has returned.
+            placed = [t for t in new if t.exists() and os.path.samestat(t.stat(), new[t])]
+            for target in placed if last not in placed else []:
+                older = self._hidden / "older" / target.name
+                older.replace(target) if older.exists() else target.unlink()
             raise
         self.discard()
         return size
@@ -277,30 +279,17 @@ class Staging:
         for target in self.targets:
             self._check_target(target)
 
-    def _older(self, target: Path) -> Path:
-        return self._hidden / "older" / target.name
+    def _check_target(self, target: Path) -> None:
+        check_target(target, overwrite=self._overwrite, folder=self._folder, **self._report)
 
     def _keep(self, target: Path) -> None:
         """Gives a file that is to be replaced a second name, or copies it."""
-        if not target.exists():
-            return
-        try:
-            os.link(target, self._older(target))
-        except OSError:  # some file systems have no hard links
-            shutil.copy2(target, self._older(target))
-
-    def _is_placed(self, target: Path) -> bool:
-        # Read from the disk: Ctrl-C may come between a call and a note that it has returned.
-        new = self.path(target)
-        return not new.exists() or (target.exists() and new.samefile(target))
-
-    def _undo(self, targets: Sequence[Path]) -> None:
-        """Puts back the files that were replaced; `discard` does so for a folder."""
-        for target in filter(self._is_placed, targets):
-            if self._older(target).exists():
-                self._older(target).replace(target)
-            else:
-                target.unlink()
+        if target.exists():
+            older = self._hidden / "older" / target.name
+            try:
+                os.link(target, older)
+            except OSError:  # some file systems have no hard links
+                shutil.copy2(target, older)
 
     def _put(self, target: Path) -> None:
         new = self.path(target)
@@ -323,29 +312,26 @@ class Staging:
 
 @contextlib.contextmanager
 def replacing(
-    target: Path,
-    *,
-    overwrite: bool,
-    folder: bool = False,
-    error: type[BertFeaturesError] = OutputError,
+    path: Path, *, overwrite: bool, folder: bool = False, **report: Unpack[Reporting]
 ) -> Iterator[Path]:
-    """A path for what takes the place of `target` when the block ends without an exception.
+    """A path for what takes the place of `path` when the block ends without an exception.
 
     After an exception, what was there is still there. Of a symbolic link, what it points to is
-    replaced. Arguments and errors are `Staging`'s.
+    replaced. Arguments are `Staging`'s. Failures become errors as `Reporting` says.
     """
-    target = real_target(target)
-    staging = Staging([target], overwrite=overwrite, folder=folder, error=error)
-    try:
-        yield staging.path(target)
-        staging.commit()
-    finally:
-        staging.discard()
+    with storage_errors(f"write {path}", **report):
+        target = real_target(path)
+        staging = Staging([target], overwrite=overwrite, folder=folder, **report)
+        try:
+            yield staging.path(target)
+            staging.commit()
+        finally:
+            staging.discard()
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes a small file, or leaves it as it was."""
-    with replacing(path, overwrite=True) as new:
+def write_whole(path: Path, text: str, **report: Unpack[Reporting]) -> None:
+    """Writes a small file, or leaves it as it was; errors are `replacing`'s."""
+    with replacing(path, overwrite=True, **report) as new:
         new.write_text(text, encoding="utf-8")
 
 
@@ -413,20 +399,18 @@ class _SteadyFile(io.FileIO):
     buffered: io.BufferedRandom
 
     def write(self, data: Any, /) -> int:
-        if self.failure is None:
-            try:
-                return super().write(data)
-            except OSError as error:
-                self.failure = error
-        return memoryview(data).nbytes
+        return self._attempt(super().write, data, memoryview(data).nbytes)
 
     def truncate(self, size: int | None = None, /) -> int:
+        return self._attempt(super().truncate, size, self.tell() if size is None else size)
+
+    def _attempt(self, call: Callable[[Any], int], argument: Any, pretended: int) -> int:
         if self.failure is None:
             try:
-                return super().truncate(size)
+                return call(argument)
             except OSError as error:
                 self.failure = error
-        return self.tell() if size is None else size
+        return pretended
 
 
 # Addresses of object stores and servers (gs://, s3://, memory://, https://), opened by fsspec.
@@ -444,16 +428,10 @@ def local_path(path: str | Path) -> Path:
 
 
 def connect(url: str, error: type[BertFeaturesError]) -> tuple[Any, str]:
-    """Opens the file system of an address.
-
-    Args:
-      url: an address, see `is_url`.
-      error: the class of error to raise if the server cannot be reached.
-
-    Returns:
-      The fsspec file system, and the path of the address in it.
+    """The fsspec file system of an address (see `is_url`), and the path in it.
 
     Raises:
+      BertFeaturesError: of the class `error`; the server cannot be reached.
       ConfigError: the scheme (what is before `://`) is unknown.
       MissingExtraError: the driver of the scheme is not installed.
     """
@@ -478,11 +456,8 @@ def connect(url: str, error: type[BertFeaturesError]) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def remote_errors(url: str, error: type[BertFeaturesError]) -> Iterator[None]:
-    """Turns any error of a driver into one error that names the address.
-
-    Drivers raise errors of their own and of the libraries below them (aiohttp, botocore, google),
-    which have no common base.
-    """
+    """Turns any error of a driver into one error that names the address."""
+    # Drivers raise errors of the libraries below them (aiohttp, botocore), without a common base.
     try:
         yield
     except (BertFeaturesError, MemoryError):
@@ -496,9 +471,8 @@ def _remote_reason(problem: Exception) -> str:
     strerror = getattr(problem, "strerror", None)
     if isinstance(problem, FileNotFoundError):
         return strerror or "no such file"
-    if isinstance(problem, PermissionError):
-        return f"no permission: {strerror or text}"
-    return strerror or text
+    refused = "no permission: " if isinstance(problem, PermissionError) else ""
+    return f"{refused}{strerror or text}"
 
 
 def _missing_driver(scheme: str, problem: ImportError) -> MissingExtraError:
@@ -507,8 +481,7 @@ def _missing_driver(scheme: str, problem: ImportError) -> MissingExtraError:
     module = str(known_implementations.get(scheme, {}).get("class", "")).partition(".")[0]
     package = _NEEDS.get(scheme, module)
     if package in ("", "fsspec"):
-        package = f"a package for {scheme}:// ({problem})"
-        return MissingExtraError(package, install="fsspec[full]")
+        return MissingExtraError(f"a package for {scheme}:// ({problem})", install="fsspec[full]")
     named = f"{package}, which opens {scheme}:// addresses,"
     if scheme in _EXTRAS:
         return MissingExtraError(named, _EXTRAS[scheme])

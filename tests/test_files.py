@@ -210,7 +210,7 @@ class TestReplacing:
 
         before = old_folder(tmp_path)
         monkeypatch.setattr(Staging, "_put", fail)
-        with pytest.raises(OSError, match="Input/output error"):
+        with pytest.raises(OutputError, match="folder: Input/output error; nothing was left"):
             replace_folder(tmp_path / "folder")
         assert contents(tmp_path) == before
 
@@ -235,6 +235,36 @@ class TestReplacing:
             staging.commit()
         staging.discard()
         assert contents(tmp_path) == {"folder": None, "folder/old": b"old"}
+
+    def test_every_failure_or_those_of_the_disk_alone(self, tmp_path):
+        def write(failure, **report):
+            with replacing(tmp_path / "f", overwrite=True, **report):
+                raise failure
+
+        with pytest.raises(ValueError, match="odd"):
+            write(ValueError("odd"))
+        with pytest.raises(OutputError, match=r"^cannot write .*/f: odd thing; nothing was left"):
+            write(ValueError("odd\nthing"), every=True)
+        with pytest.raises(OutputError, match=r"^cannot write .*/f: KeyError; nothing"):
+            write(KeyError(), every=True)
+        with pytest.raises(CheckpointError, match=r"No space left on device; make room$"):
+            write(OSError(28, os.strerror(28)), error=CheckpointError, advice="make room")
+        assert contents(tmp_path) == {}
+
+    def test_a_small_file_of_another_class(self, tmp_path, monkeypatch):
+        report = {"error": CheckpointError, "advice": "make room"}
+        monkeypatch.setattr(os, "access", lambda path, mode: False)
+        with pytest.raises(CheckpointError, match=r"f: the folder .* is not writable; make room$"):
+            write_whole(tmp_path / "f", "x", **report)
+        monkeypatch.undo()
+        monkeypatch.setattr(os, "fsync", lambda file: exec("raise OSError(28, 'full')"))
+        with pytest.raises(CheckpointError, match=r"f: full; make room$"):
+            write_whole(tmp_path / "f", "x", **report)
+        monkeypatch.undo()
+        (tmp_path / "link").symlink_to("real")
+        write_whole(tmp_path / "link", "x")
+        assert contents(tmp_path) == {"link": b"x", "real": b"x"}
+        assert (tmp_path / "link").is_symlink()
 
     def test_a_small_file(self, tmp_path):
         write_whole(tmp_path / "f", "ä")
@@ -456,7 +486,7 @@ class TestStorageErrors:
     def test_failures_of_the_disk(self, failure, reason):
         with (
             pytest.raises(CheckpointError, match=f"^cannot write x: {reason}; do it$") as caught,
-            storage_errors("write x", CheckpointError, advice="do it"),
+            storage_errors("write x", error=CheckpointError, advice="do it"),
         ):
             raise failure
         assert caught.value.__cause__ is failure

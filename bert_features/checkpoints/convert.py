@@ -17,7 +17,7 @@ from bert_features.checkpoints.read import has_pooler, read_weights
 from bert_features.checkpoints.weight_readers import weight_files
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
 from bert_features.errors import CheckpointError, ConfigError, OutputError
-from bert_features.files import check_target, real_target, replacing, storage_errors
+from bert_features.files import check_target, real_target, replacing
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.text.vocabulary import read_vocab
 
@@ -76,10 +76,8 @@ def convert(
     out = Path(out)
     _check_out(out, checkpoint, overwrite=overwrite)
     source = _read(checkpoint, do_lower_case)
-    with (
-        storage_errors(f"write {out}"),
-        replacing(out, overwrite=overwrite, folder=True) as folder,
-    ):
+    # TensorFlow and safetensors have errors of their own.
+    with replacing(out, overwrite=overwrite, folder=True, every=True) as folder:
         folder.mkdir()
         TARGETS[to](source, folder)
     return out

@@ -14,6 +14,7 @@ import datetime
 import hashlib
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -23,7 +24,7 @@ from bert_features.checkpoints.fetch import Fetch, Patience, Progress, discard
 from bert_features.checkpoints.published import SOURCE, Published, find_published, resolve
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.files import (
-    CACHE_VARIABLE,
+    IN_CACHE,
     cache_dir,
     check_target,
     locked,
@@ -208,7 +209,7 @@ def _read_record(row: Published) -> Record | None:
 
 
 def _write_record(row: Published, record: Record) -> None:
-    write_whole(_record_path(row), record.model_dump_json(indent=2))
+    write_whole(_record_path(row), record.model_dump_json(indent=2), **IN_CACHE)
 
 
 def _wrong_sizes(folder: Path, record: Record) -> list[str]:
@@ -228,8 +229,7 @@ def _hash(path: Path) -> str:
 
 
 def _cache_errors(verb: str) -> contextlib.AbstractContextManager[None]:
-    advice = f"set {CACHE_VARIABLE} to a folder that has room and that you may write"
-    return storage_errors(f"{verb} the cache {cache_dir()}", CheckpointError, advice=advice)
+    return storage_errors(f"{verb} the cache {cache_dir()}", **IN_CACHE)
 
 
 def _download(
@@ -238,20 +238,28 @@ def _download(
     folder, url = cache_dir() / row.name, url_of(row)
     partial = cache_dir() / f"{row.name}.zip.partial"
     by_hand = f"Or get that archive elsewhere and unpack its files into {folder}"
-    check_target(real_target(folder), overwrite=True, folder=True, error=CheckpointError)
+    check_target(real_target(folder), overwrite=True, folder=True, **IN_CACHE)
     logger.info("downloading %s from %s", row.name, url)
     Fetch(url, partial, row.max_bytes, progress, patience, by_hand).run()
-    try:
+    with _refused_is_discarded(partial):
         new = _checked(row, record, url, partial)
-        with replacing(folder, overwrite=True, folder=True, error=CheckpointError) as fresh:
+    with replacing(folder, overwrite=True, folder=True, **IN_CACHE) as fresh:
+        with _refused_is_discarded(partial):
             files = unpack(partial, fresh, max_bytes=row.max_bytes, source=url)
-            # Before the folder: one without a record passes for unpacked by hand.
-            _write_record(row, new.model_copy(update={"files": files}))
-    except CheckpointError:
-        discard(partial)  # it would fail again
-        raise
+        # Before the folder: one without a record passes for unpacked by hand.
+        _write_record(row, new.model_copy(update={"files": files}))
     discard(partial)
     return folder
+
+
+@contextlib.contextmanager
+def _refused_is_discarded(partial: Path) -> Iterator[None]:
+    """Removes an archive that is refused: it would be refused again. A full disk leaves it."""
+    try:
+        yield
+    except CheckpointError:
+        discard(partial)
+        raise
 
 
 def _checked(row: Published, record: Record | None, url: str, archive: Path) -> Record:

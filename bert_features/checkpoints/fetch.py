@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bert_features.errors import CheckpointError, ConfigError
-from bert_features.files import write_whole
+from bert_features.files import IN_CACHE, write_whole
 
 if TYPE_CHECKING:
     import requests
@@ -120,7 +120,8 @@ class Fetch:
         """Downloads it, in several attempts if necessary.
 
         Raises:
-          CheckpointError: the server does not send it, or sends something else than it states.
+          CheckpointError: the server does not send it, or sends something else than it states; or
+            its description cannot be written.
           OSError: `partial` cannot be written.
         """
         from urllib3.exceptions import MaxRetryError
@@ -203,7 +204,7 @@ class Fetch:
         arriving = _arriving(self.url, response, _number(response, "Content-Length"))
         # In this order: a new description must never stand beside old bytes.
         discard(self.partial)
-        write_whole(_arriving_path(self.partial), arriving.model_dump_json())
+        write_whole(_arriving_path(self.partial), arriving.model_dump_json(), **IN_CACHE)
         return arriving
 
     def _continue(

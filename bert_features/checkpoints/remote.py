@@ -17,8 +17,8 @@ from typing import Any
 from bert_features import files
 from bert_features.checkpoints import locate
 from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, weight_map_in
-from bert_features.errors import CheckpointError, OutputError
-from bert_features.files import CACHE_VARIABLE, cache_dir, locked, replacing
+from bert_features.errors import CheckpointError
+from bert_features.files import IN_CACHE, cache_dir, locked, replacing
 
 logger = logging.getLogger("bert_features")
 
@@ -120,17 +120,14 @@ class _Folder:
         # Under its own name, which may show the casing.
         to = parent / (PurePosixPath(self.path).name or "root")
         waiting = f"{self.url}: waiting for another process that copies it"
-        try:
-            with locked(parent.with_suffix(".lock"), waiting):
-                parent.mkdir(exist_ok=True)
-                versions = self._versions(names)
-                if _copied_before(to) != versions:
-                    self._copy(versions, to)
-        except (OSError, OutputError) as error:
-            raise CheckpointError(
-                f"cannot write the cache {cache_dir()}: {error}; set {CACHE_VARIABLE} to a folder "
-                "that has room and that you may write"
-            ) from error
+        with (
+            files.storage_errors(f"write the cache {cache_dir()}", **IN_CACHE),
+            locked(parent.with_suffix(".lock"), waiting),
+        ):
+            parent.mkdir(exist_ok=True)
+            versions = self._versions(names)
+            if _copied_before(to) != versions:
+                self._copy(versions, to)
         return to
 
     def _versions(self, names: list[str]) -> dict[str, list[Any]]:
@@ -146,7 +143,7 @@ class _Folder:
     def _copy(self, versions: dict[str, list[Any]], to: Path) -> None:
         total = sum(size or 0 for size, _ in versions.values())
         logger.info("copying %s (%s MB) to %s", self.url, f"{total / 1e6:,.1f}", to)
-        with replacing(to, overwrite=True, folder=True) as folder:
+        with replacing(to, overwrite=True, folder=True, **IN_CACHE) as folder:
             folder.mkdir()
             for name, (size, _) in versions.items():
                 local = folder / name

@@ -34,7 +34,7 @@ from bert_features.config.outputs import (
 from bert_features.errors import ConfigError
 from bert_features.export.checks import Signature, Source, check_target, checked_source
 from bert_features.export.signatures import build_signatures
-from bert_features.files import replacing, storage_errors
+from bert_features.files import replacing
 
 
 def export_savedmodel(
@@ -138,8 +138,7 @@ def _save(source: Source, signature: Signature, to: Path, *, overwrite: bool) ->
     root.regularization_losses = []
     signatures = build_signatures(root, source, variables, signature)
     with (
-        storage_errors(f"write {to}"),
-        replacing(to, overwrite=overwrite, folder=True) as folder,
+        replacing(to, overwrite=overwrite, folder=True, every=True) as folder,
         tempfile.TemporaryDirectory() as assets,
     ):
         _add_assets(root, source, Path(assets))

@@ -1,6 +1,7 @@
 """Converting checkpoints: what is read from the copy is what is read from the source."""
 
 import json
+import os
 import typing
 
 import numpy as np
@@ -173,6 +174,25 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
             convert(source, target, to="safetensors", overwrite=True)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+@pytest.mark.parametrize("failure", [tf.errors.UnknownError(None, None, "odd"), ValueError("odd")])
+def test_a_failure_of_a_library_is_one_line(tmp_path, monkeypatch, failure):
+    def fail(source, folder):
+        raise failure
+
+    source = find_checkpoint(write_source(tmp_path / "in", kind="tf1"))
+    monkeypatch.setitem(module.TARGETS, "safetensors", fail)
+    with pytest.raises(OutputError, match=r"^cannot write .*/out: .*odd.*; nothing was left"):
+        convert(source, tmp_path / "out", to="safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_path_that_is_not_utf8(tmp_path):
+    source = find_checkpoint(write_source(tmp_path / "in", kind="tf1"))
+    with pytest.raises(OutputError, match=r"^cannot write .*; nothing was left behind"):
+        convert(source, tmp_path / os.fsdecode(b"\xff"), to="tf1")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_a_place_that_cannot_be_written(tmp_path):

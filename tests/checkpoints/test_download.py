@@ -129,7 +129,7 @@ def test_a_complete_partial_file_is_not_asked_for_again(server, cache, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr("bert_features.checkpoints.download.unpack", full)
-        message = "cannot write to .*: No space left on device; set BERT_FEATURES_CACHE"
+        message = "cannot write .*: No space left on device; set BERT_FEATURES_CACHE"
         with pytest.raises(CheckpointError, match=message):
             get()
     assert left(cache) == [f"{TINY}.zip.partial", f"{TINY}.zip.partial.json"]
@@ -310,6 +310,27 @@ def test_a_cache_that_cannot_be_written(server, tmp_path, monkeypatch, below):
     with pytest.raises(CheckpointError, match=message):
         get()
     assert server.asked == []
+
+
+@pytest.mark.parametrize("call", ["download", "verify"])
+def test_a_cache_that_is_read_only(server, cache, monkeypatch, call):
+    if call == "verify":
+        get()
+        (cache / f"{TINY}.json").unlink()  # as if unpacked by hand
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    message = r"^cannot write \S+: the folder \S+ is not writable; set BERT_FEATURES_CACHE to"
+    with pytest.raises(CheckpointError, match=message):
+        get() if call == "download" else verify(TINY)
+
+
+def test_a_description_that_cannot_be_written(server, cache, monkeypatch):
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    message = r"^cannot write .*zip\.partial\.json: No space .*; set BERT_FEATURES_CACHE to"
+    with pytest.raises(CheckpointError, match=message):
+        get()
 
 
 def test_a_folder_on_a_bigger_disk(server, cache, tmp_path):

@@ -226,6 +226,17 @@ def test_a_cache_that_cannot_be_written(safetensors, tmp_path, monkeypatch):
         find_checkpoint("toy://bucket/models/toy-cased")
 
 
+def test_a_cache_that_is_full(safetensors, cache, monkeypatch):
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    message = r"^cannot write \S*/toy-cased: No space left on device; set BERT_FEATURES_C\D+$"
+    with pytest.raises(CheckpointError, match=message):
+        find_checkpoint("toy://bucket/models/toy-cased")
+    assert copied(cache) == []
+
+
 def test_a_file_that_is_cut_on_its_way(safetensors, monkeypatch, cache):
     def cut(self, path, to):
         with open(to, "wb") as file:  # noqa: PTH123 - as a driver does

@@ -128,6 +128,18 @@ def test_overwrite_replaces_an_export(toy, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
 
+def test_a_failure_of_a_library_is_one_line(toy, tmp_path, monkeypatch):
+    def fail(obj, path, signatures):
+        raise ValueError("odd\nthing")
+
+    monkeypatch.setattr(tf.saved_model, "save", fail)
+    (tmp_path / "v3").mkdir()
+    (tmp_path / "current").symlink_to("v3")
+    with pytest.raises(OutputError, match=r"^cannot write .*/current: odd thing; nothing was left"):
+        export_savedmodel(tmp_path / "current", checkpoint=toy, outputs=[LAST], overwrite=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["current", "v3"]
+
+
 @pytest.mark.slow
 def test_a_failure_leaves_what_was_there(toy, tmp_path, monkeypatch):
     to = tmp_path / "x"
