@@ -74,7 +74,8 @@ def cache_dir() -> Path:
 def locked(path: Path, waiting: str) -> Iterator[None]:
     """Holds a lock that one thread of one process can hold at a time.
 
-    The system frees the lock when its process ends, however it ends: a lock cannot go stale.
+    The system frees the lock when its process ends, however it ends. Without flock, filelock 4 has
+    a marker file instead; one that a process killed on another machine left must be deleted.
 
     Args:
       path: the lock file; it stays, empty.
