@@ -49,9 +49,9 @@ class ExtractConfig(Settings):
 
     checkpoint: str = Field(
         default="minilm",
-        description="Checkpoint to use: `minilm` (the embedded all-MiniLM-L6-v2), a directory or "
-        "file, an address (gs://, s3://), a published name (bert-base-uncased), a TF-Hub handle "
-        "or a Hugging Face repository.",
+        description="Checkpoint to use: `minilm` (the embedded all-MiniLM-L6-v2, not Google's "
+        "BERT), a directory or file, an address (gs://, s3://), a published name "
+        "(bert-base-uncased), a TF-Hub handle or a Hugging Face repository.",
         json_schema_extra={"allowed": "a string"},
     )
     config_file: str | None = Field(
