@@ -1,4 +1,4 @@
-"""Arrow IPC, the fastest format to write and to read: the layout of Parquet, mapped into memory.
+"""Arrow IPC, the fast format: the layout of Parquet, uncompressed and mapped into memory.
 
 One row per example, one column per feature; `arrow_layout` lists the columns. pyarrow alone writes
 and reads it. The values lie in the file as in memory, in record batches of about 16 MB or 1024
