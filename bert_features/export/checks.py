@@ -33,7 +33,7 @@ RESERVED_NAMES: dict[Signature, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Source:
+class ExportSource:
     """What an export is made of.
 
     Attributes:
@@ -58,14 +58,14 @@ class Source:
         return self.tokenizer.convert_tokens_to_ids([CLS, SEP])
 
 
-def checked_source(
+def check_source(
     checkpoint: Checkpoint,
     outputs: tuple[OutputSpec, ...],
     signature: Signature,
     *,
     max_seq_length: int | None,
     do_lower_case: bool | None,
-) -> Source:
+) -> ExportSource:
     """Puts together what an export is made of, and checks it.
 
     Args:
@@ -80,7 +80,7 @@ def checked_source(
       ConfigError: an output or the length does not fit the signature.
     """
     _check_outputs(outputs, signature)
-    source = Source(
+    source = ExportSource(
         checkpoint,
         outputs,
         _tokenizer(checkpoint, do_lower_case, needed=signature == "text"),
@@ -128,7 +128,7 @@ def _length(max_seq_length: int | None, checkpoint: Checkpoint, signature: Signa
     return max_seq_length
 
 
-def _check_pooler(source: Source, signature: Signature) -> None:
+def _check_pooler(source: ExportSource, signature: Signature) -> None:
     name = source.checkpoint.name
     if source.pooler:
         return

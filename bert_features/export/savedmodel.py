@@ -32,7 +32,7 @@ from bert_features.config.outputs import (
     plan_outputs,
 )
 from bert_features.errors import ConfigError
-from bert_features.export.checks import Signature, Source, check_target, checked_source
+from bert_features.export.checks import ExportSource, Signature, check_source, check_target
 from bert_features.export.signatures import build_signatures
 from bert_features.files import replacing
 
@@ -92,7 +92,7 @@ def export_savedmodel(
         )
     to = Path(to)
     check_target(to, checkpoint, overwrite=overwrite)
-    source = checked_source(
+    source = check_source(
         checkpoint,
         _wanted(outputs, layers, signature, checkpoint.config),
         signature,
@@ -125,7 +125,7 @@ def _wanted(
     return plan_outputs(parse_outputs(outputs), config, layers=layers or DEFAULT_LAYERS)
 
 
-def _save(source: Source, signature: Signature, to: Path, *, overwrite: bool) -> None:
+def _save(source: ExportSource, signature: Signature, to: Path, *, overwrite: bool) -> None:
     # A plain trackable object whose attributes have the names of TF-Hub's interface.
     root = tf.train.Checkpoint()
     weights = read_weights(source.checkpoint, pooler=source.pooler)
@@ -145,7 +145,7 @@ def _save(source: Source, signature: Signature, to: Path, *, overwrite: bool) ->
         tf.saved_model.save(root, str(folder), signatures=signatures)
 
 
-def _add_assets(root: Any, source: Source, folder: Path) -> None:
+def _add_assets(root: Any, source: ExportSource, folder: Path) -> None:
     config = folder / "bert_config.json"
     values = config_values(source.checkpoint.config, "google")
     config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

@@ -16,14 +16,14 @@ from bert_features.config.outputs import blocks_needed, needs_pooler
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs, needs_static_length
 from bert_features.encoder.step import MODEL_INPUTS
-from bert_features.export.checks import RESERVED_NAMES, Signature, Source
+from bert_features.export.checks import RESERVED_NAMES, ExportSource, Signature
 
 Variables = Mapping[str, tf.Variable]
 Encode = Callable[[Mapping[str, tf.Tensor], bool], dict[str, Any]]
 
 
 def build_signatures(
-    root: Any, source: Source, variables: Variables, signature: Signature
+    root: Any, source: ExportSource, variables: Variables, signature: Signature
 ) -> dict[str, Any]:
     """Makes the functions of an export.
 
@@ -39,9 +39,9 @@ def build_signatures(
     return _BUILDERS[signature](root, source, variables)
 
 
-def _build_text(root: Any, source: Source, variables: Variables) -> dict[str, Any]:
+def _build_text(root: Any, source: ExportSource, variables: Variables) -> dict[str, Any]:
     tokenizer, outputs = source.tokenizer, source.outputs
-    assert tokenizer is not None  # `checked_source` makes one for every export of text
+    assert tokenizer is not None  # `check_source` makes one for every export of text
     encode = _encoder(
         source,
         variables,
@@ -63,7 +63,7 @@ def _build_text(root: Any, source: Source, variables: Variables) -> dict[str, An
     return {"serving_default": function.get_concrete_function()}
 
 
-def _build_ids(root: Any, source: Source, variables: Variables) -> dict[str, Any]:
+def _build_ids(root: Any, source: ExportSource, variables: Variables) -> dict[str, Any]:
     specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in MODEL_INPUTS}
     function = tf.function(_ids_call(source, variables), autograph=False)
     for training in (True, False):
@@ -79,7 +79,7 @@ def _build_ids(root: Any, source: Source, variables: Variables) -> dict[str, Any
     return {"serving_default": served.get_concrete_function(**specs)}
 
 
-def _ids_call(source: Source, variables: Variables) -> Callable[..., dict[str, Any]]:
+def _ids_call(source: ExportSource, variables: Variables) -> Callable[..., dict[str, Any]]:
     """The function of an export of ids, with the arguments of a Keras layer."""
     config = source.checkpoint.config
     encode = _encoder(
@@ -115,14 +115,14 @@ def _ids_call(source: Source, variables: Variables) -> Callable[..., dict[str, A
     return call
 
 
-_BUILDERS: dict[Signature, Callable[[Any, Source, Variables], dict[str, Any]]] = {
+_BUILDERS: dict[Signature, Callable[[Any, ExportSource, Variables], dict[str, Any]]] = {
     "text": _build_text,
     "ids": _build_ids,
 }
 
 
 def _encoder(
-    source: Source,
+    source: ExportSource,
     variables: Variables,
     *,
     num_blocks: int,
