@@ -46,7 +46,7 @@ def export(
         int | None,
         typer.Option(
             help="Maximum number of tokens in a row, with --signature text. "
-            "[default: 128, or the checkpoint's number of positions if that is lower]",
+            "[default: the checkpoint's number of positions]",
             show_default=False,
         ),
     ] = None,

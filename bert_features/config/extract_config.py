@@ -116,11 +116,10 @@ class ExtractConfig(Settings):
         "stands alone), or at white space.",
         json_schema_extra={"allowed": "'bert' or 'whitespace'"},
     )
-    max_seq_length: int = Field(
-        default=128,
-        ge=3,
+    max_seq_length: Annotated[int, Field(ge=3)] | None = Field(
+        default=None,
         description="Maximum tokens of a row, [CLS] and [SEP] included; long_text decides about "
-        "longer texts.",
+        "longer texts. By default as many as the checkpoint has positions.",
         json_schema_extra={"allowed": "an integer of at least 3"},
     )
     buckets: tuple[Annotated[int, Field(ge=3)], ...] | None = Field(
@@ -294,6 +293,26 @@ class ExtractConfig(Settings):
         if self.outputs:
             return self.outputs
         return (OutputConfig(**{name: getattr(self, name) for name in _SINGLE_OUTPUT}),)
+
+    def row_length(self, config: BertConfig, name: str) -> int:
+        """The maximum tokens of a row: `max_seq_length`, by default the checkpoint's positions.
+
+        Args:
+          config: the architecture.
+          name: the checkpoint's name, for the error.
+
+        Raises:
+          ConfigError: the checkpoint has fewer positions than `max_seq_length`.
+        """
+        positions = config.max_position_embeddings
+        if self.max_seq_length is None:
+            return positions
+        if self.max_seq_length > positions:
+            raise ConfigError(
+                f"max_seq_length is {self.max_seq_length}; {name} has {positions} positions, take "
+                "at most that"
+            )
+        return self.max_seq_length
 
     def plan_outputs(self, config: BertConfig) -> tuple[OutputSpec, ...]:
         """The outputs, resolved for an architecture.

@@ -23,7 +23,6 @@ logger = logging.getLogger("bert_features")
 
 Signature = Literal["text", "ids"]
 SAVED_MODEL = "saved_model.pb"
-_DEFAULT_LENGTH = 128
 
 # What an export of each signature returns besides the wanted outputs.
 RESERVED_NAMES: dict[Signature, tuple[str, ...]] = {
@@ -114,7 +113,7 @@ def _check_outputs(outputs: Sequence[OutputSpec], signature: Signature) -> None:
 def _length(max_seq_length: int | None, checkpoint: Checkpoint, signature: Signature) -> int:
     positions = checkpoint.config.max_position_embeddings
     if max_seq_length is None:
-        return min(_DEFAULT_LENGTH, positions)
+        return positions
     if signature != "text":
         raise ConfigError(
             f"max_seq_length is {max_seq_length}, but an export of {signature} takes rows of any "

@@ -69,7 +69,7 @@ def export_savedmodel(
         each of `layers` by itself, as `layer_output_0`, …; for `ids` no further output.
       layers: LAYERS for outputs that name none.
       max_seq_length: for `text`, the tokens of the longest row; longer texts are truncated as the
-        official script does. By default 128, or the checkpoint's positions if it has fewer.
+        official script does. By default as many as the checkpoint has positions.
       config_file: the config, if it is not beside the weights.
       vocab_file: the vocabulary, if it is not beside the weights.
       do_lower_case: whether to lower-case; by default what the checkpoint records.

@@ -42,7 +42,7 @@ class FeatureExtractor:
 
     Attributes:
       preparation: the settings, resolved against their checkpoint.
-      config: the settings.
+      config: the settings; `max_seq_length` is resolved against the checkpoint.
       checkpoint: the checkpoint.
       outputs: the outputs, resolved against the checkpoint.
       tokenizer: the checkpoint's tokenizer.
@@ -56,7 +56,7 @@ class FeatureExtractor:
 
     def __init__(self, config: ExtractConfig, *, runtime: Runtime | None = None) -> None:
         self.preparation = Preparation(config, runtime=runtime)
-        self.config = config
+        self.config = self.preparation.config
         self.checkpoint = self.preparation.checkpoint
         self.outputs = self.preparation.outputs
         self.tokenizer = self.preparation.tokenizer
@@ -124,7 +124,7 @@ class FeatureExtractor:
                 "%d of %d texts did not fit max_seq_length %d and lost %d tokens%s",
                 counts.truncated_examples,
                 counts.examples,
-                self.config.max_seq_length,
+                self.preparation.max_seq_length,
                 counts.tokens_lost,
                 " of their shorter texts, which may take half of a window"
                 if self.preparation.in_windows

@@ -10,7 +10,6 @@ from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import ITEM_SIZES, Feature, OutputSpec
 from bert_features.config.shards import AUTO, Shard
-from bert_features.errors import ConfigError
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
@@ -31,9 +30,10 @@ class Preparation:
       runtime: the runtime, if started already; by default the one of the settings.
 
     Attributes:
-      config: the settings.
+      config: the settings; `max_seq_length` is resolved.
       checkpoint: the checkpoint.
       outputs: the outputs, resolved.
+      max_seq_length: maximum tokens of a row.
       long_text: what happens to examples that do not fit a row.
       runtime: the runtime.
       devices: its devices.
@@ -48,7 +48,6 @@ class Preparation:
     """
 
     def __init__(self, config: ExtractConfig, *, runtime: Runtime | None = None) -> None:
-        self.config = config
         self.checkpoint = find_checkpoint(
             config.checkpoint,
             config_file=config.config_file,
@@ -56,15 +55,13 @@ class Preparation:
             hidden_act=config.hidden_act,
         )
         bert_config = self.checkpoint.config
-        if config.max_seq_length > bert_config.max_position_embeddings:
-            raise ConfigError(
-                f"max_seq_length is {config.max_seq_length}; {self.checkpoint.name} has "
-                f"{bert_config.max_position_embeddings} positions, take at most that"
-            )
+        length = config.row_length(bert_config, self.checkpoint.name)
+        self.max_seq_length = length
+        self.config = config.model_copy(update={"max_seq_length": length})
         self.outputs = config.plan_outputs(bert_config)
-        self.long_text = LongText(config.long_text, config.max_seq_length, config.stride)
+        self.long_text = LongText(config.long_text, length, config.stride)
         # Wrong buckets are refused before a device starts.
-        resolve_buckets(config.buckets or (), config.max_seq_length)
+        resolve_buckets(config.buckets or (), length)
         self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
         # Before the tokenizer makes its tables: a TPU must be started before TensorFlow's first op.
         self.runtime = runtime or make_runtime(config.runtime, config.device)
@@ -79,7 +76,7 @@ class Preparation:
         return self.long_text.policy == "window"
 
     def _buckets(self) -> tuple[int, ...]:
-        length = self.config.max_seq_length
+        length = self.max_seq_length
         if self.config.buckets is None:
             return default_buckets(length, any_shape=self.runtime.any_shape)
         return resolve_buckets(self.config.buckets, length)

@@ -58,11 +58,7 @@ def plan_job(
     """
     where = parse_topology(topology)
     name, config = _architecture(settings, architecture)
-    if settings.max_seq_length > config.max_position_embeddings:
-        raise ConfigError(
-            f"max_seq_length is {settings.max_seq_length}; {name} has "
-            f"{config.max_position_embeddings} positions, which is the maximum"
-        )
+    length = settings.row_length(config, name)
     return Job(
         topology=where,
         name=name,
@@ -71,7 +67,7 @@ def plan_job(
             settings.plan_outputs(config), in_windows=settings.long_text == "window"
         ),
         precision="float32" if settings.precision == "float32" else "bfloat16",
-        shapes=_shapes(settings, where, rows),
+        shapes=_shapes(settings, length, where, rows),
         use_one_hot_embeddings=settings.use_one_hot_embeddings,
     )
 
@@ -94,13 +90,13 @@ def _architecture(settings: ExtractConfig, architecture: str | None) -> tuple[st
 
 
 def _shapes(
-    settings: ExtractConfig, topology: Topology, rows: int | None
+    settings: ExtractConfig, length: int, topology: Topology, rows: int | None
 ) -> tuple[tuple[int, int], ...]:
     """(rows on each chip, length) of each shape that a run would use."""
     from bert_features.batches.bucketing import BatchShapes, default_buckets, resolve_buckets
     from bert_features.extraction.preparation import DEVICE_BATCH_TOKENS
 
-    length, devices = settings.max_seq_length, topology.chips * topology.chip.devices
+    devices = topology.chips * topology.chip.devices
     buckets = (
         default_buckets(length, any_shape=False)
         if settings.buckets is None

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import OutputConfig
 from bert_features.errors import ConfigError
+from tests.toy import TOY
 
 CONFIGS = sorted((Path(__file__).resolve().parents[2] / "configs").glob("*.toml"))
 
@@ -101,3 +102,10 @@ def test_every_setting_has_a_sentence_of_help_and_its_allowed_values(settings):
     for name, field in settings.model_fields.items():
         assert field.json_schema_extra["allowed"], name
         assert re.fullmatch(r"[A-Z].*\.", field.description), name
+
+
+def test_rows_are_as_long_as_the_checkpoint_allows_unless_a_limit_is_set():
+    assert ExtractConfig().row_length(TOY, "toy") == TOY.max_position_embeddings == 24
+    assert ExtractConfig(max_seq_length=24).row_length(TOY, "toy") == 24
+    with pytest.raises(ConfigError, match="max_seq_length is 25; toy has 24 positions"):
+        ExtractConfig(max_seq_length=25).row_length(TOY, "toy")
