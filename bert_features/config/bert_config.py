@@ -1,6 +1,5 @@
 """The architecture of a BERT checkpoint, from its `bert_config.json` or `config.json`."""
 
-import json
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,6 +14,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from bert_features.config.json_files import read_json_object, shown
 from bert_features.errors import CheckpointError
 
 HiddenAct = Literal["gelu_erf", "gelu_tanh", "relu", "tanh", "linear"]
@@ -104,18 +104,20 @@ class BertConfig(BaseModel):
         model_type = values.get("model_type", "bert")
         if model_type != "bert":
             raise CheckpointError(
-                f"{source}: model_type is {model_type!r}; only BERT encoders ('bert') can be read"
+                f"{source}: model_type is {shown(model_type)}; "
+                "only BERT encoders ('bert') can be read"
             )
         position_type = values.get("position_embedding_type", "absolute")
         if position_type != "absolute":
             raise CheckpointError(
-                f"{source}: position_embedding_type is {position_type!r}; BERT has only 'absolute'"
+                f"{source}: position_embedding_type is {shown(position_type)}; "
+                "BERT has only 'absolute'"
             )
         activations = ACTIVATIONS[family]
         word = values.get("hidden_act", "gelu")
-        if word not in activations:
+        if not isinstance(word, str) or word not in activations:
             raise CheckpointError(
-                f"{source}: hidden_act is {word!r}; allowed: {', '.join(sorted(activations))}"
+                f"{source}: hidden_act is {shown(word)}; allowed: {', '.join(sorted(activations))}"
             )
         try:
             return cls.model_validate(values | {"hidden_act": activations[word]})
@@ -143,27 +145,10 @@ def _problem(detail: ErrorDetails) -> str:
     if detail["type"] == "missing":
         return f"{detail['loc'][0]} is missing"
     where = ".".join(str(part) for part in detail["loc"]) or "config"
-    return f"{where}: {detail['msg']} (received {detail.get('input')!r})"
+    return f"{where}: {detail['msg']} (received {shown(detail.get('input'))})"
 
 
 def config_family(values: dict[str, Any]) -> Family:
     """The family of a config file, by the keys that only Hugging Face writes."""
     marks = {"model_type", "architectures", "transformers_version"}
     return "huggingface" if marks & values.keys() else "google"
-
-
-def read_json_object(path: str | Path) -> dict[str, Any]:
-    """Reads a JSON file that holds one object.
-
-    Raises:
-      CheckpointError: the file cannot be read, or holds something else.
-    """
-    try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path} is not a config file: expected a JSON object")
-    return values

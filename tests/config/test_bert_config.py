@@ -37,6 +37,7 @@ def test_defaults_are_bert_base(tmp_path):
         (GOOGLE | {"hidden_size": 100}, "100 is not a multiple of num_attention_heads 12"),
         (GOOGLE | {"num_hidden_layers": 0}, "num_hidden_layers"),
         (GOOGLE | {"hidden_act": "swish"}, "hidden_act is 'swish'; allowed: gelu"),
+        (GOOGLE | {"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]; allowed: gelu"),
         (GOOGLE | {"model_type": "roberta"}, "model_type is 'roberta'"),
         (GOOGLE | {"position_embedding_type": "relative_key"}, "BERT has only 'absolute'"),
         ("[1]", "expected a JSON object"),
