@@ -1,13 +1,12 @@
 """The architecture of a BERT checkpoint, from its `bert_config.json` or `config.json`."""
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PositiveInt,
     ValidationError,
     field_validator,
     model_validator,
@@ -19,6 +18,11 @@ from bert_features.errors import CheckpointError
 
 HiddenAct = Literal["gelu_erf", "gelu_tanh", "relu", "tanh", "linear"]
 Family = Literal["google", "huggingface"]
+# Ids and positions are int32.
+Size = Annotated[int, Field(gt=0, lt=2**31)]
+
+# The smallest float32 that no device rounds to 0, and with it a constant vector to NaN.
+_MIN_EPS = 2.0**-126
 
 # The meaning of the word in the config of each family. google-research/bert's modeling.py computes
 # "gelu" by the tanh approximation; Hugging Face's ACT2FN["gelu"] is the exact, erf form.
@@ -54,19 +58,19 @@ class BertConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    vocab_size: PositiveInt
-    hidden_size: PositiveInt = 768
-    num_hidden_layers: PositiveInt = 12
-    num_attention_heads: PositiveInt = 12
-    intermediate_size: PositiveInt = 3072
+    vocab_size: Size
+    hidden_size: Size = 768
+    num_hidden_layers: Size = 12
+    num_attention_heads: Size = 12
+    intermediate_size: Size = 3072
     hidden_act: HiddenAct = "gelu_tanh"
     hidden_dropout_prob: float = Field(default=0.1, ge=0.0, lt=1.0)
     attention_probs_dropout_prob: float = Field(default=0.1, ge=0.0, lt=1.0)
-    max_position_embeddings: PositiveInt = 512
-    type_vocab_size: PositiveInt = 2
-    initializer_range: float = Field(default=0.02, gt=0.0)
+    max_position_embeddings: Size = 512
+    type_vocab_size: Size = 2
+    initializer_range: float = Field(default=0.02, gt=0.0, allow_inf_nan=False)
     # google-research/bert fixes 1e-12 in its code; Hugging Face configs state it.
-    layer_norm_eps: float = Field(default=1e-12, gt=0.0)
+    layer_norm_eps: float = Field(default=1e-12, ge=_MIN_EPS, le=1.0)
 
     @field_validator("hidden_dropout_prob", "attention_probs_dropout_prob", mode="before")
     @classmethod
