@@ -11,7 +11,7 @@ from bert_features.checkpoints import download, hf_hub, locate, published, remot
 from bert_features.checkpoints.casing import casing_of
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.inferred_config import infer_config
-from bert_features.checkpoints.read import stored_names
+from bert_features.checkpoints.read import check_config, stored_names
 from bert_features.checkpoints.sentence_transformers import (
     SentenceTransformersSettings,
     read_sentence_transformers,
@@ -95,7 +95,7 @@ def find_checkpoint(
         config = config.model_copy(update={"hidden_act": hidden_act})
     vocab_path = _file(vocab_file, folders, ("vocab.txt",))
     casing, evidence = casing_of(weights_path, kind, vocab_path, *_names_of(name))
-    return Checkpoint(
+    found = Checkpoint(
         name=name,
         weights_path=weights_path,
         kind=kind,
@@ -107,6 +107,8 @@ def find_checkpoint(
         expected_sha256=MINILM_SHA256 if name == MINILM else None,
         sentence_transformers=settings,
     )
+    check_config(found)
+    return found
 
 
 def _sentence_transformers(path: Path) -> SentenceTransformersSettings | None:
