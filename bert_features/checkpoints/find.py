@@ -19,7 +19,7 @@ from bert_features.checkpoints.sentence_transformers import (
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import open_weights
 from bert_features.config.bert_config import BertConfig, Family, config_family
-from bert_features.config.json_files import read_json_object
+from bert_features.config.json_files import read_json_object, shown
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
 from bert_features.text.vocabulary import CLS, PAD, SEP, UNK
 
@@ -130,13 +130,20 @@ def _path_of(name: str) -> Path:
     if files.is_url(name):
         return remote.fetch(name)
     path = files.local_path(name)
-    if path.exists() or Path(f"{path}.index").is_file():
+    if _is_there(path, name):
         return path
     if row := published.resolve(name):
         return download.find(row.name) or _downloaded(row.name)
     if model := hf_hub.parse(name):
         return hf_hub.fetch(model)
     return path
+
+
+def _is_there(path: Path, name: str) -> bool:
+    try:
+        return path.exists() or Path(f"{path}.index").is_file()
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise CheckpointError(f"there is no checkpoint {shown(name)}: {error.strerror}") from error
 
 
 def local_file(path: str | Path) -> Path:
