@@ -14,14 +14,18 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from bert_features.config.json_files import shown
 from bert_features.errors import CheckpointError
 
 REQUIRED = ("vocab.txt", "bert_config.json", "bert_model.ckpt.index")
 _DATA = r"bert_model\.ckpt\.data-\d{5}-of-\d{5}"
 # At the top of the archive, or in a folder there.
 _KNOWN = re.compile(
-    rf"(?:[^/]+/)?(vocab\.txt|bert_config\.json|bert_model\.ckpt\.(?:index|meta)|{_DATA})"
+    rf"(?:[^/]+/)?(vocab\.txt|bert_config\.json|bert_model\.ckpt\.(?:index|meta)|{_DATA})",
+    re.ASCII,
 )
+# Of a file on most disks. Nothing else of such an archive is to be trusted.
+_MAX_NAME = 255
 _BLOCK = 1 << 18
 
 
@@ -72,6 +76,12 @@ def _members(opened: zipfile.ZipFile, max_bytes: int, source: str) -> dict[str, 
     """The members to unpack, by the names of their files."""
     members: dict[str, zipfile.ZipInfo] = {}
     for member in opened.infolist():
+        parts = member.filename.encode("utf-8", "replace").split(b"/")
+        if max(map(len, parts)) > _MAX_NAME:
+            raise CheckpointError(
+                f"{source} is refused: it holds a file whose name has more than {_MAX_NAME} bytes, "
+                f"{shown(member.filename)}"
+            )
         if not (known := _KNOWN.fullmatch(member.filename)):
             continue
         if known[1] in members:

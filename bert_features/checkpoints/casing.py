@@ -7,7 +7,7 @@ from pathlib import Path
 from bert_features.checkpoints.locate import is_saved_model, root_of
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import damage_is_an_error, open_weights
-from bert_features.config.bert_config import read_json_object
+from bert_features.config.json_files import read_json_object
 from bert_features.text.vocabulary import read_vocab
 
 # The prefixes of google-research/bert's published names, whose casing its tokenization.py knows

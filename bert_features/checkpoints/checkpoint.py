@@ -5,6 +5,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from bert_features.checkpoints.sentence_transformers import SentenceTransformersSettings
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import weight_files
 from bert_features.config.bert_config import BertConfig, Family
@@ -26,6 +27,8 @@ class Checkpoint:
       do_lower_case: whether texts are lower-cased; None if the checkpoint does not show it.
       casing_evidence: what shows it.
       expected_sha256: SHA-256 that the weights must have; None if unknown.
+      sentence_transformers: pooling, length and prompts of a folder that sentence-transformers
+        wrote; None for others.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Checkpoint:
     do_lower_case: bool | None
     casing_evidence: str = ""
     expected_sha256: str | None = None
+    sentence_transformers: SentenceTransformersSettings | None = None
 
     @functools.cached_property
     def sha256(self) -> str:

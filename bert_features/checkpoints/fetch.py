@@ -16,6 +16,14 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from bert_features.checkpoints.pace import (
+    DEFAULT_LIMITS,
+    Clock,
+    Pace,
+    PaceLimits,
+    TooLongError,
+    TooSlowError,
+)
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.files import IN_CACHE, write_whole
 
@@ -41,11 +49,13 @@ class Patience:
       backoff: seconds; the second connection is tried at once, the third after twice this time,
         each further one after twice the time before. A server can ask for more by Retry-After.
       timeout: seconds without a connection, and without a byte, that end an attempt.
+      pace: the least speed, which ends an attempt, and the longest time of all attempts.
     """
 
     attempts: int = 5
     backoff: float = 0.5
     timeout: tuple[float, float] = (10.0, 60.0)
+    pace: PaceLimits = DEFAULT_LIMITS
 
 
 class _Arriving(BaseModel):
@@ -107,6 +117,7 @@ class Fetch:
       progress: called as bytes arrive.
       patience: with the server.
       otherwise: what the user can do instead, for messages.
+      clock: gives seconds, for the pace.
     """
 
     url: str
@@ -115,6 +126,7 @@ class Fetch:
     progress: Progress
     patience: Patience
     otherwise: str
+    clock: Clock = time.monotonic
 
     def run(self) -> None:
         """Downloads it, in several attempts if necessary.
@@ -131,28 +143,31 @@ class Fetch:
             raise ConfigError(f"attempts is {self.patience.attempts}; allowed: at least 1")
         # Counted here and not in requests' adapter, which cannot continue a body that broke off.
         retries = Retry(self.patience.attempts - 1, backoff_factor=self.patience.backoff)
+        pace = Pace(self.patience.pace, self.clock)
         while True:
             try:
                 with _network_errors(self.url, self.otherwise):
-                    return self._attempt()
+                    return self._attempt(pace)
+            except TooLongError as error:
+                raise self._given_up(str(error)) from error
             except _TryAgainError as error:
                 try:
                     retries = retries.increment("GET", self.url, error=error)
                 except MaxRetryError:
-                    raise self._given_up(error) from error
+                    tried = f"(tried {self.patience.attempts} times) "
+                    raise self._given_up(str(error), tried) from error
                 wait = min(max(retries.get_backoff_time(), error.wait), _LONGEST_WAIT)
                 logger.info("%s: %s; trying again in %g s", self.url, error, wait)
                 time.sleep(wait)
 
-    def _given_up(self, error: _TryAgainError) -> CheckpointError:
+    def _given_up(self, reason: str, tried: str = "") -> CheckpointError:
         kept = _size(self.partial)
         resume = f" The {kept:,} bytes that came are kept: run it again." if kept else ""
         return CheckpointError(
-            f"cannot download {self.url} (tried {self.patience.attempts} times): {error}.{resume} "
-            f"{self.otherwise}"
+            f"cannot download {self.url} {tried}".rstrip() + f": {reason}.{resume} {self.otherwise}"
         )
 
-    def _attempt(self) -> None:
+    def _attempt(self, pace: Pace) -> None:
         import requests
 
         kept, done = _read_arriving(self.partial), _size(self.partial)
@@ -163,6 +178,7 @@ class Fetch:
             return
         # Not compressed on the way: lengths and ranges must be the file's own.
         headers = {"Accept-Encoding": "identity"}
+        pace.begin_attempt()
         if kept is not None and kept.validator is not None and done:
             headers |= {"Range": f"bytes={done}-", "If-Range": kept.validator}
             logger.info("going on from byte %s of %s", f"{done:,}", self.url)
@@ -174,7 +190,7 @@ class Fetch:
                 arriving = self._continue(response, kept, done)
             else:
                 done, arriving = 0, self._begin(response)
-            self._receive(response, done, arriving.size)
+            self._receive(response, done, arriving.size, pace)
         self._check_md5(arriving)
 
     def _check_answer(self, response: "requests.Response") -> None:
@@ -221,12 +237,14 @@ class Fetch:
             raise _TryAgainError("the file has changed at the server")
         return kept
 
-    def _receive(self, response: "requests.Response", done: int, total: int | None) -> None:
+    def _receive(
+        self, response: "requests.Response", done: int, total: int | None, pace: Pace
+    ) -> None:
         if total is not None and total > self.max_bytes:
             raise self._too_large()
         self.progress(done, total)
         with self.partial.open("ab") as file:
-            for block in response.iter_content(_BLOCK):
+            for block in _blocks(response):
                 done += len(block)
                 if done > self.max_bytes:
                     raise self._too_large()
@@ -238,6 +256,8 @@ class Fetch:
                     )
                 file.write(block)
                 self.progress(done, total)
+                if done != total:
+                    pace.add(len(block))
         if total is not None and done < total:
             raise _TryAgainError(f"the connection broke off at {done:,} of {total:,} bytes")
 
@@ -261,6 +281,12 @@ class Fetch:
             f"{self.url} has more than {self.max_bytes:,} bytes: it cannot be that checkpoint. "
             f"{self.otherwise}"
         )
+
+
+def _blocks(response: "requests.Response") -> Iterator[bytes]:
+    """The body as it comes: requests' own iterator waits for a whole block, however slowly."""
+    while block := response.raw.read1(_BLOCK):
+        yield block
 
 
 def _arriving(url: str, response: "requests.Response", size: int | None) -> _Arriving:
@@ -329,12 +355,15 @@ def discard(partial: Path) -> None:
 def _network_errors(url: str, otherwise: str) -> Iterator[None]:
     """Sorts network failures: those that may pass become `_TryAgainError`, others are final."""
     import requests
-    from urllib3.exceptions import HTTPError
+    from urllib3.exceptions import HTTPError, ProtocolError, ReadTimeoutError
 
     passing = (
         requests.ConnectionError,
         requests.Timeout,
-        requests.exceptions.ChunkedEncodingError,
+        # Of the body, which is read without requests.
+        ProtocolError,
+        ReadTimeoutError,
+        TooSlowError,
     )
     try:
         yield

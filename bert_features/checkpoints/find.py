@@ -11,10 +11,15 @@ from bert_features.checkpoints import download, hf_hub, locate, published, remot
 from bert_features.checkpoints.casing import casing_of
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.inferred_config import infer_config
-from bert_features.checkpoints.read import stored_names
+from bert_features.checkpoints.read import check_config, stored_names
+from bert_features.checkpoints.sentence_transformers import (
+    SentenceTransformersSettings,
+    read_sentence_transformers,
+)
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import open_weights
-from bert_features.config.bert_config import BertConfig, Family, config_family, read_json_object
+from bert_features.config.bert_config import BertConfig, Family, config_family
+from bert_features.config.json_files import read_json_object, shown
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
 from bert_features.text.vocabulary import CLS, PAD, SEP, UNK
 
@@ -52,7 +57,8 @@ def find_checkpoint(
       name: one of
         - `minilm`, the embedded all-MiniLM-L6-v2 (not Google's BERT);
         - a directory. It may hold model.safetensors or its shards, bert_model.ckpt, the checkpoint
-          that its `checkpoint` state file names, a SavedModel, or a single other checkpoint;
+          that its `checkpoint` state file names, a SavedModel, or a single other checkpoint; or it
+          was written by sentence-transformers, with its weights there or in 0_Transformer;
         - the prefix (or any file) of a TensorFlow checkpoint, or a .safetensors file;
         - any of these on an object store (`gs://bucket/folder`, `s3://bucket/folder`), copied into
           the cache once;
@@ -77,7 +83,11 @@ def find_checkpoint(
     if hidden_act not in (None, *get_args(GeluForm)):
         raise ConfigError(f"hidden_act is {hidden_act!r}; allowed: {', '.join(get_args(GeluForm))}")
     name = str(name)
-    weights_path, kind = locate.locate(_path_of(name), name)
+    path = _path_of(name)
+    settings = _sentence_transformers(path)
+    if settings is not None and path.is_dir():
+        path = path / settings.transformer_path
+    weights_path, kind = locate.locate(path, name)
     folders = locate.folders_of(weights_path)
     config_path = _file(config_file, folders, CONFIG_NAMES[kind])
     config, family = _config(name, weights_path, kind, config_path)
@@ -85,7 +95,7 @@ def find_checkpoint(
         config = config.model_copy(update={"hidden_act": hidden_act})
     vocab_path = _file(vocab_file, folders, ("vocab.txt",))
     casing, evidence = casing_of(weights_path, kind, vocab_path, *_names_of(name))
-    return Checkpoint(
+    found = Checkpoint(
         name=name,
         weights_path=weights_path,
         kind=kind,
@@ -95,7 +105,19 @@ def find_checkpoint(
         do_lower_case=casing,
         casing_evidence=evidence,
         expected_sha256=MINILM_SHA256 if name == MINILM else None,
+        sentence_transformers=settings,
     )
+    check_config(found)
+    return found
+
+
+def _sentence_transformers(path: Path) -> SentenceTransformersSettings | None:
+    """The settings of the folder that sentence-transformers wrote, if this is one or in one."""
+    if path.is_dir():
+        return read_sentence_transformers(path)
+    settings = read_sentence_transformers(path.parent)
+    # Weights beside a modules.json that names a folder for its own are others.
+    return settings if settings is not None and not settings.transformer_path else None
 
 
 def _path_of(name: str) -> Path:
@@ -108,13 +130,20 @@ def _path_of(name: str) -> Path:
     if files.is_url(name):
         return remote.fetch(name)
     path = files.local_path(name)
-    if path.exists() or Path(f"{path}.index").is_file():
+    if _is_there(path, name):
         return path
     if row := published.resolve(name):
         return download.find(row.name) or _downloaded(row.name)
     if model := hf_hub.parse(name):
         return hf_hub.fetch(model)
     return path
+
+
+def _is_there(path: Path, name: str) -> bool:
+    try:
+        return path.exists() or Path(f"{path}.index").is_file()
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise CheckpointError(f"there is no checkpoint {shown(name)}: {error.strerror}") from error
 
 
 def local_file(path: str | Path) -> Path:

@@ -1,9 +1,9 @@
 """The architecture of an encoder from the shapes of its weights, where there is no config file."""
 
 import logging
-import re
 from collections.abc import Mapping
 
+from bert_features.checkpoints import weight_names
 from bert_features.config.bert_config import BertConfig
 from bert_features.errors import CheckpointError
 
@@ -78,5 +78,5 @@ def _heads(query: tuple[int, ...], hidden: int, name: str) -> tuple[int, str]:
 
 
 def _num_layers(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    blocks = (re.match(r"encoder/layer_(\d+)/", name) for name in shapes)
-    return 1 + max(int(block[1]) for block in blocks if block)
+    # Their number, not the highest: that may be anything.
+    return len(weight_names.blocks_of(shapes))

@@ -12,6 +12,7 @@ from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import (
     Reader,
     damage_is_an_error,
+    limits_of,
     open_weights,
     some,
 )
@@ -66,6 +67,24 @@ def read_weights(checkpoint: Checkpoint, *, pooler: bool = False) -> dict[str, n
     if not all(np.isfinite(value).all() for value in weights.values()):
         logger.warning("%s: some weights are not finite", checkpoint.name)
     return weights
+
+
+def check_config(checkpoint: Checkpoint) -> None:
+    """Refuses a config that is too large for the files, before anything is made of its numbers.
+
+    By the sizes of the files alone, so the weights are opened only if the config is refused.
+
+    Raises:
+      CheckpointError: the config describes more than the files can hold, or a file cannot be read.
+    """
+    path, kind, config = checkpoint.weights_path, checkpoint.kind, checkpoint.config
+    limits = limits_of(path, kind)
+    tensors = config.num_hidden_layers * len(weight_names.BLOCK)
+    parameters = weight_names.parameter_count(config, pooler=False)
+    if tensors <= limits.tensors and parameters <= limits.parameters:
+        return
+    reader = open_weights(path, kind)
+    _check_names(checkpoint, reader.shapes(), stored_names(reader, path, kind), pooler=False)
 
 
 def stored_names(reader: Reader, path: Path, kind: Kind) -> dict[str, str]:
@@ -134,6 +153,12 @@ def _check_names(
     *,
     pooler: bool,
 ) -> None:
+    layers = checkpoint.config.num_hidden_layers
+    blocks = len(weight_names.blocks_of(stored))
+    difference = f"the config has {layers:,} layers, the weights have {blocks:,}"
+    described = f"{checkpoint.name} does not hold the BERT encoder that its config describes"
+    if layers > len(shapes):  # before a list of that many names is made
+        raise CheckpointError(f"{described}: {difference}")
     rows = weight_names.weights(checkpoint.config, pooler=True)
     optional = {row.canonical for row in weight_names.POOLER}
     if pooler and not optional <= stored.keys():
@@ -149,14 +174,13 @@ def _check_names(
     misshapen = _misshapen(checkpoint, shapes, stored)
     problems = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
     if any(problems.values()):
-        listed = "; ".join(
+        listed = [
             f"{len(names)} {problem}: {some(sorted(names))}"
             for problem, names in problems.items()
             if names
-        )
-        raise CheckpointError(
-            f"{checkpoint.name} does not hold the BERT encoder that its config describes: {listed}"
-        )
+        ]
+        listed = [difference, *listed] if layers != blocks else listed
+        raise CheckpointError(f"{described}: {'; '.join(listed)}")
 
 
 def _misshapen(

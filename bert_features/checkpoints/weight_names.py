@@ -8,17 +8,24 @@ Shape legend: `V` vocab_size, `P` positions, `T` token types, `H` hidden_size, `
 intermediate_size, `A` heads, `D` head size.
 """
 
+import math
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from bert_features.config.bert_config import BertConfig
+from bert_features.errors import CheckpointError
 
 # How weights are stored: by google-research/bert's Saver, as the objects of a TF2 program, or by
 # Hugging Face. Each has its own names and layout.
 Kind = Literal["tf1", "tf2", "safetensors"]
+
+# Ten times the deepest encoder that was ever published. The list of a million layers' weights takes
+# minutes and gigabytes.
+MAX_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,7 @@ BLOCK = [
     *_dense(f"{_TF}/output/dense", f"{_HF}.output.dense", f"{_MG}/output", "IH"),
     *_norm(f"{_TF}/output/LayerNorm", f"{_HF}.output.LayerNorm", f"{_MG}/output_layer_norm"),
 ]
+_BLOCK_NUMBER = re.compile(r"encoder/layer_(\d+)/")
 POOLER = _dense("pooler/dense", "pooler.dense", "pooler_transform", "HH")
 
 # Names of other things in a checkpoint than the encoder; matched from the start of the name.
@@ -180,7 +188,15 @@ _PATHS: list[tuple[re.Pattern[str], str]] = [
 
 
 def weights(config: BertConfig, *, pooler: bool) -> list[Weight]:
-    """Every weight of an architecture, for all its blocks."""
+    """Every weight of an architecture, for all its blocks.
+
+    Raises:
+      CheckpointError: it has more blocks than `MAX_LAYERS`.
+    """
+    if config.num_hidden_layers > MAX_LAYERS:
+        raise CheckpointError(
+            f"num_hidden_layers is {config.num_hidden_layers:,}; at most {MAX_LAYERS:,} are allowed"
+        )
     blocks = [
         replace(
             weight,
@@ -258,14 +274,18 @@ def garden_name(canonical: str) -> str:
 
 
 def parameter_count(config: BertConfig, *, pooler: bool = True) -> int:
-    """Number of parameters."""
-    total = 0
-    for shape in weight_shapes(config, pooler=pooler).values():
-        size = 1
-        for axis in shape:
-            size *= axis
-        total += size
-    return total
+    """Number of parameters, for any number of layers."""
+
+    def count(rows: Sequence[Weight]) -> int:
+        return sum(math.prod(shape_of(row, config)) for row in rows)
+
+    blocks = config.num_hidden_layers * count(BLOCK)
+    return count(EMBEDDINGS) + blocks + (count(POOLER) if pooler else 0)
+
+
+def blocks_of(names: Iterable[str]) -> set[str]:
+    """The numbers, as texts, of the blocks that some canonical names belong to."""
+    return {match[1] for name in names if (match := _BLOCK_NUMBER.match(name))}
 
 
 def is_ignored(name: str, kind: Kind = "tf1") -> str | None:

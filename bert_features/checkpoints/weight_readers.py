@@ -7,17 +7,19 @@ mean. Pickles are not read.
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.weight_names import Kind
-from bert_features.config.bert_config import read_json_object
+from bert_features.config.json_files import read_json_object, shown
 from bert_features.errors import CheckpointError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 INDEX_SUFFIX = ".safetensors.index.json"
+# The least that a tensor takes in a list of names: in TensorFlow's a type, a size and a checksum.
+_BYTES_OF_ENTRY = 16
 # Where an object-based checkpoint keeps the names of its variables: a TrackableObjectGraph.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
@@ -65,8 +67,40 @@ def weight_files(path: Path, kind: Kind) -> list[Path]:
         return [path.with_name(f"{path.name}.index"), *sorted(data)]
     if not is_index(path):
         return [path]
-    shards = set(_read_weight_map(path).values())
-    return [path, *(path.parent / shard for shard in sorted(shards))]
+    return [path, *_shards(path, _read_weight_map(path)).values()]
+
+
+class Limits(NamedTuple):
+    """The most that files can hold, by their sizes.
+
+    Attributes:
+      tensors: number of tensors, by the size of the list of their names.
+      parameters: number of parameters; none takes less than a byte.
+    """
+
+    tensors: int
+    parameters: int
+
+
+def limits_of(path: Path, kind: Kind) -> Limits:
+    """The most tensors and parameters that a checkpoint can have; found without a library, at once.
+
+    Raises:
+      CheckpointError: a file cannot be read.
+    """
+    files = weight_files(path, kind)
+    with damage_is_an_error(path):
+        sizes = [file.stat().st_size for file in files]
+        if kind == "safetensors":
+            headers = [file for file in files if not is_index(file)]
+            return Limits(sum(map(_header_size, headers)) // _BYTES_OF_ENTRY, sum(sizes))
+        return Limits(sizes[0] // _BYTES_OF_ENTRY, sum(sizes))
+
+
+def _header_size(path: Path) -> int:
+    """The size of a safetensors file's header, which its first eight bytes state."""
+    with path.open("rb") as file:
+        return min(int.from_bytes(file.read(8), "little"), path.stat().st_size)
 
 
 def is_index(path: Path) -> bool:
@@ -177,12 +211,7 @@ class _ShardsReader:
 
     def __init__(self, index: Path) -> None:
         weight_map = _read_weight_map(index)
-        self._shards = {shard: index.parent / shard for shard in sorted(set(weight_map.values()))}
-        missing = [shard for shard, path in self._shards.items() if not path.is_file()]
-        if missing:
-            raise CheckpointError(
-                f"{index} names shards that are not beside it: {', '.join(missing)}"
-            )
+        self._shards = _shards(index, weight_map)
         self._readers: dict[str, _SafetensorsReader] = {}
         for shard, path in self._shards.items():
             with damage_is_an_error(path):
@@ -224,13 +253,23 @@ def weight_map_in(values: dict[str, Any], index: str) -> dict[str, str]:
     weight_map = values.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index} is not an index of shards: it has no 'weight_map'")
-    strange = sorted({str(shard) for shard in weight_map.values() if not _is_shard(shard)})
+    strange = [shard for shard in weight_map.values() if not _is_shard(shard)]
     if strange:
         raise CheckpointError(
             f"{index} names files that are not .safetensors files in its own folder: "
-            f"{', '.join(strange)}"
+            f"{some([shown(shard) for shard in strange])}"
         )
     return weight_map
+
+
+def _shards(index: Path, weight_map: Mapping[str, str]) -> dict[str, Path]:
+    """The path of each shard that an index names; all must be there."""
+    shards = {shard: index.parent / shard for shard in sorted(set(weight_map.values()))}
+    with damage_is_an_error(index):
+        missing = [shard for shard, path in shards.items() if not path.is_file()]
+    if missing:
+        raise CheckpointError(f"{index} names shards that are not beside it: {some(missing)}")
+    return shards
 
 
 def _is_shard(value: object) -> bool:

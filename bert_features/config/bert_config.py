@@ -1,24 +1,28 @@
 """The architecture of a BERT checkpoint, from its `bert_config.json` or `config.json`."""
 
-import json
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PositiveInt,
     ValidationError,
     field_validator,
     model_validator,
 )
 from pydantic_core import ErrorDetails
 
+from bert_features.config.json_files import read_json_object, shown
 from bert_features.errors import CheckpointError
 
 HiddenAct = Literal["gelu_erf", "gelu_tanh", "relu", "tanh", "linear"]
 Family = Literal["google", "huggingface"]
+# Ids and positions are int32.
+Size = Annotated[int, Field(gt=0, lt=2**31)]
+
+# The smallest float32 that no device rounds to 0, and with it a constant vector to NaN.
+_MIN_EPS = 2.0**-126
 
 # The meaning of the word in the config of each family. google-research/bert's modeling.py computes
 # "gelu" by the tanh approximation; Hugging Face's ACT2FN["gelu"] is the exact, erf form.
@@ -54,19 +58,19 @@ class BertConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    vocab_size: PositiveInt
-    hidden_size: PositiveInt = 768
-    num_hidden_layers: PositiveInt = 12
-    num_attention_heads: PositiveInt = 12
-    intermediate_size: PositiveInt = 3072
+    vocab_size: Size
+    hidden_size: Size = 768
+    num_hidden_layers: Size = 12
+    num_attention_heads: Size = 12
+    intermediate_size: Size = 3072
     hidden_act: HiddenAct = "gelu_tanh"
     hidden_dropout_prob: float = Field(default=0.1, ge=0.0, lt=1.0)
     attention_probs_dropout_prob: float = Field(default=0.1, ge=0.0, lt=1.0)
-    max_position_embeddings: PositiveInt = 512
-    type_vocab_size: PositiveInt = 2
-    initializer_range: float = Field(default=0.02, gt=0.0)
+    max_position_embeddings: Size = 512
+    type_vocab_size: Size = 2
+    initializer_range: float = Field(default=0.02, gt=0.0, allow_inf_nan=False)
     # google-research/bert fixes 1e-12 in its code; Hugging Face configs state it.
-    layer_norm_eps: float = Field(default=1e-12, gt=0.0)
+    layer_norm_eps: float = Field(default=1e-12, ge=_MIN_EPS, le=1.0)
 
     @field_validator("hidden_dropout_prob", "attention_probs_dropout_prob", mode="before")
     @classmethod
@@ -104,18 +108,20 @@ class BertConfig(BaseModel):
         model_type = values.get("model_type", "bert")
         if model_type != "bert":
             raise CheckpointError(
-                f"{source}: model_type is {model_type!r}; only BERT encoders ('bert') can be read"
+                f"{source}: model_type is {shown(model_type)}; "
+                "only BERT encoders ('bert') can be read"
             )
         position_type = values.get("position_embedding_type", "absolute")
         if position_type != "absolute":
             raise CheckpointError(
-                f"{source}: position_embedding_type is {position_type!r}; BERT has only 'absolute'"
+                f"{source}: position_embedding_type is {shown(position_type)}; "
+                "BERT has only 'absolute'"
             )
         activations = ACTIVATIONS[family]
         word = values.get("hidden_act", "gelu")
-        if word not in activations:
+        if not isinstance(word, str) or word not in activations:
             raise CheckpointError(
-                f"{source}: hidden_act is {word!r}; allowed: {', '.join(sorted(activations))}"
+                f"{source}: hidden_act is {shown(word)}; allowed: {', '.join(sorted(activations))}"
             )
         try:
             return cls.model_validate(values | {"hidden_act": activations[word]})
@@ -143,27 +149,10 @@ def _problem(detail: ErrorDetails) -> str:
     if detail["type"] == "missing":
         return f"{detail['loc'][0]} is missing"
     where = ".".join(str(part) for part in detail["loc"]) or "config"
-    return f"{where}: {detail['msg']} (received {detail.get('input')!r})"
+    return f"{where}: {detail['msg']} (received {shown(detail.get('input'))})"
 
 
 def config_family(values: dict[str, Any]) -> Family:
     """The family of a config file, by the keys that only Hugging Face writes."""
     marks = {"model_type", "architectures", "transformers_version"}
     return "huggingface" if marks & values.keys() else "google"
-
-
-def read_json_object(path: str | Path) -> dict[str, Any]:
-    """Reads a JSON file that holds one object.
-
-    Raises:
-      CheckpointError: the file cannot be read, or holds something else.
-    """
-    try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path} is not a config file: expected a JSON object")
-    return values

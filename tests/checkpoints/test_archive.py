@@ -75,6 +75,8 @@ FOREIGN = {
     "case": [("VOCAB.txt", b"x")],
     "file and folder": [("vocab.txt/x", b"x")],
     "folder": [("vocab.txt/", b"")],
+    "digits of another script": [("bert_model.ckpt.data-٠٠٠٠١-of-٠٠٠٠٢", b"x")],
+    "long path": [("/".join("x" * 255 for _ in range(9)), b"x")],
     "many": [(f"f{i}", b"") for i in range(100)],
     "bomb": [("zeros", bytes(83_000_000))],
 }
@@ -84,6 +86,8 @@ REFUSED = {
     "duplicate above": ([("../vocab.txt", b"x")], "holds two files named vocab.txt"),
     "duplicate to a NUL": ([("vocab.txt\0.md", b"x")], "holds two files named vocab.txt"),
     "bomb": ([(SECOND_DATA, bytes(83_000_000))], r"unpacks to 84,000,0\d\d bytes; at most 83,9"),
+    "long name": ([("x" * 256, b"x")], r"more than 255 bytes, 'xxxx.*x{4}'$"),
+    "long folder": ([("a/" + "é" * 128 + "/vocab.txt", b"x")], "name has more than 255 bytes"),
     "lzma": ([packed(SECOND_DATA, zipfile.ZIP_LZMA)], "is neither stored nor deflated"),
 }
 

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from bert_features.checkpoints.download import Record, download, find, url_of, verify
 from bert_features.checkpoints.fetch import Patience
 from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.pace import PaceLimits
 from bert_features.checkpoints.published import BASE_OF_2020, PUBLISHED, Published
 from bert_features.checkpoints.read import read_weights
 from bert_features.cli import app
@@ -195,6 +196,26 @@ def test_a_later_run_resumes(server, cache):
     assert read_folder(get()) == FILES
     assert server.asked[-1]["Range"] == f"bytes={came}-"
     assert left(cache) == [TINY, f"{TINY}.json"]
+
+
+def test_a_server_that_drips_leaves_the_lock_free(server, cache):
+    go_on = threading.Event()
+    server.script = [stalls_after(1000, go_on)]
+    nothing_is_fast_enough = PaceLimits(least_speed=1e15, window=0.0)
+    try:
+        with pytest.raises(CheckpointError, match=r"bytes per second .*that came are kept"):
+            download(TINY, patience=Patience(attempts=1, pace=nothing_is_fast_enough))
+    finally:
+        go_on.set()
+    assert read_folder(get()) == FILES
+    assert server.asked[-1]["Range"].startswith("bytes=")
+
+
+def test_an_archive_with_a_name_too_long_is_not_kept(server, cache):
+    server.files[PATH] = zipped([*FILES.items(), ("x" * 300, b"x")])
+    with pytest.raises(CheckpointError, match=r"is refused: it holds a file whose name has more"):
+        get()
+    assert left(cache) == []
 
 
 def test_a_refused_archive_leaves_nothing(server, cache, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from bert_features.checkpoints.fetch import Fetch, Patience
+from bert_features.checkpoints.pace import PaceLimits
 from bert_features.errors import CheckpointError, ConfigError
 from tests.reference.file_server import (
     FileServer,
@@ -49,10 +50,17 @@ def server(monkeypatch):
 def get(server, folder):
     """Fetches the server's file, or another address; its bytes."""
 
-    def run(url=f"{server.url}/file", *, max_bytes=10_000_000, progress=None, patience=QUICK):
+    def run(
+        url=f"{server.url}/file",
+        *,
+        max_bytes=10_000_000,
+        progress=None,
+        patience=QUICK,
+        clock=time.monotonic,
+    ):
         partial = folder / "file.partial"
         told = progress or (lambda done, total: None)
-        Fetch(url, partial, max_bytes, told, patience, "Ask for it.").run()
+        Fetch(url, partial, max_bytes, told, patience, "Ask for it.", clock).run()
         return partial.read_bytes()
 
     return run
@@ -337,6 +345,79 @@ def test_a_silent_server_times_out(server, get):
             get(patience=Patience(attempts=2, backoff=0.0, timeout=(2.0, 0.2)))
     finally:
         go_on.set()
+
+
+class DripClock:
+    """A clock by which each of the first bytes of a file takes some seconds."""
+
+    def __init__(self, seconds_per_byte, slow_bytes=1000):
+        self.seconds_per_byte = seconds_per_byte
+        self.slow_bytes = slow_bytes
+        self.now = 0.0
+        self.done = 0
+
+    def __call__(self):
+        return self.now
+
+    def progress(self, done, total):
+        came = min(done, self.slow_bytes) - min(self.done, self.slow_bytes)
+        self.now += max(came, 0) * self.seconds_per_byte
+        self.done = done
+
+
+@pytest.fixture
+def drips(server):
+    """Makes the next answers send 1,000 bytes and then nothing until the test ends."""
+    go_on = threading.Event()
+
+    def make(count):
+        server.script = [stalls_after(1000, go_on)] * count
+
+    yield make
+    go_on.set()
+
+
+def test_a_server_that_drips_is_left_and_the_download_goes_on(server, get, drips, caplog):
+    caplog.set_level("INFO", "bert_features")
+    drips(1)
+    clock = DripClock(1.0)  # one byte a second: the 1,000 bytes take 1,000 seconds
+    assert get(clock=clock, progress=clock.progress) == ARCHIVE
+    assert "the server sent 1 bytes per second for 1000 seconds; at least 10,000" in caplog.text
+    assert server.asked[1]["Range"] == "bytes=1000-"
+
+
+def test_a_server_that_always_drips_is_given_up(server, get, drips, folder):
+    drips(9)
+    clock = DripClock(1.0)
+    message = (
+        r"\(tried 3 times\): the server sent 1 bytes.* The 1,000 bytes that came are kept: run"
+    )
+    with pytest.raises(CheckpointError, match=message):
+        get(clock=clock, progress=clock.progress)
+    server.script = []
+    assert get() == ARCHIVE
+    assert server.asked[-1]["Range"] == "bytes=1000-"
+
+
+def test_a_download_may_not_take_for_ever(server, get, drips):
+    drips(9)
+    # As fast as it must be, for days.
+    limits = PaceLimits(least_speed=0.1, longest=3600.0)
+    clock = DripClock(4.0)
+    with pytest.raises(CheckpointError, match=r"took more than 1 hours\. The 1,000 bytes"):
+        get(
+            clock=clock,
+            progress=clock.progress,
+            patience=dataclasses.replace(QUICK, pace=limits),
+        )
+    assert len(server.asked) == 1
+
+
+def test_a_pause_does_no_harm(server, get):
+    """As fast as is expected on average over a minute."""
+    clock = DripClock(1 / 10_001, slow_bytes=len(ARCHIVE))
+    assert get(clock=clock, progress=clock.progress) == ARCHIVE
+    assert len(server.asked) == 1
 
 
 def test_no_network(get):

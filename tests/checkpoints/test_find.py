@@ -30,6 +30,19 @@ def test_a_form_of_gelu_that_is_none(safetensors):
         find_checkpoint(safetensors, hidden_act="gelu")
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("http://[::", r"http://\[:: is not a checkpoint; allowed web addresses"),
+        ("x" * 300, "there is no checkpoint 'xxx.*File name too long$"),
+        ("a\0b", "there is no checkpoint"),
+    ],
+)
+def test_names_that_no_checkpoint_can_have(name, message):
+    with pytest.raises(CheckpointError, match=message):
+        find_checkpoint(name)
+
+
 def test_config_vocabulary_and_activation_can_be_given(safetensors, tf1, tmp_path):
     shutil.copy(safetensors / "model.safetensors", tmp_path / "w.safetensors")
     found = find_checkpoint(

@@ -1,5 +1,6 @@
 """Reading weights: bit-identical, whole or refused."""
 
+import json
 import logging
 import shutil
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import has_pooler, read_weights
 from bert_features.config.bert_config import BertConfig
@@ -118,6 +120,53 @@ def test_everything_that_is_wrong_comes_in_one_error(copy):
     assert "2 missing: embeddings/LayerNorm/gamma, encoder/layer_1/output/dense/bias" in message
     assert "1 unexpected: encoder.layer.3.output.dense.bias" in message
     assert "1 misshapen: pooler.dense.weight is (8, 9), expected (8, 8)" in message
+
+
+@pytest.mark.parametrize("kind", ["tf1", "safetensors"])
+@pytest.mark.parametrize(
+    ("size", "value", "message"),
+    [
+        ("num_hidden_layers", 10**5, "the config has 100,000 layers, the weights have 3$"),
+        ("num_hidden_layers", 2**31 - 1, "the config has 2,147,483,647 layers, the weights have 3"),
+        ("vocab_size", 2**31 - 1, r"1 misshapen: .*word_embeddings\S* is \(30, 8\)"),
+        ("max_position_embeddings", 10**9, r"1 misshapen: .*position_embeddings\S* is \(24, 8\)"),
+        ("type_vocab_size", 10**9, r"1 misshapen: .*token_type_embeddings\S* is \(2, 8\)"),
+        ("hidden_size", 10**9, "misshapen: "),
+        ("intermediate_size", 10**9, "misshapen: "),
+    ],
+)
+def test_a_config_too_large_for_the_files_is_refused_at_once(
+    tf1, safetensors, tmp_path, monkeypatch, kind, size, value, message
+):
+    # Nothing may be made of such a number: neither a list of names nor an array.
+    listed = []
+    weights = weight_names.weights
+    monkeypatch.setattr(
+        weight_names, "weights", lambda *a, **k: listed.append(a) or weights(*a, **k)
+    )
+    folder = shutil.copytree({"tf1": tf1, "safetensors": safetensors}[kind], tmp_path / "copy")
+    path = folder / {"tf1": "bert_config.json", "safetensors": "config.json"}[kind]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {size: value}))
+    with pytest.raises(CheckpointError, match=message):
+        find_checkpoint(folder)
+    assert bool(listed) == (size != "num_hidden_layers")
+
+
+def test_the_error_says_how_many_layers_there_are(copy):
+    path = copy / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_hidden_layers": 5}))
+    message = "the config has 5 layers, the weights have 3; 32 missing: encoder/layer_3/"
+    with pytest.raises(CheckpointError, match=message):
+        read_weights(find_checkpoint(copy))
+
+
+def test_more_layers_than_can_be_listed():
+    config = TOY.model_copy(update={"num_hidden_layers": 10**9})
+    with pytest.raises(CheckpointError, match="num_hidden_layers is 1,000,000,000; at most 10,000"):
+        weight_names.weights(config, pooler=True)
+    # With I = 2 H a block has 4 (H² + H) + 2 * 2 H² + 2 H + H + 4 H = 8 H² + 11 H, and H is 8.
+    of_three = weight_names.parameter_count(TOY)
+    assert weight_names.parameter_count(config) == of_three + (10**9 - 3) * (8 * 64 + 11 * 8)
 
 
 def test_a_name_stored_twice(copy):

@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import io
 import os
+import socket
 import subprocess
 import sys
 import tarfile
@@ -16,9 +17,10 @@ import pytest
 
 from bert_features.checkpoints import tf_hub
 from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.pace import PaceLimits
 from bert_features.checkpoints.read import read_weights
 from bert_features.errors import CheckpointError, MissingExtraError
-from tests.reference.file_server import FileServer, answers, breaks_off_after
+from tests.reference.file_server import FileServer, answers, breaks_off_after, stalls_after
 from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model, write_tf1_hub_module
 from tests.toy import TOY, TOY_VOCAB, random_weights
 from tests.weights import assert_same
@@ -42,7 +44,7 @@ def server(tmp_path, monkeypatch):
 
         def call(self, request):
             address = urlsplit(request.full_url)
-            return urllib.request.urlopen(f"{host}{address.path}?{address.query}", timeout=30)
+            return urllib.request.urlopen(f"{host}{address.path}?{address.query}")
 
         monkeypatch.setattr(HttpResolverBase, "_call_urlopen", call)
         yield server
@@ -195,6 +197,55 @@ def test_a_download_that_breaks_off(server, tmp_path):
     assert find_checkpoint(TFHUB).config == TOY
 
 
+def test_a_server_that_drips(server, tmp_path, monkeypatch):
+    go_on = threading.Event()
+    server.files[path_of(TFHUB)] = archive(saved_model(tmp_path))
+    server.script = [stalls_after(1000, go_on)]
+    monkeypatch.setattr(tf_hub, "_PACE", PaceLimits(least_speed=1e15, window=0.0))
+    try:
+        with pytest.raises(CheckpointError, match=r"cannot download .* bytes per second for "):
+            find_checkpoint(TFHUB)
+    finally:
+        go_on.set()
+    assert left_in(tmp_path / "cache") == []
+    monkeypatch.setattr(tf_hub, "_PACE", PaceLimits())
+    assert find_checkpoint(TFHUB).config == TOY
+
+
+def test_a_server_that_is_silent(server, tmp_path, monkeypatch):
+    go_on = threading.Event()
+    server.files[path_of(TFHUB)] = archive(saved_model(tmp_path))
+    server.script = [stalls_after(0, go_on)]
+    monkeypatch.setattr(tf_hub, "_TIMEOUT", 0.2)
+    before = socket.getdefaulttimeout()
+    try:
+        with pytest.raises(CheckpointError, match=r"cannot download .*timed out"):
+            find_checkpoint(TFHUB)
+    finally:
+        go_on.set()
+    assert socket.getdefaulttimeout() == before
+
+
+def test_a_member_whose_name_is_too_long(server, tmp_path):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.add(saved_model(tmp_path), arcname="./")
+        member = tarfile.TarInfo("x" * 300)
+        member.size = 1
+        tar.addfile(member, io.BytesIO(b"x"))
+    server.files[path_of(TFHUB)] = packed.getvalue()
+    with pytest.raises(CheckpointError, match="is refused: its archive holds a file whose name"):
+        find_checkpoint(TFHUB)
+    assert left_in(tmp_path / "cache") == []
+
+
+def test_a_redirect_to_what_is_no_address(server):
+    server.files[path_of(KAGGLE)] = b""
+    server.script.append(answers(302, Location="http://[::", Content_Length=0))
+    with pytest.raises(CheckpointError, match=r"cannot download .*Invalid IPv6 URL"):
+        find_checkpoint(KAGGLE)
+
+
 def test_no_network(server, monkeypatch):
     from tensorflow_hub.resolver import HttpResolverBase
 
@@ -234,6 +285,7 @@ def test_an_archive_that_is_not_a_saved_model(server, tmp_path):
         ("https://example.com/model", False),
         ("gs://bucket/a.tar.gz", False),
         ("tfhub.dev/a/b/1", False),
+        ("http://[::", False),
     ],
 )
 def test_what_is_a_handle(name, expected):

@@ -412,12 +412,21 @@ def test_missing_shards(sharded):
 )
 def test_an_index_that_leads_elsewhere(sharded, shard):
     (sharded.parent / "x.safetensors").write_bytes(b"")
-    write_index(sharded, read_index(sharded) | {"pooler.dense.bias": shard})
     checkpoint = find_checkpoint(sharded)
+    write_index(sharded, read_index(sharded) | {"pooler.dense.bias": shard})
     with pytest.raises(CheckpointError, match=r"not \.safetensors files in its own folder: "):
         read_weights(checkpoint)
     with pytest.raises(CheckpointError, match=r"not \.safetensors files in its own folder: "):
+        find_checkpoint(sharded)
+    with pytest.raises(CheckpointError, match=r"not \.safetensors files in its own folder: "):
         _ = checkpoint.sha256
+
+
+def test_an_index_with_a_name_that_no_file_can_have(sharded):
+    write_index(sharded, read_index(sharded) | {"pooler.dense.bias": "x" * 300 + ".safetensors"})
+    with pytest.raises(CheckpointError, match="File name too long") as raised:
+        find_checkpoint(sharded)
+    assert len(str(raised.value)) < 300
 
 
 def test_an_index_that_is_not_that_of_its_shards(sharded):

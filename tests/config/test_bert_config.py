@@ -36,7 +36,22 @@ def test_defaults_are_bert_base(tmp_path):
         (GOOGLE | {"hidden_size": "768 wide"}, r"hidden_size: .*received '768 wide'"),
         (GOOGLE | {"hidden_size": 100}, "100 is not a multiple of num_attention_heads 12"),
         (GOOGLE | {"num_hidden_layers": 0}, "num_hidden_layers"),
+        (GOOGLE | {"vocab_size": 10**12}, r"vocab_size: .*less than 2147483648"),
+        (
+            GOOGLE | {"max_position_embeddings": 10**4000},
+            r"max_position_embeddings: .*received 1000",
+        ),
+        *(
+            (GOOGLE | {name: value}, rf"{name}: .*received {value}")
+            for name in ("layer_norm_eps", "hidden_dropout_prob", "initializer_range")
+            for value in (float("nan"), float("inf"), -1.0)
+        ),
+        (GOOGLE | {"layer_norm_eps": 0}, "layer_norm_eps: .*received 0"),
+        # 0 in float32, and so NaN for a token of equal values.
+        (GOOGLE | {"layer_norm_eps": 1e-46}, "layer_norm_eps: .*received 1e-46"),
+        (GOOGLE | {"num_hidden_layers": float("nan")}, "num_hidden_layers"),
         (GOOGLE | {"hidden_act": "swish"}, "hidden_act is 'swish'; allowed: gelu"),
+        (GOOGLE | {"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]; allowed: gelu"),
         (GOOGLE | {"model_type": "roberta"}, "model_type is 'roberta'"),
         (GOOGLE | {"position_embedding_type": "relative_key"}, "BERT has only 'absolute'"),
         ("[1]", "expected a JSON object"),

@@ -1,0 +1,225 @@
+"""The settings of a folder that sentence-transformers wrote: pooling, length, prompts.
+
+Read without that package. The files, as its `modules/pooling.py` and `modules/transformer.py` have
+them:
+  modules.json                       the modules in order, with the folder of each
+  PATH/sentence_bert_config.json     of the Transformer; PATH is "" or 0_Transformer
+  1_Pooling/config.json              of the Pooling
+  config_sentence_transformers.json  prompts and similarity
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from bert_features.config.json_files import read_json, read_json_object, shown
+from bert_features.errors import CheckpointError
+
+PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens"]
+
+MODULES = "modules.json"
+MAIN_CONFIG = "config_sentence_transformers.json"
+TRANSFORMER_CONFIG = "sentence_bert_config.json"
+
+# Switches of a Pooling's config -> mode, in the order in which its vectors are put side by side.
+_SWITCHES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_SUPPORTED: tuple[PoolingMode, ...] = ("cls", "max", "mean", "mean_sqrt_len_tokens")
+# Classes of the modules; BERT is the Transformer of the first versions.
+_CLASSES = {
+    "BERT": "Transformer",
+    "Transformer": "Transformer",
+    "Pooling": "Pooling",
+    "Normalize": "Normalize",
+}
+_ORDERS = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+# A folder below the main one: no "..", nothing absolute, nothing hidden.
+_PATH = re.compile(r"(?:[\w-][\w.-]{0,99}(?:/[\w-][\w.-]{0,99}){0,3})?", re.ASCII)
+# transformers writes int(1e30) for a tokenizer without a limit.
+_NO_LIMIT = 10**9
+
+
+@dataclass(frozen=True)
+class SentenceTransformersSettings:
+    """How sentence-transformers makes one vector of a text with this checkpoint.
+
+    Attributes:
+      transformer_path: folder of the weights and the vocabulary below the main one; may be empty.
+      pooling_modes: poolings of the token vectors; the vectors of several stand side by side.
+      include_prompt: whether the tokens of a prompt count when the text is pooled.
+      normalize: whether the vector is scaled to length 1 at the end.
+      max_seq_length: longest sequence in tokens, [CLS] and [SEP] included; None stands for the
+        checkpoint's number of positions, which also bounds any other value.
+      do_lower_case: whether a text is lower-cased before the tokenizer sees it, which strips no
+        accents; the casing of the tokenizer is another setting.
+      prompts: name -> text that is put before each text.
+      default_prompt_name: the prompt that is used where none is asked for.
+      similarity: how vectors are compared: `cosine`, `dot`, `euclidean`, `manhattan`; None if the
+        folder does not say.
+      unsupported: why the vectors of sentence-transformers cannot be computed here; None if they
+        can. The other settings are then what could be read.
+    """
+
+    transformer_path: str
+    pooling_modes: tuple[PoolingMode, ...]
+    include_prompt: bool = True
+    normalize: bool = False
+    max_seq_length: int | None = None
+    do_lower_case: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict, hash=False)
+    default_prompt_name: str | None = None
+    similarity: str | None = None
+    unsupported: str | None = None
+
+    @property
+    def default_prompt(self) -> str:
+        """The text that is put before each text where no prompt is asked for; may be empty."""
+        return "" if self.default_prompt_name is None else self.prompts[self.default_prompt_name]
+
+    def check_supported(self) -> None:
+        """Refuses settings that cannot be followed.
+
+        Raises:
+          CheckpointError: `unsupported` is not None.
+        """
+        if self.unsupported is not None:
+            raise CheckpointError(
+                f"sentence-transformers' own vectors are unavailable: {self.unsupported}; choose a "
+                "pooling yourself"
+            )
+
+
+def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSettings | None:
+    """Reads the settings of a folder that sentence-transformers wrote.
+
+    Args:
+      directory: the main folder, which holds `modules.json`.
+
+    Returns:
+      None if there is no `modules.json`.
+
+    Raises:
+      CheckpointError: a file is missing or damaged, or a value is not allowed. Modules and poolings
+        of sentence-transformers that do not exist here are no error: see `unsupported`.
+    """
+    folder = Path(directory)
+    if not (folder / MODULES).is_file():
+        return None
+    modules = _read_modules(folder / MODULES)
+    kinds = [kind for kind, _ in modules]
+    transformer = next((path for kind, path in modules if kind == "Transformer"), "")
+    pooling = next((path for kind, path in modules if kind == "Pooling"), None)
+    problem = None
+    if kinds not in _ORDERS:
+        problem = f"its modules are {', '.join(kinds)}, not Transformer, Pooling and Normalize"
+    modes, include_prompt = ["mean"], True
+    if pooling is not None:
+        modes, include_prompt = _read_pooling(folder / pooling / "config.json")
+    if others := [mode for mode in modes if mode not in _SUPPORTED]:
+        problem = problem or f"its pooling is {', '.join(others)}"
+    prompts, default, similarity = _read_main(folder / MAIN_CONFIG)
+    max_seq_length, do_lower_case = _read_transformer(folder / transformer)
+    return SentenceTransformersSettings(
+        transformer_path=transformer,
+        pooling_modes=tuple(mode for mode in modes if mode in _SUPPORTED),
+        include_prompt=include_prompt,
+        normalize="Normalize" in kinds,
+        max_seq_length=max_seq_length,
+        do_lower_case=do_lower_case,
+        prompts=prompts,
+        default_prompt_name=default,
+        similarity=similarity,
+        unsupported=problem,
+    )
+
+
+def _read_modules(path: Path) -> list[tuple[str, str]]:
+    """Class and folder of each module; a class that does not exist here has its full name."""
+    modules = read_json(path)
+    if not isinstance(modules, list) or not modules or len(modules) > 100:
+        raise _error(path, "", modules, "a list of modules, as sentence-transformers writes it")
+    return [_module(path, module) for module in modules]
+
+
+def _module(path: Path, module: object) -> tuple[str, str]:
+    name, folder = None, None
+    if isinstance(module, dict):
+        name, folder = module.get("type"), module.get("path")
+    if not isinstance(name, str) or not isinstance(folder, str):
+        raise _error(path, "a module", module, "an object with a type and a path")
+    if not _PATH.fullmatch(folder):
+        raise _error(path, "path", folder, "a folder below this one, such as 1_Pooling")
+    own = name.startswith("sentence_transformers.")
+    kind = _CLASSES.get(name.rpartition(".")[2]) if own else None
+    return kind or shown(name).strip("'\""), folder
+
+
+def _read_pooling(path: Path) -> tuple[list[str], bool]:
+    """The modes of a Pooling, in the order of their vectors; and whether prompts count."""
+    values = read_json_object(path)
+    include_prompt = _flag(path, values, "include_prompt", default=True)
+    stated = values.get("pooling_mode")
+    if stated is not None:
+        modes = [stated] if isinstance(stated, str) else stated
+        known = [*_SWITCHES.values()]
+        if not isinstance(modes, list) or not modes or not all(mode in known for mode in modes):
+            raise _error(path, "pooling_mode", stated, f"one or several of {', '.join(known)}")
+        return modes, include_prompt
+    on = [mode for key, mode in _SWITCHES.items() if _flag(path, values, key, default=False)]
+    return on or ["mean"], include_prompt
+
+
+def _read_transformer(folder: Path) -> tuple[int | None, bool]:
+    """The longest sequence, None if it is not stated; and whether texts are lower-cased."""
+    path, tokenizer = folder / TRANSFORMER_CONFIG, folder / "tokenizer_config.json"
+    values = read_json_object(path) if path.is_file() else {}
+    length = _length(path, values, "max_seq_length")
+    if length is None and tokenizer.is_file():
+        length = _length(tokenizer, read_json_object(tokenizer), "model_max_length")
+    return length, _flag(path, values, "do_lower_case", default=False)
+
+
+def _read_main(path: Path) -> tuple[dict[str, str], str | None, str | None]:
+    """The prompts, the name of the default one, and the similarity."""
+    values = read_json_object(path) if path.is_file() else {}
+    prompts = values.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(t, str) for t in prompts.values()):
+        raise _error(path, "prompts", prompts, "an object of texts by name")
+    name, similarity = values.get("default_prompt_name"), values.get("similarity_fn_name")
+    if name is not None and (not isinstance(name, str) or name not in prompts):
+        allowed = (
+            ", ".join(shown(prompt) for prompt in [*prompts][:10]) or "no name, without prompts"
+        )
+        raise _error(path, "default_prompt_name", name, allowed)
+    if similarity is not None and not isinstance(similarity, str):
+        raise _error(path, "similarity_fn_name", similarity, "a name, such as cosine")
+    return prompts, name, similarity
+
+
+def _flag(path: Path, values: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    value = values.get(key, default)
+    if not isinstance(value, bool):
+        raise _error(path, key, value, "true or false")
+    return value
+
+
+def _length(path: Path, values: Mapping[str, Any], key: str) -> int | None:
+    value = values.get(key)
+    if value is None or (isinstance(value, int | float) and value >= _NO_LIMIT):
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 3:
+        raise _error(path, key, value, "a number of tokens, at least 3")
+    return value
+
+
+def _error(path: Path, key: str, received: object, allowed: str) -> CheckpointError:
+    where = f"{path}: {key}" if key else str(path)
+    return CheckpointError(f"{where} is {shown(received)}; allowed: {allowed}")

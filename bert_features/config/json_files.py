@@ -1,0 +1,73 @@
+"""Reading the JSON files of a checkpoint, whoever made them."""
+
+import json
+import reprlib
+from pathlib import Path
+from typing import Any
+
+from bert_features.errors import CheckpointError
+
+# The largest are the indices of checkpoints in shards: well below 1 MB for BERTs.
+MAX_BYTES = 16 << 20
+
+_SHOWN = reprlib.Repr()
+_SHOWN.maxlevel, _SHOWN.maxlist, _SHOWN.maxdict = 2, 3, 3
+_SHOWN.maxstring, _SHOWN.maxother, _SHOWN.maxlong = 60, 60, 40
+
+
+def read_json(path: str | Path) -> Any:
+    """Reads a JSON file.
+
+    Raises:
+      CheckpointError: the file cannot be read, or see `parse_json`.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:  # a path that no file can have
+        raise CheckpointError(f"cannot read {str(path)!r}: {error}") from error
+    return parse_json(data, str(path))
+
+
+def read_json_object(path: str | Path) -> dict[str, Any]:
+    """Reads a JSON file that holds one object.
+
+    Raises:
+      CheckpointError: the file cannot be read, or holds something else.
+    """
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} is not a config file: expected a JSON object")
+    return values
+
+
+def parse_json(data: bytes, source: str) -> Any:
+    """The values in the bytes of a JSON file.
+
+    Args:
+      data: the bytes.
+      source: where they come from, for messages.
+
+    Raises:
+      CheckpointError: it is not JSON, has more than `MAX_BYTES`, is nested too deeply, or holds an
+        integer with more digits than Python reads.
+    """
+    if len(data) > MAX_BYTES:
+        raise CheckpointError(
+            f"{source} has more than {MAX_BYTES:,} bytes, so it is no JSON file of a checkpoint"
+        )
+    try:
+        return json.loads(data.decode("utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{source} is not JSON: {error}") from error
+    except RecursionError as error:
+        raise CheckpointError(f"{source} is nested too deeply to be read") from error
+    except ValueError as error:  # Python's limit of 4,300 digits; reading more takes too long
+        raise CheckpointError(f"{source} holds an integer with too many digits") from error
+
+
+def shown(value: object) -> str:
+    """A value of a JSON file for a message: long and nested ones are cut."""
+    return _SHOWN.repr(value)
