@@ -1,20 +1,17 @@
 """The bytes and lines of input files: opened, decompressed by suffix, decoded."""
 
-import bz2
 import contextlib
-import gzip
 import io
-import lzma
 import stat
 import sys
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Literal
 from urllib.parse import urlsplit
 
 from bert_features.errors import InputError
 from bert_features.files import connect, is_url, local_path, remote_errors
+from bert_features.readers import decompression
 
 EncodingErrors = Literal["strict", "replace"]
 
@@ -34,7 +31,7 @@ def suffix_of(path: str | Path) -> str:
 
 def is_compressed(path: str | Path) -> bool:
     """Whether the suffix is one of a compressed file."""
-    return _file_name(path).suffix.lower() in _DECOMPRESSORS
+    return _file_name(path).suffix.lower() in decompression.SUFFIXES
 
 
 def is_stream(path: str | Path) -> bool:
@@ -72,7 +69,7 @@ def reading(path: str | Path) -> Iterator[None]:
         return
     try:
         yield
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+    except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot read {name_of(path)}: {reason}") from error
 
@@ -108,11 +105,8 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
         with reading(path):
             file: Any = stack.enter_context(_open(path))
             if is_compressed(path):
-                if not file.peek(1):  # gzip and Zstandard would take it for no data
-                    raise EOFError("it is empty, not compressed data")
-                decompressed = _DECOMPRESSORS[_file_name(path).suffix.lower()](file)
-                # Buffered: this is what makes finding lines fast.
-                file = stack.enter_context(io.BufferedReader(decompressed))
+                suffix = _file_name(path).suffix.lower()
+                file = stack.enter_context(decompression.decompress(file, suffix))
         yield file
 
 
@@ -201,19 +195,3 @@ def _standard_input() -> contextlib.AbstractContextManager[BinaryIO]:
     # Not sys.stdin.buffer: Python takes its lock at exit, and aborts if an interrupted run left a
     # thread waiting for input.
     return open(descriptor, "rb", closefd=False)
-
-
-def _decompress_zstandard(file: BinaryIO) -> BinaryIO:
-    import pyarrow as pa
-
-    stream: BinaryIO = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
-    return stream
-
-
-# Not fsspec's table: it has Zstandard only beside another package, and it does not buffer.
-_DECOMPRESSORS: dict[str, Callable[[BinaryIO], Any]] = {
-    ".gz": lambda file: gzip.GzipFile(fileobj=file),
-    ".bz2": bz2.BZ2File,
-    ".xz": lzma.LZMAFile,
-    ".zst": _decompress_zstandard,
-}
