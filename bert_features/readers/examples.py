@@ -7,7 +7,7 @@ from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
 from bert_features.readers import registry
 from bert_features.readers.input_example import InputExample
-from bert_features.readers.opening import EncodingErrors
+from bert_features.readers.lines import EncodingErrors
 from bert_features.readers.source import Source
 
 

@@ -1,4 +1,4 @@
-"""The bytes and lines of input files: opened, decompressed by suffix, decoded."""
+"""The bytes of input files: opened, and decompressed by suffix."""
 
 import contextlib
 import io
@@ -6,14 +6,12 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from bert_features.errors import InputError
 from bert_features.files import connect, is_url, local_path, remote_errors
 from bert_features.readers import decompression
-
-EncodingErrors = Literal["strict", "replace"]
 
 _REMOTE_BUFFER = 1 << 20  # bytes
 
@@ -138,53 +136,6 @@ def _open(path: str | Path) -> contextlib.AbstractContextManager[BinaryIO]:
     file: Any = open_seekable(path)
     # The files of fsspec's drivers find lines slowly.
     return io.BufferedReader(file, _REMOTE_BUFFER) if is_url(path) else file
-
-
-def read_lines(path: str | Path, *, encoding_errors: EncodingErrors = "strict") -> Iterator[str]:
-    r"""Reads the lines of a file, one at a time, "\n" included.
-
-    Args:
-      path: a UTF-8 file or its address, which may be compressed, or `-` for standard input.
-      encoding_errors: what to do with bytes that are not UTF-8: `strict` refuses the file,
-        `replace` puts U+FFFD in their place (which the tokenizer drops).
-
-    Raises:
-      InputError: the file cannot be read, or holds bytes that are not UTF-8.
-    """
-    name = name_of(path)
-    with open_bytes(path) as file:
-        offset = 0
-        for number, line in enumerate(_lines(file, path)):
-            try:
-                yield line.decode("utf-8", encoding_errors)
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{name}, line {number + 1}: byte {line[error.start]:#04x} at file offset "
-                    f"{offset + error.start} is not UTF-8; convert the file, or pass "
-                    "--encoding-errors replace"
-                ) from error
-            offset += len(line)
-
-
-def _lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
-    with reading(path):
-        yield from file
-
-
-def count_lines(path: str | Path) -> int | None:
-    """Number of lines that `read_lines` will give; None where counting is not cheap.
-
-    Raises:
-      InputError: the file cannot be read.
-    """
-    if not is_cheap_to_count(path):
-        return None
-    count, last = 0, b"\n"
-    with open_bytes(path) as file, reading(path):
-        while block := file.read(1 << 20):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")
 
 
 def _standard_input() -> contextlib.AbstractContextManager[BinaryIO]:
