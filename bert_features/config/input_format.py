@@ -18,15 +18,16 @@ QUOTING: dict[FormatName, bool] = {"csv": True, "tsv": False}
 MAX_LINE_BYTES = 1 << 24
 LARGEST_LINE_BYTES = (1 << 31) - 1  # what Python's csv module takes everywhere
 
-_FIELD_NAMES = ("id_field", "text_field", "text_b_field", "tokens_field")
+# The settings that name a field of a table.
+FIELD_NAMES = ("id_field", "text_field", "text_b_field", "tokens_field")
 # The settings, besides `format`, that have a meaning in each format.
 _SETTINGS: dict[FormatName, tuple[str, ...]] = {
     "text": ("max_line_bytes",),
     "words": ("max_line_bytes",),
-    "jsonl": (*_FIELD_NAMES, "max_line_bytes"),
-    "csv": (*_FIELD_NAMES, "quoting", "max_line_bytes"),
-    "tsv": (*_FIELD_NAMES, "quoting", "max_line_bytes"),
-    "parquet": _FIELD_NAMES,
+    "jsonl": (*FIELD_NAMES, "max_line_bytes"),
+    "csv": (*FIELD_NAMES, "quoting", "max_line_bytes"),
+    "tsv": (*FIELD_NAMES, "quoting", "max_line_bytes"),
+    "parquet": FIELD_NAMES,
     "conll": ("id_field", "conll_column", "max_line_bytes"),
     "conllu": ("id_field", "conll_column", "max_line_bytes"),
 }

@@ -3,11 +3,27 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
 from bert_features.readers.lines import EncodingErrors, read_lines
 from bert_features.readers.opening import name_of
+
+
+class Origin(Protocol):
+    """What examples come from, a file or a table in memory: it names itself in errors."""
+
+    @property
+    def input_format(self) -> InputFormat:
+        """Its settings."""
+
+    @property
+    def unit(self) -> str:
+        """The unit of its positions: `row` or `line`."""
+
+    def error(self, problem: str, line: int | None = None) -> InputError:
+        """An error that names it, and the line or row if there is one."""
 
 
 @dataclass(frozen=True)
