@@ -49,7 +49,7 @@ def tokenize(
     """
     if vocab and checkpoint:
         raise ConfigError("--vocab and --checkpoint are both given; pass only one")
-    from bert_features.readers.opening import read_lines
+    from bert_features.readers.lines import read_lines
 
     lines = read_lines(input_path, encoding_errors=encoding_errors or "strict")
     tokenizer = _make_tokenizer(vocab, checkpoint, do_lower_case)

@@ -8,7 +8,12 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, field_validator, model_validator
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.config.input_format import FormatName, InputFormat
+from bert_features.config.input_format import (
+    LARGEST_LINE_BYTES,
+    MAX_LINE_BYTES,
+    FormatName,
+    InputFormat,
+)
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,
     Combine,
@@ -198,10 +203,19 @@ class ExtractConfig(Settings):
         description="Column of the words in CoNLL files, from 1; by default 1, in CoNLL-U 2.",
         json_schema_extra={"allowed": "an integer of at least 1"},
     )
-    quoting: bool = Field(
-        default=True,
-        description="Whether fields of csv and tsv may be in double quotes.",
+    quoting: bool | None = Field(
+        default=None,
+        description="Whether fields of csv and tsv may be in double quotes; by default yes in csv, "
+        "no in tsv, where quotes are text.",
         json_schema_extra={"allowed": "true or false"},
+    )
+    max_line_bytes: int = Field(
+        default=MAX_LINE_BYTES,
+        ge=1,
+        le=LARGEST_LINE_BYTES,
+        description="Longest line of the input in bytes; a longer one is an error. A csv row with "
+        "line ends in quotes, and a CoNLL sentence, count as a whole.",
+        json_schema_extra={"allowed": f"an integer from 1 to {LARGEST_LINE_BYTES}"},
     )
     encoding_errors: Literal["strict", "replace"] = Field(
         default="strict",
@@ -286,6 +300,7 @@ class ExtractConfig(Settings):
             tokens_field=self.tokens_field,
             conll_column=self.conll_column,
             quoting=self.quoting,
+            max_line_bytes=self.max_line_bytes,
         )
 
     def output_configs(self) -> tuple[OutputConfig, ...]:

@@ -11,17 +11,25 @@ FormatName = Literal["auto", "text", "words", "jsonl", "csv", "tsv", "parquet", 
 # The default of `conll_column`; in CoNLL-U the column is called FORM.
 CONLL_COLUMNS: dict[FormatName, int] = {"conll": 1, "conllu": 2}
 
-_FIELD_NAMES = ("id_field", "text_field", "text_b_field", "tokens_field")
+# The default of `quoting`. Tab-separated files quote nothing, and texts in them begin with quotes.
+QUOTING: dict[FormatName, bool] = {"csv": True, "tsv": False}
+# The default of `max_line_bytes`: five times War and Peace. The tokenizer takes 30 bytes of memory
+# for each byte of a text, so half a gigabyte for such a line.
+MAX_LINE_BYTES = 1 << 24
+LARGEST_LINE_BYTES = (1 << 31) - 1  # what Python's csv module takes everywhere
+
+# The settings that name a field of a table.
+FIELD_NAMES = ("id_field", "text_field", "text_b_field", "tokens_field")
 # The settings, besides `format`, that have a meaning in each format.
 _SETTINGS: dict[FormatName, tuple[str, ...]] = {
-    "text": (),
-    "words": (),
-    "jsonl": _FIELD_NAMES,
-    "csv": (*_FIELD_NAMES, "quoting"),
-    "tsv": (*_FIELD_NAMES, "quoting"),
-    "parquet": _FIELD_NAMES,
-    "conll": ("id_field", "conll_column"),
-    "conllu": ("id_field", "conll_column"),
+    "text": ("max_line_bytes",),
+    "words": ("max_line_bytes",),
+    "jsonl": (*FIELD_NAMES, "max_line_bytes"),
+    "csv": (*FIELD_NAMES, "quoting", "max_line_bytes"),
+    "tsv": (*FIELD_NAMES, "quoting", "max_line_bytes"),
+    "parquet": FIELD_NAMES,
+    "conll": ("id_field", "conll_column", "max_line_bytes"),
+    "conllu": ("id_field", "conll_column", "max_line_bytes"),
 }
 
 
@@ -44,7 +52,10 @@ class InputFormat:
       tokens_field: field of the lists of words, usually `tokens`; the second lists of pairs are
         then in the field of this name and `_b`. If it is not named, texts are read before words.
       conll_column: column of the words, counted from 1; by default 1, in CoNLL-U 2.
-      quoting: whether fields of csv and tsv may be in double quotes; if false, quotes are text.
+      quoting: whether fields of csv and tsv may be in double quotes; if false, quotes are text. By
+        default true in csv, false in tsv.
+      max_line_bytes: longest line in bytes. A row of a table with line ends in quotes and a
+        sentence of a CoNLL file count as a whole.
 
     Raises:
       ConfigError: a value is not allowed, or two settings contradict each other.
@@ -56,7 +67,8 @@ class InputFormat:
     text_b_field: str | None = None
     tokens_field: str | None = None
     conll_column: int | None = None
-    quoting: bool = True
+    quoting: bool | None = None
+    max_line_bytes: int = MAX_LINE_BYTES
 
     def __post_init__(self) -> None:
         if self.format not in get_args(FormatName):
@@ -68,6 +80,11 @@ class InputFormat:
             raise ConfigError(
                 f"conll_column is {self.conll_column}; allowed: an integer of at least 1, the "
                 "number of the first column"
+            )
+        if not 1 <= self.max_line_bytes <= LARGEST_LINE_BYTES:
+            raise ConfigError(
+                f"max_line_bytes is {self.max_line_bytes}; allowed: an integer from 1 to "
+                f"{LARGEST_LINE_BYTES}"
             )
         text_field = self.text_field if self.text_field is not None else self.text_b_field
         if self.tokens_field is not None and text_field is not None:

@@ -21,7 +21,7 @@ from bert_features.extraction.counts import Counts, ExampleCounts
 from bert_features.extraction.preparation import Preparation
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.machine.tpu_installation import tensorflow_version
-from bert_features.readers.examples import examples_of_texts
+from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.loop import run_step
@@ -85,13 +85,25 @@ class FeatureExtractor:
         return cls(ExtractConfig.of({"checkpoint": str(checkpoint), **settings}))
 
     def __call__(
-        self, texts: Iterable[str | list[str] | tuple[str, str] | InputExample]
+        self,
+        texts: Texts | Table,
+        *,
+        text_field: str | None = None,
+        text_b_field: str | None = None,
+        tokens_field: str | None = None,
+        id_field: str | None = None,
     ) -> list[FeatureRecord]:
         """The features of texts in memory.
 
         Args:
           texts: one example each: a text, a tuple of two texts for a pair, a list of words, or an
-            `InputExample`. A warning is logged if truncation cuts any.
+            `InputExample`. A warning is logged if truncation cuts any. Or a table (pandas, polars,
+            Arrow, a Hugging Face Dataset) with the names of its columns; of a pandas Series the
+            index holds the ids.
+          text_field: column of the texts of a table; by default that of the settings.
+          text_b_field: column of the second texts of pairs; by default `text_b` if there is one.
+          tokens_field: column of lists of words, in place of `text_field`.
+          id_field: column of the ids; by default `id` if there is one.
 
         Returns:
           For each text, in order, its features by name, [tokens, D], [words, D] or [D]; its tokens
@@ -99,15 +111,26 @@ class FeatureExtractor:
           their places if a feature has level 'word'.
 
         Raises:
-          ConfigError: a shard is set, which is a share of a file.
-          InputError: `texts` is a single string, or contains something other than texts.
+          ConfigError: a shard is set, which is a share of a file; or a column is named, and `texts`
+            is no table.
+          InputError: `texts` is a single string, contains something other than texts, or is a table
+            whose columns are not named or do not fit.
         """
         if self.config.shard is not None:
             raise ConfigError(
                 f"shard is {self.config.shard!r}, a share of the file that extract() reads; of "
                 "texts in memory pass those that are to be computed"
             )
-        examples = list(examples_of_texts(texts))
+        examples = list(
+            examples_of_texts(
+                texts,
+                self.config.input_settings(),
+                text_field=text_field,
+                text_b_field=text_b_field,
+                tokens_field=tokens_field,
+                id_field=id_field,
+            )
+        )
         counts = Counts()
 
         def note(latest: Counts) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from bert_features.config.input_format import CONLL_COLUMNS
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.lines import size_of, too_long
 from bert_features.readers.source import Source
 
 _KEY_VALUE = re.compile(r"#\s*([^=]+?)\s+=\s+(.*)")
@@ -60,22 +61,27 @@ def count_rows(source: Source) -> int | None:
 def _sentences(source: Source) -> Iterator[_Sentence]:
     sort: Callable[[_Sentence, list[str]], None]
     sort = _sort_conllu if source.input_format.format == "conllu" else _SortConll()
-    for number, lines in _blocks(source.lines()):
+    for number, lines in _blocks(source):
         sentence = _Sentence(number)
         sort(sentence, lines)
         yield sentence
 
 
-def _blocks(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
+def _blocks(source: Source) -> Iterator[tuple[int, list[str]]]:
     """Number of the first line, and the lines, of each block between empty lines."""
+    limit = source.input_format.max_line_bytes
     block: list[str] = []
-    number = 0
-    for number, line in enumerate(lines, start=1):
+    number = size = 0
+    for number, line in enumerate(source.lines(), start=1):
         if line.strip(" \t\r\n"):
             block.append(line.rstrip("\r\n"))
+            size += size_of(line)
+            if size > limit:
+                first = number - len(block) + 1
+                raise source.error(too_long("the sentence", limit, missing="an empty line"), first)
         elif block:
             yield number - len(block), block
-            block = []
+            block, size = [], 0
     if block:
         yield number - len(block) + 1, block
 

@@ -2,13 +2,18 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from bert_features.config.input_format import InputFormat
-from bert_features.errors import InputError
-from bert_features.readers import registry
+from bert_features.config.input_format import FIELD_NAMES, InputFormat
+from bert_features.errors import ConfigError, InputError
+from bert_features.readers import frames, registry
 from bert_features.readers.input_example import InputExample
-from bert_features.readers.opening import EncodingErrors
+from bert_features.readers.lines import EncodingErrors
 from bert_features.readers.source import Source
+
+Texts: TypeAlias = Iterable[str | list[str] | tuple[str, str] | InputExample]
+# A table in memory, of one of many libraries that are not imported here.
+Table: TypeAlias = Any
 
 
 def read_examples(
@@ -54,32 +59,85 @@ def count_examples(path: str | Path, input_format: InputFormat | None = None) ->
 
 
 def examples_of_texts(
-    texts: Iterable[str | list[str] | tuple[str, str] | InputExample],
+    texts: Texts | Table,
+    settings: InputFormat | None = None,
+    *,
+    text_field: str | None = None,
+    text_b_field: str | None = None,
+    tokens_field: str | None = None,
+    id_field: str | None = None,
 ) -> Iterator[InputExample]:
     """One example per text, taken as it is: neither stripped nor split into pairs.
 
     Args:
       texts: texts; tuples of two, for pairs; lists of words; or examples, which keep their own ids.
+        A pandas Series (whose index holds the ids), a polars Series, an Arrow or NumPy array. Or,
+        if a field of texts or words is named, a table: a DataFrame of pandas or polars, a Table or
+        RecordBatch of Arrow, a Hugging Face Dataset, a dict of columns.
+      settings: the fields of a table that the arguments below do not name.
+      text_field: column of the texts.
+      text_b_field: column of the second texts of pairs; by default `text_b` if it exists.
+      tokens_field: column of lists of words, in place of `text_field`.
+      id_field: column of the ids; by default `id` if it exists, else the row's number from 0.
 
     Raises:
-      InputError: an entry is none of these.
+      ConfigError: a field is named here, but `texts` is no table; or texts and words are named.
+      InputError: an entry is none of these; or a table without a field, with a missing value or
+        with wrong ids.
     """
+    fields = {
+        "text_field": text_field,
+        "text_b_field": text_b_field,
+        "tokens_field": tokens_field,
+        "id_field": id_field,
+    }
+    given = {name: field for name, field in fields.items() if field is not None}
     if isinstance(texts, str):
         raise InputError("texts is one string; pass a list of texts, such as [text]")
-    for unique_id, text in enumerate(texts):
-        if isinstance(text, InputExample):
-            yield text
-        elif isinstance(text, str):
-            yield InputExample(unique_id, text)
-        elif isinstance(text, list) and all(isinstance(word, str) for word in text):
-            yield InputExample.from_words(unique_id, text)
-        elif isinstance(text, tuple) and [type(part) for part in text] == [str, str]:
-            yield InputExample(unique_id, *text)
-        else:
-            raise InputError(
-                f"texts[{unique_id}] is {text!r}; allowed: a str, a tuple of two for a "
-                "pair, a list of words"
-            )
+    if frames.column_names(texts) is not None:
+        return _examples_of_table(texts, settings or InputFormat(), given)
+    if given:
+        raise ConfigError(
+            f"{', '.join(given)} names a column, but texts is a {type(texts).__name__}, not a table"
+        )
+    return _examples_of_list(texts)
+
+
+def _examples_of_table(
+    table: Table, settings: InputFormat, given: dict[str, str]
+) -> Iterator[InputExample]:
+    """Examples of a table, by the fields that the call names and those of the settings."""
+    of_texts = "text_field" in given or "text_b_field" in given
+    replaced: tuple[str, ...] = ("tokens_field",) if of_texts else ()
+    if "tokens_field" in given:
+        replaced = ("text_field", "text_b_field")
+    fields = {name: getattr(settings, name) for name in FIELD_NAMES if name not in replaced} | given
+    if not any(fields.get(name) for name in ("text_field", "text_b_field", "tokens_field")):
+        raise frames.refusal(table)
+    return frames.read_table(table, InputFormat(**fields))
+
+
+def _examples_of_list(texts: Texts) -> Iterator[InputExample]:
+    own_ids = frames.index_ids(texts)
+    for position, text in enumerate(frames.column_values(texts)):
+        where = f"texts[{position}]"
+        if own_ids is not None:
+            where = f"row {position} of texts, with the index {own_ids[position]!r},"
+        yield _example(text, position if own_ids is None else own_ids[position], where)
+
+
+def _example(text: Any, unique_id: int | str, where: str) -> InputExample:
+    if isinstance(text, InputExample):
+        return text
+    if isinstance(text, str):
+        return InputExample(unique_id, text)
+    if isinstance(text, list) and all(isinstance(word, str) for word in text):
+        return InputExample.from_words(unique_id, text)
+    if isinstance(text, tuple) and [type(part) for part in text] == [str, str]:
+        return InputExample(unique_id, *text)
+    raise InputError(
+        f"{where} is {text!r}; allowed: a str, a tuple of two for a pair, a list of words"
+    )
 
 
 def _source(

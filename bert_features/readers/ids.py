@@ -4,7 +4,7 @@ import reprlib
 import sqlite3
 
 from bert_features.errors import InputError
-from bert_features.readers.source import Source
+from bert_features.readers.source import Origin
 
 NO_ID = object()  # for a row without an id; None is an id that is null
 
@@ -22,7 +22,7 @@ class Ids:
     `_HELD` rows later.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Origin) -> None:
         self._source = source
         self._count = 0  # numbers given so far
         self._own: _OwnIds | None = None
@@ -64,7 +64,7 @@ class Ids:
 class _OwnIds:
     """The ids that a source itself gives, each with the line it is on."""
 
-    def __init__(self, source: Source, first_line: int, first: object) -> None:
+    def __init__(self, source: Origin, first_line: int, first: object) -> None:
         self._source = source
         self._first_line = first_line
         self._first = first

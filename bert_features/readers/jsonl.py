@@ -7,10 +7,11 @@ import reprlib
 from collections.abc import Iterator
 from typing import Any
 
-from bert_features.readers import opening
 from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.lines import read_raw_lines
+from bert_features.readers.opening import is_cheap_to_count
 from bert_features.readers.source import Source
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -34,10 +35,10 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
 
 def count_rows(source: Source) -> int | None:
     """Number of lines that are not blank."""
-    if not opening.is_cheap_to_count(source.path):
+    if not is_cheap_to_count(source.path):
         return None
-    with opening.open_bytes(source.path) as file, opening.reading(source.path):
-        return sum(not line.isspace() for line in file)
+    lines = read_raw_lines(source.path, source.input_format.max_line_bytes)
+    return sum(not line.isspace() for line in lines)
 
 
 def _object(source: Source, number: int, line: str) -> dict[str, Any]:

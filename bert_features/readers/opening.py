@@ -1,22 +1,17 @@
-"""The bytes and lines of input files: opened, decompressed by suffix, decoded."""
+"""The bytes of input files: opened, and decompressed by suffix."""
 
-import bz2
 import contextlib
-import gzip
 import io
-import lzma
 import stat
 import sys
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from bert_features.errors import InputError
 from bert_features.files import connect, is_url, local_path, remote_errors
-
-EncodingErrors = Literal["strict", "replace"]
+from bert_features.readers import decompression
 
 _REMOTE_BUFFER = 1 << 20  # bytes
 
@@ -34,7 +29,7 @@ def suffix_of(path: str | Path) -> str:
 
 def is_compressed(path: str | Path) -> bool:
     """Whether the suffix is one of a compressed file."""
-    return _file_name(path).suffix.lower() in _DECOMPRESSORS
+    return _file_name(path).suffix.lower() in decompression.SUFFIXES
 
 
 def is_stream(path: str | Path) -> bool:
@@ -72,7 +67,7 @@ def reading(path: str | Path) -> Iterator[None]:
         return
     try:
         yield
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+    except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot read {name_of(path)}: {reason}") from error
 
@@ -108,11 +103,8 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
         with reading(path):
             file: Any = stack.enter_context(_open(path))
             if is_compressed(path):
-                if not file.peek(1):  # gzip and Zstandard would take it for no data
-                    raise EOFError("it is empty, not compressed data")
-                decompressed = _DECOMPRESSORS[_file_name(path).suffix.lower()](file)
-                # Buffered: this is what makes finding lines fast.
-                file = stack.enter_context(io.BufferedReader(decompressed))
+                suffix = _file_name(path).suffix.lower()
+                file = stack.enter_context(decompression.decompress(file, suffix))
         yield file
 
 
@@ -146,53 +138,6 @@ def _open(path: str | Path) -> contextlib.AbstractContextManager[BinaryIO]:
     return io.BufferedReader(file, _REMOTE_BUFFER) if is_url(path) else file
 
 
-def read_lines(path: str | Path, *, encoding_errors: EncodingErrors = "strict") -> Iterator[str]:
-    r"""Reads the lines of a file, one at a time, "\n" included.
-
-    Args:
-      path: a UTF-8 file or its address, which may be compressed, or `-` for standard input.
-      encoding_errors: what to do with bytes that are not UTF-8: `strict` refuses the file,
-        `replace` puts U+FFFD in their place (which the tokenizer drops).
-
-    Raises:
-      InputError: the file cannot be read, or holds bytes that are not UTF-8.
-    """
-    name = name_of(path)
-    with open_bytes(path) as file:
-        offset = 0
-        for number, line in enumerate(_lines(file, path)):
-            try:
-                yield line.decode("utf-8", encoding_errors)
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{name}, line {number + 1}: byte {line[error.start]:#04x} at file offset "
-                    f"{offset + error.start} is not UTF-8; convert the file, or pass "
-                    "--encoding-errors replace"
-                ) from error
-            offset += len(line)
-
-
-def _lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
-    with reading(path):
-        yield from file
-
-
-def count_lines(path: str | Path) -> int | None:
-    """Number of lines that `read_lines` will give; None where counting is not cheap.
-
-    Raises:
-      InputError: the file cannot be read.
-    """
-    if not is_cheap_to_count(path):
-        return None
-    count, last = 0, b"\n"
-    with open_bytes(path) as file, reading(path):
-        while block := file.read(1 << 20):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")
-
-
 def _standard_input() -> contextlib.AbstractContextManager[BinaryIO]:
     try:
         descriptor = sys.stdin.fileno()
@@ -201,19 +146,3 @@ def _standard_input() -> contextlib.AbstractContextManager[BinaryIO]:
     # Not sys.stdin.buffer: Python takes its lock at exit, and aborts if an interrupted run left a
     # thread waiting for input.
     return open(descriptor, "rb", closefd=False)
-
-
-def _decompress_zstandard(file: BinaryIO) -> BinaryIO:
-    import pyarrow as pa
-
-    stream: BinaryIO = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
-    return stream
-
-
-# Not fsspec's table: it has Zstandard only beside another package, and it does not buffer.
-_DECOMPRESSORS: dict[str, Callable[[BinaryIO], Any]] = {
-    ".gz": lambda file: gzip.GzipFile(fileobj=file),
-    ".bz2": bz2.BZ2File,
-    ".xz": lzma.LZMAFile,
-    ".zst": _decompress_zstandard,
-}

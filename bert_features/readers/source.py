@@ -3,10 +3,27 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
-from bert_features.readers.opening import EncodingErrors, name_of, read_lines
+from bert_features.readers.lines import EncodingErrors, read_lines
+from bert_features.readers.opening import name_of
+
+
+class Origin(Protocol):
+    """What examples come from, a file or a table in memory: it names itself in errors."""
+
+    @property
+    def input_format(self) -> InputFormat:
+        """Its settings."""
+
+    @property
+    def unit(self) -> str:
+        """The unit of its positions: `row` or `line`."""
+
+    def error(self, problem: str, line: int | None = None) -> InputError:
+        """An error that names it, and the line or row if there is one."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +41,20 @@ class Source:
     encoding_errors: EncodingErrors = "strict"
 
     def lines(self) -> Iterator[str]:
-        """Its lines without a byte order mark; see `opening.read_lines`."""
-        lines = read_lines(self.path, encoding_errors=self.encoding_errors)
+        """Its lines without a byte order mark; see `lines.read_lines`."""
+        lines = self.lines_with_mark()
         for line in lines:
             yield line.removeprefix("\ufeff")
             break
         yield from lines
+
+    def lines_with_mark(self) -> Iterator[str]:
+        """Its lines as they are, a byte order mark included."""
+        return read_lines(
+            self.path,
+            encoding_errors=self.encoding_errors,
+            max_line_bytes=self.input_format.max_line_bytes,
+        )
 
     @property
     def unit(self) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
-from bert_features.readers.opening import count_lines, read_lines
+from bert_features.readers.lines import count_lines
 from bert_features.readers.source import Source
 
 # Greedy, as in google-research/bert's extract_features.py: the last separator splits.
@@ -14,9 +14,8 @@ _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per line; empty lines too, so that line numbers and ids agree."""
-    # Not source.lines(): the official script keeps a byte order mark.
-    lines = read_lines(source.path, encoding_errors=source.encoding_errors)
-    for number, line in enumerate(lines, start=1):
+    # The official script keeps a byte order mark.
+    for number, line in enumerate(source.lines_with_mark(), start=1):
         text_a, text_b = split_pair(line)
         yield InputExample(ids.of(number), text_a, text_b)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
-from bert_features.readers.opening import count_lines
+from bert_features.readers.lines import count_lines
 from bert_features.readers.source import Source
 
 _SEPARATOR = "|||"

@@ -4,6 +4,7 @@ import json
 import threading
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bert_features import FeatureExtractor, extract, get_features, read_features
@@ -164,6 +165,23 @@ def test_a_single_string_is_no_list_of_texts(toy):
     extractor = FeatureExtractor.from_checkpoint(toy, layers=(-1,), **TOY_SETTINGS)
     with pytest.raises(InputError, match="pass a list of texts"):
         extractor("text")
+
+
+def test_a_table_is_read_by_its_columns(toy):
+    """Its columns' names were once taken for the texts."""
+    extractor = FeatureExtractor.from_checkpoint(toy, layers=(-1,), **TOY_SETTINGS)
+    frame = pd.DataFrame({"body": ["the a", "b"], "key": ["x", "y"]})
+    with pytest.raises(InputError, match="texts is a DataFrame with the columns body, key; name"):
+        extractor(frame)
+    records = extractor(frame, text_field="body", id_field="key")
+    assert [record.unique_id for record in records] == ["x", "y"]
+    assert [record.tokens[1:-1] for record in records] == [("the", "a"), ("b",)]
+    series = frame["body"][::-1]
+    assert [record.unique_id for record in extractor(series)] == [1, 0]
+    of_settings = FeatureExtractor.from_checkpoint(
+        toy, layers=(-1,), text_field="body", **TOY_SETTINGS
+    )
+    assert len(of_settings(frame)) == len(of_settings(["a", "b"])) == 2
 
 
 @pytest.mark.slow

@@ -27,15 +27,34 @@ def test_csv(tmp_path):
 
 def test_tsv(tmp_path):
     path = write(tmp_path, "in.tsv", 'text\ttokens\na, b\tx  y\n"c\td"\tz\n')
-    assert read(path) == [InputExample(0, "a, b"), InputExample(1, "c\td")]
-    assert read(path, tokens_field="tokens") == [of_words(0, "x y"), of_words(1, "z")]
+    assert read(path, quoting=True) == [InputExample(0, "a, b"), InputExample(1, "c\td")]
+    assert read(path, quoting=True, tokens_field="tokens") == [of_words(0, "x y"), of_words(1, "z")]
 
 
-def test_tsv_with_quotes_that_are_text(tmp_path):
-    path = write(tmp_path, "in.tsv", 'text\ttext_b\n"Hi" he said\t"\n')
-    with pytest.raises(InputError, match=r"in\.tsv, line 2: .*quoting = false"):
+def test_quotes_in_tsv_are_text(tmp_path):
+    """A quote that opens a field once swallowed the rows up to the next quote."""
+    content = 'id\ttext\n1\t"Hi" he said\n2\t"no end\n3\tlast"\n'
+    path = write(tmp_path, "in.tsv", content)
+    assert read(path) == [
+        InputExample("1", '"Hi" he said'),
+        InputExample("2", '"no end'),
+        InputExample("3", 'last"'),
+    ]
+    with pytest.raises(InputError, match=r"in\.tsv, line 2: .*pass --no-quoting"):
+        read(path, quoting=True)
+
+
+@pytest.mark.parametrize("content", ['"id"\t"text"\n1\ta\n', 'id\ttext\n1\t"a\tb"\n'])
+def test_a_tsv_whose_fields_are_quoted_is_refused_with_the_cure(tmp_path, content):
+    path = write(tmp_path, "in.tsv", content)
+    with pytest.raises(InputError, match=r"quotes are text here: .* pass --quoting"):
         read(path)
-    assert read(path, quoting=False) == [InputExample(0, '"Hi" he said', '"')]
+    assert len(read(path, quoting=True)) == 1
+
+
+def test_quotes_in_csv_can_be_text(tmp_path):
+    path = write(tmp_path, "in.csv", 'text\n"a" b\n')
+    assert read(path, quoting=False) == [InputExample(0, '"a" b')]
 
 
 def test_a_csv_field_may_be_long(tmp_path):

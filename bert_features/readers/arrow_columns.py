@@ -1,0 +1,92 @@
+"""Examples from Arrow columns: what Parquet files and tables in memory have in common.
+
+pyarrow is imported when it is used: text files do not need it.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from bert_features.readers.fields import FieldError, Fields, choose_fields
+from bert_features.readers.ids import NO_ID, Ids
+from bert_features.readers.input_example import InputExample
+from bert_features.readers.source import Origin
+
+
+def choose_columns(origin: Origin, schema: Any) -> Fields:
+    """The columns of the examples.
+
+    Args:
+      origin: what the columns belong to, with its settings.
+      schema: a `pyarrow.Schema`.
+
+    Raises:
+      InputError: a column is missing, or its type is not allowed.
+    """
+    try:
+        fields = choose_fields(origin.input_format, schema.names, "column")
+    except FieldError as error:
+        raise origin.error(str(error)) from error
+    wanted = "a list of strings" if fields.are_words else "string"
+    for name in fields.names():
+        is_id = name == fields.unique_id
+        kind = _kind(schema.field(name).type)
+        if kind not in (("string", "integer") if is_id else (wanted,)):
+            raise origin.error(
+                f"the column {name!r} is of type {schema.field(name).type}; allowed: "
+                + ("string, or an integer type" if is_id else wanted)
+            )
+    return fields
+
+
+def read_batches(
+    origin: Origin, fields: Fields, batches: Iterable[Any], ids: Ids, *, first_row: int
+) -> Iterator[InputExample]:
+    """One example per row.
+
+    Args:
+      origin: what the columns belong to.
+      fields: the columns, from `choose_columns`.
+      batches: `pyarrow.RecordBatch`es that hold at least these columns.
+      ids: gives each example its id.
+      first_row: number of the first row in errors.
+
+    Raises:
+      InputError: a text, a word or an id is null, or an id is wrong.
+    """
+    row = first_row
+    for batch in batches:
+        columns = {name: batch.column(name).to_pylist() for name in dict.fromkeys(fields.names())}
+        absent = [None] * batch.num_rows
+        own = [NO_ID] * len(absent) if fields.unique_id is None else columns[fields.unique_id]
+        seconds = absent if fields.second is None else columns[fields.second]
+        make = InputExample.from_words if fields.are_words else InputExample
+        for value, first, second in zip(own, columns[fields.first], seconds, strict=True):
+            _check(origin, row, fields, first, second)
+            yield make(ids.of(row, value), first, second)
+            row += 1
+
+
+def _kind(arrow_type: Any) -> str:
+    """The kind of a column's values, as errors name it."""
+    from pyarrow import types
+
+    if types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    if types.is_integer(arrow_type):
+        return "integer"
+    if any(
+        is_string(arrow_type)
+        for is_string in (types.is_string, types.is_large_string, types.is_string_view)
+    ):
+        return "string"
+    if types.is_list(arrow_type) or types.is_large_list(arrow_type):
+        return "a list of strings" if _kind(arrow_type.value_type) == "string" else "a list"
+    return "another"
+
+
+def _check(origin: Origin, row: int, fields: Fields, first: Any, second: Any) -> None:
+    if first is None:
+        raise origin.error(f"{fields.first!r} is null", row)
+    for name, value in ((fields.first, first), (fields.second, second)):
+        if fields.are_words and value is not None and None in value:
+            raise origin.error(f"{name!r} has a word that is null", row)

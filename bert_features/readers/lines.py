@@ -1,0 +1,144 @@
+"""The lines of input files: of bounded length, decoded, refused where they are not UTF-8."""
+
+import codecs
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from bert_features.config.input_format import MAX_LINE_BYTES
+from bert_features.errors import InputError
+from bert_features.readers.opening import is_cheap_to_count, name_of, open_bytes, reading
+
+EncodingErrors = Literal["strict", "replace"]
+
+# UTF-32 first: its mark for little-endian begins with that of UTF-16.
+_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+_SAMPLE_BYTES = 1 << 16  # searched for NULs, and the rest of the line that they end in
+# Shares of NULs among all bytes. In UTF-16 each blank and line end has one, whatever the script;
+# text in UTF-8 has none. ASCII has one half NULs in UTF-16 and three quarters in UTF-32.
+_UTF16_SHARE, _UTF32_SHARE = 0.02, 0.6
+_MIN_NULS = 2
+
+
+def read_lines(
+    path: str | Path,
+    *,
+    encoding_errors: EncodingErrors = "strict",
+    max_line_bytes: int = MAX_LINE_BYTES,
+) -> Iterator[str]:
+    r"""Reads the lines of a file, one at a time, "\n" included.
+
+    Args:
+      path: a UTF-8 file or its address, which may be compressed, or `-` for standard input.
+      encoding_errors: what to do with bytes that are not UTF-8: `strict` refuses the file,
+        `replace` puts U+FFFD in their place (which the tokenizer drops).
+      max_line_bytes: the longest line that is read, "\n" included.
+
+    Raises:
+      InputError: the file cannot be read, has a longer line, holds bytes that are not UTF-8, or
+        looks like UTF-16 or UTF-32.
+    """
+    name = name_of(path)
+    first_bytes = _FirstBytes()
+    offset = 0
+    for number, line in enumerate(read_raw_lines(path, max_line_bytes), start=1):
+        if offset < _SAMPLE_BYTES:
+            first_bytes.add(line)
+            _check_encoding(name, number, first_bytes)
+        try:
+            yield line.decode("utf-8", encoding_errors)
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{name}, line {number}: byte {line[error.start]:#04x} at file offset "
+                f"{offset + error.start} is not UTF-8; convert the file, or pass "
+                "--encoding-errors replace"
+            ) from error
+        offset += len(line)
+
+
+def read_raw_lines(path: str | Path, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[bytes]:
+    """The same lines, not decoded; no more than `max_line_bytes` of a line are ever held.
+
+    Raises:
+      InputError: the file cannot be read, or has a longer line.
+    """
+    with open_bytes(path) as file, reading(path):
+        read_line = functools.partial(file.readline, max_line_bytes + 1)
+        for number, line in enumerate(iter(read_line, b""), start=1):
+            if len(line) > max_line_bytes:
+                problem = too_long("the line", max_line_bytes, missing="a line end")
+                raise InputError(f"{name_of(path)}, line {number}: {problem}")
+            yield line
+
+
+def too_long(what: str, max_line_bytes: int, *, missing: str) -> str:
+    """The sentence that refuses a line, or several that belong together."""
+    return (
+        f"{what} is longer than {max_line_bytes:,} bytes; is {missing} missing? If not, pass a "
+        "larger --max-line-bytes"
+    )
+
+
+def size_of(line: str) -> int:
+    """Number of bytes of a decoded line."""
+    return len(line) if line.isascii() else len(line.encode("utf-8", "replace"))
+
+
+def count_lines(path: str | Path) -> int | None:
+    """Number of lines that `read_lines` will give; None where counting is not cheap.
+
+    Raises:
+      InputError: the file cannot be read.
+    """
+    if not is_cheap_to_count(path):
+        return None
+    count, last = 0, b"\n"
+    with open_bytes(path) as file, reading(path):
+        while block := file.read(1 << 20):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")
+
+
+class _FirstBytes:
+    """The number of NULs in the first lines of a file, and their places."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._nuls = [0, 0, 0, 0]  # by the offset in the file, modulo 4
+        self._mark: str | None = None
+
+    def add(self, line: bytes) -> None:
+        """Adds the next line."""
+        if not self._size:
+            marks = (name for mark, name in _MARKS.items() if line.startswith(mark))
+            self._mark = next(marks, None)
+        if 0 in line:
+            for i in range(4):
+                self._nuls[(self._size + i) % 4] += line[i::4].count(0)
+        self._size += len(line)
+
+    def encoding(self) -> str | None:
+        """The likely encoding, as iconv names it; None if nothing speaks against UTF-8."""
+        nuls = sum(self._nuls)
+        if self._mark or nuls < max(_MIN_NULS, _UTF16_SHARE * self._size):
+            return self._mark
+        if nuls > _UTF32_SHARE * self._size:
+            return "UTF-32LE" if self._nuls[3] >= self._nuls[0] else "UTF-32BE"
+        odd = self._nuls[1] + self._nuls[3]
+        return "UTF-16LE" if odd > nuls - odd else "UTF-16BE"
+
+
+def _check_encoding(name: str, number: int, first_bytes: _FirstBytes) -> None:
+    encoding = first_bytes.encoding()
+    if encoding is not None:
+        raise InputError(
+            f"{name}, line {number}: this looks like {encoding}, not UTF-8: it begins with a byte "
+            f"order mark or has many NULs; convert it: iconv -f {encoding} -t UTF-8 FILE > NEW"
+        )
