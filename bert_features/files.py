@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -175,6 +175,7 @@ class Staging:
     Args:
       targets: their paths when done, in the order of the renaming; all in the same folder.
       overwrite: whether what is at a target may be replaced.
+      replaceable: targets that may be replaced without `overwrite`.
       folder: whether the one target is a folder.
       report: how a target that is refused is reported.
 
@@ -188,11 +189,13 @@ class Staging:
         targets: Sequence[Path],
         *,
         overwrite: bool = False,
+        replaceable: Collection[Path] = (),
         folder: bool = False,
         **report: Unpack[Reporting],
     ) -> None:
         self.targets = tuple(targets)
         self._overwrite, self._folder = overwrite, folder
+        self._replaceable = frozenset(targets if overwrite else replaceable)
         self._report = report
         self._files: list[_SteadyFile] = []
         if folder:
@@ -281,7 +284,8 @@ class Staging:
             self._check_target(target)
 
     def _check_target(self, target: Path) -> None:
-        check_target(target, overwrite=self._overwrite, folder=self._folder, **self._report)
+        overwrite = target in self._replaceable
+        check_target(target, overwrite=overwrite, folder=self._folder, **self._report)
 
     def _keep(self, target: Path) -> None:
         """Gives a file that is to be replaced a second name, or copies it."""
@@ -294,7 +298,7 @@ class Staging:
 
     def _put(self, target: Path) -> None:
         new = self.path(target)
-        if not (self._overwrite or self._folder):
+        if not (target in self._replaceable or self._folder):
             # A link, unlike a rename, never replaces what another process has just put there.
             with contextlib.suppress(OSError):
                 os.link(new, target)

@@ -10,6 +10,7 @@ from typing import Any
 
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.files import check_target
+from bert_features.formats import sidecar
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import IdType
 from bert_features.formats.reader import FeatureFile
@@ -128,8 +129,10 @@ def check_output(path: str | Path, *, format: str, overwrite: bool = False) -> N
     Raises:
       OutputError: the format is unknown, the file exists, or it cannot be created there.
     """
-    for target in output_targets(path, format=format):
-        check_target(target, overwrite=overwrite)
+    targets = output_targets(path, format=format)
+    orphans = sidecar.orphans(targets)
+    for target in targets:
+        check_target(target, overwrite=overwrite or target in orphans)
 
 
 def read_features(path: str | Path, *, format: str | None = None) -> FeatureFile:

@@ -3,31 +3,21 @@
 import contextlib
 import io
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from bert_features.errors import OutputError
-from bert_features.files import Staging, real_target, storage_errors
+from bert_features.errors import BertFeaturesError, OutputError
+from bert_features.files import Staging, real_target, remove_leftovers, storage_errors
+from bert_features.formats import sidecar
 from bert_features.formats.checks import check_batch, check_features, check_id_type, check_texts
+from bert_features.formats.checksums import ChecksummedFile
 from bert_features.formats.columns import IdType
 from bert_features.formats.records import Feature, FeatureBatch
 
 FORMAT_VERSION = 2
-
-
-def sidecar_path(path: Path) -> Path:
-    """Where the metadata is, for formats that have no place for it.
-
-    For a symbolic link: beside the link if it is there, else beside the file.
-    """
-    beside, of_file = (
-        place.with_name(f"{place.name}.metadata.json") for place in (path, real_target(path))
-    )
-    return beside if os.path.exists(beside) else of_file  # noqa: PTH110 - may be too long a name
 
 
 class FeatureWriter(ABC):
@@ -43,7 +33,8 @@ class FeatureWriter(ABC):
       metadata: JSON-serialisable facts about the run; `features`, `id_type` and
         `format_version` are added.
       id_type: whether the ids of all examples are `int` (64 bits) or `str`.
-      overwrite: whether a file already at `path` may be replaced.
+      overwrite: whether a file already at `path` may be replaced. A sidecar that a killed run left
+        without its features file is always replaced.
 
     Attributes:
       path: the file that is written, never a symbolic link.
@@ -54,6 +45,7 @@ class FeatureWriter(ABC):
       OutputError: the file exists, or cannot be made where `path` says.
     """
 
+    # A format that has one opens its file with `_create_checksummed`.
     has_sidecar: ClassVar[bool] = False
     # Whether it keeps any text as it is, NUL and lone surrogates included.
     holds_any_text: ClassVar[bool] = False
@@ -78,7 +70,10 @@ class FeatureWriter(ABC):
         targets = self.targets(Path(path))
         self.path = targets[-1]
         with storage_errors(f"write {self.path}"):
-            self._staging = Staging(targets, overwrite=overwrite)
+            for target in targets[:-1]:
+                remove_leftovers(target)
+            orphans = sidecar.orphans(targets)
+            self._staging = Staging(targets, overwrite=overwrite, replaceable=orphans)
         with self._whole_or_nothing():
             self._open()
 
@@ -87,7 +82,7 @@ class FeatureWriter(ABC):
         """The files that a writer of `path` puts in place, in that order."""
         path = real_target(path)
         # The sidecar comes first: a features file that is in its place has its metadata.
-        return [sidecar_path(path), path] if cls.has_sidecar else [path]
+        return [sidecar.sidecar_path(path), path] if cls.has_sidecar else [path]
 
     # What a format implements.
 
@@ -136,9 +131,11 @@ class FeatureWriter(ABC):
             return
         with self._whole_or_nothing():
             self._finish()
-            self._write_sidecar()
+            texts = self._write_sidecar() if self.has_sidecar else None
             self.bytes_written = self._staging.commit()
-        self._closed = True
+            self._closed = True
+        if texts is not None and texts.first != texts.last:
+            self._complete_sidecar(texts)
 
     def discard(self) -> None:
         """Gives up and removes all that was written. After `close` it does nothing."""
@@ -182,6 +179,11 @@ class FeatureWriter(ABC):
         """
         return self._staging.create(temporary)
 
+    def _create_checksummed(self, temporary: Path) -> ChecksummedFile:
+        """Opens the features file of a format that has a sidecar; as `_create`."""
+        self._checksummed = ChecksummedFile(self._create(temporary))
+        return self._checksummed
+
     def _raise_failure(self) -> None:
         """Raises the first failure that a file of `_create` met."""
         self._staging.raise_failure()
@@ -203,13 +205,26 @@ class FeatureWriter(ABC):
             self.discard()
             raise
 
-    def _write_sidecar(self) -> None:
-        if not self.has_sidecar:
-            return
+    def _write_sidecar(self) -> sidecar.SidecarTexts:
+        """Writes the sidecar, which is put in place before the features file."""
         # The count lets the reader see that a text or record file was cut between two records.
-        text = json.dumps(self._metadata | {"records": self.records}, indent=2)
-        file = self._create(self._partial(sidecar_path(self.path)))
-        file.write(text.encode() + b"\n")
+        content = self._metadata | {"records": self.records}
+        at = self._partial(self.path)
+        texts = sidecar.make(content, self._checksummed, at, self.path)
+        self._create(self._partial(self._staging.targets[0])).write(texts.first)
+        return texts
+
+    def _complete_sidecar(self, texts: sidecar.SidecarTexts) -> None:
+        """Takes what it says about a replaced features file out of the sidecar in its place."""
+        # If that fails, the sidecar is still right; the next run replaces it.
+        with contextlib.suppress(OSError, BertFeaturesError):
+            staging = Staging(self._staging.targets[:1], overwrite=True)
+            try:
+                staging.create(staging.path(staging.targets[0])).write(texts.last)
+                staging.commit()
+            finally:
+                staging.discard()
+            self.bytes_written += len(texts.last) - len(texts.first)
 
 
 def _complete(

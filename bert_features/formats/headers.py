@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_features.formats.base import FORMAT_VERSION, sidecar_path
+from bert_features.formats import sidecar
+from bert_features.formats.base import FORMAT_VERSION
 from bert_features.formats.checks import check_id_type
 from bert_features.formats.records import Feature
 
@@ -31,7 +32,12 @@ def parse_metadata(text: str | bytes) -> tuple[dict[str, Any], tuple[Feature, ..
     Raises:
       ValueError, KeyError, TypeError, OutputError: no writer of this package wrote it.
     """
-    metadata = json.loads(text)
+    return _check_metadata(json.loads(text))
+
+
+def _check_metadata(
+    metadata: dict[str, Any],
+) -> tuple[dict[str, Any], tuple[Feature, ...], str]:
     version = metadata["format_version"]
     if version != FORMAT_VERSION:
         raise ValueError(f"format_version is {version!r}; this release reads {FORMAT_VERSION}")
@@ -47,11 +53,11 @@ def read_sidecar(path: Path) -> Header | None:
     """The header in the sidecar of the features file `path`; None where there is no sidecar.
 
     Raises:
+      OutputError: the sidecar is that of another features file.
       ValueError, KeyError, TypeError: no writer of this package wrote it.
     """
-    try:
-        text = sidecar_path(path).read_bytes()
-    except FileNotFoundError:
+    found = sidecar.read(path)
+    if found is None:
         return None
-    metadata, features, id_type = parse_metadata(text)
+    metadata, features, id_type = _check_metadata(found.metadata)
     return Header(metadata, features, id_type, int(metadata.pop("records")))

@@ -47,7 +47,7 @@ class Writer(FeatureWriter):
     holds_any_text = True
 
     def _open(self) -> None:
-        self._file = self._create(self._partial(self.path))
+        self._file = self._create_checksummed(self._partial(self.path))
         self._levels = _levels(self._features)
 
     def _write(self, batch: FeatureBatch) -> None:

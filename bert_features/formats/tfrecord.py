@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 
 from bert_features.errors import OutputError
-from bert_features.formats.base import FeatureWriter, sidecar_path
+from bert_features.formats.base import FeatureWriter
+from bert_features.formats.checksums import checksum
 from bert_features.formats.columns import convert_ids, levels_of
 from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.record_file import RecordFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, WordSpans
+from bert_features.formats.sidecar import sidecar_path
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 LENGTH = struct.Struct("<QI")
@@ -34,21 +36,16 @@ class Writer(FeatureWriter):
     has_sidecar = True
 
     def _open(self) -> None:
-        tf = import_tensorflow()
-
-        self._writer = tf.io.TFRecordWriter(str(self._partial(self.path)))
+        self._file = self._create_checksummed(self._partial(self.path))
 
     def _write(self, batch: FeatureBatch) -> None:
         for record in batch.records(self._features):
             # Deterministic: the fields are a map, whose order else differs from process to process.
             example = convert_to_example(record).SerializeToString(deterministic=True)
-            self._writer.write(example)
+            self._file.write(frame(example))
 
     def _finish(self) -> None:
-        self._writer.close()
-
-    def _abandon(self) -> None:
-        self._writer.close()
+        """Does nothing: `_write` has written everything."""
 
 
 class File(RecordFile):
@@ -116,24 +113,35 @@ class File(RecordFile):
 _SPANS = ("starts", "ends", "type_ids", "num_pieces")
 
 
+def frame(serialized: bytes) -> bytes:
+    """A serialized example with its length and its checksums, as it stands in the file."""
+    length = len(serialized).to_bytes(8, "little")
+    return b"".join(
+        [
+            length,
+            CHECKSUM.pack(_masked_checksum(length)),
+            serialized,
+            CHECKSUM.pack(_masked_checksum(serialized)),
+        ]
+    )
+
+
+def _masked_checksum(data: bytes) -> int:
+    # Rotated and a constant added, so that it differs from the CRC of bytes that hold a CRC.
+    crc = checksum(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
 def check_frame(framed: bytes) -> bytes:
     """The serialized example inside its frame, after both checksums were compared.
 
     Raises:
       ValueError: a checksum is wrong.
     """
-    import google_crc32c
-
-    def checksum(data: bytes) -> int:
-        # Masked: rotated and a constant added, so that it differs from the CRC of bytes that hold
-        # a CRC.
-        crc: int = google_crc32c.value(data)
-        return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
     length, of_length = LENGTH.unpack_from(framed)
     data = framed[LENGTH.size : LENGTH.size + length]
     (of_data,) = CHECKSUM.unpack_from(framed, LENGTH.size + length)
-    if (checksum(framed[:8]), checksum(data)) != (of_length, of_data):
+    if (_masked_checksum(framed[:8]), _masked_checksum(data)) != (of_length, of_data):
         raise ValueError("the checksum of a record is not that of its bytes")
     return data
 

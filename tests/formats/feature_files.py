@@ -1,6 +1,7 @@
 """What the tests of formats share: batches, files, and what a file must give back."""
 
 import dataclasses
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,14 @@ def write(
         for batch in batches:
             writer.write(batch)
     return writer
+
+
+def make_sidecar_old(path: Path) -> None:
+    """Makes the sidecar of a file that of an earlier version, which knew no checksums."""
+    sidecar = path.with_name(f"{path.name}.metadata.json")
+    content = json.loads(sidecar.read_text())
+    del content["features_file"]
+    sidecar.write_text(json.dumps(content))
 
 
 def expected_records(

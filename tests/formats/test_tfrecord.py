@@ -15,6 +15,7 @@ from tests.formats.feature_files import (
     ONE,
     assert_refused,
     make_batch,
+    make_sidecar_old,
     mix,
     several,
     write,
@@ -74,6 +75,7 @@ def test_a_tfrecord_whose_bytes_changed(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 3] ^= 1
     path.write_bytes(content)
+    make_sidecar_old(path)
     assert_refused(path, "tfrecord")
 
 

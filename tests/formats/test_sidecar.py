@@ -1,0 +1,179 @@
+"""A features file and its sidecar belong together, or the reader says so."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bert_features.errors import OutputError
+from bert_features.formats import check_output, open_writer, read_features, sidecar
+from bert_features.formats.checksums import checksum_of_file
+from bert_features.formats.records import FeatureBatch
+from tests.formats.feature_files import ONE, SIDECARS, make_batch, make_sidecar_old
+
+sidecar_formats = pytest.mark.parametrize("format", sorted(SIDECARS))
+
+
+def write_run(path: Path, format: str, run: int, batch: FeatureBatch | None = None) -> None:
+    batch = make_batch(ONE, [3, 1], seed=run) if batch is None else batch
+    metadata = {"run": run}
+    with open_writer(
+        path, format=format, features=ONE, metadata=metadata, overwrite=True
+    ) as writer:
+        writer.write(batch)
+
+
+def sidecar_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.metadata.json")
+
+
+@sidecar_formats
+def test_a_sidecar_records_its_features_file(tmp_path: Path, format: str) -> None:
+    path = tmp_path / "f"
+    write_run(path, format, 1)
+    content = json.loads(sidecar_of(path).read_text())
+    assert content["features_file"]["bytes"] == path.stat().st_size
+    assert content["features_file"]["crc32c"] == checksum_of_file(path)
+    # The file is smaller than 128 KiB.
+    assert content["features_file"]["ends_crc32c"] == checksum_of_file(path)
+    assert read_features(path, format=format).metadata["run"] == 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 15, 16, 17, 40])
+def test_both_ends_of_a_file_count(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sidecar, "END_BYTES", 8)
+    path = tmp_path / "f"
+    content = bytes(range(size))
+    path.write_bytes(content)
+    ends = sidecar._ends(path)
+    assert ends["bytes"] == size
+    path.write_bytes(content[:8] + content[max(size - 8, 8) :])
+    assert ends["ends_crc32c"] == checksum_of_file(path)
+
+
+@sidecar_formats
+@pytest.mark.parametrize("same_size", [True, False])
+def test_a_false_pair_is_refused(tmp_path: Path, format: str, same_size: bool) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    write_run(one, format, 1, make_batch(ONE, [3, 1]))
+    write_run(two, format, 2, make_batch(ONE, [3, 1] if same_size else [3, 2], first_id=5))
+    one.write_bytes(two.read_bytes())
+    sizes_differ = r"the file has [\d,]+ bytes, the sidecar was written for one of [\d,]+"
+    ends_differ = "the first or last 64 KiB of the file are not those that the sidecar records"
+    # The numbers of tfrecord have a fixed size, those of JSON have not.
+    is_sure = same_size and format == "tfrecord"
+    reason = ends_differ if is_sure else f"({sizes_differ}|{ends_differ})"
+    message = (
+        rf"{one} and {sidecar_of(one)} do not belong together: {reason}\. One of them was damaged"
+        r", .*; copy both again, or extract again with --overwrite$"
+    )
+    with pytest.raises(OutputError, match=message):
+        read_features(one, format=format)
+
+
+@sidecar_formats
+def test_sidecars_of_earlier_versions_are_read(tmp_path: Path, format: str) -> None:
+    path = tmp_path / "f"
+    write_run(path, format, 1)
+    make_sidecar_old(path)
+    file = read_features(path, format=format)
+    assert file.metadata["run"] == 1
+    assert [record.unique_id for record in file] == [0, 1]
+
+
+@sidecar_formats
+def test_an_orphan_is_replaced_without_being_asked(tmp_path: Path, format: str) -> None:
+    path = tmp_path / "f"
+    write_run(path, format, 1)
+    path.unlink()
+    check_output(path, format=format)
+    with open_writer(path, format=format, features=ONE, metadata={"run": 2}) as writer:
+        orphan = sidecar_of(path).read_bytes()
+    assert read_features(path, format=format).metadata["run"] == 2
+    # Until the file is whole, the orphan stays.
+    assert json.loads(orphan)["run"] == 1
+    assert writer.bytes_written == sum(each.stat().st_size for each in tmp_path.iterdir())
+
+
+@sidecar_formats
+@pytest.mark.parametrize("text", ["{}", "[]", "no JSON", "\0"])
+def test_a_file_that_is_no_sidecar_is_kept(tmp_path: Path, format: str, text: str) -> None:
+    sidecar_of(tmp_path / "f").write_text(text)
+    for refuse in (
+        lambda: check_output(tmp_path / "f", format=format),
+        lambda: open_writer(tmp_path / "f", format=format, features=ONE, metadata={}),
+    ):
+        with pytest.raises(OutputError, match=r"metadata\.json exists; pass --overwrite"):
+            refuse()
+    assert sidecar_of(tmp_path / "f").read_text() == text
+
+
+@sidecar_formats
+@pytest.mark.parametrize("earlier", [True, False])
+def test_while_a_file_is_replaced_both_can_be_read(
+    tmp_path: Path, format: str, earlier: bool
+) -> None:
+    """The first sidecar of a second run fits the older features file and the newer one."""
+    path = tmp_path / "f"
+    write_run(path, format, 1)
+    if earlier:
+        make_sidecar_old(path)
+    older = path.read_bytes()
+    batch = make_batch(ONE, [3, 1], seed=2)
+    writer = open_writer(path, format=format, features=ONE, metadata={"run": 2}, overwrite=True)
+    writer.write(batch)
+    writer._finish()
+    texts = writer._write_sidecar()
+    newer = writer._partial(path).read_bytes()
+    writer.discard()
+    for first, last in ((older, newer), (newer, older)):
+        for content, run in ((older, 1), (newer, 2)):
+            assert first != last
+            path.write_bytes(content)
+            sidecar_of(path).write_bytes(texts.first)
+            assert read_features(path, format=format).metadata["run"] == run
+    assert b"replaces" not in texts.last
+
+
+@sidecar_formats
+def test_a_replaced_file_leaves_no_trace(tmp_path: Path, format: str) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for path, runs in ((one, (2,)), (two, (1, 2))):
+        for run in runs:
+            write_run(path, format, run)
+    assert one.read_bytes() == two.read_bytes()
+    assert sidecar_of(one).read_bytes() == sidecar_of(two).read_bytes()
+
+
+@sidecar_formats
+def test_a_sidecar_that_cannot_be_completed_is_right(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fails after both files are in place."""
+    path = tmp_path / "f"
+    write_run(path, format, 1)
+    monkeypatch.setattr(
+        "bert_features.formats.base.FeatureWriter._complete_sidecar",
+        lambda *_: None,
+    )
+    write_run(path, format, 2)
+    assert "replaces" in json.loads(sidecar_of(path).read_text())
+    assert read_features(path, format=format).metadata["run"] == 2
+    monkeypatch.undo()
+    write_run(path, format, 3)
+    assert "replaces" not in json.loads(sidecar_of(path).read_text())
+
+
+def test_jsonl_without_a_sidecar_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    write_run(path, "jsonl", 1)
+    sidecar_of(path).unlink()
+    content = path.read_bytes()
+    writer = open_writer(path, format="jsonl", features=ONE, metadata={"run": 2}, overwrite=True)
+    first = writer._write_sidecar().first
+    writer.discard()
+    sidecar_of(path).write_bytes(first)
+    assert path.read_bytes() == content
+    assert read_features(path, format="jsonl").metadata == {}
