@@ -194,6 +194,8 @@ def count_lines(path: str | Path) -> int | None:
 
 
 def _standard_input() -> contextlib.AbstractContextManager[BinaryIO]:
+    if sys.stdin is None:
+        raise InputError("standard input is closed; pass a file, or redirect one to it")
     try:
         descriptor = sys.stdin.fileno()
     except io.UnsupportedOperation:  # a stream in memory replaces it

@@ -186,8 +186,9 @@ def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
         _, stderr = process.communicate(timeout=600)
     finally:
         process.kill()
-    assert process.returncode == 1
-    assert stderr.splitlines()[-1] == "bert-features: interrupted; nothing was written"
+    assert process.returncode == 128 + sent
+    by = "" if sent == signal.SIGINT else f" by {sent.name}"
+    assert stderr.splitlines()[-1] == f"bert-features: interrupted{by}; nothing was written"
     assert list(out.iterdir()) == []
 
 
@@ -203,9 +204,10 @@ def test_interrupted_while_waiting_for_input(toy, out):
             time.sleep(0.1)
         time.sleep(2)  # until it waits
         run.send_signal(signal.SIGTERM)
-        assert run.wait(timeout=600) == 1
+        assert run.wait(timeout=600) == 128 + signal.SIGTERM
         stderr = run.stderr.read()
-    assert stderr.splitlines()[-1] == "bert-features: interrupted; nothing was written"
+    line = "bert-features: interrupted by SIGTERM; nothing was written"
+    assert stderr.splitlines()[-1] == line
     assert list(out.iterdir()) == []
 
 
