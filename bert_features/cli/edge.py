@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import typer
 
+from bert_features.cli.settings import as_option
 from bert_features.errors import BertFeaturesError, ConfigError
 
 # Ctrl-C; a batch scheduler that ends a job; a closed terminal (nohup ignores that one).
@@ -93,7 +94,7 @@ def _describe(
     if received is not None or isinstance(error, KeyboardInterrupt):
         return _describe_interruption(error, received or signal.SIGINT)
     if isinstance(error, BertFeaturesError):
-        return str(error), 2 if isinstance(error, ConfigError) else 1
+        return error.spelled(error.spell or as_option), 2 if isinstance(error, ConfigError) else 1
     if isinstance(error, BrokenPipeError):  # as `| head` ends; nobody reads on
         return "", 128 + signal.SIGPIPE
     return _describe_foreseen(error) or _describe_bug(error), 1

@@ -57,9 +57,12 @@ class Preparation:
         )
         bert_config = self.checkpoint.config
         if config.max_seq_length > bert_config.max_position_embeddings:
-            raise ConfigError(
-                f"max_seq_length is {config.max_seq_length}; {self.checkpoint.name} has "
-                f"{bert_config.max_position_embeddings} positions, take at most that"
+            raise ConfigError.naming(
+                "{max_seq_length} is {received}; {name} has {positions} positions, take at most "
+                "that",
+                received=config.max_seq_length,
+                name=self.checkpoint.name,
+                positions=bert_config.max_position_embeddings,
             )
         self.outputs = config.plan_outputs(bert_config)
         self.long_text = LongText(config.long_text, config.max_seq_length, config.stride)

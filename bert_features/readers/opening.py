@@ -164,10 +164,13 @@ def read_lines(path: str | Path, *, encoding_errors: EncodingErrors = "strict") 
             try:
                 yield line.decode("utf-8", encoding_errors)
             except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{name}, line {number + 1}: byte {line[error.start]:#04x} at file offset "
-                    f"{offset + error.start} is not UTF-8; convert the file, or pass "
-                    "--encoding-errors replace"
+                raise InputError.naming(
+                    "{name}, line {line}: byte {byte:#04x} at file offset {offset} is not UTF-8; "
+                    "convert the file, or pass {encoding_errors:'replace'}",
+                    name=name,
+                    line=number + 1,
+                    byte=line[error.start],
+                    offset=offset + error.start,
                 ) from error
             offset += len(line)
 

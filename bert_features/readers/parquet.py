@@ -82,7 +82,7 @@ def _fields(source: Source, schema: Any) -> Fields:
     try:
         fields = choose_fields(source.input_format, schema.names, "column")
     except FieldError as error:
-        raise source.error(str(error)) from error
+        raise source.error(error) from error
     wanted = "a list of strings" if fields.are_words else "string"
     for name in fields.names():
         is_id = name == fields.unique_id

@@ -27,7 +27,7 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     try:
         fields = choose_fields(source.input_format, header, "column")
     except FieldError as error:
-        raise source.error(str(error)) from error
+        raise source.error(error) from error
     column = {name: header.index(name) for name in fields.names()}
     id_column = None if fields.unique_id is None else column[fields.unique_id]
     first_column = column[fields.first]

@@ -59,9 +59,12 @@ def plan_job(
     where = parse_topology(topology)
     name, config = _architecture(settings, architecture)
     if settings.max_seq_length > config.max_position_embeddings:
-        raise ConfigError(
-            f"max_seq_length is {settings.max_seq_length}; {name} has "
-            f"{config.max_position_embeddings} positions, which is the maximum"
+        raise ConfigError.naming(
+            "{max_seq_length} is {received}; {name} has {positions} positions, which is the "
+            "maximum",
+            received=settings.max_seq_length,
+            name=name,
+            positions=config.max_position_embeddings,
         )
     return Job(
         topology=where,
@@ -108,7 +111,9 @@ def _shapes(
     )
     if rows is not None:
         if settings.batch_size is not None or settings.batch_tokens is not None:
-            raise ConfigError("--batch excludes --batch-size and --batch-tokens; pass only one")
+            raise ConfigError.naming(
+                "{batch}, {batch_size} and {batch_tokens} exclude each other; pass only one"
+            )
         shapes = BatchShapes.by_rows(buckets, rows * topology.chips, devices)
     elif settings.batch_size is not None:
         shapes = BatchShapes.by_rows(buckets, settings.batch_size, devices)
