@@ -1,8 +1,73 @@
 """The errors a user can cause. Each message says what was wrong, what was received, what to do."""
 
+from collections.abc import Callable, Mapping
+from typing import Self
+
+# Writes a setting as its user would: from its name and, if not empty, its value as in Python.
+Spell = Callable[[str, str], str]
+
+
+def as_keyword(name: str, value: str = "") -> str:
+    """A setting as Python writes it: `max_seq_length`, `long_text='window'`."""
+    return f"{name}={value}" if value else name
+
 
 class BertFeaturesError(Exception):
-    """A failure that the user can fix; the command line prints it as one line, no traceback."""
+    """A failure that the user can fix; the command line prints it as one line, no traceback.
+
+    Attributes:
+      spell: how the user wrote the settings, if the place that knows has said so.
+    """
+
+    spell: Spell | None = None
+    _template: str | None = None
+    _values: Mapping[str, object] = {}
+
+    @classmethod
+    def naming(cls, template: str, **values: object) -> Self:
+        """An error whose message names settings: as keywords in Python, as options elsewhere.
+
+        Args:
+          template: the message for `str.format_map`. A name in braces that is not among `values`
+            is a setting, if need be with a value: `{stride}`, `{long_text:'window'}`.
+          **values: what else stands in braces. The settings that an error among them names are
+            written in the same way.
+        """
+        error = cls(_fill(template, values, as_keyword))
+        error._template, error._values = template, values
+        return error
+
+    def spelled(self, spell: Spell) -> str:
+        """The message with its settings as `spell` writes them."""
+        return str(self) if self._template is None else _fill(self._template, self._values, spell)
+
+
+class _Names(dict[str, object]):
+    """Values by name; any other name is a setting."""
+
+    def __init__(self, values: Mapping[str, object], spell: Spell) -> None:
+        super().__init__(
+            {
+                name: value.spelled(spell) if isinstance(value, BertFeaturesError) else value
+                for name, value in values.items()
+            }
+        )
+        self._spell = spell
+
+    def __missing__(self, name: str) -> "_Setting":
+        return _Setting(name, self._spell)
+
+
+class _Setting:
+    def __init__(self, name: str, spell: Spell) -> None:
+        self._name, self._spell = name, spell
+
+    def __format__(self, value: str) -> str:
+        return self._spell(self._name, value)
+
+
+def _fill(template: str, values: Mapping[str, object], spell: Spell) -> str:
+    return template.format_map(_Names(values, spell))
 
 
 class ConfigError(BertFeaturesError, ValueError):

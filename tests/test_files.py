@@ -101,7 +101,7 @@ class TestStaging:
         one, two = stage(target, text="one", overwrite=True), stage(target, text="two")
         assert one.path(target) != two.path(target)
         one.commit()
-        with pytest.raises(OutputError, match="f exists; pass --overwrite"):
+        with pytest.raises(OutputError, match="f exists; pass overwrite=True"):
             two.commit()
         two.discard()
         assert contents(tmp_path) == {"f": b"one"}
@@ -115,7 +115,7 @@ class TestStaging:
             monkeypatch.setattr(os, "link", no_links)
         check = staging._check
         monkeypatch.setattr(staging, "_check", lambda: (check(), target.write_text("other")))
-        with pytest.raises(OutputError, match="f exists; pass --overwrite"):
+        with pytest.raises(OutputError, match="f exists; pass overwrite=True"):
             staging.commit()
         staging.discard()
         assert contents(tmp_path) == {"f": b"other"}
@@ -220,7 +220,7 @@ class TestReplacing:
         )
         staging.path(tmp_path / "folder").mkdir()
         before = old_folder(tmp_path)
-        with pytest.raises(CheckpointError, match="folder exists; pass --overwrite"):
+        with pytest.raises(CheckpointError, match="folder exists; pass overwrite=True"):
             staging.commit()
         staging.discard()
         assert {name: before[name] for name in contents(tmp_path)} == contents(tmp_path)
@@ -231,7 +231,7 @@ class TestReplacing:
         staging.path(tmp_path / "folder").mkdir()
         check = staging._check
         monkeypatch.setattr(staging, "_check", lambda: (check(), old_folder(tmp_path)))
-        with pytest.raises(CheckpointError, match="folder exists; pass --overwrite"):
+        with pytest.raises(CheckpointError, match="folder exists; pass overwrite=True"):
             staging.commit()
         staging.discard()
         assert contents(tmp_path) == {"folder": None, "folder/old": b"old"}
@@ -425,7 +425,7 @@ class TestTargets:
         target = tmp_path / "x"
         target.mkdir() if folder else target.write_text("")
         check_target(target, overwrite=True, folder=folder)
-        with pytest.raises(CheckpointError, match=r"x exists; pass --overwrite to replace it$"):
+        with pytest.raises(CheckpointError, match=r"x exists; pass overwrite=True to replace it$"):
             check_target(target, overwrite=False, folder=folder, error=CheckpointError)
         other = "is not a directory" if not folder else "is a directory"
         with pytest.raises(OutputError, match=f"x {other}"):
@@ -445,7 +445,7 @@ class TestTargets:
         (tmp_path / "link").symlink_to("real")
         assert real_target(tmp_path / "link") == tmp_path / "real"
         assert real_target("relative") == Path("relative")
-        with pytest.raises(OutputError, match="real exists; pass --overwrite"):
+        with pytest.raises(OutputError, match="real exists; pass overwrite=True"):
             check_target(real_target(tmp_path / "link"), overwrite=False)
         stage(real_target(tmp_path / "link"), overwrite=True).commit()
         assert (tmp_path / "link").is_symlink()

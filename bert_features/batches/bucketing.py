@@ -51,12 +51,17 @@ def resolve_buckets(buckets: Sequence[int], max_seq_length: int) -> tuple[int, .
       ConfigError: a length is too short to hold a token, or the buckets do not ascend.
     """
     if min([max_seq_length, *buckets]) < MIN_SEQ_LENGTH:
-        raise ConfigError(
-            f"max_seq_length {max_seq_length} and buckets {list(buckets)}: every length must be "
-            f"at least {MIN_SEQ_LENGTH}: [CLS], a token, [SEP]"
+        raise ConfigError.naming(
+            "{max_seq_length} {length} and {buckets} {received}: every length must be at least "
+            "{least}: [CLS], a token, [SEP]",
+            length=max_seq_length,
+            received=list(buckets),
+            least=MIN_SEQ_LENGTH,
         )
     if list(buckets) != sorted(set(buckets)):
-        raise ConfigError(f"buckets {list(buckets)} must ascend, each length once")
+        raise ConfigError.naming(
+            "{buckets} {received} must ascend, each length once", received=list(buckets)
+        )
     return (*(b for b in buckets if b < max_seq_length), max_seq_length)
 
 

@@ -32,14 +32,20 @@ class LongText:
         if self.stride is None:
             return
         if self.policy != "window":
-            raise ConfigError(
-                f"stride is {self.stride} and long_text '{self.policy}'; stride is for 'window'"
+            raise ConfigError.naming(
+                "{stride} is {received} and {long_text} '{policy}'; {stride} is for 'window'",
+                received=self.stride,
+                policy=self.policy,
             )
         if not 1 <= self.stride < self.room:
-            raise ConfigError(
-                f"stride is {self.stride}; a window of max_seq_length {self.seq_length} holds "
-                f"{self.room} pieces between [CLS] and [SEP], and stride must be from 1 to "
-                f"{self.room - 1}, so that windows overlap"
+            raise ConfigError.naming(
+                "{stride} is {received}; a window of {max_seq_length} {length} holds {room} pieces "
+                "between [CLS] and [SEP], and {stride} must be from 1 to {most}, so that windows "
+                "overlap",
+                received=self.stride,
+                length=self.seq_length,
+                room=self.room,
+                most=self.room - 1,
             )
 
     @property

@@ -127,10 +127,12 @@ class Layout:
 
     def _refuse(self, example: int, texts: Texts) -> None:
         count = int(texts.lengths[2 * example : 2 * example + 2].sum())
-        raise InputError(
-            f"{texts.name(example)} has {count} pieces and does not fit max_seq_length "
-            f"{self._long_text.seq_length}; raise it, or choose another policy for long text: "
-            "truncate, tail, head_tail, window"
+        raise InputError.naming(
+            "{example} has {count} pieces and does not fit {max_seq_length} {length}; raise it, or "
+            "choose another {long_text}: truncate, tail, head_tail, window",
+            example=texts.name(example),
+            count=count,
+            length=self._long_text.seq_length,
         )
 
 

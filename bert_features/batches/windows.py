@@ -51,9 +51,12 @@ def _windows(row: RowPlan, example: int, texts: Texts, long_text: LongText) -> R
     """
     length_a, length_b = texts.lengths[2 * example : 2 * example + 2].tolist()
     if length_b and long_text.seq_length < _SHORTEST_PAIR:
-        raise InputError(
-            f"{texts.name(example)} is a pair that does not fit max_seq_length "
-            f"{long_text.seq_length}; windows of pairs need at least {_SHORTEST_PAIR}"
+        raise InputError.naming(
+            "{example} is a pair that does not fit {max_seq_length} {length}; windows of pairs "
+            "need at least {least}",
+            example=texts.name(example),
+            length=long_text.seq_length,
+            least=_SHORTEST_PAIR,
         )
     b_slides = length_b > length_a
     length, other_length = (length_b, length_a) if b_slides else (length_a, length_b)
@@ -131,10 +134,14 @@ def _word_starts(texts: Texts, text: int, room: int) -> np.ndarray | None:
     in_text = slice(*np.searchsorted(words.texts, [text, text + 1]).tolist())
     counts = words.num_pieces[in_text]
     if counts.max(initial=0) > room:
-        raise InputError(
-            f"{texts.name(text // 2)} has a word of {counts.max()} pieces, the word number "
-            f"{int(counts.argmax())} of its text; a window has room for {room}; raise "
-            "max_seq_length, or choose another policy for long text: truncate, tail, head_tail"
+        raise InputError.naming(
+            "{example} has a word of {count} pieces, the word number {number} of its text; a "
+            "window has room for {room}; raise {max_seq_length}, or choose another {long_text}: "
+            "truncate, tail, head_tail",
+            example=texts.name(text // 2),
+            count=counts.max(),
+            number=int(counts.argmax()),
+            room=room,
         )
     starts: np.ndarray = np.unique((words.first_pieces[in_text] - texts.starts[text])[counts > 0])
     return starts

@@ -87,8 +87,8 @@ def _read(checkpoint: Checkpoint, do_lower_case: bool | None) -> Conversion:
     if do_lower_case is not None:
         check_casing(checkpoint, do_lower_case)
     if checkpoint.vocab_file is None:
-        raise CheckpointError(
-            f"there is no vocab.txt beside {checkpoint.weights_path}; pass --vocab-file"
+        raise CheckpointError.naming(
+            "there is no vocab.txt beside {path}; pass {vocab_file}", path=checkpoint.weights_path
         )
     check_vocab(read_vocab(checkpoint.vocab_file), checkpoint.config, checkpoint.vocab_file)
     casing = do_lower_case if do_lower_case is not None else checkpoint.do_lower_case

@@ -81,7 +81,11 @@ def find_checkpoint(
         not installed.
     """
     if hidden_act not in (None, *get_args(GeluForm)):
-        raise ConfigError(f"hidden_act is {hidden_act!r}; allowed: {', '.join(get_args(GeluForm))}")
+        raise ConfigError.naming(
+            "{hidden_act} is {received!r}; allowed: {allowed}",
+            received=hidden_act,
+            allowed=", ".join(get_args(GeluForm)),
+        )
     name = str(name)
     path = _path_of(name)
     settings = _sentence_transformers(path)
@@ -198,9 +202,10 @@ def _config(
         shapes, stored = reader.shapes(), stored_names(reader, weights_path, kind)
         by_name = {weight: shapes[stored_name] for weight, stored_name in stored.items()}
         return infer_config(by_name, name), "google"
-    raise CheckpointError(
-        f"{name}: there is neither bert_config.json nor config.json in {weights_path.parent}; "
-        "pass --config-file"
+    raise CheckpointError.naming(
+        "{name}: there is neither bert_config.json nor config.json in {folder}; pass {config_file}",
+        name=name,
+        folder=weights_path.parent,
     )
 
 
@@ -212,11 +217,13 @@ def check_casing(checkpoint: Checkpoint, do_lower_case: bool) -> None:
     """
     if checkpoint.do_lower_case is None or checkpoint.do_lower_case == do_lower_case:
         return
-    asked, right = ("lower-casing", "--cased") if do_lower_case else ("keeping case", "--uncased")
-    is_cased = "cased" if do_lower_case else "uncased"
-    raise CheckpointError(
-        f"{asked} contradicts {checkpoint.name}, which is {is_cased} "
-        f"({checkpoint.casing_evidence}); pass {right} or leave the setting out"
+    raise CheckpointError.naming(
+        "{asked} contradicts {name}, which is {casing} ({evidence}); pass {do_lower_case:%s} or "
+        "leave the setting out" % (not do_lower_case),
+        asked="lower-casing" if do_lower_case else "keeping case",
+        name=checkpoint.name,
+        casing="cased" if do_lower_case else "uncased",
+        evidence=checkpoint.casing_evidence,
     )
 
 

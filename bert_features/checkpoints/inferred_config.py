@@ -37,9 +37,11 @@ def infer_config(shapes: Mapping[str, tuple[int, ...]], name: str) -> BertConfig
     known = {axis: shapes.get(weight, ()) for axis, weight in _MEASURED.items()}
     wrong = [_MEASURED[axis] for axis, shape in known.items() if len(shape) not in _AXES[axis]]
     if wrong:
-        raise CheckpointError(
-            f"{name} has no bert_config.json, and its weights are not a BERT encoder's: "
-            f"{', '.join(wrong)} missing or of another shape; if it is a BERT, pass --config-file"
+        raise CheckpointError.naming(
+            "{name} has no bert_config.json, and its weights are not a BERT encoder's: {wrong} "
+            "missing or of another shape; if it is a BERT, pass {config_file}",
+            name=name,
+            wrong=", ".join(wrong),
         )
     hidden = known["word"][1]
     heads, source = _heads(known["query"], hidden, name)
@@ -71,9 +73,12 @@ def _heads(query: tuple[int, ...], hidden: int, name: str) -> tuple[int, str]:
         return query[1], "stored"
     if len(query) == 2 and hidden % _HEAD_SIZE == 0:
         return hidden // _HEAD_SIZE, f"each of width {_HEAD_SIZE}, as in all of Google's BERTs"
-    raise CheckpointError(
-        f"{name} has no bert_config.json, and its weights do not show the number of heads: "
-        f"attention kernels of shape {query}, width {hidden}; pass --config-file"
+    raise CheckpointError.naming(
+        "{name} has no bert_config.json, and its weights do not show the number of heads: "
+        "attention kernels of shape {query}, width {hidden}; pass {config_file}",
+        name=name,
+        query=query,
+        hidden=hidden,
     )
 
 

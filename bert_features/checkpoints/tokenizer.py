@@ -20,14 +20,17 @@ def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) ->
       ConfigError: `do_lower_case` is None and the checkpoint does not record its casing.
     """
     if checkpoint.vocab_file is None:
-        raise CheckpointError(
-            f"there is no vocab.txt beside {checkpoint.weights_path}; pass --vocab-file"
+        raise CheckpointError.naming(
+            "there is no vocab.txt beside {path}; pass {vocab_file}", path=checkpoint.weights_path
         )
     tokens = read_vocab(checkpoint.vocab_file)
     check_vocab(tokens, checkpoint.config, checkpoint.vocab_file)
     if do_lower_case is None:
         do_lower_case = checkpoint.do_lower_case
     if do_lower_case is None:
-        raise ConfigError(f"the casing of {checkpoint.name} is unknown; pass --uncased or --cased")
+        raise ConfigError.naming(
+            "the casing of {name} is unknown; pass {do_lower_case:True} or {do_lower_case:False}",
+            name=checkpoint.name,
+        )
     check_casing(checkpoint, do_lower_case)
     return FullTokenizer(tokens, do_lower_case=do_lower_case)

@@ -3,15 +3,14 @@
 import functools
 import logging
 import sys
-import traceback
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 import typer
 
 from bert_features import __version__
+from bert_features.cli.edge import guard
 from bert_features.cli.settings import setting_help
-from bert_features.errors import BertFeaturesError, ConfigError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,9 +21,6 @@ app = typer.Typer(
     context_settings={"max_content_width": 100},
     help="Contextual features from BERT checkpoints: text in, hidden layers out.",
 )
-
-# Error classes of TensorFlow, of JAX, and of JAX before 0.5. By name: importing them is slow.
-_DEVICE_ERRORS = {"OpError", "JaxRuntimeError", "XlaRuntimeError"}
 
 InputArgument = Annotated[
     str,
@@ -63,35 +59,10 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **kwargs: Any) -> None:
         logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
         logging.getLogger("bert_features").setLevel(logging.INFO)
-        try:
+        with guard(debug=kwargs["debug"]):
             function(*args, **kwargs)
-        except BertFeaturesError as error:
-            _fail(str(error), 2 if isinstance(error, ConfigError) else 1, debug=kwargs["debug"])
-        except KeyboardInterrupt:
-            _fail("interrupted", 1, debug=kwargs["debug"])
-        except Exception as error:
-            if not _is_device_error(error):
-                raise
-            _fail(f"the device failed: {_first_line(error)}", 1, debug=kwargs["debug"])
 
     return run
-
-
-def _is_device_error(error: Exception) -> bool:
-    """Whether TensorFlow or XLA raised an error, as for memory in use elsewhere or a lost chip."""
-    return not _DEVICE_ERRORS.isdisjoint(kind.__name__ for kind in type(error).__mro__)
-
-
-def _first_line(error: Exception) -> str:
-    line = next(iter(str(error).strip().splitlines()), "no message")
-    return f"{type(error).__name__}: {line}"
-
-
-def _fail(message: str, status: int, *, debug: bool) -> NoReturn:
-    if debug:
-        traceback.print_exc()
-    print(f"bert-features: {message}", file=sys.stderr)
-    raise typer.Exit(status)
 
 
 def _print_version(wanted: bool) -> None:

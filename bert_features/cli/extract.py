@@ -1,9 +1,7 @@
 """bert-features extract: writes the features of a file of examples to a file."""
 
-import signal
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +14,6 @@ from bert_features.cli.command import (
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
 from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import OutputError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
@@ -45,11 +42,6 @@ def extract(
     import_tensorflow(settings.runtime, settings.device)
     from bert_features.extraction.job import extract as run
 
-    # A batch scheduler ends a job with SIGTERM, a closed terminal with SIGHUP (nohup ignores it).
-    # Neither may leave a partial file behind.
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(ending) != signal.SIG_IGN:
-            signal.signal(ending, _interrupt)
     with ProgressDisplay(EXAMPLES) as display:
 
         def show(counts: "Counts", total: int | None) -> None:
@@ -65,12 +57,8 @@ def extract(
                 progress=show,
             )
         except KeyboardInterrupt:
-            raise OutputError("interrupted; nothing was written") from None
+            raise KeyboardInterrupt("nothing was written") from None
     print(_describe(summary))
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def _describe(summary: "ExtractSummary") -> str:

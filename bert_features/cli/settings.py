@@ -3,7 +3,6 @@
 import functools
 import inspect
 import re
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
@@ -12,16 +11,22 @@ import typer
 from pydantic.fields import FieldInfo
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import ConfigError
+from bert_features.config.outputs import OutputConfig
+from bert_features.config.outputs import parse_output as check_output
+from bert_features.config.settings import read_toml, shown
+from bert_features.errors import BertFeaturesError, ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Set
 
 # Options with another name than their setting.
 _FLAGS: dict[str, tuple[str, ...]] = {
     "do_lower_case": ("--uncased/--cased",),
     "vocab_file": ("--vocab-file", "--vocab"),
     "outputs": ("--output-spec",),
+    # Keywords of `extract` that are no settings.
+    "ledger_path": ("--ledger",),
+    "output_path": ("--output",),
 }
 # How to write a value on the command line, where it differs from TOML.
 _HELP: dict[str, str] = {
@@ -48,7 +53,13 @@ def takes_settings(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def run(**given: Any) -> None:
         values = {name: given.pop(name) for name in ExtractConfig.model_fields}
-        function(settings=_settings(given.pop("config"), values), **given)
+        settings = _settings(given.pop("config"), values)
+        in_file = {name for name in settings.model_fields_set if values[name] in (None, [])}
+        try:
+            function(settings=settings, **given)
+        except BertFeaturesError as error:
+            error.spell = functools.partial(_as_written, in_file)
+            raise
 
     run.__signature__ = signature  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
@@ -73,9 +84,10 @@ def _parameter(name: str, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(name, kind, default=None, annotation=annotation)
 
 
-def _flag(name: str, setting: FieldInfo) -> str:
+def _flag(name: str, setting: FieldInfo | None) -> str:
     flag = "--" + name.replace("_", "-")
-    return f"{flag}/--no-{flag[2:]}" if bool in _members(setting.annotation) else flag
+    switch = setting is not None and bool in _members(setting.annotation)
+    return f"{flag}/--no-{flag[2:]}" if switch else flag
 
 
 def setting_help(name: str) -> str:
@@ -84,6 +96,31 @@ def setting_help(name: str) -> str:
     default = "" if setting.default is None or name in _NO_DEFAULT else _text(setting.default)
     parts = [setting.description, _HELP.get(name), f"[default: {default}]" if default else None]
     return " ".join(part for part in parts if part)
+
+
+def as_option(name: str, value: str = "") -> str:
+    """A setting as the command line writes it: `--long-text window`, `--uncased`.
+
+    Args:
+      name: the setting, or another keyword of the functions behind the commands.
+      value: its value as Python writes it; empty for the name alone.
+    """
+    setting = ExtractConfig.model_fields.get(name)
+    flag = _FLAGS[name][0] if name in _FLAGS else _flag(name, setting)
+    on, _, off = flag.partition("/")
+    if value in ("", "True"):
+        return on
+    if value == "False":
+        return off
+    plain = value.strip("'\"")
+    return f"{on}={plain}" if plain.startswith("-") else f"{on} {plain}"
+
+
+def _as_written(in_file: "Set[str]", name: str, value: str) -> str:
+    """A setting as TOML writes it if it stands in the config file, else as an option."""
+    if name not in in_file:
+        return as_option(name, value)
+    return f"{name} = {value}" if value else name
 
 
 def _text(default: Any) -> str:
@@ -122,30 +159,33 @@ def _value(name: str, value: Any) -> Any:
     return value
 
 
-def parse_output(text: str) -> dict[str, Any]:
-    """Parses `name = "s", layers = [-1]` into a dict."""
+def parse_output(text: str) -> OutputConfig:
+    """Parses the value of --output-spec, as `name = "s", layers = [-1]`.
+
+    Raises:
+      ConfigError: it is not the inside of a TOML table, or a setting in it is not allowed.
+    """
+    source = f"--output-spec {shown(text)}"
     try:
-        table: dict[str, Any] = tomllib.loads(f"output = {{ {text} }}")["output"]
-    except tomllib.TOMLDecodeError as error:
+        table = read_toml(f"output = {{ {text} }}", source)["output"]
+    except ConfigError as error:
         raise ConfigError(
-            f"--output-spec {text!r} is not the inside of a TOML table ({error}); write it like "
+            f"{error}; write the inside of a TOML table, as "
             '\'name = "s", layers = [-1, -2], combine = "sum"\''
         ) from error
-    return table
+    return check_output(table, source=source)
 
 
 def parse_entries(option: str, text: str) -> list[int | float | str]:
     """Parses `-1,-2,embeddings` into a list; words stay text, which the config checks."""
     words = [word.strip() for word in text.split(",")]
     if not all(words):
-        raise ConfigError(f"{option} is {text!r}; separate the entries with single commas")
+        raise ConfigError(f"{option} is {shown(text)}; separate the entries with single commas")
     return [_number(word) for word in words]
 
 
 def _number(word: str) -> int | float | str:
-    if re.fullmatch(r"[+-]?\d+", word):
-        return int(word)
     try:
-        return float(word)
+        return int(word) if re.fullmatch(r"[+-]?\d+", word) else float(word)
     except ValueError:
         return word

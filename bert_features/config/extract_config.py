@@ -1,6 +1,5 @@
 """ExtractConfig: all settings of a run, checked once, frozen; from TOML or keywords."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -22,13 +21,14 @@ from bert_features.config.outputs import (
     OutputConfig,
     OutputDtype,
     OutputSpec,
+    parse_output,
     plan_outputs,
 )
-from bert_features.config.settings import Settings
+from bert_features.config.settings import MAX_INT, Settings, read_toml, shown
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError
 
-_Positive = Annotated[int, Field(ge=1)]
+_Positive = Annotated[int, Field(ge=1, le=MAX_INT)]
 # The settings of the single output of a run without `outputs`.
 _SINGLE_OUTPUT = (
     "combine",
@@ -93,7 +93,7 @@ class ExtractConfig(Settings):
     pooling: str | None = _as_in_outputs("pooling")
     special_tokens: bool = _as_in_outputs("special_tokens")
     normalize: bool = _as_in_outputs("normalize")
-    dim: Annotated[int, Field(ge=1)] | None = _as_in_outputs("dim")
+    dim: _Positive | None = _as_in_outputs("dim")
     dtype: OutputDtype = Field(
         default="float32",
         description="Data type of the features.",
@@ -121,13 +121,13 @@ class ExtractConfig(Settings):
         "stands alone), or at white space.",
         json_schema_extra={"allowed": "'bert' or 'whitespace'"},
     )
-    max_seq_length: Annotated[int, Field(ge=3)] | None = Field(
+    max_seq_length: Annotated[int, Field(ge=3, le=MAX_INT)] | None = Field(
         default=None,
         description="Maximum tokens of a row, [CLS] and [SEP] included; long_text decides about "
         "longer texts. By default as many as the checkpoint has positions.",
         json_schema_extra={"allowed": "an integer of at least 3"},
     )
-    buckets: tuple[Annotated[int, Field(ge=3)], ...] | None = Field(
+    buckets: tuple[Annotated[int, Field(ge=3, le=MAX_INT)], ...] | None = Field(
         default=None,
         description="Lengths that rows are padded to, up to max_seq_length; by default many on a "
         "CPU, powers of two where each length is compiled.",
@@ -247,12 +247,16 @@ class ExtractConfig(Settings):
             allowed.
         """
         try:
-            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            text = Path(path).read_text(encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
             raise ConfigError(f"{path} is not TOML: {error}") from error
-        cls.of(values, source=str(path))  # errors in the file name the file
+        values = read_toml(text, str(path))
+        try:
+            cls.of(values, source=str(path))  # errors in the file name the file
+        except ConfigError as error:
+            raise ConfigError(str(error)) from error  # and its keys, whoever reads them
         return cls.of({**values, **overrides})
 
     @classmethod
@@ -260,11 +264,15 @@ class ExtractConfig(Settings):
         """Checks settings and freezes them; see `Settings.of`. Outputs may be dicts."""
         outputs = values.get("outputs", ())
         if not isinstance(outputs, list | tuple):
-            raise ConfigError(f"outputs is {outputs!r}; allowed: a list of tables, [[outputs]]")
+            raise ConfigError.naming(
+                "{where}{outputs} is {received}; allowed: a list of tables, [[outputs]]",
+                where=f"{source}: " if source else "",
+                received=shown(outputs),
+            )
         checked = [
             output
             if isinstance(output, OutputConfig)
-            else OutputConfig.of(output, source=" ".join([source, f"outputs[{i}]"]).strip())
+            else parse_output(output, source=" ".join([source, f"outputs[{i}]"]).strip())
             for i, output in enumerate(outputs)
         ]
         return super().of({**values, "outputs": checked}, source=source)
@@ -279,12 +287,15 @@ class ExtractConfig(Settings):
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
         if self.batch_size is not None and self.batch_tokens is not None:
-            raise ValueError("batch_size and batch_tokens are both set; leave one of them out")
+            raise ConfigError.naming(
+                "{batch_size} and {batch_tokens} are both set; leave one of them out"
+            )
         if self.outputs:
             beside = [name for name in _SINGLE_OUTPUT if name in self.model_fields_set]
             if beside:
-                raise ValueError(
-                    f"{', '.join(beside)} and outputs are both set; set it in each output instead"
+                settings = ", ".join(f"{{{name}}}" for name in beside)
+                raise ConfigError.naming(
+                    settings + " and {outputs} are both set; set it in each output instead"
                 )
         else:
             self.output_configs()
@@ -323,9 +334,12 @@ class ExtractConfig(Settings):
         if self.max_seq_length is None:
             return positions
         if self.max_seq_length > positions:
-            raise ConfigError(
-                f"max_seq_length is {self.max_seq_length}; {name} has {positions} positions, take "
-                "at most that"
+            raise ConfigError.naming(
+                "{max_seq_length} is {received}; {name} has {positions} positions, take at most "
+                "that",
+                received=self.max_seq_length,
+                name=name,
+                positions=positions,
             )
         return self.max_seq_length
 
@@ -335,4 +349,9 @@ class ExtractConfig(Settings):
         Raises:
           ConfigError: see `outputs.plan_outputs`.
         """
-        return plan_outputs(self.output_configs(), config, layers=self.layers, dtype=self.dtype)
+        try:
+            return plan_outputs(self.output_configs(), config, layers=self.layers, dtype=self.dtype)
+        except ConfigError as error:
+            if not self.outputs:
+                raise
+            raise ConfigError(str(error)) from error  # the settings of outputs are keys everywhere

@@ -77,9 +77,10 @@ class InputFormat:
                 f"{', '.join(get_args(FormatName))}"
             )
         if self.conll_column is not None and self.conll_column < 1:
-            raise ConfigError(
-                f"conll_column is {self.conll_column}; allowed: an integer of at least 1, the "
-                "number of the first column"
+            raise ConfigError.naming(
+                "{conll_column} is {received}; allowed: an integer of at least 1, the number of "
+                "the first column",
+                received=self.conll_column,
             )
         if not 1 <= self.max_line_bytes <= LARGEST_LINE_BYTES:
             raise ConfigError(
@@ -88,9 +89,11 @@ class InputFormat:
             )
         text_field = self.text_field if self.text_field is not None else self.text_b_field
         if self.tokens_field is not None and text_field is not None:
-            raise ConfigError(
-                f"the input is either texts (field {text_field!r}) or words (tokens_field "
-                f"{self.tokens_field!r}); name one of the two"
+            raise ConfigError.naming(
+                "the input is either texts (field {text!r}) or words ({tokens_field} {tokens!r}); "
+                "name one of the two",
+                text=text_field,
+                tokens=self.tokens_field,
             )
 
     def decided(self, name: FormatName) -> Self:
@@ -107,8 +110,10 @@ class InputFormat:
                 continue
             if getattr(self, field.name) not in (field.default, ""):
                 formats = [other for other, names in _SETTINGS.items() if field.name in names]
-                raise ConfigError(
-                    f"{field.name} is set, but the input is read as {name}; it is for "
-                    f"{', '.join(formats)}: name the input format, or leave the setting out"
+                raise ConfigError.naming(
+                    f"{{{field.name}}} is set, but the input is read as {{name}}; it is for "
+                    "{formats}: name the {input_format}, or leave the setting out",
+                    name=name,
+                    formats=", ".join(formats),
                 )
         return dataclasses.replace(self, format=name)

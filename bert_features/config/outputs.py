@@ -12,14 +12,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.config.settings import Settings
+from bert_features.config.settings import MAX_INT, Settings, shown
 from bert_features.errors import ConfigError
 
 Combine = Literal["none", "sum", "mean", "concat", "weighted"]
 Level = Literal["token", "word", "sequence"]
 OutputDtype = Literal["float32", "float16", "bfloat16"]
 ITEM_SIZES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes
-LayerEntry = Annotated[int, Field(strict=True)] | Literal["embeddings"]
+LayerEntry = Annotated[int, Field(ge=-MAX_INT, le=MAX_INT)] | Literal["embeddings"]
 
 # The sum below the first block; layer 0 in tutorials that count 13 layers.
 EMBEDDINGS = "embeddings"
@@ -75,7 +75,7 @@ class OutputConfig(Settings):
     weights: tuple[float, ...] | None = Field(
         default=None,
         description="One weight for each layer, used unscaled, for combine = 'weighted'.",
-        json_schema_extra={"allowed": "a list of numbers, one for each layer"},
+        json_schema_extra={"allowed": "a list of finite numbers, one for each layer"},
     )
     level: Level = Field(
         default="token",
@@ -97,7 +97,7 @@ class OutputConfig(Settings):
         description="Scale each vector to length 1.",
         json_schema_extra={"allowed": "true or false"},
     )
-    dim: Annotated[int, Field(ge=1)] | None = Field(
+    dim: Annotated[int, Field(ge=1, le=MAX_INT)] | None = Field(
         default=None,
         description="Number of values of each vector to keep, from the first.",
         json_schema_extra={"allowed": "an integer of at least 1"},
@@ -116,27 +116,41 @@ class OutputConfig(Settings):
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
         if self.pooling is not None and self.pooling not in POOLINGS[self.level]:
-            raise ValueError(
-                f"pooling is {self.pooling!r}; allowed for level '{self.level}': "
-                f"{', '.join(POOLINGS[self.level])}"
-            )
+            raise _wrong_pooling(self.pooling, self.level)
         if not self.special_tokens and self.level != "sequence":
-            raise ValueError(
-                "special_tokens is false, which only level 'sequence' allows; this output has "
-                f"level '{self.level}'"
+            raise ConfigError.naming(
+                "{special_tokens} is false, which only level 'sequence' allows; this output has "
+                "level '{received}': pass {level:'sequence'}",
+                received=self.level,
             )
         if not self.special_tokens and self.pooling in _OF_CLS:
-            raise ValueError(
-                f"special_tokens is false; pooling '{self.pooling}' is the vector of [CLS] itself"
+            raise ConfigError.naming(
+                "{special_tokens} is false; {pooling} '{received}' is the vector of [CLS] itself",
+                received=self.pooling,
             )
         if (self.combine == "weighted") != (self.weights is not None):
-            raise ValueError(
-                f"combine is '{self.combine}' and weights is {self.weights}; combine 'weighted' "
-                "needs one weight for each layer, and no other combine takes weights"
+            raise ConfigError.naming(
+                "{combine} is '{received}' and {weights} is {numbers}; combine 'weighted' needs "
+                "one weight for each layer, and no other combine takes weights",
+                received=self.combine,
+                numbers=self.weights,
             )
         if self.weights is not None and self.layers is not None:
             _check_weights(self.weights, self.layers)
         return self
+
+
+def _wrong_pooling(pooling: str, level: Level) -> ConfigError:
+    """The error for a pooling that its level does not have; it names the levels that do."""
+    others = [other for other, poolings in POOLINGS.items() if pooling in poolings]
+    cure = " or ".join(f"{{level:'{other}'}}" for other in reversed(others))
+    return ConfigError.naming(
+        "{pooling} is {received}; allowed for level '{own}': {allowed}"
+        + (f"; pass {cure} for this pooling" if cure else ""),
+        received=shown(pooling),
+        own=level,
+        allowed=", ".join(POOLINGS[level]),
+    )
 
 
 @dataclass(frozen=True)
@@ -205,13 +219,27 @@ def parse_outputs(outputs: Outputs | None) -> tuple[OutputConfig, ...]:
     if outputs is None:
         return (OutputConfig(),)
     if isinstance(outputs, str | Mapping) or not outputs:
-        raise ConfigError(f"outputs is {outputs!r}; allowed: a list of dicts, one for each output")
+        raise ConfigError.naming(
+            "{outputs} is {received}; allowed: a list of dicts, one for each output",
+            received=shown(outputs),
+        )
     return tuple(
-        output
-        if isinstance(output, OutputConfig)
-        else OutputConfig.of(output, source=f"outputs[{i}]")
+        output if isinstance(output, OutputConfig) else parse_output(output, source=f"outputs[{i}]")
         for i, output in enumerate(outputs)
     )
+
+
+def parse_output(output: Mapping[str, Any], *, source: str) -> OutputConfig:
+    """Checks one output that a caller passed; `source` says which, for error messages.
+
+    Raises:
+      ConfigError: see `Settings.of`. Its settings are keys, in Python, TOML and on the command
+        line alike.
+    """
+    try:
+        return OutputConfig.of(output, source=source)
+    except ConfigError as error:
+        raise ConfigError(str(error)) from error
 
 
 def resolve_layers(layers: Sequence[int | str], num_layers: int) -> tuple[int, ...]:
@@ -292,8 +320,9 @@ def _specs(
     entries = output.layers or ((-1,) if of_pooler else layers)
     states = resolve_layers(entries, config.num_hidden_layers)
     if of_pooler and states != (config.num_hidden_layers,):
-        raise ConfigError(
-            f"pooling 'pooler' takes the last layer; layers is {list(entries)}, leave layers out"
+        raise ConfigError.naming(
+            "{pooling} 'pooler' takes the last layer; {layers} is {received}, leave it out",
+            received=list(entries),
         )
     weights = output.weights or ()
     if output.combine == "weighted":
@@ -331,17 +360,22 @@ def _width(output: OutputConfig, hidden_size: int, num_layers: int) -> int:
     if output.pooling in _DOUBLE_WIDTH:
         width *= 2
     if output.dim is not None and output.dim > width:
-        raise ConfigError(
-            f"dim is {output.dim}; the vector has {width} values, take at most {width}"
+        raise ConfigError.naming(
+            "{dim} is {received}; the vector has {width} values, take at most {width}",
+            received=output.dim,
+            width=width,
         )
     return output.dim or width
 
 
 def _check_weights(weights: Sequence[float], layers: Sequence[int | str]) -> None:
     if len(weights) != len(layers):
-        raise ConfigError(
-            f"weights has {len(weights)} numbers for {len(layers)} layers {list(layers)}; give one "
-            "weight for each layer"
+        raise ConfigError.naming(
+            "{weights} has {count} numbers for {wanted} layers {entries}; give one weight for "
+            "each layer",
+            count=len(weights),
+            wanted=len(layers),
+            entries=list(layers),
         )
 
 

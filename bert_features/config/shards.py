@@ -7,10 +7,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Self, TypeVar
 
+from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 
 AUTO = "auto"
-PATTERN = re.compile(r"(\d+)/(\d+)")
+# Names of files have five digits for each, and so sort by number.
+MAX_COUNT = 99_999
+PATTERN = re.compile(r"(\d{1,5})/(\d{1,5})", re.ASCII)
 
 _Item = TypeVar("_Item")
 
@@ -37,8 +40,11 @@ class Shard:
         match = PATTERN.fullmatch(text)
         shard = cls(*map(int, match.groups())) if match else None
         if shard is None or shard.index >= shard.count:
-            raise ConfigError(
-                f"shard is {text!r}; allowed: auto, or I/N with I from 0 to N - 1, as in 0/4"
+            raise ConfigError.naming(
+                "{shard} is {received}; allowed: auto, or I/N with I from 0 to N - 1, as in 0/4, "
+                "and N at most {most}",
+                received=shown(text),
+                most=MAX_COUNT,
             )
         return shard
 

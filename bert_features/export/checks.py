@@ -115,14 +115,20 @@ def _length(max_seq_length: int | None, checkpoint: Checkpoint, signature: Signa
     if max_seq_length is None:
         return positions
     if signature != "text":
-        raise ConfigError(
-            f"max_seq_length is {max_seq_length}, but an export of {signature} takes rows of any "
-            "length; leave it out, or export signature 'text'"
+        raise ConfigError.naming(
+            "{max_seq_length} is {received}, but an export of {kind} takes rows of any length; "
+            "leave it out, or pass {signature:'text'}",
+            received=max_seq_length,
+            kind=signature,
         )
     if not MIN_SEQ_LENGTH <= max_seq_length <= positions:
-        raise ConfigError(
-            f"max_seq_length is {max_seq_length}; allowed: {MIN_SEQ_LENGTH} to {positions}, the "
-            f"positions of {checkpoint.name}"
+        raise ConfigError.naming(
+            "{max_seq_length} is {received}; allowed: {least} to {positions}, the positions of "
+            "{name}",
+            received=max_seq_length,
+            least=MIN_SEQ_LENGTH,
+            positions=positions,
+            name=checkpoint.name,
         )
     return max_seq_length
 
@@ -135,9 +141,10 @@ def _check_pooler(source: ExportSource, signature: Signature) -> None:
         raise CheckpointError(f"{name} has no pooler weights, so pooled output is unavailable")
     if signature == "ids":
         if not source.outputs:
-            raise CheckpointError(
-                f"{name} has no pooler weights, so pooled_output and default are unavailable; "
-                "choose outputs (--output-spec or --layers) to export without them"
+            raise CheckpointError.naming(
+                "{name} has no pooler weights, so pooled_output and default are unavailable; "
+                "pass {outputs} or {layers} to export without them",
+                name=name,
             )
         logger.warning(
             "%s has no pooler weights: the export has no pooled_output and no default", name

@@ -25,7 +25,7 @@ def choose_columns(origin: Origin, schema: Any) -> Fields:
     try:
         fields = choose_fields(origin.input_format, schema.names, "column")
     except FieldError as error:
-        raise origin.error(str(error)) from error
+        raise origin.error(error) from error
     wanted = "a list of strings" if fields.are_words else "string"
     for name in fields.names():
         is_id = name == fields.unique_id

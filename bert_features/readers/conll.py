@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from bert_features.config.input_format import CONLL_COLUMNS
+from bert_features.errors import InputError
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.lines import size_of, too_long
@@ -43,8 +44,12 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
         for number, columns in sentence.words:
             if len(columns) < column:
                 raise source.error(
-                    f"there are {len(columns)} columns, but the words are in column {column}; "
-                    "set conll_column to another",
+                    InputError.naming(
+                        "there are {count} columns, but the words are in column {column}; set "
+                        "{conll_column} to another",
+                        count=len(columns),
+                        column=column,
+                    ),
                     number,
                 )
             words.append(columns[column - 1])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bert_features.config.input_format import InputFormat
+from bert_features.errors import InputError
 
 _ID, _TEXT, _TEXT_B, _TOKENS = "id", "text", "text_b", "tokens"
 
@@ -29,7 +30,7 @@ class Fields:
         return [name for name in (self.unique_id, self.first, self.second) if name is not None]
 
 
-class FieldError(Exception):
+class FieldError(InputError):
     """A field that is missing or ambiguous; the reader adds the file and the line."""
 
 
@@ -61,9 +62,13 @@ def _choose(input_format: InputFormat, names: Sequence[str], kind: str) -> Field
         second = _named_or_usual(input_format.text_b_field, _TEXT_B, names)
         return Fields(unique_id, first, second, are_words=False)
     if input_format.tokens_field is None and _TOKENS not in names:
-        raise FieldError(
-            f"no {kind} {_TEXT!r} and no {kind} {_TOKENS!r}; {_available(names, kind)}; set "
-            "text_field or tokens_field to one of them"
+        raise FieldError.naming(
+            "no {kind} '{text}' and no {kind} '{tokens}'; {available}; set {text_field} or "
+            "{tokens_field} to one of them",
+            kind=kind,
+            text=_TEXT,
+            tokens=_TOKENS,
+            available=_available(names, kind),
         )
     first = input_format.tokens_field if input_format.tokens_field is not None else _TOKENS
     return Fields(unique_id, first, _named_or_usual(None, f"{first}_b", names), are_words=True)

@@ -28,9 +28,15 @@ class _Origin:
     cure: str = ""
     unit: str = "row"
 
-    def error(self, problem: str, line: int | None = None) -> InputError:
+    def error(self, problem: str | InputError, line: int | None = None) -> InputError:
         where = "" if line is None else f", {self.unit} {line} (counted from 0)"
-        return InputError(f"{self.name}{where}: {problem}{self.cure}")
+        return InputError.naming(
+            "{name}{where}: {problem}{cure}",
+            name=self.name,
+            where=where,
+            problem=problem,
+            cure=self.cure,
+        )
 
 
 def column_names(texts: Any) -> list[str] | None:
@@ -78,7 +84,7 @@ def read_table(table: Any, input_format: InputFormat) -> Iterator[InputExample]:
     try:
         fields = choose_fields(input_format, column_names(table) or [], "column")
     except FieldError as error:
-        raise origin.error(str(error)) from error
+        raise origin.error(error) from error
     arrow = _arrow_table(origin, table, list(dict.fromkeys(fields.names())))
     fields = choose_columns(origin, arrow.schema)
     with contextlib.closing(Ids(origin)) as ids:

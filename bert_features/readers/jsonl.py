@@ -7,6 +7,7 @@ import reprlib
 from collections.abc import Iterator
 from typing import Any
 
+from bert_features.errors import InputError
 from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
@@ -30,7 +31,7 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
         try:
             yield _example(ids, number, record, fields_of(tuple(record)))
         except FieldError as error:
-            raise source.error(str(error), number) from error
+            raise source.error(error, number) from error
 
 
 def count_rows(source: Source) -> int | None:
@@ -66,8 +67,10 @@ def _without_surrogates(source: Source, number: int, line: str) -> dict[str, Any
     """The record with U+FFFD for halves of surrogate pairs, which no encoding can hold."""
     if source.encoding_errors == "strict":
         raise source.error(
-            "an escape \\ud800 … \\udfff without its other half is not text; fix it, or pass "
-            "--encoding-errors replace",
+            InputError.naming(
+                "an escape \\ud800 … \\udfff without its other half is not text; fix it, or pass "
+                "{encoding_errors:'replace'}"
+            ),
             number,
         )
     record: dict[str, Any] = json.loads(

@@ -54,10 +54,13 @@ def read_lines(
         try:
             yield line.decode("utf-8", encoding_errors)
         except UnicodeDecodeError as error:
-            raise InputError(
-                f"{name}, line {number}: byte {line[error.start]:#04x} at file offset "
-                f"{offset + error.start} is not UTF-8; convert the file, or pass "
-                "--encoding-errors replace"
+            raise InputError.naming(
+                "{name}, line {line}: byte {byte:#04x} at file offset {offset} is not UTF-8; "
+                "convert the file, or pass {encoding_errors:'replace'}",
+                name=name,
+                line=number,
+                byte=line[error.start],
+                offset=offset + error.start,
             ) from error
         offset += len(line)
 
@@ -73,15 +76,23 @@ def read_raw_lines(path: str | Path, max_line_bytes: int = MAX_LINE_BYTES) -> It
         for number, line in enumerate(iter(read_line, b""), start=1):
             if len(line) > max_line_bytes:
                 problem = too_long("the line", max_line_bytes, missing="a line end")
-                raise InputError(f"{name_of(path)}, line {number}: {problem}")
+                raise InputError.naming(
+                    "{name}, line {line}: {problem}",
+                    name=name_of(path),
+                    line=number,
+                    problem=problem,
+                )
             yield line
 
 
-def too_long(what: str, max_line_bytes: int, *, missing: str) -> str:
-    """The sentence that refuses a line, or several that belong together."""
-    return (
-        f"{what} is longer than {max_line_bytes:,} bytes; is {missing} missing? If not, pass a "
-        "larger --max-line-bytes"
+def too_long(what: str, max_line_bytes: int, *, missing: str) -> InputError:
+    """The error that refuses a line, or several that belong together, without its place."""
+    return InputError.naming(
+        "{what} is longer than {limit:,} bytes; is {missing} missing? If not, pass a larger "
+        "{max_line_bytes}",
+        what=what,
+        limit=max_line_bytes,
+        missing=missing,
     )
 
 

@@ -139,6 +139,8 @@ def _open(path: str | Path) -> contextlib.AbstractContextManager[BinaryIO]:
 
 
 def _standard_input() -> contextlib.AbstractContextManager[BinaryIO]:
+    if sys.stdin is None:
+        raise InputError("standard input is closed; pass a file, or redirect one to it")
     try:
         descriptor = sys.stdin.fileno()
     except io.UnsupportedOperation:  # a stream in memory replaces it

@@ -22,7 +22,7 @@ class Origin(Protocol):
     def unit(self) -> str:
         """The unit of its positions: `row` or `line`."""
 
-    def error(self, problem: str, line: int | None = None) -> InputError:
+    def error(self, problem: str | InputError, line: int | None = None) -> InputError:
         """An error that names it, and the line or row if there is one."""
 
 
@@ -61,7 +61,9 @@ class Source:
         """The unit of its positions: `row` or `line`."""
         return "row" if self.input_format.format == "parquet" else "line"
 
-    def error(self, problem: str, line: int | None = None) -> InputError:
+    def error(self, problem: str | InputError, line: int | None = None) -> InputError:
         """An error that names the source, and the line or row if there is one."""
         where = "" if line is None else f", {self.unit} {line}"
-        return InputError(f"{name_of(self.path)}{where}: {problem}")
+        return InputError.naming(
+            "{source}{where}: {problem}", source=name_of(self.path), where=where, problem=problem
+        )

@@ -52,15 +52,12 @@ def _fields(source: Source, header: list[str]) -> Fields:
         return choose_fields(source.input_format, header, "column")
     except FieldError as error:
         quotes = any(name.startswith('"') for name in header)
-        raise source.error(f"{error}{_hint(source) if quotes else ''}") from error
+        raise source.error(_with_hint(source, error) if quotes else error) from error
 
 
 def _wrong_width(source: Source, line: int, values: list[str], header: list[str]) -> InputError:
-    hint = "" if _is_quoted(source) else _hint(source)
-    return source.error(
-        f"the row has {len(values)} fields, the header {len(header)}: {', '.join(header)}{hint}",
-        line,
-    )
+    problem = f"the row has {len(values)} fields, the header {len(header)}: {', '.join(header)}"
+    return source.error(problem if _is_quoted(source) else _with_hint(source, problem), line)
 
 
 def _records(source: Source) -> Iterator[tuple[int, list[str]]]:
@@ -80,7 +77,7 @@ def _records(source: Source) -> Iterator[tuple[int, list[str]]]:
         try:
             record = next(reader, None)
         except csv.Error as error:
-            raise source.error(f"{error}{_hint(source)}", line) from error
+            raise source.error(_with_hint(source, str(error)), line) from error
         if record is None:
             return
         if record:
@@ -121,10 +118,13 @@ def _is_quoted(source: Source) -> bool:
     return QUOTING[source.input_format.format] if quoting is None else quoting
 
 
-def _hint(source: Source) -> str:
+def _with_hint(source: Source, problem: str | InputError) -> InputError:
+    """A problem that quotes may be the cause of, and what to do then."""
     if not _is_quoted(source):
-        return "; quotes are text here: if they enclose fields, pass --quoting"
-    return (
-        "; is a quote not closed, or not doubled within quotes? If quotes are text, pass "
-        "--no-quoting"
-    )
+        hint = "quotes are text here: if they enclose fields, pass {quoting:True}"
+    else:
+        hint = (
+            "is a quote not closed, or not doubled within quotes? If quotes are text, pass "
+            "{quoting:False}"
+        )
+    return InputError.naming("{problem}; " + hint, problem=problem)

@@ -127,9 +127,12 @@ def memory_errors_explained(
         if not lacks_memory(error):
             raise
         rows, length = next(iter(batch.values())).shape
-        raise DeviceError(
-            f"a batch of {rows} rows of {length} tokens does not fit the device's memory; pass "
-            f"a --batch-tokens below {rows * length}"
+        raise DeviceError.naming(
+            "a batch of {rows} rows of {length} tokens does not fit the device's memory; pass "
+            "{batch_tokens} below {tokens}",
+            rows=rows,
+            length=length,
+            tokens=rows * length,
         ) from error
 
 

@@ -86,7 +86,11 @@ def resolve_devices(device: Device = "auto") -> JaxDevices:
       ConfigError: the wanted kind is absent, or is not one of `auto`, `tpu`, `gpu`, `cpu`.
     """
     if device not in get_args(Device):
-        raise ConfigError(f"device is {device!r}; allowed: {', '.join(get_args(Device))}")
+        raise ConfigError.naming(
+            "{device} is {received!r}; allowed: {allowed}",
+            received=device,
+            allowed=", ".join(get_args(Device)),
+        )
     reasons: list[str] = []
     for kind in _KINDS if device == "auto" else [device]:
         found = _find(kind)
@@ -94,10 +98,10 @@ def resolve_devices(device: Device = "auto") -> JaxDevices:
             return JaxDevices(kind, found, "; ".join(reasons))
         reasons.append(f"no {kind.upper()}: {found}")
     # Every machine has a CPU, but JAX_PLATFORMS can hide it from JAX.
-    remedy = "Unset JAX_PLATFORMS"
+    remedy = "unset JAX_PLATFORMS"
     if device != "auto":
-        remedy = "Pass --device auto to take what is here"
-    raise ConfigError(f"{'; '.join(reasons)}. {remedy}")
+        remedy = "pass {device:'auto'} to take what is here"
+    raise ConfigError.naming(f"{{reasons}}; {remedy}", reasons="; ".join(reasons))
 
 
 def _find(kind: str) -> tuple[Any, ...] | str:

@@ -53,7 +53,11 @@ def resolve_devices(device: Device = "auto") -> Devices:
     """
     finders: dict[str, Callable[[], _Found | str]] = {"tpu": _tpu, "gpu": _gpu, "cpu": _cpu}
     if device != "auto" and device not in finders:
-        raise ConfigError(f"device is {device!r}; allowed: auto, {', '.join(finders)}")
+        raise ConfigError.naming(
+            "{device} is {received!r}; allowed: {allowed}",
+            received=device,
+            allowed=", ".join(["auto", *finders]),
+        )
     reasons = []
     for kind in finders if device == "auto" else [device]:
         found = finders[kind]()
@@ -63,7 +67,9 @@ def resolve_devices(device: Device = "auto") -> Devices:
         if kind != "cpu":
             keep_float32()
         return Devices(kind, *found, "; ".join(reasons))
-    raise ConfigError(f"{'; '.join(reasons)}. Pass --device auto to take what is here")
+    raise ConfigError.naming(
+        "{reasons}; pass {device:'auto'} to take what is here", reasons="; ".join(reasons)
+    )
 
 
 def keep_float32() -> None:

@@ -37,7 +37,9 @@ def test_the_tokenizer_config_tells_the_casing_first(tf1, tmp_path):
     checkpoint = find_checkpoint(folder)
     assert checkpoint.do_lower_case is False
     check_casing(checkpoint, False)
-    with pytest.raises(CheckpointError, match=r"is cased \(do_lower_case is false.*pass --cased"):
+    with pytest.raises(
+        CheckpointError, match=r"is cased \(do_lower_case is false.*pass do_lower_case=False"
+    ):
         check_casing(checkpoint, True)
 
 

@@ -143,7 +143,7 @@ def test_an_unknown_format(tmp_path):
 def test_a_vocabulary_that_is_missing_or_anothers(tmp_path):
     folder = write_source(tmp_path / "in", kind="tf1")
     (folder / "vocab.txt").unlink()
-    with pytest.raises(CheckpointError, match=r"no vocab\.txt beside .*; pass --vocab-file"):
+    with pytest.raises(CheckpointError, match=r"no vocab\.txt beside .*; pass vocab_file"):
         convert(find_checkpoint(folder), tmp_path / "out", to="tf1")
     (folder / "vocab.txt").write_text("\n".join(TOY_VOCAB[:-1]))
     with pytest.raises(CheckpointError, match="has 29 pieces"):
@@ -205,7 +205,7 @@ def test_a_place_that_cannot_be_written(tmp_path):
 def test_overwriting(tmp_path):
     source = find_checkpoint(write_source(tmp_path / "in", kind="tf1"))
     out = convert(source, tmp_path / "out", to="safetensors")
-    with pytest.raises(OutputError, match=r"out exists; pass --overwrite to replace it"):
+    with pytest.raises(OutputError, match=r"out exists; pass overwrite=True to replace it"):
         convert(source, out, to="tf1")
     assert_same_checkpoint(find_checkpoint(convert(source, out, to="tf1", overwrite=True)), source)
     assert not (out / "model.safetensors").exists()
@@ -216,7 +216,7 @@ def test_a_symbolic_link_to_a_folder(tmp_path):
     source = find_checkpoint(write_source(tmp_path / "in", kind="tf1"))
     convert(source, tmp_path / "v3", to="tf1")
     (tmp_path / "current").symlink_to("v3")
-    with pytest.raises(OutputError, match="v3 exists; pass --overwrite"):
+    with pytest.raises(OutputError, match="v3 exists; pass overwrite=True"):
         convert(source, tmp_path / "current", to="safetensors")
     out = convert(source, tmp_path / "current", to="safetensors", overwrite=True)
     assert out == tmp_path / "current"

@@ -112,7 +112,7 @@ def test_importing_does_not_import_the_libraries():
 def test_a_casing_that_contradicts_the_name(tf1, tmp_path):
     checkpoint = find_checkpoint(shutil.copytree(tf1, tmp_path / "uncased_L-3"))
     with pytest.raises(
-        CheckpointError, match=r"is uncased \(its name is uncased_L-3\); pass --unc"
+        CheckpointError, match=r"is uncased \(its name is uncased_L-3\); pass do_lower_case=True or"
     ):
         check_casing(checkpoint, False)
 

@@ -253,7 +253,7 @@ def test_heads_that_shapes_do_not_tell(tmp_path):
     tensors = {f"bert/{name}": value for name, value in WEIGHTS.items()}
     folder = write_tf1_hub_module(tmp_path / "1", tensors)
     with pytest.raises(
-        CheckpointError, match=r"the number of heads: .* \(8, 8\), width 8; pass --config-file"
+        CheckpointError, match=r"the number of heads: .* \(8, 8\), width 8; pass config_file"
     ):
         find_checkpoint(folder)
     config = write_config(tmp_path / "config") / "bert_config.json"

@@ -5,12 +5,10 @@ import subprocess
 import sys
 
 import pytest
-import tensorflow as tf
 import typer
 
 from bert_features.cli import app
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.extraction import job
 from tests.cli.command_line import run
 
 
@@ -25,35 +23,6 @@ def test_help_and_import_do_not_load_the_frameworks():
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "--max-seq-length" in result.stdout
-
-
-def test_debug_shows_the_traceback(text, out):
-    options = ["-o", out / "o.parquet", "--checkpoint", "nowhere", "--debug"]
-    result = run("extract", text, *options)
-    assert "Traceback" in result.stderr
-    assert result.exit_code == 1
-
-
-def test_a_device_that_fails_is_one_line(text, out, monkeypatch):
-    def fail(*arguments, **settings):
-        raise tf.errors.UnavailableError(None, None, "the chip is lost\nat a.cc:12")
-
-    monkeypatch.setattr(job, "extract", fail)
-    result = run("extract", text, "--output", out / "f.jsonl")
-    assert result.exit_code == 1
-    assert result.stderr.strip() == (
-        "bert-features: the device failed: UnavailableError: the chip is lost"
-    )
-
-
-def test_other_errors_are_not_hidden(text, out, monkeypatch):
-    def fail(*arguments, **settings):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(job, "extract", fail)
-    assert isinstance(
-        run("extract", text, "--output", out / "f.jsonl").exception, ZeroDivisionError
-    )
 
 
 @pytest.mark.parametrize("options", [["--batch-size", "many"], ["--format", "xml"], ["--no-such"]])

@@ -102,8 +102,8 @@ def directory(path):
         (None, ["--layers=+-1"], 2, r"layers is \['\+-1'\]; allowed: a list"),
         (None, ["--layers=-1,,2"], 2, "--layers is '-1,,2'; separate the entries"),
         (None, ["--layers=3"], 2, r"layer 3 is outside \[-3, 2\]: this checkpoint has 3"),
-        (None, ["--max-seq-length", "25"], 2, "max_seq_length is 25; .* has 24 positions"),
-        (None, ["--batch-size", "0"], 2, "batch_size is 0; allowed: an integer of at least 1"),
+        (None, ["--max-seq-length", "25"], 2, "--max-seq-length is 25; .* has 24 positions"),
+        (None, ["--batch-size", "0"], 2, "--batch-size is 0; allowed: an integer of at least 1"),
         (None, ["--checkpoint", "nowhere"], 1, "there is no checkpoint 'nowhere'"),
         (None, ["--config", "nowhere.toml"], 2, "cannot read the config nowhere.toml"),
         (None, ["--cased", "--vocab", "nowhere"], 1, "cannot read the vocabulary nowhere"),
@@ -186,8 +186,9 @@ def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
         _, stderr = process.communicate(timeout=600)
     finally:
         process.kill()
-    assert process.returncode == 1
-    assert stderr.splitlines()[-1] == "bert-features: interrupted; nothing was written"
+    assert process.returncode == 128 + sent
+    by = "" if sent == signal.SIGINT else f" by {sent.name}"
+    assert stderr.splitlines()[-1] == f"bert-features: interrupted{by}; nothing was written"
     assert list(out.iterdir()) == []
 
 
@@ -203,9 +204,10 @@ def test_interrupted_while_waiting_for_input(toy, out):
             time.sleep(0.1)
         time.sleep(2)  # until it waits
         run.send_signal(signal.SIGTERM)
-        assert run.wait(timeout=600) == 1
+        assert run.wait(timeout=600) == 128 + signal.SIGTERM
         stderr = run.stderr.read()
-    assert stderr.splitlines()[-1] == "bert-features: interrupted; nothing was written"
+    line = "bert-features: interrupted by SIGTERM; nothing was written"
+    assert stderr.splitlines()[-1] == line
     assert list(out.iterdir()) == []
 
 

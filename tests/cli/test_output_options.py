@@ -138,9 +138,9 @@ TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")
         (TEXT, ["--dim", "9"], 2, "dim is 9; the vector has 8 values"),
         (TEXT, ["--dim", "0"], 2, "dim is 0; allowed: an integer of at least 1"),
         (TEXT, ["--dtype", "bfloat16"], 2, "format 'parquet' holds float16, float32; .*tfrecord"),
-        (TEXT, ["--output-spec", "name = s"], 2, "is not the inside of a TOML table"),
+        (TEXT, ["--output-spec", "name = s"], 2, "is not TOML: .*; write the inside of"),
         (TEXT, ["--output-spec", "nme = 's'"], 2, "unknown setting 'nme'; did you mean 'name'"),
-        (TEXT, ["--output-spec", "name = 's'", "--combine", "sum"], 2, "combine and outputs are"),
+        (TEXT, ["--output-spec", "dim = 3", "--combine", "sum"], 2, "--combine and --output-spec"),
         (
             TEXT,
             ["--output-spec", "name = 's'", "--output-spec", "name = 's'"],
@@ -151,7 +151,7 @@ TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")
         (TEXT, ["--output-spec", "name = 'tokens'"], 2, "output name 'tokens' is reserved"),
         (TEXT, ["--output-spec", "layers = [7]"], 2, r"layer 7 is outside \[-3, 2\]"),
         (TEXT, ["--long-text", "window", "--stride", "14"], 2, "stride must be from 1 to 13"),
-        (TEXT, ["--stride", "3"], 2, "stride is for 'window'"),
+        (TEXT, ["--stride", "3"], 2, "--stride is for 'window'"),
         (TEXT, ["--long-text", "error"], 1, "example 1 has 40 pieces and does not fit"),
         (
             ("in.words", "?" * 15 + "\n"),
@@ -181,8 +181,8 @@ TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")
             "in.jsonl.*line.* 2",
         ),
         (("in.conll", "a O\n\nb O\n"), ["--conll-column", "3"], 1, "in.conll, line 1"),
-        (("in.conll", "a O\n"), ["--conll-column", "0"], 2, "conll_column is 0; allowed"),
-        (TEXT, ["--text-field", "body"], 2, "text_field is set, but the input is read as text"),
+        (("in.conll", "a O\n"), ["--conll-column", "0"], 2, "--conll-column is 0; allowed"),
+        (TEXT, ["--text-field", "body"], 2, "--text-field is set, but the input is read as text"),
         (("in.txt.gz", "not gzip"), [], 1, "in.txt.gz"),
     ],
 )  # fmt: skip

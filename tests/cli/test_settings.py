@@ -1,10 +1,13 @@
 """The options made from the settings."""
 
+import re
+
 import pytest
 import typer
 
 from bert_features import read_features
 from bert_features.cli import app
+from bert_features.cli.settings import as_option
 from bert_features.config.extract_config import ExtractConfig
 from tests.cli.command_line import run
 
@@ -19,6 +22,82 @@ def test_every_setting_is_an_option():
         assert names.get(name, "--" + name.replace("_", "-")) in options, name
     assert {"--cased", "--overwrite", "--config", "--output", "--debug"} <= options
     assert "INPUT" in run("extract", "--help").output
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "written"),
+    [
+        ("max_seq_length", "", "--max-seq-length"),
+        ("max_seq_length", "512", "--max-seq-length 512"),
+        ("layers", "-1,-2", "--layers=-1,-2"),
+        ("long_text", "'window'", "--long-text window"),
+        ("normalize", "", "--normalize"),
+        ("normalize", "False", "--no-normalize"),
+        ("do_lower_case", "True", "--uncased"),
+        ("do_lower_case", "False", "--cased"),
+        ("vocab_file", "", "--vocab-file"),
+        ("outputs", "", "--output-spec"),
+        ("overwrite", "True", "--overwrite"),
+    ],
+)
+def test_settings_as_options(name, value, written):
+    assert as_option(name, value) == written
+
+
+@pytest.mark.parametrize(
+    ("options", "toml", "line"),
+    [
+        (["--max-seq-length", "2"], "", "--max-seq-length is 2; allowed: an integer of at least 3"),
+        ([], "max_seq_length = 2", "c.toml: max_seq_length is 2; allowed: an integer of at least"),
+        (["--max-seq-length", "99"], "", "--max-seq-length is 99; .*/toy.* has 24 positions"),
+        ([], "max_seq_length = 99", "max_seq_length is 99; .*/toy.* has 24 positions"),
+        (
+            ["--max-seq-length", "99"],
+            "max_seq_length = 8",
+            "--max-seq-length is 99; .*/toy.* has 24 positions",
+        ),
+        (["--stride", "3"], "", "--stride is 3 and --long-text 'truncate'; --stride is for"),
+        (
+            ["--pooling", "mean"],
+            "",
+            "--pooling is 'mean'; allowed for level 'token': none; pass --level sequence or "
+            "--level word for this pooling",
+        ),
+        (["--batch-size", "1", "--batch-tokens", "2"], "", "--batch-size and --batch-tokens are"),
+        (["--dim", "9"], "", "--dim is 9; the vector has 8 values"),
+        (
+            ["--output-spec", 'name = "s", dim = 9'],
+            "",
+            "dim is 9; the vector has 8 values",
+        ),
+        (
+            ["--output-spec", 'pooling = "mean"'],
+            "",
+            "--output-spec 'pooling = \"mean\"': pooling is 'mean'; allowed for level 'token'",
+        ),
+        (["--normalize", "--output-spec", "dim = 3"], "", "--normalize and --output-spec are both"),
+        (
+            ["--combine", "weighted", "--weights", "nan"],
+            "",
+            "--weights is \\[nan\\]; allowed",
+        ),
+        (["--shard", "0/99999999999999999999"], "", "--shard is '0/99999999999999999999'; allowed"),
+        (["--output-spec", f"dim = {'9' * 5000}"], "", "--output-spec 'dim = 999"),
+        (["--output-spec", "dim = " + "[" * 5000], "", r"--output-spec 'dim = \[\[\["),
+        (["--layers", "9" * 5000], "", r"--layers is \['999"),
+        ([], "outputs = [5]", r"c.toml outputs\[0\]: 5 is not a table of settings"),
+    ],
+)
+def test_an_error_names_the_setting_as_written(toy, text, out, tmp_path, options, toml, line):
+    config = tmp_path / "c.toml"
+    config.write_text(toml)
+    plain = ["--checkpoint", toy, "--uncased", "--config", config, "--layers=-1"]
+    plain += [] if "max_seq_length" in toml + str(options) else ["--max-seq-length", "16"]
+    result = run("extract", text, "-o", out / "o.parquet", *plain, *options)
+    assert result.exit_code == 2, result.output
+    (last,) = [entry for entry in result.stderr.splitlines() if not entry.startswith("running on")]
+    assert re.match(f"bert-features: {line}", last.replace(f"{tmp_path}/", "")), last
+    assert len(last) < 1000
 
 
 def test_options_override_the_config_file(toy, text, out, tmp_path):

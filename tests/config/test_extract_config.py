@@ -78,6 +78,27 @@ def test_frozen():
         ('dtype = "float64"', "dtype is 'float64'; allowed: 'float32', 'float16' or 'bfloat16'"),
         ("checkpoint = 3", "checkpoint is 3; allowed: a string"),
         ("x = [", "is not TOML"),
+        ("outputs = [5]", r"outputs\[0\]: 5 is not a table of settings"),
+        ("outputs = 5", r"outputs is 5; allowed: a list of tables"),
+        ("batch_size = " + "9" * 5000, "is not TOML: an integer has thousands of digits"),
+        (
+            "batch_size = " + "9" * 4000,
+            r"is 9+\.\.\.9+; allowed: .*, at most 2147483647$",
+        ),
+        ("layers = " + "[" * 5000, "has too many brackets inside each other"),
+        ("outputs = " + "{a=" * 5000, "has too many brackets inside each other"),
+        (
+            'combine = "weighted"\nweights = [nan, 1.0]',
+            r"weights is \[nan, 1.0\]; .* finite",
+        ),
+        ('combine = "weighted"\nweights = [-inf]', r"weights is \[-inf\]; allowed: .*finite"),
+        (
+            'outputs = [{combine = "weighted", weights = [nan]}]',
+            r"outputs\[0\]: weights is \[nan\]",
+        ),
+        ("dtype = nan", "dtype is nan; allowed: 'float32'"),
+        ('shard = "0/99999999999999999999"', "shard is .*; allowed: .* N at most 99999$"),
+        ('vocab_file = "a\\u0000b"', r"vocab_file is 'a\\x00b'; allowed: text without NUL"),
     ],
 )
 def test_what_is_refused(tmp_path, text, message):

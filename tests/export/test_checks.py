@@ -42,7 +42,7 @@ def test_an_existing_directory_is_kept(toy, toy_text, tmp_path):
     to = tmp_path / "x"
     to.mkdir()
     (to / "precious").write_text("data")
-    with pytest.raises(OutputError, match="x exists; pass --overwrite to replace it"):
+    with pytest.raises(OutputError, match="x exists; pass overwrite=True to replace it"):
         export_savedmodel(to, checkpoint=toy)
     with pytest.raises(OutputError, match="x holds no SavedModel and is not replaced"):
         export_savedmodel(to, checkpoint=toy, overwrite=True)

@@ -318,7 +318,7 @@ def test_results_that_wait_are_bounded(toy, monkeypatch):
     [
         ({"max_seq_length": 25}, ConfigError, "max_seq_length is 25; .* has 24 positions"),
         ({"layers": (3,)}, ConfigError, r"layer 3 is outside \[-3, 2\]"),
-        ({"do_lower_case": None}, ConfigError, "is unknown; pass --uncased"),
+        ({"do_lower_case": None}, ConfigError, "is unknown; pass do_lower_case=True or"),
         ({"vocab_file": "nowhere.txt"}, CheckpointError, "cannot read the vocabulary"),
         ({"config_file": "nowhere.json"}, CheckpointError, "cannot read nowhere.json"),
         ({"buckets": (10, 5)}, ConfigError, "must ascend"),
@@ -340,7 +340,7 @@ def test_no_vocabulary(tmp_path):
 def test_the_output_is_refused_before_anything_is_loaded(toy, tmp_path):
     (tmp_path / "o.parquet").write_text("precious")
     config = ExtractConfig.of({"checkpoint": "nowhere"})
-    with pytest.raises(OutputError, match="exists; pass --overwrite"):
+    with pytest.raises(OutputError, match="exists; pass overwrite=True"):
         extract(config, tmp_path / "in.txt", tmp_path / "o.parquet")
     assert (tmp_path / "o.parquet").read_text() == "precious"
 

@@ -44,7 +44,7 @@ def test_bytes_written_is_what_lies_on_disk(tmp_path: Path) -> None:
 def test_an_existing_file_is_kept(tmp_path: Path, format: str) -> None:
     path = tmp_path / "f"
     path.write_text("older")
-    with pytest.raises(OutputError, match=r"f exists; pass --overwrite to replace it$"):
+    with pytest.raises(OutputError, match=r"f exists; pass overwrite=True to replace it$"):
         open_writer(path, format=format, features=ONE, metadata={})
     assert path.read_text() == "older"
     assert list(tmp_path.iterdir()) == [path]
@@ -66,7 +66,7 @@ def test_overwrite_replaces_the_file_and_its_sidecar(tmp_path: Path, format: str
 def test_a_sidecar_of_another_file_is_kept(tmp_path: Path) -> None:
     sidecar = tmp_path / "f.jsonl.metadata.json"
     sidecar.write_text("{}")
-    with pytest.raises(OutputError, match=r"metadata\.json exists; pass --overwrite"):
+    with pytest.raises(OutputError, match=r"metadata\.json exists; pass overwrite=True"):
         open_writer(tmp_path / "f.jsonl", format="jsonl", features=ONE, metadata={})
 
 
@@ -173,7 +173,7 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "f"
     writer = open_writer(path, format="npz", features=ONE, metadata={})
     path.write_text("of someone else")
-    with pytest.raises(OutputError, match="exists; pass --overwrite"):
+    with pytest.raises(OutputError, match="exists; pass overwrite=True"):
         writer.close()
     assert path.read_text() == "of someone else"
     assert list(tmp_path.iterdir()) == [path]
@@ -246,7 +246,7 @@ def test_a_symbolic_link_is_followed(tmp_path: Path, format: str) -> None:
     link, real = tmp_path / "link", tmp_path / "folder" / "real"
     link.symlink_to(real)
     write(link, format, ONE, make_batch(ONE, [1]))
-    with pytest.raises(OutputError, match=f"{real}.* exists; pass --overwrite"):
+    with pytest.raises(OutputError, match=f"{real}.* exists; pass overwrite=True"):
         check_output(link, format=format)
     assert link.is_symlink()
     assert len(read_features(link, format=format)) == len(read_features(real, format=format)) == 1

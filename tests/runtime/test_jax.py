@@ -368,7 +368,7 @@ except ConfigError as error:
     )
     assert done.stdout.splitlines() == [
         f"running on {NUM_DEVICES} CPU device(s) by JAX None",
-        "no GPU: this process has used JAX for the CPU alone; start another. Pass --device auto to "
+        "no GPU: this process has used JAX for the CPU alone; start another; pass device='auto' to "
         "take what is here",
     ], done.stderr
 
@@ -476,7 +476,7 @@ def test_why_jax_does_not_drive_what_is_here(monkeypatch, kind, problem, plugins
     with pytest.raises(ConfigError) as caught:
         jax_runtime.resolve_devices(kind)
     assert str(caught.value) == (
-        f"no {kind.upper()}: {reason}. Pass --device auto to take what is here"
+        f"no {kind.upper()}: {reason}; pass device='auto' to take what is here"
     )
 
 
@@ -487,7 +487,7 @@ def test_a_batch_that_does_not_fit():
         return "RESOURCE_EXHAUSTED" in str(error)
 
     with (
-        pytest.raises(DeviceError, match=r"6 rows of 50 tokens .* --batch-tokens below 300"),
+        pytest.raises(DeviceError, match=r"6 rows of 50 tokens .* batch_tokens below 300"),
         memory_errors_explained(batch, lacks_memory),
     ):
         raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")

@@ -94,7 +94,7 @@ def test_a_tpu_that_does_not_start_is_told_in_one_line(v5e, monkeypatch):
     with pytest.raises(ConfigError) as caught:
         resolve_devices("tpu")
     assert str(caught.value) == (
-        "no TPU: the TPU of this machine did not start: no luck. Pass --device auto to take what "
+        "no TPU: the TPU of this machine did not start: no luck; pass device='auto' to take what "
         "is here"
     )
 
@@ -159,7 +159,7 @@ def test_why_there_is_no_gpu(tmp_path, monkeypatch, pci, files, visible, with_cu
     with pytest.raises(ConfigError) as caught:
         resolve_devices("gpu")
     assert str(caught.value).startswith(f"no GPU: {reason}")
-    assert str(caught.value).endswith(". Pass --device auto to take what is here")
+    assert str(caught.value).endswith("; pass device='auto' to take what is here")
 
 
 def test_a_kind_that_does_not_exist():

@@ -27,7 +27,7 @@ def test_shapes_are_those_of_a_run():
     [
         ({"batch_size": 20}, None, "20 rows are not a multiple of the 8 devices .* pass 24"),
         ({}, 3, "12 rows are not a multiple of the 8 devices"),
-        ({"batch_size": 16}, 2, "--batch excludes --batch-size"),
+        ({"batch_size": 16}, 2, "batch, batch_size and batch_tokens exclude"),
         ({"max_seq_length": 600}, None, "max_seq_length is 600; bert-tiny has 512 positions"),
     ],
 )

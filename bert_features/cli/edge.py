@@ -1,0 +1,200 @@
+"""The edge of the command line: whatever ends a command becomes one line and an exit status.
+
+Exit status: 0; 1 (the run failed); 2 (bad usage); 128 + n after the signal n, as shells count.
+"""
+
+import contextlib
+import errno
+import importlib.metadata
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+import typer
+
+from bert_features.cli.settings import as_option
+from bert_features.errors import BertFeaturesError, ConfigError
+
+# Ctrl-C; a batch scheduler that ends a job; a closed terminal (nohup ignores that one).
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Error classes of TensorFlow, of JAX, and of JAX before 0.5. By name: importing them is slow.
+_DEVICE_ERRORS = {"OpError", "JaxRuntimeError", "XlaRuntimeError"}
+_LESS_MEMORY = "smaller --batch-tokens and --buffer-mb need less"
+_NO_THREAD = "no thread or process can be started: a limit is reached (ulimit -u), or memory"
+# What the system refuses, and what to do.
+_REFUSED: dict[int | None, str] = {
+    errno.ENOMEM: f"out of memory; {_LESS_MEMORY}",
+    errno.EAGAIN: _NO_THREAD,
+    errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
+    errno.ENFILE: "too many open files on this machine; close some",
+    errno.ENOSPC: "cannot write the output: the disk is full",
+    errno.EDQUOT: "cannot write the output: the disk quota is used up",
+    errno.EFBIG: "cannot write the output: the file would be too large",
+}
+_MAX_CHARACTERS = 300
+
+
+@contextlib.contextmanager
+def guard(*, debug: bool, signals: bool = True) -> Iterator[None]:
+    """Turns what ends the block into one line on standard error and `typer.Exit`.
+
+    Args:
+      debug: whether to show the traceback above the line.
+      signals: whether the signals that end a program raise KeyboardInterrupt in the block.
+    """
+    ending = _Ending()
+    try:
+        with ending if signals else contextlib.nullcontext():
+            yield
+            _flush()
+    except (typer.Exit, typer.Abort):
+        raise
+    # All of them: an import that Ctrl-C interrupts may turn KeyboardInterrupt into another error.
+    except (Exception, KeyboardInterrupt) as error:
+        line, status = _describe(error, ending.received)
+        _fail(line, status, debug=debug)
+
+
+class _Ending:
+    """While entered, the signals that end a program raise KeyboardInterrupt.
+
+    Attributes:
+      received: the signal that came; None if none did.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in _ENDINGS:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                self._before[number] = signal.signal(number, self._raise)
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]  # what `signal` returned
+
+    def _raise(self, number: int, frame: FrameType | None) -> NoReturn:
+        self.received = signal.Signals(number)
+        raise KeyboardInterrupt
+
+
+def _describe(
+    error: Exception | KeyboardInterrupt, received: signal.Signals | None
+) -> tuple[str, int]:
+    """The line for an error, without the program's name, and the exit status."""
+    if received is not None or isinstance(error, KeyboardInterrupt):
+        return _describe_interruption(error, received or signal.SIGINT)
+    if isinstance(error, BertFeaturesError):
+        return error.spelled(error.spell or as_option), 2 if isinstance(error, ConfigError) else 1
+    if isinstance(error, BrokenPipeError):  # as `| head` ends; nobody reads on
+        return "", 128 + signal.SIGPIPE
+    return _describe_foreseen(error) or _describe_bug(error), 1
+
+
+def _describe_interruption(error: BaseException, received: signal.Signals) -> tuple[str, int]:
+    """An interruption; the text of a KeyboardInterrupt says what became of the output."""
+    by = "" if received == signal.SIGINT else f" by {received.name}"
+    outcome = str(error) if isinstance(error, KeyboardInterrupt) else ""
+    return "; ".join(filter(None, [f"interrupted{by}", outcome])), 128 + received
+
+
+def _describe_foreseen(error: Exception) -> str | None:
+    """A failure of the machine; None for any other error."""
+    if isinstance(error, MemoryError):  # those of NumPy and pyarrow are subclasses
+        return f"out of memory: {_first_line(error)}; {_LESS_MEMORY}"
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return _NO_THREAD
+    if isinstance(error, OSError):
+        return _REFUSED.get(error.errno)
+    if not _DEVICE_ERRORS.isdisjoint(kind.__name__ for kind in type(error).__mro__):
+        text = f"the device failed: {_first_line(error)}"
+        return f"{text}; {_LESS_MEMORY}" if _is_exhausted(error) else text
+    return None
+
+
+def _is_exhausted(error: Exception) -> bool:
+    return type(error).__name__ == "ResourceExhaustedError" or "RESOURCE_EXHAUSTED" in str(error)
+
+
+def _describe_bug(error: Exception) -> str:
+    url = _project_url()
+    where = f" at {url}" if url else ""
+    return (
+        f"this is a bug: {_first_line(error)}; please report it with the output of --debug{where}"
+    )
+
+
+def _project_url() -> str | None:
+    try:
+        about = importlib.metadata.metadata("bert_features")
+    except importlib.metadata.PackageNotFoundError:  # a copy of the sources on PYTHONPATH
+        return None
+    return next(iter(about.get_all("Home-page") or ()), None)
+
+
+def _first_line(error: Exception) -> str:
+    line = next(iter(str(error).strip().splitlines()), "no message")
+    return f"{type(error).__name__}: {line}"[:_MAX_CHARACTERS]
+
+
+def _flush() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _can_flush() -> bool:
+    try:
+        _flush()
+    except OSError:
+        return False
+    return True
+
+
+def _fail(line: str, status: int, *, debug: bool) -> NoReturn:
+    if not _can_flush():
+        _discard_output()
+    with contextlib.suppress(OSError):  # standard error may be gone too
+        if debug:
+            traceback.print_exc()
+        if line:
+            print(f"bert-features: {line}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+def _discard_output() -> None:
+    """Sends what standard output still holds nowhere: Python would complain of it at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def secure_standard_streams() -> None:
+    """Keeps files from taking the place of a closed standard stream.
+
+    The first file that is opened would get its number, and whatever a library prints would go into
+    that file.
+
+    Raises:
+      BertFeaturesError: standard output is closed, so that results would be lost.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - for the rest of the process
+    if sys.stdout is None:
+        raise BertFeaturesError(
+            "standard output is closed; redirect it to a file, or to /dev/null if nobody needs it"
+        )

@@ -1,0 +1,216 @@
+"""The edge of the command line: one line and an exit status, whatever ends a command."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+import typer
+
+from bert_features.cli import edge
+from bert_features.errors import ConfigError, OutputError
+from tests.cli.command_line import program, run
+
+
+@pytest.fixture
+def ends(capsys):
+    """Runs a block of the guard; gives the lines on standard error and the exit status."""
+
+    def end(error, *, debug=False):
+        with pytest.raises(typer.Exit) as caught, edge.guard(debug=debug):
+            raise error
+        return capsys.readouterr().err.splitlines(), caught.value.exit_code
+
+    return end
+
+
+MEMORY = "smaller --batch-tokens and --buffer-mb need less"
+THREAD = "no thread or process can be started: a limit is reached (ulimit -u), or memory"
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "status"),
+    [
+        (OutputError("x exists"), "x exists", 1),
+        (ConfigError("x is 2"), "x is 2", 2),
+        (KeyboardInterrupt(), "interrupted", 130),
+        (KeyboardInterrupt("nothing was written"), "interrupted; nothing was written", 130),
+        (MemoryError(), f"out of memory: MemoryError: no message; {MEMORY}", 1),
+        (
+            pa.ArrowMemoryError("malloc of size 9 failed"),
+            f"out of memory: ArrowMemoryError: malloc of size 9 failed; {MEMORY}",
+            1,
+        ),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), f"out of memory; {MEMORY}", 1),
+        (RuntimeError("can't start new thread"), THREAD, 1),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), THREAD, 1),
+        (OSError(errno.EMFILE, "x"), "too many open files; raise the limit (ulimit -n)", 1),
+        (
+            tf.errors.UnavailableError(None, None, "the chip is lost\nat a.cc:12"),
+            "the device failed: UnavailableError: the chip is lost",
+            1,
+        ),
+        (
+            tf.errors.ResourceExhaustedError(None, None, "OOM when allocating"),
+            f"the device failed: ResourceExhaustedError: OOM when allocating; {MEMORY}",
+            1,
+        ),
+        (
+            RecursionError("maximum recursion depth exceeded"),
+            "this is a bug: RecursionError: maximum recursion depth exceeded; please report it "
+            "with the output of --debug",
+            1,
+        ),
+        (
+            OSError(errno.EIO, "Input/output error"),
+            "this is a bug: OSError: [Errno 5] Input/output error; please report it with the "
+            "output of --debug",
+            1,
+        ),
+    ],
+)
+def test_every_error_is_one_line(ends, monkeypatch, error, line, status):
+    monkeypatch.setattr(edge, "_project_url", lambda: None)
+    assert ends(error) == ([f"bert-features: {line}"], status)
+
+
+def test_an_array_beyond_memory_is_no_bug(capsys):
+    with pytest.raises(typer.Exit), edge.guard(debug=False):
+        np.zeros(1 << 55, np.uint8)
+    assert "bert-features: out of memory: " in capsys.readouterr().err
+
+
+def test_a_bug_names_the_place_to_report_it(ends, monkeypatch):
+    monkeypatch.setattr(edge, "_project_url", lambda: "https://example.org/bert_features")
+    (line,), _ = ends(TypeError("unhashable type: 'list'"))
+    assert line == (
+        "bert-features: this is a bug: TypeError: unhashable type: 'list'; please report it with "
+        "the output of --debug at https://example.org/bert_features"
+    )
+
+
+def test_debug_shows_the_traceback_above_the_line(ends):
+    lines, _ = ends(ZeroDivisionError("by zero"), debug=True)
+    assert lines[0].startswith("Traceback")
+    assert lines[-1].startswith("bert-features: this is a bug: ZeroDivisionError: by zero;")
+
+
+def test_a_command_ends_at_the_guard(monkeypatch):
+    def fail(*arguments, **settings):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("bert_features.cli.doctor.examine", fail)
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("bert-features: this is a bug: ZeroDivisionError")
+    assert "Traceback" in run("doctor", "--debug").stderr
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_counts_however_a_library_reports_it(capsys, sent):
+    if signal.getsignal(sent) == signal.SIG_IGN:
+        pytest.skip(f"{sent.name} is ignored here")
+    before = signal.getsignal(sent)
+
+    def initialize():  # as pybind11's modules do
+        try:
+            signal.raise_signal(sent)
+        except KeyboardInterrupt as error:
+            raise ImportError("initialization failed") from error
+
+    with pytest.raises(typer.Exit) as caught, edge.guard(debug=False):
+        initialize()
+    assert caught.value.exit_code == 128 + sent
+    by = "" if sent == signal.SIGINT else f" by {sent.name}"
+    assert capsys.readouterr().err == f"bert-features: interrupted{by}\n"
+    assert signal.getsignal(sent) is before
+
+
+# Sends the signal as a module is imported: typer before a command begins, TensorFlow inside one.
+INTERRUPTED = """
+import signal, sys
+module = sys.argv.pop()
+class Interrupts:
+    def find_spec(name, path, target=None):
+        if name == module:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupts)
+from bert_features.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "tensorflow"])
+def test_an_interruption_during_the_imports_is_one_line(text, out, module):
+    command = [sys.executable, "-c", INTERRUPTED, "extract", text, "-o", out / "o.npz", module]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.stderr == "bert-features: interrupted\n"
+    assert result.returncode == 130
+
+
+def closing(*descriptors):
+    return lambda: [os.close(descriptor) for descriptor in descriptors]
+
+
+def test_standard_output_may_not_be_closed():
+    process = program("inspect", "nowhere", preexec_fn=closing(1))
+    _, stderr = process.communicate(timeout=600)
+    assert stderr == (
+        "bert-features: standard output is closed; redirect it to a file, or to /dev/null if "
+        "nobody needs it\n"
+    )
+    assert process.returncode == 1
+
+
+def test_closed_standard_input_and_error_stay_out_of_files(tmp_path):
+    """A file that takes the number 2 gets what is meant for standard error."""
+    code = (
+        "import os\n"
+        "from bert_features.cli.edge import secure_standard_streams\n"
+        "secure_standard_streams()\n"
+        f"number = os.open({str(tmp_path / 'f')!r}, os.O_CREAT)\n"
+        "print(number)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, preexec_fn=closing(0, 2), check=True
+    )
+    assert int(result.stdout) > 2
+
+
+def test_closed_standard_input_is_one_line():
+    vocab = ["--vocab", "nowhere", "--uncased"]
+    process = program("tokenize", "-", *vocab, stdin=None, preexec_fn=closing(0))
+    _, stderr = process.communicate(timeout=600)
+    assert "Traceback" not in stderr
+    assert process.returncode == 1
+
+
+def test_a_reader_that_leaves_ends_a_command_quietly():
+    process = program("download", "--list", stdin=None)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=600) == 128 + signal.SIGPIPE
+    process.stderr.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_results_that_cannot_be_written_are_an_error():
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "bert_features", "download", "--list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert result.stderr == ("bert-features: cannot write the output: the disk is full\n")
+    assert result.returncode == 1
+
+
+def test_the_decorator_passes_the_exit_status_of_a_command_on():
+    assert run("doctor", "--timeout", "0").exit_code == 2
