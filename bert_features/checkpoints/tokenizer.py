@@ -1,10 +1,8 @@
 """The tokenizer of a checkpoint: its vocabulary and its casing."""
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.find import check_casing, check_vocab
-from bert_features.errors import CheckpointError, ConfigError
+from bert_features.checkpoints.find import resolve_vocabulary
 from bert_features.text.tokenization import FullTokenizer
-from bert_features.text.vocabulary import read_vocab
 
 
 def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) -> FullTokenizer:
@@ -19,15 +17,5 @@ def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) ->
         contradicts it.
       ConfigError: `do_lower_case` is None and the checkpoint does not record its casing.
     """
-    if checkpoint.vocab_file is None:
-        raise CheckpointError(
-            f"there is no vocab.txt beside {checkpoint.weights_path}; pass --vocab-file"
-        )
-    tokens = read_vocab(checkpoint.vocab_file)
-    check_vocab(tokens, checkpoint.config, checkpoint.vocab_file)
-    if do_lower_case is None:
-        do_lower_case = checkpoint.do_lower_case
-    if do_lower_case is None:
-        raise ConfigError(f"the casing of {checkpoint.name} is unknown; pass --uncased or --cased")
-    check_casing(checkpoint, do_lower_case)
-    return FullTokenizer(tokens, do_lower_case=do_lower_case)
+    tokens, lower = resolve_vocabulary(checkpoint, do_lower_case)
+    return FullTokenizer(tokens, do_lower_case=lower)
