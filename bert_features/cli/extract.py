@@ -1,6 +1,8 @@
 """bert-features extract: writes the features of a file of examples to a file."""
 
+import os
 import signal
+import sys
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -17,7 +19,8 @@ from bert_features.cli.progress import EXAMPLES, ProgressDisplay
 from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import OutputError
-from bert_features.machine.quiet_tensorflow import import_tensorflow
+
+STDOUT = "-"
 
 if TYPE_CHECKING:
     from bert_features.extraction.counts import Counts
@@ -28,7 +31,15 @@ if TYPE_CHECKING:
 @takes_settings
 def extract(
     input_path: InputArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")],
+    # Not a Path, which takes ./- for -.
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            help="File to write; - writes JSON lines to standard output, without the metadata.",
+        ),
+    ],
     settings: ExtractConfig,
     ledger: Annotated[
         Path | None,
@@ -42,7 +53,6 @@ def extract(
     debug: DebugOption = False,
 ) -> None:
     """Writes the hidden layers of tokens, words or texts to a file."""
-    import_tensorflow(settings.runtime, settings.device)
     from bert_features.extraction.job import extract as run
 
     # A batch scheduler ends a job with SIGTERM, a closed terminal with SIGHUP (nohup ignores it).
@@ -65,8 +75,20 @@ def extract(
                 progress=show,
             )
         except KeyboardInterrupt:
-            raise OutputError("interrupted; nothing was written") from None
-    print(_describe(summary))
+            left = "what was written is incomplete" if output == STDOUT else "nothing was written"
+            raise OutputError(f"interrupted; {left}") from None
+        except BrokenPipeError:
+            if output != STDOUT:
+                raise
+            _end_quietly()
+    print(_describe(summary), file=sys.stderr if output == STDOUT else sys.stdout)
+
+
+def _end_quietly() -> NoReturn:
+    """Ends a run whose reader has gone (`| head`), as a program that the system ends then."""
+    # Python would complain when it flushes standard output at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise typer.Exit(128 + signal.SIGPIPE)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
@@ -82,9 +104,13 @@ def _describe(summary: "ExtractSummary") -> str:
         **_describe_rare(counts),
         "pad waste": f"{counts.pad_waste:.1%} of computed tokens",
         "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s",
-        "output": f"{summary.output} ({describe_size(summary.bytes_written)})",
+        "output": f"{_name(summary.output)} ({describe_size(summary.bytes_written)})",
     }
     return "\n".join(f"{name:<10} {value}" for name, value in rows.items())
+
+
+def _name(output: Path) -> str:
+    return "standard output" if str(output) == STDOUT else str(output)
 
 
 def _describe_rare(counts: "Counts") -> dict[str, str]:

@@ -97,8 +97,12 @@ def _shapes(
     settings: ExtractConfig, topology: Topology, rows: int | None
 ) -> tuple[tuple[int, int], ...]:
     """(rows on each chip, length) of each shape that a run would use."""
-    from bert_features.batches.bucketing import BatchShapes, default_buckets, resolve_buckets
-    from bert_features.extraction.preparation import DEVICE_BATCH_TOKENS
+    from bert_features.batches.bucketing import (
+        DEVICE_BATCH_TOKENS,
+        BatchShapes,
+        default_buckets,
+        resolve_buckets,
+    )
 
     length, devices = settings.max_seq_length, topology.chips * topology.chip.devices
     buckets = (
