@@ -30,6 +30,9 @@ _FINE_BUCKETS = (*range(3, 32), *range(32, 64, 2), *range(64, 128, 4), *range(12
 # For devices that compile each shape, which takes seconds.
 _COARSE_BUCKETS = (16, 32, 64, 128, 256, 512)
 
+# Tokens of a batch on each device other than a CPU: these need work for thousands of lanes.
+DEVICE_BATCH_TOKENS = 16384
+
 Columns = dict[str, np.ndarray]
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_features.checkpoints.locate import is_saved_model, root_of
+from bert_features.checkpoints.locate import TOKENIZER_CONFIG, is_saved_model, root_of
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import damage_is_an_error, open_weights
 from bert_features.config.json_files import read_json_object
@@ -44,7 +44,7 @@ def casing_of(
       CheckpointError: a file that may show it cannot be read.
     """
     root = root_of(weights)
-    tokenizer_config = root / "tokenizer_config.json"
+    tokenizer_config = root / TOKENIZER_CONFIG
     if tokenizer_config.is_file():
         lower = read_json_object(tokenizer_config).get("do_lower_case")
         if isinstance(lower, bool):

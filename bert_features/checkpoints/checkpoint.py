@@ -5,11 +5,13 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from bert_features.checkpoints.locate import SAVED_MODEL, STATE_FILE, TOKENIZER_CONFIG, root_of
 from bert_features.checkpoints.sentence_transformers import SentenceTransformersSettings
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import weight_files
 from bert_features.config.bert_config import BertConfig, Family
 from bert_features.errors import CheckpointError
+from bert_features.files import Role
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Checkpoint:
       expected_sha256: SHA-256 that the weights must have; None if unknown.
       sentence_transformers: pooling, length and prompts of a folder that sentence-transformers
         wrote; None for others.
+      config_file: the config beside the weights, or the one asked for; None if there is none.
     """
 
     name: str
@@ -41,6 +44,25 @@ class Checkpoint:
     casing_evidence: str = ""
     expected_sha256: str | None = None
     sentence_transformers: SentenceTransformersSettings | None = None
+    config_file: Path | None = None
+
+    def files(self) -> list[Role]:
+        """The files that hold the checkpoint, each with its part.
+
+        Raises:
+          CheckpointError: the folder or the index of shards cannot be read.
+        """
+        roles: list[Role] = [
+            ("the checkpoint's weights", path)
+            for path in weight_files(self.weights_path, self.kind)
+        ]
+        if self.config_file is not None:
+            roles.append(("the checkpoint's config", self.config_file))
+        if self.vocab_file is not None:
+            roles.append(("the vocabulary", self.vocab_file))
+        root = root_of(self.weights_path)
+        beside = (root / name for name in (STATE_FILE, SAVED_MODEL, TOKENIZER_CONFIG))
+        return roles + [(f"the checkpoint's {path.name}", path) for path in beside if path.exists()]
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -58,3 +80,15 @@ class Checkpoint:
             except OSError as error:
                 raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
         return digest.hexdigest()
+
+
+def named_files(
+    checkpoint: str | Path, config_file: str | Path | None, vocab_file: str | Path | None
+) -> list[Role]:
+    """The files of a checkpoint that a user names, each with its part."""
+    named: list[tuple[str, str | Path | None]] = [
+        ("the checkpoint", checkpoint),
+        ("the checkpoint's config", config_file),
+        ("the vocabulary", vocab_file),
+    ]
+    return [(role, path) for role, path in named if path is not None]

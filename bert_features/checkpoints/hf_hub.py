@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_features.checkpoints.locate import PICKLES
+from bert_features.checkpoints.locate import PICKLES, did_you_mean
 from bert_features.errors import CheckpointError, MissingExtraError
 
 PREFIX = "hf:"
@@ -73,7 +73,8 @@ def fetch(model: HubModel) -> Path:
     except ImportError as error:
         package = "huggingface_hub"
         if not model.marked:
-            package = f"there is no path {model.id!r}, and to look for it on the Hub: {package}"
+            package = f"there is no path {model.id!r}{_hint(model)}, and to look for it on the "
+            package += "Hub: huggingface_hub"
         raise MissingExtraError(package, "hub") from error
     try:
         folder = Path(
@@ -84,7 +85,8 @@ def fetch(model: HubModel) -> Path:
     except Exception as error:  # its own, the HTTP library's and the system's
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(
-            f"{'' if model.marked else 'there is no such path, and '}the model {model.id!r}"
+            f"{'' if model.marked else f'there is no such path{_hint(model)}, and '}"
+            f"the model {model.id!r}"
             f"{f' at {model.revision!r}' if model.revision else ''} cannot be fetched from the "
             f"Hugging Face Hub: {reason[:300]}"
         ) from error
@@ -96,3 +98,9 @@ def fetch(model: HubModel) -> Path:
             "AutoModel.from_pretrained(ID).save_pretrained(OUT, safe_serialization=True)"
         )
     return folder
+
+
+def _hint(model: HubModel) -> str:
+    """` (did you mean 'models/bert'?)` where a neighbour of the path has a similar name."""
+    meant = did_you_mean(model.id).strip()
+    return f" ({meant})" if meant else ""

@@ -1,15 +1,23 @@
 """Where the weights of a checkpoint are: in a directory, at a prefix or in a file."""
 
+import contextlib
+import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from bert_features.checkpoints.published import ALIASES, PUBLISHED
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, is_index, is_object_based
 from bert_features.errors import CheckpointError
+from bert_features.files import local_path
+
+# The embedded model: sentence-transformers/all-MiniLM-L6-v2, which is not Google's BERT.
+MINILM = "minilm"
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 SAVED_MODEL = "saved_model.pb"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 # TensorFlow's file that names the latest checkpoint of a directory.
 STATE_FILE = "checkpoint"
 VARIABLES = "variables/variables"  # prefix of the weights in a SavedModel
@@ -51,10 +59,26 @@ def locate(path: Path, name: str) -> tuple[Path, Kind]:
         )
     raise CheckpointError(
         f"there is no checkpoint {name!r}: no directory, no .safetensors file and no "
-        f"{prefix.name}.index at that path; pass one of these, the name 'minilm', a published "
+        f"{prefix.name}.index at that path; {did_you_mean(name)}pass one of these, the name "
+        "'minilm', a published "
         "name (bert-features download lists them), a TF-Hub handle, or a model of the Hugging Face "
         "Hub as 'hf:org/name'"
     )
+
+
+def did_you_mean(name: str) -> str:
+    """`did you mean 'a' or 'b'? `, of published names and neighbours; empty if none is similar."""
+    path = local_path(name)
+    known = {}
+    if path.name == name:  # else it is a path
+        known = {one.lower(): one for one in (MINILM, *PUBLISHED, *ALIASES)}
+    with contextlib.suppress(OSError, ValueError):
+        for entry in path.parent.iterdir():
+            if entry.is_dir() or entry.suffix in (".safetensors", ".index"):
+                neighbour = prefix_of(entry.name)
+                known[neighbour.lower()] = str(path.with_name(neighbour))
+    close = difflib.get_close_matches(path.name.lower(), known, n=3, cutoff=0.7)
+    return f"did you mean {' or '.join(repr(known[one]) for one in close)}? " if close else ""
 
 
 def root_of(weights_path: Path) -> Path:

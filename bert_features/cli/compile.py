@@ -51,13 +51,12 @@ def compile(
     """
     from bert_features.tpu.chips import parse_topology
     from bert_features.tpu.compile import TpuCompiler, prepare_process
+    from bert_features.tpu.job import plan_job
 
     parse_topology(topology)  # fail before anything slow
     prepare_process()
-    import_tensorflow()
-    from bert_features.tpu.job import plan_job
-
     job = plan_job(settings, topology, architecture=architecture, rows=batch)
+    import_tensorflow()
     reports = list(TpuCompiler(job).reports(largest=largest))
     print(_as_json(job, reports) if as_json else "\n".join(_table(job, reports)))
 

@@ -50,9 +50,13 @@ def convert(
             overwrite=overwrite,
         )
     else:
+        from bert_features.checkpoints.checkpoint import named_files
+        from bert_features.checkpoints.convert import check_out
         from bert_features.checkpoints.convert import convert as convert_checkpoint
         from bert_features.checkpoints.find import find_checkpoint
 
+        # Before a checkpoint is downloaded.
+        check_out(out, named_files(checkpoint, config_file, vocab_file), overwrite=overwrite)
         found = find_checkpoint(
             checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
         )
@@ -60,13 +64,21 @@ def convert(
     print(f"wrote {out}")
 
 
-def _export(checkpoint: str, out: Path, **settings: Any) -> None:
-    import_tensorflow("tensorflow")  # whatever KERAS_BACKEND is: only TensorFlow writes these
+def _export(checkpoint: str, out: Path, *, do_lower_case: bool | None, **settings: Any) -> None:
     from bert_features.checkpoints.find import find_checkpoint
     from bert_features.checkpoints.read import has_pooler
+    from bert_features.export.checks import check_before
+
+    common: dict[str, Any] = {"signature": "ids", "do_lower_case": do_lower_case}
+    found = check_before(out, checkpoint=checkpoint, **common, **settings)
+    import_tensorflow("tensorflow")  # whatever KERAS_BACKEND is: only TensorFlow writes these
     from bert_features.export.savedmodel import export_savedmodel
 
-    files = {name: settings[name] for name in ("config_file", "vocab_file", "hidden_act")}
+    if isinstance(found, str):
+        names = ("config_file", "vocab_file", "hidden_act")
+        found = find_checkpoint(found, **{name: settings[name] for name in names})
     # Without pooler weights pooled_output is unavailable; every checkpoint has a last layer.
-    layers = None if has_pooler(find_checkpoint(checkpoint, **files)) else (-1,)
-    export_savedmodel(out, signature="ids", checkpoint=checkpoint, layers=layers, **settings)
+    layers = None if has_pooler(found) else (-1,)
+    export_savedmodel(
+        out, checkpoint=found, layers=layers, overwrite=settings["overwrite"], **common
+    )

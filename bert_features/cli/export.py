@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -63,21 +63,23 @@ def export(
     outputs = [parse_output(text) for text in output_spec] if output_spec else None
     entries = None if layers is None else parse_entries("--layers", layers)
     started = time.monotonic()
+    settings: dict[str, Any] = {
+        "signature": signature,
+        "outputs": outputs,
+        "layers": entries,
+        "max_seq_length": max_seq_length,
+        "config_file": config_file,
+        "vocab_file": vocab_file,
+        "hidden_act": hidden_act,
+        "do_lower_case": uncased,
+        "overwrite": overwrite,
+    }
+    from bert_features.export.checks import check_before
+
+    found = check_before(to, checkpoint=checkpoint or "minilm", **settings)
     import_tensorflow("tensorflow")  # whatever KERAS_BACKEND is: only TensorFlow writes these
     from bert_features.export.savedmodel import export_savedmodel
 
-    export_savedmodel(
-        to,
-        signature=signature,
-        checkpoint=checkpoint or "minilm",
-        outputs=outputs,
-        layers=entries,  # type: ignore[arg-type]  # export_savedmodel checks them
-        max_seq_length=max_seq_length,
-        config_file=config_file,
-        vocab_file=vocab_file,
-        hidden_act=hidden_act,
-        do_lower_case=uncased,
-        overwrite=overwrite,
-    )
+    export_savedmodel(to, checkpoint=found, **settings)
     size = sum(path.stat().st_size for path in to.rglob("*") if path.is_file())
     print(f"wrote {to} ({describe_size(size)}) in {time.monotonic() - started:.1f} s")

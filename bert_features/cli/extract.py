@@ -1,5 +1,6 @@
 """bert-features extract: writes the features of a file of examples to a file."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,8 @@ from bert_features.cli.command import (
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
 from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.machine.quiet_tensorflow import import_tensorflow
+
+STDOUT = "-"
 
 if TYPE_CHECKING:
     from bert_features.extraction.counts import Counts
@@ -25,7 +27,15 @@ if TYPE_CHECKING:
 @takes_settings
 def extract(
     input_path: InputArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")],
+    # Not a Path, which takes ./- for -.
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            help="File to write; - writes JSON lines to standard output, without the metadata.",
+        ),
+    ],
     settings: ExtractConfig,
     ledger: Annotated[
         Path | None,
@@ -39,7 +49,6 @@ def extract(
     debug: DebugOption = False,
 ) -> None:
     """Writes the hidden layers of tokens, words or texts to a file."""
-    import_tensorflow(settings.runtime, settings.device)
     from bert_features.extraction.job import extract as run
 
     with ProgressDisplay(EXAMPLES) as display:
@@ -57,8 +66,9 @@ def extract(
                 progress=show,
             )
         except KeyboardInterrupt:
-            raise KeyboardInterrupt("nothing was written") from None
-    print(_describe(summary))
+            left = "what was written is incomplete" if output == STDOUT else "nothing was written"
+            raise KeyboardInterrupt(left) from None
+    print(_describe(summary), file=sys.stderr if output == STDOUT else sys.stdout)
 
 
 def _describe(summary: "ExtractSummary") -> str:
@@ -70,9 +80,13 @@ def _describe(summary: "ExtractSummary") -> str:
         **_describe_rare(counts),
         "pad waste": f"{counts.pad_waste:.1%} of computed tokens",
         "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s",
-        "output": f"{summary.output} ({describe_size(summary.bytes_written)})",
+        "output": f"{_name(summary.output)} ({describe_size(summary.bytes_written)})",
     }
     return "\n".join(f"{name:<10} {value}" for name, value in rows.items())
+
+
+def _name(output: Path) -> str:
+    return "standard output" if str(output) == STDOUT else str(output)
 
 
 def _describe_rare(counts: "Counts") -> dict[str, str]:

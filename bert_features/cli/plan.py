@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from bert_features.cli.command import DebugOption, InputArgument, command, describe_size
 from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
     from bert_features.extraction.planning import BucketPlan, Plan
@@ -20,7 +19,6 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 @takes_settings
 def plan(input_path: InputArgument, settings: ExtractConfig, debug: DebugOption = False) -> None:
     """Shows what extract would do, without running the model."""
-    import_tensorflow(settings.runtime, settings.device)
     from bert_features.extraction.planning import plan as run
 
     result = run(settings, input_path)

@@ -50,7 +50,9 @@ def tokenize(
     if vocab and checkpoint:
         raise ConfigError("--vocab and --checkpoint are both given; pass only one")
     from bert_features.readers.lines import read_lines
+    from bert_features.readers.opening import check_file
 
+    check_file(input_path)
     lines = read_lines(input_path, encoding_errors=encoding_errors or "strict")
     tokenizer = _make_tokenizer(vocab, checkpoint, do_lower_case)
     names = tokenizer.tokens if output_format == "tokens" else range(len(tokenizer.tokens))
@@ -60,20 +62,21 @@ def tokenize(
 
 
 def _make_tokenizer(vocab: str | None, checkpoint: str | None, lower: bool | None) -> Any:
-    import_tensorflow()
     from bert_features.checkpoints.casing import casing_of_vocabulary
-    from bert_features.checkpoints.find import find_checkpoint, local_file
-    from bert_features.checkpoints.tokenizer import make_tokenizer
-    from bert_features.text.tokenization import FullTokenizer
+    from bert_features.checkpoints.find import find_checkpoint, local_file, resolve_vocabulary
     from bert_features.text.vocabulary import read_vocab
 
     if vocab is None:
-        return make_tokenizer(find_checkpoint(checkpoint or "minilm"), lower)
-    tokens = read_vocab(local_file(vocab))
-    if lower is None:
-        lower = casing_of_vocabulary(tokens)
-    if lower is None:
-        raise ConfigError(f"the casing of {vocab} is unknown; pass --uncased or --cased")
+        tokens, lower = resolve_vocabulary(find_checkpoint(checkpoint or "minilm"), lower)
+    else:
+        tokens = read_vocab(local_file(vocab))
+        if lower is None:
+            lower = casing_of_vocabulary(tokens)
+        if lower is None:
+            raise ConfigError(f"the casing of {vocab} is unknown; pass --uncased or --cased")
+    import_tensorflow()
+    from bert_features.text.tokenization import FullTokenizer
+
     return FullTokenizer(tokens, do_lower_case=lower)
 
 

@@ -63,6 +63,11 @@ def verify(
     with an encoder in plain NumPy, with the same texts in other batches, in other lengths and on
     each device, and with the other runtime. The exit status is 1 if a check fails.
     """
+    from bert_features.checkpoints.find import check_local
+
+    check_local(
+        checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
+    )  # at once: importing TensorFlow takes seconds
     import_tensorflow(runtime, device)
     from bert_features.verify.run import PRECISIONS
     from bert_features.verify.run import verify as run

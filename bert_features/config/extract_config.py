@@ -1,10 +1,11 @@
 """ExtractConfig: all settings of a run, checked once, frozen; from TOML or keywords."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.input_format import (
@@ -46,11 +47,20 @@ def _as_in_outputs(name: str) -> Any:
     return OutputConfig.model_fields[name]
 
 
+@dataclass(frozen=True)
+class _Source:
+    """The file that settings were read from; settings are equal wherever they come from."""
+
+    path: Path | None = field(default=None, compare=False)
+
+
 class ExtractConfig(Settings):
     """The settings of a feature extraction.
 
     A field's description is its help; its `allowed` names the allowed values.
     """
+
+    _source: _Source = PrivateAttr(default=_Source())
 
     checkpoint: str = Field(
         default="minilm",
@@ -168,7 +178,7 @@ class ExtractConfig(Settings):
     )
     format: Literal["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"] | None = Field(
         default=None,
-        description="Format of the output file; by default the suffix decides, else parquet.",
+        description="Format of the output file; by default that of the suffix.",
         json_schema_extra={"allowed": "'parquet', 'arrow', 'jsonl', 'npz', 'hdf5' or 'tfrecord'"},
     )
     input_format: FormatName = Field(
@@ -257,7 +267,14 @@ class ExtractConfig(Settings):
             cls.of(values, source=str(path))  # errors in the file name the file
         except ConfigError as error:
             raise ConfigError(str(error)) from error  # and its keys, whoever reads them
-        return cls.of({**values, **overrides})
+        config = cls.of({**values, **overrides})
+        config._source = _Source(Path(path))
+        return config
+
+    @property
+    def source_file(self) -> Path | None:
+        """The TOML file that the settings were read from; None if there is none."""
+        return self._source.path
 
     @classmethod
     def of(cls, values: Mapping[str, Any], *, source: str = "") -> Self:

@@ -389,6 +389,25 @@ def needs_pooler(outputs: Sequence[OutputSpec]) -> bool:
     return any(output.is_pooled_output for output in outputs)
 
 
+def check_special_ids(outputs: Sequence[OutputSpec], special_ids: Sequence[int]) -> None:
+    """Checks that the ids of [CLS] and [SEP] are known if an output leaves these out.
+
+    Raises:
+      ConfigError: they are unknown.
+    """
+    for output in outputs:
+        if not output.special_tokens and not special_ids:
+            raise ConfigError(
+                f"output '{output.name}' leaves out [CLS] and [SEP], but their ids are unknown; "
+                "pass special_ids, or a checkpoint with a vocabulary"
+            )
+
+
+def needs_static_length(outputs: Sequence[OutputSpec]) -> list[str]:
+    """The names of outputs that need S to be known when the graph is made."""
+    return [o.name for o in outputs if o.level == "word" or o.pooling == "last"]
+
+
 def outputs_on_device(outputs: Sequence[OutputSpec], *, in_windows: bool) -> tuple[OutputSpec, ...]:
     """The outputs as the device step computes them.
 

@@ -13,7 +13,6 @@ from bert_features.config.outputs import OutputSpec
 from bert_features.encoder import kernels
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.types import Tensor
-from bert_features.errors import ConfigError
 
 # Scaling to length 1 divides by at least this.
 _MIN_NORM = 1e-12
@@ -52,25 +51,6 @@ def compute_outputs(
             vectors = _POOLERS[output.level](_combine(states, output), batch, output, special_ids)
         results[output.name] = _finish(vectors, output)
     return results
-
-
-def check_special_ids(outputs: Sequence[OutputSpec], special_ids: Sequence[int]) -> None:
-    """Checks that the ids of [CLS] and [SEP] are known if an output leaves these out.
-
-    Raises:
-      ConfigError: they are unknown.
-    """
-    for output in outputs:
-        if not output.special_tokens and not special_ids:
-            raise ConfigError(
-                f"output '{output.name}' leaves out [CLS] and [SEP], but their ids are unknown; "
-                "pass special_ids, or a checkpoint with a vocabulary"
-            )
-
-
-def needs_static_length(outputs: Sequence[OutputSpec]) -> list[str]:
-    """The names of outputs that need S to be known when the graph is made."""
-    return [o.name for o in outputs if o.level == "word" or o.pooling == "last"]
 
 
 def _finish(vectors: Tensor, output: OutputSpec) -> Tensor:

@@ -1,23 +1,40 @@
-"""What an export is made of, and every check that can run before the weights are read."""
+"""What an export is made of, and every check that can run before the weights are read.
+
+Importing this imports no framework, and `check_before` runs without one.
+"""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bert_features import files
 from bert_features.batches.truncation import MIN_SEQ_LENGTH
-from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.find import check_vocab
+from bert_features.checkpoints.checkpoint import Checkpoint, named_files
+from bert_features.checkpoints.find import (
+    check_vocab,
+    find_without_tensorflow,
+    resolve_vocabulary,
+)
 from bert_features.checkpoints.read import has_pooler
-from bert_features.checkpoints.tokenizer import make_tokenizer
-from bert_features.checkpoints.weight_readers import weight_files
-from bert_features.config.outputs import OutputSpec, needs_pooler
-from bert_features.encoder.pooling import check_special_ids, needs_static_length
+from bert_features.config.bert_config import BertConfig
+from bert_features.config.outputs import (
+    DEFAULT_LAYERS,
+    Outputs,
+    OutputSpec,
+    check_special_ids,
+    needs_pooler,
+    needs_static_length,
+    parse_outputs,
+    plan_outputs,
+)
 from bert_features.errors import CheckpointError, ConfigError, OutputError
-from bert_features.text.tokenization import FullTokenizer
+from bert_features.files import Role
 from bert_features.text.vocabulary import CLS, SEP, read_vocab
+
+if TYPE_CHECKING:
+    from bert_features.text.tokenization import FullTokenizer
 
 logger = logging.getLogger("bert_features")
 
@@ -45,7 +62,7 @@ class ExportSource:
 
     checkpoint: Checkpoint
     outputs: tuple[OutputSpec, ...]
-    tokenizer: FullTokenizer | None
+    tokenizer: "FullTokenizer | None"
     max_seq_length: int
     pooler: bool
 
@@ -78,12 +95,12 @@ def check_source(
       CheckpointError: the vocabulary does not fit, or pooler weights are needed and missing.
       ConfigError: an output or the length does not fit the signature.
     """
-    _check_outputs(outputs, signature)
+    check_outputs(outputs, signature)
     source = ExportSource(
         checkpoint,
         outputs,
         _tokenizer(checkpoint, do_lower_case, needed=signature == "text"),
-        _length(max_seq_length, checkpoint, signature),
+        check_length(max_seq_length, checkpoint, signature),
         has_pooler(checkpoint),
     )
     check_special_ids(outputs, source.special_ids)
@@ -91,7 +108,12 @@ def check_source(
     return source
 
 
-def _check_outputs(outputs: Sequence[OutputSpec], signature: Signature) -> None:
+def check_outputs(outputs: Sequence[OutputSpec], signature: Signature) -> None:
+    """Refuses outputs that an export of this signature cannot have.
+
+    Raises:
+      ConfigError: the level, the name or the pooling of an output is not possible.
+    """
     for output in outputs:
         if output.level == "word":
             raise ConfigError(
@@ -110,7 +132,12 @@ def _check_outputs(outputs: Sequence[OutputSpec], signature: Signature) -> None:
         )
 
 
-def _length(max_seq_length: int | None, checkpoint: Checkpoint, signature: Signature) -> int:
+def check_length(max_seq_length: int | None, checkpoint: Checkpoint, signature: Signature) -> int:
+    """The tokens of the longest row; refuses a length that does not fit.
+
+    Raises:
+      ConfigError: the length does not fit the checkpoint or the signature.
+    """
     positions = checkpoint.config.max_position_embeddings
     if max_seq_length is None:
         return positions
@@ -153,7 +180,9 @@ def _check_pooler(source: ExportSource, signature: Signature) -> None:
 
 def _tokenizer(
     checkpoint: Checkpoint, do_lower_case: bool | None, *, needed: bool
-) -> FullTokenizer | None:
+) -> "FullTokenizer | None":
+    from bert_features.checkpoints.tokenizer import make_tokenizer
+
     casing_known = do_lower_case is not None or checkpoint.do_lower_case is not None
     if needed or (checkpoint.vocab_file is not None and casing_known):
         return make_tokenizer(checkpoint, do_lower_case)
@@ -167,17 +196,72 @@ def _tokenizer(
     return None
 
 
-def check_target(to: Path, checkpoint: Checkpoint, *, overwrite: bool) -> None:
-    """Checks that writing to `to` replaces nothing but a SavedModel.
+def check_target(to: Path, read: Iterable[Role], *, overwrite: bool) -> None:
+    """Checks that writing to `to` replaces nothing but a SavedModel, and no file that is read.
+
+    Args:
+      to: the directory to write.
+      read: the files of the checkpoint, as far as they are known.
+      overwrite: whether an existing SavedModel may be replaced.
 
     Raises:
-      OutputError: `to` exists and `overwrite` is false, is no SavedModel, or holds the checkpoint.
+      OutputError: `to` exists and `overwrite` is false, is no SavedModel, or holds such a file.
     """
-    files.check_target(files.real_target(to), overwrite=overwrite, folder=True)
-    if not to.exists():
-        return
-    if any(to.iterdir()) and not (to / SAVED_MODEL).is_file():
+    target = files.real_target(to)
+    files.check_apart(read, [("the output", target)], folder=True)
+    files.check_target(target, overwrite=overwrite, folder=True)
+    if target.exists() and any(target.iterdir()) and not (target / SAVED_MODEL).is_file():
         raise OutputError(f"{to} holds no SavedModel and is not replaced; pass another path")
-    sources = [*weight_files(checkpoint.weights_path, checkpoint.kind), checkpoint.vocab_file]
-    if any(path is not None and path.resolve().is_relative_to(to.resolve()) for path in sources):
-        raise OutputError(f"{to} holds the checkpoint to export; pass another path")
+
+
+def check_before(
+    to: Path,
+    *,
+    signature: Signature,
+    checkpoint: str,
+    outputs: Outputs | None = None,
+    layers: Sequence[int | str] | None = None,
+    max_seq_length: int | None = None,
+    config_file: str | Path | None = None,
+    vocab_file: str | Path | None = None,
+    hidden_act: Any = None,
+    do_lower_case: bool | None = None,
+    overwrite: bool = False,
+) -> Checkpoint | str:
+    """Refuses an export that needs no framework to be refused; `export_savedmodel`'s arguments.
+
+    Returns:
+      The checkpoint; its name if only TensorFlow can read it.
+
+    Raises:
+      BertFeaturesError: see `export_savedmodel`.
+    """
+    check_target(to, named_files(checkpoint, config_file, vocab_file), overwrite=overwrite)
+    parse_outputs(outputs)
+    found = find_without_tensorflow(
+        checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
+    )
+    if found is None:
+        return checkpoint
+    check_target(to, found.files(), overwrite=overwrite)
+    check_outputs(wanted_outputs(outputs, layers, signature, found.config), signature)
+    check_length(max_seq_length, found, signature)
+    if signature == "text":
+        resolve_vocabulary(found, do_lower_case)
+    return found
+
+
+def wanted_outputs(
+    outputs: Outputs | None,
+    layers: Sequence[int | str] | None,
+    signature: Signature,
+    config: BertConfig,
+) -> tuple[OutputSpec, ...]:
+    """The outputs of an export, resolved; none for `ids` where none are asked for.
+
+    Raises:
+      ConfigError: an output is wrong or does not fit the architecture.
+    """
+    if signature == "ids" and outputs is None and layers is None:
+        return ()
+    return plan_outputs(parse_outputs(outputs), config, layers=layers or DEFAULT_LAYERS)

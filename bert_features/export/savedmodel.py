@@ -23,16 +23,15 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.convert import config_values
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
-from bert_features.config.bert_config import BertConfig
-from bert_features.config.outputs import (
-    DEFAULT_LAYERS,
-    Outputs,
-    OutputSpec,
-    parse_outputs,
-    plan_outputs,
-)
+from bert_features.config.outputs import Outputs
 from bert_features.errors import ConfigError
-from bert_features.export.checks import ExportSource, Signature, check_source, check_target
+from bert_features.export.checks import (
+    ExportSource,
+    Signature,
+    check_source,
+    check_target,
+    wanted_outputs,
+)
 from bert_features.export.signatures import build_signatures
 from bert_features.files import replacing
 
@@ -91,10 +90,10 @@ def export_savedmodel(
             checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
         )
     to = Path(to)
-    check_target(to, checkpoint, overwrite=overwrite)
+    check_target(to, checkpoint.files(), overwrite=overwrite)
     source = check_source(
         checkpoint,
-        _wanted(outputs, layers, signature, checkpoint.config),
+        wanted_outputs(outputs, layers, signature, checkpoint.config),
         signature,
         max_seq_length=max_seq_length,
         do_lower_case=do_lower_case,
@@ -112,17 +111,6 @@ def _check_call(signature: str) -> None:
         raise ConfigError(
             f"Keras runs on {keras.backend.backend()}; a SavedModel needs KERAS_BACKEND=tensorflow"
         )
-
-
-def _wanted(
-    outputs: Outputs | None,
-    layers: Sequence[int | str] | None,
-    signature: Signature,
-    config: BertConfig,
-) -> tuple[OutputSpec, ...]:
-    if signature == "ids" and outputs is None and layers is None:
-        return ()
-    return plan_outputs(parse_outputs(outputs), config, layers=layers or DEFAULT_LAYERS)
 
 
 def _save(source: ExportSource, signature: Signature, to: Path, *, overwrite: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from bert_features.batches.input_fn import Batch, TextInputFn
+from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import needs_pooler, outputs_on_device
@@ -39,6 +40,7 @@ class FeatureExtractor:
     Args:
       config: the settings; those of the output file are not used here.
       runtime: the runtime, if started already; by default the one of the settings.
+      checkpoint: the checkpoint of the settings, if it has been found already.
 
     Attributes:
       preparation: the settings, resolved against their checkpoint.
@@ -54,8 +56,14 @@ class FeatureExtractor:
       ConfigError: a setting does not fit the checkpoint, or the wanted device is absent.
     """
 
-    def __init__(self, config: ExtractConfig, *, runtime: Runtime | None = None) -> None:
-        self.preparation = Preparation(config, runtime=runtime)
+    def __init__(
+        self,
+        config: ExtractConfig,
+        *,
+        runtime: Runtime | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.preparation = Preparation(config, runtime=runtime, checkpoint=checkpoint)
         self.config = self.preparation.config
         self.checkpoint = self.preparation.checkpoint
         self.outputs = self.preparation.outputs

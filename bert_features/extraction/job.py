@@ -1,4 +1,7 @@
-"""extract(): the job. A file of texts in, a file of features out, whole or not at all."""
+"""extract(): the job. A file of texts in, a file of features out, whole or not at all.
+
+Importing this imports no framework: `extract` does, after the checks that need none.
+"""
 
 import contextlib
 import logging
@@ -7,28 +10,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import AUTO, Shard
-from bert_features.errors import ConfigError, OutputError
+from bert_features.extraction.checks import Targets, check_extraction, files_read
 from bert_features.extraction.counts import Counts
-from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.extraction.ledger import Ledger
-from bert_features.extraction.preparation import resolve_shard
-from bert_features.files import check_target, real_target
-from bert_features.formats import (
-    IdType,
-    check_dtype,
-    check_output,
-    open_writer,
-    output_format,
-    output_targets,
-)
-from bert_features.formats.checks import check_name
+from bert_features.formats import FeatureWriter, IdType, open_writer
+from bert_features.formats.stream import StreamWriter
+from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.readers.examples import count_examples, read_examples
 from bert_features.readers.input_example import InputExample
-from bert_features.runtime.base import Runtime
-from bert_features.runtime.start import make_runtime
+
+if TYPE_CHECKING:
+    from bert_features.extraction.extractor import FeatureExtractor
+    from bert_features.runtime.base import Runtime
 
 logger = logging.getLogger("bert_features")
 
@@ -40,8 +37,8 @@ class ExtractSummary:
     Attributes:
       counts: totals of the run.
       seconds: time from the first example read to the file closed.
-      bytes_written: size of the output on disk.
-      output: the file written.
+      bytes_written: size of the output.
+      output: the file written; `-` for standard output.
     """
 
     counts: Counts
@@ -53,37 +50,6 @@ class ExtractSummary:
     def tokens_per_second(self) -> float:
         """Real tokens divided by the time of the whole run."""
         return self.counts.tokens / self.seconds if self.seconds else 0.0
-
-
-@dataclass(frozen=True)
-class _Targets:
-    """The files to write.
-
-    Attributes:
-      output: the features.
-      format: their format.
-      ledger: the ledger, if one is wanted.
-      overwrite: whether existing files may be replaced.
-    """
-
-    output: Path
-    format: str
-    ledger: Path | None
-    overwrite: bool
-
-    def check(self) -> None:
-        """Refuses files that exist or cannot be made, and writes nothing.
-
-        Raises:
-          OutputError: there is such a file.
-        """
-        check_output(self.output, format=self.format, overwrite=self.overwrite)
-        if self.ledger is None:
-            return
-        for target in output_targets(self.output, format=self.format):
-            if self.ledger.resolve() == target.resolve():
-                raise OutputError(f"--output and --ledger both write {target}; pass two paths")
-        check_target(real_target(self.ledger), overwrite=self.overwrite)
 
 
 def extract(
@@ -102,7 +68,8 @@ def extract(
     Args:
       config: the settings.
       input_path: the file to read, in `config.input_format`; or `-` for standard input.
-      output_path: the file to write; with `config.shard` its name gets the share's number.
+      output_path: the file to write; with `config.shard` its name gets the share's number. `-` for
+        standard output, which takes JSON lines without a sidecar, as they are computed.
       ledger_path: a file for what happened to each example, one JSON line each, with the fields of
         `ExampleCounts`.
       overwrite: whether existing files may be replaced.
@@ -112,17 +79,19 @@ def extract(
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
     """
-    # Run cheap checks before loading the checkpoint.
-    file_format = output_format(output_path, config.format)
-    _check_outputs(config, file_format)
+    checkpoint = check_extraction(config, input_path, output_path, ledger_path, overwrite=overwrite)
+    import_tensorflow(config.runtime, config.device)
+    from bert_features.extraction.extractor import FeatureExtractor
+    from bert_features.runtime.start import make_runtime
+
     runtime = make_runtime(config.runtime, config.device) if config.shard == AUTO else None
     shard = _shard(config, runtime)
-    ledger = None if ledger_path is None else shard.path(ledger_path)
-    targets = _Targets(shard.path(output_path), file_format, ledger, overwrite)
-    targets.check()
+    targets = Targets.of(config, output_path, ledger_path, shard, overwrite=overwrite)
+    targets.check(files_read(config, input_path))
     count = count_examples(input_path, config.input_settings())
     total = None if count is None else shard.size(count)
-    extractor = FeatureExtractor(config, runtime=runtime)
+    extractor = FeatureExtractor(config, runtime=runtime, checkpoint=checkpoint)
+    targets.check(extractor.checkpoint.files())
     started = time.monotonic()
     counts = Counts()
 
@@ -139,8 +108,10 @@ def extract(
     return ExtractSummary(counts, time.monotonic() - started, bytes_written, targets.output)
 
 
-def _shard(config: ExtractConfig, runtime: Runtime | None) -> Shard:
+def _shard(config: ExtractConfig, runtime: "Runtime | None") -> Shard:
     """The share of this process; the log names one that `auto` chose."""
+    from bert_features.extraction.preparation import resolve_shard
+
     shard = resolve_shard(config.shard, runtime)
     if config.shard == AUTO:  # hosts that do not know of each other would all do the same work
         alone = ", the whole input: this process knows of no others" if shard.count == 1 else ""
@@ -149,10 +120,10 @@ def _shard(config: ExtractConfig, runtime: Runtime | None) -> Shard:
 
 
 def _write(
-    extractor: FeatureExtractor,
+    extractor: "FeatureExtractor",
     examples: Iterator[InputExample],
     shard: Shard,
-    targets: _Targets,
+    targets: Targets,
     progress: Callable[[Counts], None],
 ) -> int:
     """Computes the examples of a share and writes their features; gives the bytes written."""
@@ -161,16 +132,7 @@ def _write(
         if targets.ledger is not None:
             ledger = stack.enter_context(Ledger(targets.ledger, overwrite=targets.overwrite))
         mine, id_type = _peeked(examples, shard)
-        writer = stack.enter_context(
-            open_writer(
-                targets.output,
-                format=targets.format,
-                features=extractor.features(),
-                metadata=extractor.metadata(),
-                id_type=id_type,
-                overwrite=targets.overwrite,
-            )
-        )
+        writer = stack.enter_context(_writer(extractor, targets, id_type))
         for batch in extractor.batches(lambda: mine, progress=progress, ledger=ledger):
             writer.write(batch)
         if ledger:
@@ -178,12 +140,19 @@ def _write(
     return writer.bytes_written
 
 
-def _check_outputs(config: ExtractConfig, file_format: str) -> None:
-    """Refuses outputs that the file cannot hold, before anything is loaded."""
-    for output in config.output_configs():
-        if output.name is not None:
-            check_name(output.name, ConfigError)
-        check_dtype(file_format, output.dtype or config.dtype, ConfigError)
+def _writer(
+    extractor: "FeatureExtractor", targets: Targets, id_type: IdType
+) -> contextlib.AbstractContextManager[FeatureWriter | StreamWriter]:
+    if targets.to_stdout:
+        return StreamWriter(features=extractor.features(), id_type=id_type)
+    return open_writer(
+        targets.output,
+        format=targets.format,
+        features=extractor.features(),
+        metadata=extractor.metadata(),
+        id_type=id_type,
+        overwrite=targets.overwrite,
+    )
 
 
 def _peeked(

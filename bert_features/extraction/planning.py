@@ -1,17 +1,24 @@
-"""plan(): what a run would do. It tokenises the input and computes nothing."""
+"""plan(): what a run would do. It tokenises the input and computes nothing.
+
+Importing this imports no framework: `plan` does, after the checks that need none.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bert_features.batches.bucketing import BatchShapes, plan_batches
-from bert_features.batches.input_fn import PreparedExample
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import ITEM_SIZES, OutputSpec
-from bert_features.extraction.preparation import Preparation
+from bert_features.extraction.checks import check_input_and_checkpoint
+from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.readers.examples import read_examples
+
+if TYPE_CHECKING:
+    from bert_features.batches.input_fn import PreparedExample
 
 # Suggested lengths are multiples of this: the sublane tile of a TPU's bfloat16 registers is 16, of
 # float32 8; and no device likes odd shapes.
@@ -131,7 +138,11 @@ def plan(
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
     """
-    preparation = Preparation(config)
+    checkpoint = check_input_and_checkpoint(config, input_path)
+    import_tensorflow(config.runtime, config.device)
+    from bert_features.extraction.preparation import Preparation
+
+    preparation = Preparation(config, checkpoint=checkpoint)
     examples = read_examples(
         input_path, config.input_settings(), encoding_errors=config.encoding_errors
     )
@@ -169,7 +180,7 @@ def _add_examples(result: Plan, chunk: dict[str, np.ndarray]) -> None:
     result.example_lengths = _add_counts(result.example_lengths, kept + lost)
 
 
-def _add_words(result: Plan, examples: Sequence[PreparedExample]) -> None:
+def _add_words(result: Plan, examples: "Sequence[PreparedExample]") -> None:
     for table in (example.words for example in examples):
         if table is not None:
             result.words += len(table.num_pieces)

@@ -2,22 +2,26 @@
 
 from collections.abc import Callable, Iterable
 
-from bert_features.batches.bucketing import default_buckets, resolve_buckets
+from bert_features.batches.bucketing import (
+    DEVICE_BATCH_TOKENS,
+    default_buckets,
+    resolve_buckets,
+)
 from bert_features.batches.input_fn import TextInputFn
-from bert_features.batches.long_text import LongText
+from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import ITEM_SIZES, Feature, OutputSpec
 from bert_features.config.shards import AUTO, Shard
+from bert_features.extraction.checks import check_lengths
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
 
 # Tokens of a batch. On a CPU more tokens keep the cores no busier and leave more padding
-# (docs/performance.md). Other devices need work for thousands of lanes.
+# (docs/performance.md).
 _CPU_BATCH_TOKENS = 2048
-DEVICE_BATCH_TOKENS = 16384
 # Enough to sort by length. Where vectors are small, more would only hold results back.
 _MAX_WINDOW_TOKENS = 1 << 20
 
@@ -28,6 +32,7 @@ class Preparation:
     Args:
       config: the settings; those of the output file are not used here.
       runtime: the runtime, if started already; by default the one of the settings.
+      checkpoint: the checkpoint of the settings, if it has been found already.
 
     Attributes:
       config: the settings; `max_seq_length` is resolved.
@@ -47,21 +52,24 @@ class Preparation:
       ConfigError: a setting does not fit the checkpoint.
     """
 
-    def __init__(self, config: ExtractConfig, *, runtime: Runtime | None = None) -> None:
-        self.checkpoint = find_checkpoint(
+    def __init__(
+        self,
+        config: ExtractConfig,
+        *,
+        runtime: Runtime | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.checkpoint = checkpoint or find_checkpoint(
             config.checkpoint,
             config_file=config.config_file,
             vocab_file=config.vocab_file,
             hidden_act=config.hidden_act,
         )
-        bert_config = self.checkpoint.config
-        length = config.row_length(bert_config, self.checkpoint.name)
+        length = config.row_length(self.checkpoint.config, self.checkpoint.name)
         self.max_seq_length = length
         self.config = config.model_copy(update={"max_seq_length": length})
-        self.outputs = config.plan_outputs(bert_config)
-        self.long_text = LongText(config.long_text, length, config.stride)
-        # Wrong buckets are refused before a device starts.
-        resolve_buckets(config.buckets or (), length)
+        self.outputs = config.plan_outputs(self.checkpoint.config)
+        self.long_text = check_lengths(config, length)
         self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
         # Before the tokenizer makes its tables: a TPU must be started before TensorFlow's first op.
         self.runtime = runtime or make_runtime(config.runtime, config.device)

@@ -18,7 +18,6 @@ from bert_features.formats.records import Feature
 from bert_features.formats.views import FeatureView
 
 __all__ = [
-    "DEFAULT_FORMAT",
     "DTYPES",
     "FORMATS",
     "SUFFIXES",
@@ -43,7 +42,6 @@ FORMATS: dict[str, str] = {
     "hdf5": "bert_features.formats.hdf5",
     "tfrecord": "bert_features.formats.tfrecord",
 }
-DEFAULT_FORMAT = "parquet"
 
 # Data types that each format can hold: Arrow, NumPy itself and HDF5 have no bfloat16.
 DTYPES: dict[str, tuple[str, ...]] = {
@@ -151,18 +149,21 @@ def read_features(path: str | Path, *, format: str | None = None) -> FeatureFile
 
 
 def output_format(path: str | Path, format: str | None = None) -> str:
-    """The format to write `path` in: `format`, else that of the suffix, else Parquet.
+    """The format to write `path` in: `format`, else that of the suffix.
 
     Raises:
-      OutputError: the suffix is that of another format than `format`.
+      OutputError: the suffix is that of another format than `format`, or of none and `format` is
+        None.
     """
+    if format is None:
+        return _format_of(Path(path))
     by_suffix = SUFFIXES.get(Path(path).suffix.lower())
-    if format and by_suffix and by_suffix != format:
+    if by_suffix not in (None, format):
         raise OutputError(
             f"{path} has the suffix of {by_suffix}, but the format is {format}; change the suffix "
             "or leave the format out"
         )
-    return format or by_suffix or DEFAULT_FORMAT
+    return format
 
 
 def _module(format: str) -> Any:
@@ -174,8 +175,9 @@ def _module(format: str) -> Any:
 def _format_of(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
+        received = f"the suffix {suffix!r}, which belongs to no format" if suffix else "no suffix"
         raise OutputError(
-            f"{path}: the suffix {suffix!r} belongs to no format; allowed: {', '.join(SUFFIXES)}; "
-            f"or pass the format: {', '.join(FORMATS)}"
+            f"{path} has {received}; allowed: {', '.join(SUFFIXES)}; or pass the format "
+            f"(--format): {', '.join(FORMATS)}"
         )
     return SUFFIXES[suffix]

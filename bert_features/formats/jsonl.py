@@ -48,25 +48,34 @@ class Writer(FeatureWriter):
 
     def _open(self) -> None:
         self._file = self._create_checksummed(self._partial(self.path))
-        self._levels = _levels(self._features)
 
     def _write(self, batch: FeatureBatch) -> None:
-        _check_finite(batch, self._features)
-        # A whole batch at once: sequences have few numbers, and a call costs more than they do.
-        sequence = _layers(self._levels["sequence"], batch.features)
-        for i, record in enumerate(batch.records(self._features)):
-            fields = [f'"linex_index": {json.dumps(record.unique_id)}']
-            for level in ("token", "word"):
-                if self._levels[level]:
-                    layers = _layers(self._levels[level], record.features)
-                    items = _join_items(_HEADS[level](record), layers)
-                    fields.append(f'"{KEYS[level]}": [{items}]')
-            if sequence:
-                fields.append(f'"{KEYS["sequence"]}": [{sequence[i]}]')
-            self._file.write(f"{{{', '.join(fields)}}}\n".encode("ascii"))
+        for line in convert_to_lines(batch, self._features):
+            self._file.write(line)
 
     def _finish(self) -> None:
         """Does nothing: `_write` has written everything."""
+
+
+def convert_to_lines(batch: FeatureBatch, features: tuple[Feature, ...]) -> Iterator[bytes]:
+    """The line of each example, with its line end.
+
+    Raises:
+      OutputError: a value is not finite.
+    """
+    _check_finite(batch, features)
+    levels = _levels(features)
+    # A whole batch at once: sequences have few numbers, and a call costs more than they do.
+    sequence = _layers(levels["sequence"], batch.features)
+    for i, record in enumerate(batch.records(features)):
+        fields = [f'"linex_index": {json.dumps(record.unique_id)}']
+        for level in ("token", "word"):
+            if levels[level]:
+                items = _join_items(_HEADS[level](record), _layers(levels[level], record.features))
+                fields.append(f'"{KEYS[level]}": [{items}]')
+        if sequence:
+            fields.append(f'"{KEYS["sequence"]}": [{sequence[i]}]')
+        yield f"{{{', '.join(fields)}}}\n".encode("ascii")
 
 
 def _levels(features: Sequence[Feature]) -> dict[str, list[Feature]]:

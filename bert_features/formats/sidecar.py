@@ -116,7 +116,7 @@ def orphans(targets: list[Path]) -> list[Path]:
 def _is_sidecar(path: Path) -> bool:
     try:
         content = json.loads(path.read_bytes())
-        return {"features", "format_version"} <= content.keys()
+        return bool({"features", "format_version"} <= content.keys())
     except (OSError, ValueError, AttributeError):
         return False
 

@@ -17,16 +17,14 @@ from bert_features.config.outputs import (
     DEFAULT_LAYERS,
     Outputs,
     blocks_needed,
+    check_special_ids,
     needs_pooler,
+    needs_static_length,
     parse_outputs,
     plan_outputs,
 )
 from bert_features.encoder.modeling import BertEncoder
-from bert_features.encoder.pooling import (
-    check_special_ids,
-    compute_outputs,
-    needs_static_length,
-)
+from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.step import MODEL_INPUTS, input_names
 from bert_features.encoder.types import Tensor
 from bert_features.errors import ConfigError

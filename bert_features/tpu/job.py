@@ -93,8 +93,12 @@ def _shapes(
     settings: ExtractConfig, length: int, topology: Topology, rows: int | None
 ) -> tuple[tuple[int, int], ...]:
     """(rows on each chip, length) of each shape that a run would use."""
-    from bert_features.batches.bucketing import BatchShapes, default_buckets, resolve_buckets
-    from bert_features.extraction.preparation import DEVICE_BATCH_TOKENS
+    from bert_features.batches.bucketing import (
+        DEVICE_BATCH_TOKENS,
+        BatchShapes,
+        default_buckets,
+        resolve_buckets,
+    )
 
     devices = topology.chips * topology.chip.devices
     buckets = (

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.find import MINILM
+from bert_features.checkpoints.locate import MINILM
 from bert_features.checkpoints.read import read_weights
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.formats.records import FeatureRecord

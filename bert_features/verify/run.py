@@ -6,7 +6,8 @@ from typing import Any
 
 from bert_features.batches.bucketing import resolve_buckets
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.find import MINILM, find_checkpoint
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.locate import MINILM
 from bert_features.config.outputs import EMBEDDINGS
 from bert_features.encoder.step import Precision
 from bert_features.extraction.extractor import FeatureExtractor

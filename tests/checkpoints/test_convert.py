@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import typing
 
 import numpy as np
@@ -226,10 +229,16 @@ def test_a_symbolic_link_to_a_folder(tmp_path):
 
 def test_overwriting_never_takes_anything_else(tmp_path):
     source = find_checkpoint(write_source(tmp_path / "in", kind="tf1"))
-    with pytest.raises(OutputError, match="in holds the checkpoint to convert"):
+    with pytest.raises(OutputError, match="in holds the checkpoint's weights"):
         convert(source, tmp_path / "in", to="tf1", overwrite=True)
-    with pytest.raises(OutputError, match="holds the checkpoint to convert"):
+    with pytest.raises(OutputError, match="holds the checkpoint's weights"):
         convert(source, tmp_path, to="tf1", overwrite=True)
+    out = convert(source, tmp_path / "out", to="tf1")
+    for role, name in {"config": "bert_config.json", "vocab": "vocab.txt"}.items():
+        found = find_checkpoint(tmp_path / "in", **{f"{role}_file": out / name})
+        with pytest.raises(OutputError, match=rf"out holds the .*{role}.* \(.*{name}\), so it is"):
+            convert(found, out, to="safetensors", overwrite=True)
+        assert (out / name).exists()
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("")
     with pytest.raises(OutputError, match=r"a file that no conversion writes \(thesis\.tex\)"):
@@ -237,6 +246,29 @@ def test_overwriting_never_takes_anything_else(tmp_path):
     with pytest.raises(OutputError, match=r"thesis\.tex is not a directory"):
         convert(source, tmp_path / "home" / "thesis.tex", to="tf1", overwrite=True)
     assert (tmp_path / "home" / "thesis.tex").exists()
+
+
+KILLED = """
+import os, signal, sys
+from bert_features.checkpoints.convert import convert
+from bert_features.checkpoints.find import find_checkpoint
+
+os.fsync = lambda file: os.kill(os.getpid(), signal.SIGKILL)
+convert(find_checkpoint(sys.argv[1]), sys.argv[2], to="safetensors")
+"""
+
+
+def test_the_next_conversion_removes_what_a_killed_one_left(tmp_path, caplog):
+    write_source(tmp_path / "in", kind="safetensors")
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "in"), str(tmp_path / "out")]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    (left,) = (path for path in tmp_path.iterdir() if path.name != "in")
+    assert (left / "new" / "out" / "model.safetensors").exists()
+    caplog.set_level("INFO", logger="bert_features")
+    source = find_checkpoint(tmp_path / "in")
+    assert_same_checkpoint(find_checkpoint(convert(source, tmp_path / "out", to="tf1")), source)
+    assert f"removed {left}, which a killed run had left" in caplog.messages
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
 def run(*arguments):

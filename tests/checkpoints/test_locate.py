@@ -78,3 +78,29 @@ def test_pickles_are_refused_unopened_and_the_way_out_named(tmp_path, name):
 def test_what_cannot_be_found(tmp_path, make, message):
     with pytest.raises(CheckpointError, match=message):
         find_checkpoint(make(tmp_path))
+
+
+def test_a_name_that_is_misspelt(tmp_path, monkeypatch):
+    """Published names, and what lies beside the path; a checkpoint of TensorFlow by its prefix."""
+    (tmp_path / "berts" / "my-model").mkdir(parents=True)
+    (tmp_path / "berts" / "my-notes.txt").write_text("")
+    (tmp_path / "berts" / "bert_model.ckpt.index").write_text("")
+    monkeypatch.chdir(tmp_path)
+    for name, meant in {
+        "minilmm": "'minilm'",
+        "bert-base-uncasd": "'bert-base-uncased' or 'bert-base-cased' or .*",
+        "bert": "'berts'",
+        str(tmp_path / "berts" / "my-modle"): f"'{tmp_path}/berts/my-model'",
+        str(tmp_path / "berts" / "bert_modle.ckpt"): f"'{tmp_path}/berts/bert_model.ckpt'",
+    }.items():
+        message = f"there is no checkpoint '{name}': .*; did you mean {meant}\\? pass one of these"
+        with pytest.raises(CheckpointError, match=message):
+            find_checkpoint(name)
+    for name in ("nothing-alike", str(tmp_path / "absent" / "x"), str(tmp_path / "minilmm")):
+        with pytest.raises(CheckpointError, match=r"\.index at that path; pass one of these"):
+            find_checkpoint(name)
+
+
+def test_a_name_that_is_too_long():
+    with pytest.raises(CheckpointError, match=r"cannot read x+: File name too long"):
+        find_checkpoint("x" * 300)

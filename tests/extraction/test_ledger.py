@@ -2,6 +2,9 @@
 
 import json
 import resource
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -66,7 +69,9 @@ def test_an_existing_ledger_is_kept_unless_told(toy, tmp_path):
 def test_the_output_and_its_sidecar_are_no_ledger(toy, tmp_path, ledger):
     (tmp_path / "in.txt").write_text("a\n")
     config = ExtractConfig.of({"checkpoint": toy, "do_lower_case": True, **SETTINGS})
-    with pytest.raises(OutputError, match=r"--output and --ledger both write .*; pass two paths"):
+    with pytest.raises(
+        OutputError, match=r"output and the ledger are the same file, .*; pass another"
+    ):
         extract(config, tmp_path / "in.txt", tmp_path / "o.jsonl", ledger_path=tmp_path / ledger)
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
@@ -95,3 +100,36 @@ def _fill(ledger, count):
     with ledger:
         for _ in range(count):
             ledger(ExampleCounts("an id", 1, 0))
+
+
+KILLED = """
+import os, signal, sys
+from bert_features.extraction.counts import ExampleCounts
+from bert_features.extraction.ledger import Ledger
+from bert_features.formats import open_writer
+from bert_features.formats.records import Feature
+
+ledger = Ledger(sys.argv[1] + "/ledger")
+ledger(ExampleCounts(0, 1, 0))
+feature = Feature("f", (-1,), "none", 3, "float32")
+writer = open_writer(sys.argv[1] + "/o.jsonl", format="jsonl", features=[feature], metadata={})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_next_run_removes_what_a_killed_one_left(toy, tmp_path, caplog):
+    """The hidden folders of output and ledger; the log names each."""
+    out = tmp_path / "out"
+    out.mkdir()
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(out)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    left = sorted(out.iterdir())
+    assert [path.name.rsplit(".", 2)[0] for path in left] == [".ledger", ".o.jsonl"]
+    (tmp_path / "in.txt").write_text("a\n")
+    config = ExtractConfig.of({"checkpoint": toy, "do_lower_case": True, **SETTINGS})
+    caplog.set_level("INFO", logger="bert_features")
+    extract(config, tmp_path / "in.txt", out / "o.jsonl", ledger_path=out / "ledger")
+    messages = [f"removed {path}, which a killed run had left" for path in left]
+    assert [message for message in caplog.messages if "removed" in message] == messages
+    names = ["ledger", "o.jsonl", "o.jsonl.metadata.json"]
+    assert sorted(path.name for path in out.iterdir()) == names

@@ -1,10 +1,12 @@
 """A features file appears whole or not at all; what stands in the way is said beforehand."""
 
+import contextlib
 import itertools
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,7 +98,7 @@ def test_a_folder_without_permission_is_named(
 
 @all_formats
 def test_a_name_that_is_too_long(tmp_path: Path, format: str) -> None:
-    with pytest.raises(OutputError, match="File name too long; nothing was left behind"):
+    with pytest.raises(OutputError, match=r"has a name of (256|270) bytes; allowed: at mos"):
         open_writer(tmp_path / ("x" * 256), format=format, features=ONE, metadata={})
     assert list(tmp_path.iterdir()) == []
 
@@ -264,7 +266,8 @@ def test_the_longest_name(tmp_path: Path, format: str) -> None:
 
 
 def test_the_name_of_the_sidecar_is_too_long(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="File name too long; nothing was left behind"):
+    message = r"\.metadata\.json has a name of 264 bytes; allowed: at most 255, choose a shorter"
+    with pytest.raises(OutputError, match=message):
         check_output(tmp_path / ("x" * 250), format="jsonl")
 
 
@@ -408,3 +411,77 @@ def test_a_kill_at_any_time_leaves_a_whole_file_or_none(
     assert done.returncode == 0, done.stderr
     # At the least: three folders, a fsync and a renaming, and the removal of what is hidden.
     assert int(done.stdout) >= 8
+
+
+# A run that writes rows of one value, a batch each time that a line comes.
+RUN = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from bert_features.errors import OutputError
+from bert_features.formats import open_writer
+from bert_features.formats.records import FeatureBatch
+from tests.formats.feature_files import ONE, make_batch
+
+path, value, overwrite = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True"
+try:
+    with open_writer(
+        path, format=sys.argv[4], features=ONE, metadata={}, overwrite=overwrite
+    ) as writer:
+        print(os.getpid(), flush=True)
+        for line in sys.stdin:
+            batch = make_batch(ONE, [1, 2])
+            batch.features["layer_output_0"][:] = value
+            batch.unique_ids[:] = [writer.records, writer.records + 1]
+            writer.write(batch)
+            print("written", flush=True)
+except OutputError as error:
+    sys.exit(str(error))
+"""
+_UNSHARE = ["unshare", "--pid", "--fork"]
+NAMESPACES = (_UNSHARE, [*_UNSHARE, "--user", "--map-root-user", "--mount-proc"])
+
+
+def namespace() -> list[str]:
+    """The command that gives a process a PID namespace of its own."""
+    for command in NAMESPACES:
+        with contextlib.suppress(FileNotFoundError):
+            if subprocess.run([*command, "true"], capture_output=True).returncode == 0:
+                return command
+    pytest.skip("this machine allows no PID namespaces (unshare --pid --fork)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["npz", "jsonl"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_two_containers_write_one_output(tmp_path: Path, format: str, overwrite: bool) -> None:
+    """Each process is PID 1, as in containers on one volume; their batches come in turns."""
+    path = tmp_path / "o"
+    program = [*namespace(), sys.executable, "-c", RUN, str(path)]
+    options: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with contextlib.ExitStack() as stack:
+        runs = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [*program, str(value), str(overwrite), format],
+                    text=True,
+                    cwd=Path(__file__).resolve().parents[2],
+                    **options,
+                )
+            )
+            for value in (1, 2)
+        ]
+        assert [run.stdout.readline() for run in runs] == ["1\n", "1\n"]
+        for _ in range(20):
+            for run in runs:
+                run.stdin.write("\n")
+                run.stdin.flush()
+                assert run.stdout.readline() == "written\n"
+        ends = [(run.communicate()[1], run.returncode) for run in runs]
+    assert [status for _, status in ends] == ([0, 0] if overwrite else [0, 1])
+    assert ("exists; pass --overwrite to replace it" in ends[1][0]) == (not overwrite)
+    records = list(read_features(path, format=format))
+    assert [record.unique_id for record in records] == list(range(40))
+    values = {float(v) for record in records for v in record.features["layer_output_0"].flat}
+    assert values == {2.0 if overwrite else 1.0}
+    assert {p.name for p in tmp_path.iterdir()} <= {"o", "o.metadata.json"}

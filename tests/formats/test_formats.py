@@ -16,6 +16,7 @@ from bert_features.formats import (
     SUFFIXES,
     IdType,
     open_writer,
+    output_format,
     read_features,
 )
 from tests.formats.feature_files import (
@@ -168,10 +169,28 @@ def test_unknown_formats_and_suffixes(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=f"format 'csv' is unknown; {allowed}"):
         read_features(tmp_path / "f.npz", format="csv")
     with pytest.raises(
-        OutputError, match=r"suffix '\.csv' belongs to no format; allowed: \.parquet, "
+        OutputError, match=r"suffix '\.csv', which belongs to no format; allowed: \.parquet, "
     ):
         read_features(tmp_path / "f.csv")
+    with pytest.raises(OutputError, match=r"f has no suffix; allowed: \.parquet, .*--format"):
+        read_features(tmp_path / "f")
     assert set(SUFFIXES.values()) == set(FORMATS)
+
+
+def test_the_format_of_an_output() -> None:
+    assert output_format("f.H5") == "hdf5"
+    assert output_format("f.h5", "hdf5") == "hdf5"
+    # A suffix that belongs to no format is the user's own business, once the format is named.
+    assert output_format("f.csv", "npz") == "npz"
+    assert output_format("f", "parquet") == "parquet"
+    with pytest.raises(OutputError, match=r"f\.npz has the suffix of npz, but the format is jsonl"):
+        output_format("f.npz", "jsonl")
+    with pytest.raises(
+        OutputError, match=r"f\.csv has the suffix '\.csv', which belongs to no for"
+    ):
+        output_format("f.csv")
+    with pytest.raises(OutputError, match=r"f has no suffix; allowed: \.parquet, .*--format"):
+        output_format("f")
 
 
 def test_importing_the_package_is_cheap() -> None:

@@ -1,0 +1,149 @@
+"""What is refused before a framework is imported: files that are both read and written, names."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import ConfigError, InputError, OutputError
+from bert_features.extraction.checks import check_extraction, decide_format
+
+
+@pytest.fixture
+def files(toy, tmp_path, monkeypatch):
+    """The current folder: an input, settings, and a checkpoint of three files and its marks."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(toy, "uncased_toy")
+    Path("uncased_toy", "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    shutil.copy("uncased_toy/vocab.txt", "words.txt")
+    shutil.copy("uncased_toy/bert_config.json", "shape.json")
+    Path("in.txt").write_text("a b\n")
+    Path("in.jsonl.metadata.json").write_text("a b\n")
+    Path("c.toml").write_text("max_seq_length = 16\nlayers = [-1]\n")
+    return tmp_path
+
+
+def check(output="o.npz", input_path="in.txt", ledger=None, **settings):
+    config = ExtractConfig.load("c.toml", checkpoint="uncased_toy", **settings)
+    return check_extraction(config, input_path, output, ledger, overwrite=True)
+
+
+def everything(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+DATA = "uncased_toy/bert_model.ckpt.data-00000-of-00001"
+
+
+@pytest.mark.parametrize(
+    ("target", "settings", "role"),
+    [
+        ("in.txt", {}, "the input"),
+        ("c.toml", {}, "the settings file"),
+        ("shape.json", {"config_file": "shape.json"}, "the checkpoint's config"),
+        ("words.txt", {"vocab_file": "words.txt"}, "the vocabulary"),
+        ("words.txt", {"vocab_file": "file://{}/words.txt"}, "the vocabulary"),
+        ("uncased_toy/vocab.txt", {}, "the vocabulary"),
+        ("uncased_toy/bert_config.json", {}, "the checkpoint's config"),
+        ("uncased_toy/tokenizer_config.json", {}, "the checkpoint's tokenizer_config.json"),
+        ("uncased_toy/bert_model.ckpt.index", {}, "the checkpoint's weights"),
+        (DATA, {}, "the checkpoint's weights"),
+    ],
+)
+@pytest.mark.parametrize("link", [None, os.symlink, os.link])
+def test_a_file_that_is_read_is_not_written(files, target, settings, role, link):
+    settings = {name: value.format(files) for name, value in settings.items()}
+    if link:
+        link(files / target, "link")
+        target = "link"
+    before = everything(files)
+    for part, arguments in {"output": {"output": target}, "ledger": {"ledger": target}}.items():
+        message = rf"^{role} and the {part} are the same file, .*; pass another path for the {part}"
+        with pytest.raises(OutputError, match=message):
+            check(format="npz", **arguments, **settings)
+    assert everything(files) == before
+
+
+def test_the_sidecar_is_among_the_files_that_are_written(files):
+    with pytest.raises(OutputError, match="the input and the sidecar of the output are the same"):
+        check("in.jsonl", "in.jsonl.metadata.json")
+    with pytest.raises(OutputError, match="the sidecar of the output and the ledger are the same"):
+        check("o.jsonl", ledger="o.jsonl.metadata.json")
+    assert check("o.jsonl", ledger="o.metadata.json").name == "uncased_toy"
+
+
+def test_standard_input_and_output_may_be_files_too(files, monkeypatch):
+    with Path("in.txt").open() as stdin, Path("in.txt").open("a") as stdout:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with pytest.raises(OutputError, match="standard input and the output are the same file"):
+            check("in.txt", "-", format="npz")
+        monkeypatch.setattr(sys, "stdout", stdout)
+        for path in ("-", "in.txt"):
+            with pytest.raises(OutputError, match="input and standard output are the same file; "):
+                check("-", path)
+
+
+def test_other_files_of_the_checkpoints_folder_may_be_written(files):
+    Path("uncased_toy", "o.npz").write_text("of an earlier run")
+    assert check("uncased_toy/o.npz").name == "uncased_toy"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "size"),
+    [
+        ({"output": "é" * 126 + ".npz"}, 256),
+        ({"output": "x" * 236 + ".jsonl"}, 256),
+        ({"ledger": "x" * 300}, 300),
+        ({"output": "x" * 250 + ".npz", "shard": "0/2"}, 269),
+    ],
+    ids=["output", "sidecar", "ledger", "shard"],
+)
+def test_names_that_no_file_system_holds(files, arguments, size):
+    with pytest.raises(OutputError, match=rf"has a name of {size} bytes; allowed: at most 255"):
+        check(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("output", "wanted", "expected"),
+    [("-", None, "jsonl"), ("-", "jsonl", "jsonl"), ("./-", "npz", "npz"), ("f.h5", None, "hdf5")],
+)
+def test_the_format(output, wanted, expected):
+    assert decide_format(output, wanted) == expected
+
+
+@pytest.mark.parametrize("wanted", ["parquet", "arrow", "npz", "hdf5", "tfrecord"])
+def test_formats_that_cannot_be_streamed(wanted):
+    message = f"the format is {wanted}, which cannot be written to standard output; pass a file"
+    with pytest.raises(OutputError, match=message):
+        decide_format("-", wanted)
+
+
+def test_a_ledger_on_standard_output(files):
+    with pytest.raises(OutputError, match="the ledger cannot go to standard output; pass a path"):
+        check(ledger="-")
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"text_field": "x"}, ConfigError, "text_field is set, but the input is read as text"),
+        ({"input_format": "csv"}, InputError, "in.txt: no column 'text'"),
+        ({"input_format": "jsonl"}, InputError, "in.txt, line 1: not JSON"),
+        ({"stride": 3}, ConfigError, "stride is for 'window'"),
+        ({"buckets": [8, 4]}, ConfigError, "must ascend"),
+        ({"max_seq_length": 25}, ConfigError, "max_seq_length is 25; .* has 24 positions"),
+        ({"layers": [-4]}, ConfigError, r"layer -4 is outside \[-3, 2\]"),
+    ],
+)
+def test_settings_that_do_not_fit(files, settings, error, message):
+    with pytest.raises(error, match=message):
+        check(**settings)
+
+
+def test_what_can_be_read_only_once_is_left_for_the_run(files):
+    os.mkfifo("pipe")  # opening it here would wait for a writer
+    assert check(input_path="pipe").name == "uncased_toy"
+    assert check(input_path="-").name == "uncased_toy"
