@@ -61,7 +61,7 @@ def test_a_line_without_end(monkeypatch, name):
         with pytest.raises(
             InputError,
             match=rf"^standard input, line {line}: the (line|row|sentence) is longer than "
-            r"131,072 bytes; is .* missing\? If not, pass a larger --max-line-bytes",
+            r"131,072 bytes; is .* missing\? If not, pass a larger max_line_bytes",
         ):
             list(examples)
         peak = tracemalloc.get_traced_memory()[1]
