@@ -5,6 +5,7 @@ traceback. Commands import TensorFlow when they need it, so `--help` does not.
 """
 
 from bert_features.cli import (  # noqa: F401 - each registers its command
+    check,
     compile,
     convert,
     doctor,
