@@ -17,6 +17,8 @@ from bert_features.config.outputs import (
     OutputConfig,
     OutputDtype,
     OutputSpec,
+    check_names_differ,
+    output_names,
     plan_outputs,
 )
 from bert_features.config.settings import Settings
@@ -273,8 +275,7 @@ class ExtractConfig(Settings):
                 raise ValueError(
                     f"{', '.join(beside)} and outputs are both set; set it in each output instead"
                 )
-        else:
-            self.output_configs()
+        check_names_differ(output_names(self.output_configs(), self.layers))
         return self
 
     def input_settings(self) -> InputFormat:
