@@ -10,6 +10,7 @@ import sys
 import typer
 
 from bert_features.cli import (  # noqa: F401 - each registers its command
+    check,
     compile,
     convert,
     doctor,

@@ -22,6 +22,8 @@ from bert_features.config.outputs import (
     OutputConfig,
     OutputDtype,
     OutputSpec,
+    check_names_differ,
+    output_names,
     parse_output,
     plan_outputs,
 )
@@ -314,8 +316,7 @@ class ExtractConfig(Settings):
                 raise ConfigError.naming(
                     settings + " and {outputs} are both set; set it in each output instead"
                 )
-        else:
-            self.output_configs()
+        check_names_differ(output_names(self.output_configs(), self.layers))
         return self
 
     def input_settings(self) -> InputFormat:

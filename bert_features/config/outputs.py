@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.settings import MAX_INT, Settings, shown
-from bert_features.errors import ConfigError
+from bert_features.errors import BertFeaturesError, ConfigError
 
 Combine = Literal["none", "sum", "mean", "concat", "weighted"]
 Level = Literal["token", "word", "sequence"]
@@ -301,16 +301,35 @@ def plan_outputs(
     Raises:
       ConfigError: as `resolve_layers`; the number of weights is not that of layers, `dim` is wider
         than the vector, `pooler` is combined with a layer other than the last, or two outputs have
-        the same name.
+        the same name, or names that differ only by case.
     """
     specs = tuple(
         spec for output in outputs for spec in _specs(output, config, tuple(layers), dtype)
     )
-    names = [spec.name for spec in specs]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"two outputs are named '{name}'; give each a different name")
+    check_names_differ([spec.name for spec in specs])
     return specs
+
+
+def check_names_differ(names: Sequence[str], error: type[BertFeaturesError] = ConfigError) -> None:
+    """Refuses names of outputs that are the same, or the same but for case; raises `error`."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.get(name.casefold())
+        if other == name:
+            raise error(f"two outputs are named '{name}'; give each a different name")
+        if other is not None:
+            raise error(
+                f"outputs '{other}' and '{name}' differ only by case, which DuckDB and Spark "
+                "ignore; give each a different name"
+            )
+        seen[name.casefold()] = name
+
+
+def output_names(
+    outputs: Sequence[OutputConfig], layers: Sequence[int | str] = DEFAULT_LAYERS
+) -> list[str]:
+    """The names that `plan_outputs` gives the outputs, for any architecture."""
+    return [name for output in outputs for name in _names(output, len(output.layers or layers))]
 
 
 def _specs(
@@ -327,9 +346,8 @@ def _specs(
     weights = output.weights or ()
     if output.combine == "weighted":
         _check_weights(weights, entries)
-    apart = output.combine == "none" and not of_pooler
     groups: list[tuple[tuple[int | str, ...], tuple[int, ...]]] = [(entries, states)]
-    if apart:
+    if _stay_apart(output):
         groups = [((entry,), (state,)) for entry, state in zip(entries, states, strict=True)]
     common: dict[str, Any] = {
         "combine": output.combine,
@@ -341,18 +359,24 @@ def _specs(
         "width": _width(output, config.hidden_size, len(groups[0][0])),
         "dtype": output.dtype or dtype,
     }
-    as_official = apart and (output.level == "token" or len(groups) > 1)
-    names = _names(output.name, len(groups), as_official=as_official)
+    names = _names(output, len(entries))
     return [
         OutputSpec(name=name, layers=group, states=of_group, **common)
         for name, (group, of_group) in zip(names, groups, strict=True)
     ]
 
 
-def _names(name: str | None, count: int, *, as_official: bool) -> list[str]:
-    if name is None:
+def _stay_apart(output: OutputConfig) -> bool:
+    """Whether each layer becomes an output of its own."""
+    return output.combine == "none" and output.pooling != "pooler"
+
+
+def _names(output: OutputConfig, num_layers: int) -> list[str]:
+    count = num_layers if _stay_apart(output) else 1
+    if output.name is None:
+        as_official = _stay_apart(output) and (output.level == "token" or count > 1)
         return [f"layer_output_{i}" for i in range(count)] if as_official else ["features"]
-    return [name] if count == 1 else [f"{name}_{i}" for i in range(count)]
+    return [output.name] if count == 1 else [f"{output.name}_{i}" for i in range(count)]
 
 
 def _width(output: OutputConfig, hidden_size: int, num_layers: int) -> int:

@@ -4,6 +4,7 @@ Importing this package imports none of the libraries behind the formats.
 """
 
 import importlib
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from bert_features.formats.columns import IdType
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature
 from bert_features.formats.views import FeatureView
+
+logger = logging.getLogger("bert_features")
 
 __all__ = [
     "DTYPES",
@@ -133,19 +136,26 @@ def check_output(path: str | Path, *, format: str, overwrite: bool = False) -> N
         check_target(target, overwrite=overwrite or target in orphans)
 
 
-def read_features(path: str | Path, *, format: str | None = None) -> FeatureFile:
+def read_features(
+    path: str | Path, *, format: str | None = None, verify: bool = False
+) -> FeatureFile:
     """Opens a features file; its records are read when they are asked for.
 
     Args:
       path: the file to read.
       format: a key of `FORMATS`; by default that of the path's suffix (`SUFFIXES`).
+      verify: whether to read the whole file at once and compare its checksums
+        (`FeatureFile.verify`). A warning names what has none.
 
     Raises:
       OutputError: the format is unknown, or the file is missing, damaged or not a features file.
     """
     path = Path(path)
     file: type[FeatureFile] = _module(format or _format_of(path)).File
-    return file(path)
+    opened = file(path)
+    if verify and (unchecked := opened.verify()):
+        logger.warning("%s: not checked: %s, which have no checksum", path, " and ".join(unchecked))
+    return opened
 
 
 def output_format(path: str | Path, format: str | None = None) -> str:

@@ -3,17 +3,29 @@
 One row per example, one column per feature; `arrow_layout` lists the columns. pyarrow alone writes
 and reads it. The values lie in the file as in memory, in record batches of about 16 MB or 1024
 examples. The metadata is JSON in the schema's metadata, under the key `bert_features`.
+
+Arrow has no checksums. So the metadata of each record batch has, under `bert_features_checksums`,
+those of its columns (`checksums.ColumnChecksums`) and that of the file's metadata, as JSON.
 """
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
+from bert_features.formats.arrow_layout import (
+    CHECKSUMS_KEY,
+    METADATA_KEY,
+    convert_to_arrow,
+    schema_of,
+)
+from bert_features.formats.checksums import as_hex, checksum
 from bert_features.formats.columns import convert_to_splits
 from bert_features.formats.groups import GroupFile, GroupWriter
 from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.records import FeatureBatch
+
+# The format begins with a word of 8 bytes; what follows, up to the footer, is a stream.
+_STREAM_BEGINS = 8
 
 
 class Writer(GroupWriter):
@@ -22,17 +34,19 @@ class Writer(GroupWriter):
     def _begin(self) -> None:
         import pyarrow as pa
 
-        self._schema = schema_of(self._features, self._id_type).with_metadata(
-            {METADATA_KEY: json.dumps(self._metadata).encode()}
-        )
+        metadata = json.dumps(self._metadata).encode()
+        self._metadata_checksum = as_hex(checksum(metadata))
+        schema = schema_of(self._features, self._id_type)
+        self._schema = schema.with_metadata({METADATA_KEY: metadata})
         self._stream = pa.ipc.new_file(self._create(self._partial(self.path)), self._schema)
 
-    def _write_group(self, batches: Sequence[FeatureBatch]) -> None:
+    def _write_group(self, batches: Sequence[FeatureBatch], checksums: dict[str, str]) -> None:
         import pyarrow as pa
 
         parts = [convert_to_arrow(batch, self._features, self._schema) for batch in batches]
         (group,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
-        self._stream.write_batch(group)
+        recorded = {"metadata": self._metadata_checksum, "columns": checksums}
+        self._stream.write_batch(group, {CHECKSUMS_KEY: json.dumps(recorded).encode()})
 
     def _end(self) -> None:
         self._stream.close()
@@ -67,6 +81,31 @@ class File(GroupFile):
         table = table if columns is None else table.select(columns)
         table.validate(full=True)  # offsets and texts: damaged ones would lead outside the map
         return table
+
+    def _group_checksums(self) -> list[dict[str, str]] | None:
+        import pyarrow as pa
+
+        file = self._open_file()
+        # The batches one after the other, without the footer, which says where they are.
+        self._map.seek(_STREAM_BEGINS)
+        stream = pa.ipc.open_stream(self._map)
+        if not stream.schema.equals(file.schema, check_metadata=True):
+            raise ValueError("its footer has another schema than its beginning")
+        if sum(1 for _ in stream) != file.num_record_batches:
+            raise ValueError("its footer has another number of record batches than there are")
+        metadata = as_hex(checksum(file.schema.metadata[METADATA_KEY]))
+        groups: list[dict[str, str]] = []
+        for i in range(file.num_record_batches):
+            _, of_batch = file.get_batch_with_custom_metadata(i)
+            if of_batch is None or CHECKSUMS_KEY not in of_batch:
+                break
+            recorded = json.loads(of_batch[CHECKSUMS_KEY])
+            if recorded["metadata"] != metadata:
+                raise ValueError("its metadata is not as it was written")
+            groups.append(recorded["columns"])
+        if 0 < len(groups) < file.num_record_batches:
+            raise ValueError(f"record batch {len(groups)} has lost its checksums")
+        return groups if groups or not file.num_record_batches else None
 
     def _open_file(self) -> Any:
         import pyarrow as pa

@@ -23,6 +23,8 @@ from bert_features.formats.records import Feature, FeatureBatch
 
 # The key of our metadata, JSON, in the metadata of the schema.
 METADATA_KEY = b"bert_features"
+# That of the checksums: in Parquet in the metadata of the file, in Arrow in that of a record batch.
+CHECKSUMS_KEY = b"bert_features_checksums"
 
 
 def schema_of(features: Sequence[Feature], id_type: str) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_features.config.outputs import check_names_differ
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.formats.columns import (
     ID_TYPES,
@@ -21,8 +22,11 @@ INTEGERS = "integers"
 
 
 def check_name(name: str, error: type[BertFeaturesError] = OutputError) -> None:
-    """Refuses a name that cannot be that of a column; `error` is the class to raise."""
-    if name in RESERVED_NAMES:
+    """Refuses a name that cannot be that of a column; `error` is the class to raise.
+
+    Case does not count: DuckDB and Spark ignore it in names of columns.
+    """
+    if name.casefold() in RESERVED_NAMES:
         raise error(
             f"output name '{name}' is reserved for a column of the file; choose another "
             f"(reserved: {', '.join(sorted(RESERVED_NAMES - {''}))})"
@@ -32,12 +36,11 @@ def check_name(name: str, error: type[BertFeaturesError] = OutputError) -> None:
 
 
 def check_features(features: Sequence[Feature]) -> None:
-    """Refuses names that cannot be columns, and duplicate names."""
+    """Refuses names that cannot be columns, and names that are the same but for case."""
     names = [feature.name for feature in features]
     for name in names:
         check_name(name)
-    if len(set(names)) < len(names):
-        raise OutputError(f"two features have the same name: {', '.join(names)}; rename one")
+    check_names_differ(names, OutputError)
 
 
 def check_id_type(id_type: str) -> None:

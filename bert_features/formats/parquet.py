@@ -1,16 +1,26 @@
 """Parquet: one row per example, one column per feature; `arrow_layout` lists the columns.
 
 The metadata is JSON in the file's schema metadata, under the key `bert_features`.
+
+Every page has the CRC-32 of its bytes, which readers may compare; this one does. Beside the
+metadata, under `bert_features_checksums`, are checksums that cover what is between the pages as
+well: those of the columns of each row group (`checksums.ColumnChecksums`) and of the metadata.
 """
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
+from bert_features.formats.arrow_layout import (
+    CHECKSUMS_KEY,
+    METADATA_KEY,
+    convert_to_arrow,
+    schema_of,
+)
+from bert_features.formats.checksums import as_hex, checksum
 from bert_features.formats.columns import convert_ids, convert_to_splits
 from bert_features.formats.groups import GroupFile, GroupWriter
 from bert_features.formats.headers import Header, parse_metadata
@@ -25,19 +35,20 @@ class Writer(GroupWriter):
     """
 
     def _begin(self) -> None:
-        schema = schema_of(self._features, self._id_type).with_metadata(
-            {METADATA_KEY: json.dumps(self._metadata).encode()}
-        )
+        metadata = json.dumps(self._metadata).encode()
+        schema = schema_of(self._features, self._id_type).with_metadata({METADATA_KEY: metadata})
+        self._checksums: dict[str, Any] = {"metadata": as_hex(checksum(metadata)), "groups": []}
         make = RowGroupWriter if covers(self._features) else PyarrowWriter
         file = self._create(self._partial(self.path))
         self._row_groups = make(file, schema, self._features)
 
-    def _write_group(self, batches: Sequence[FeatureBatch]) -> None:
+    def _write_group(self, batches: Sequence[FeatureBatch], checksums: dict[str, str]) -> None:
+        self._checksums["groups"].append(checksums)
         self._row_groups.write(batches)
         self._raise_failure()
 
     def _end(self) -> None:
-        self._row_groups.close()
+        self._row_groups.close({CHECKSUMS_KEY: json.dumps(self._checksums).encode()})
 
 
 class PyarrowWriter:
@@ -55,6 +66,7 @@ class PyarrowWriter:
             compression="none",
             write_statistics=["unique_id"],
             use_dictionary=[f"{name}.list.element" for name in others],
+            write_page_checksum=True,
         )
 
     def write(self, batches: Sequence[FeatureBatch]) -> None:
@@ -65,8 +77,9 @@ class PyarrowWriter:
         table = pa.Table.from_batches(parts)
         self._writer.write_table(table, row_group_size=len(table))
 
-    def close(self) -> None:
-        """Writes the footer."""
+    def close(self, metadata: Mapping[bytes, bytes]) -> None:
+        """Writes the footer, with these entries added to the metadata of the schema."""
+        self._writer.add_key_value_metadata(metadata)
         self._writer.close()
 
 
@@ -96,11 +109,27 @@ class File(GroupFile):
     def _read_group(self, group: int, columns: list[str] | None = None) -> Any:
         return self._open_file().read_row_group(group, columns)
 
+    def _group_checksums(self) -> list[dict[str, str]] | None:
+        entries = self._open_file().metadata.metadata
+        if CHECKSUMS_KEY not in entries:
+            return None
+        recorded = json.loads(entries[CHECKSUMS_KEY])
+        # The footer holds it twice: once more in the schema as Arrow has it.
+        of_schema = self._open_file().schema_arrow.metadata[METADATA_KEY]
+        if {as_hex(checksum(text)) for text in (of_schema, entries[METADATA_KEY])} != {
+            recorded["metadata"]
+        }:
+            raise ValueError("its metadata is not as it was written")
+        groups: list[dict[str, str]] = recorded["groups"]
+        if len(groups) != len(self._starts) - 1:
+            raise ValueError(f"it has {len(self._starts) - 1} row groups of {len(groups)}")
+        return groups
+
     def _open_file(self) -> Any:
         import pyarrow.parquet as pq
 
         if self._parquet is None:
-            self._parquet = pq.ParquetFile(self.path)
+            self._parquet = pq.ParquetFile(self.path, page_checksum_verification=True)
         return self._parquet
 
     def close(self) -> None:

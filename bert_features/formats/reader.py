@@ -40,6 +40,26 @@ class FeatureFile(RecordSource, Records):
     def close(self) -> None:
         """Closes what is open."""
 
+    def verify(self) -> tuple[str, ...]:
+        """Reads the whole file and compares it with the checksums in it and in its sidecar.
+
+        Without that, only some formats notice damage: Parquet and HDF5 compare checksums as they
+        read values, tfrecord with each record, and tfrecord and jsonl those of both ends of the
+        file as they open it.
+
+        Returns:
+          What has no checksum and so was only read: `values` or `metadata`, in a file of an earlier
+          version or one of the official script. Empty if everything was compared.
+
+        Raises:
+          OutputError: the file is damaged; the message says where.
+        """
+        try:
+            with self._one_clear_error():
+                return self._verify()
+        finally:
+            self.close()
+
     def __bool__(self) -> bool:
         return True  # the file exists, even where `len` is 0
 

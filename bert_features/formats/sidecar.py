@@ -116,9 +116,9 @@ def orphans(targets: list[Path]) -> list[Path]:
 def _is_sidecar(path: Path) -> bool:
     try:
         content = json.loads(path.read_bytes())
-        return bool({"features", "format_version"} <= content.keys())
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError):
         return False
+    return isinstance(content, dict) and {"features", "format_version"} <= set(content)
 
 
 def _encode(content: dict[str, Any]) -> bytes:
@@ -173,6 +173,6 @@ def _mismatch(path: Path, sidecar: Path, size: int, recorded: int) -> OutputErro
         else "the first or last 64 KiB of the file are not those that the sidecar records"
     )
     return OutputError(
-        f"{path} and {sidecar} do not belong together: {difference}. One of them was damaged, "
+        f"cannot read {path}: {sidecar} does not belong to it: {difference}. One was damaged, "
         "changed or copied without the other; copy both again, or extract again with --overwrite"
     )

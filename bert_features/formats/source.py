@@ -62,6 +62,10 @@ class RecordSource(ABC):
     def _all_ids(self) -> np.ndarray:
         """The id of each record; features are not read."""
 
+    @abstractmethod
+    def _verify(self) -> tuple[str, ...]:
+        """See `reader.FeatureFile.verify`."""
+
     def _all_records(self) -> Iterator[FeatureRecord]:
         """All records in order."""
         return self._records(self._whole)

@@ -52,6 +52,7 @@ class File(RecordFile):
     """Reads TFRecords, whose sidecar must be beside them."""
 
     format = "tfrecord"
+    _unchecked = ("metadata",)  # each record has checksums
 
     def _read_header(self) -> Header:
         header = read_sidecar(self.path)

@@ -4,12 +4,14 @@ import dataclasses
 
 import pytest
 
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import (
     POOLING_ALIASES,
     POOLINGS,
     Feature,
     OutputConfig,
     blocks_needed,
+    output_names,
     plan_outputs,
     resolve_layers,
 )
@@ -141,3 +143,37 @@ def test_two_outputs_of_one_name():
         plan({"name": "a", "layers": [0]}, {"name": "a", "layers": [1]})
     with pytest.raises(ConfigError, match="two outputs are named 'a_0'"):
         plan({"name": "a", "layers": [0, 1]}, {"name": "a_0", "layers": [1]})
+    with pytest.raises(ConfigError, match="'ä_0' and 'Ä_0' differ only by case, which DuckDB and"):
+        plan({"name": "ä", "layers": [0, 1]}, {"name": "Ä_0", "layers": [1]})
+
+
+@pytest.mark.parametrize(
+    ("outputs", "layers", "message"),
+    [
+        ([{"name": "a"}, {"name": "A"}], [-1], "outputs 'a' and 'A' differ only by case"),
+        (
+            [{"name": "a"}, {"name": "A_1", "combine": "sum"}],
+            [-1, -2],
+            "outputs 'a_1' and 'A_1' differ only by case",
+        ),
+        ([{"name": "a"}, {"name": "a"}], [-1], "two outputs are named 'a'"),
+        ([{"level": "sequence"}, {"name": "FEATURES"}], [-1], "'features' and 'FEATURES' differ"),
+    ],
+)
+def test_names_are_compared_before_there_is_a_checkpoint(outputs, layers, message):
+    with pytest.raises(ConfigError, match=message):
+        ExtractConfig.of({"outputs": outputs, "layers": layers})
+
+
+@pytest.mark.parametrize("layers", [[-1], [-1, -2]])
+def test_the_names_that_are_planned(layers):
+    """The same with a checkpoint as without."""
+    outputs = [
+        {"name": "a", "layers": layers},
+        {"name": "b", "combine": "sum"},
+        {"name": "c", "level": "sequence", "pooling": "pooler"},
+        {"level": "sequence"},
+    ]
+    config = ExtractConfig.of({"outputs": outputs, "layers": layers})
+    names = output_names(config.outputs, config.layers)
+    assert names == [spec.name for spec in plan(*outputs, layers=tuple(layers))]

@@ -56,7 +56,7 @@ def test_texts_that_some_formats_cannot_keep(tmp_path: Path, format: str, bad: s
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["tokens", "metadata", "a/b", "", ".."])
+@pytest.mark.parametrize("name", ["tokens", "Tokens", "WORD_starts", "metadata", "a/b", "", ".."])
 def test_names_that_are_columns_already(tmp_path: Path, name: str) -> None:
     feature = dataclasses.replace(ONE[0], name=name)
     with pytest.raises(
@@ -66,8 +66,13 @@ def test_names_that_are_columns_already(tmp_path: Path, name: str) -> None:
 
 
 def test_names_occur_once(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="the same name: layer_output_0, layer_output_0"):
+    with pytest.raises(OutputError, match="two outputs are named 'layer_output_0'; give each a"):
         open_writer(tmp_path / "f", format="npz", features=[*ONE, *ONE], metadata={})
+    upper = dataclasses.replace(ONE[0], name="Layer_output_0")
+    message = "'layer_output_0' and 'Layer_output_0' differ only by case, which DuckDB and Spark"
+    with pytest.raises(OutputError, match=message):
+        open_writer(tmp_path / "f", format="npz", features=[*ONE, upper], metadata={})
+    assert list(tmp_path.iterdir()) == []
 
 
 def wrong_batches() -> Iterator[FeatureBatch]:

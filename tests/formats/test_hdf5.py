@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_features.errors import OutputError
 from bert_features.formats import (
     open_writer,
     read_features,
@@ -59,3 +60,21 @@ def test_hdf5_of_words_and_sequences(tmp_path: Path) -> None:
         assert file["word_splits"][:].tolist() == [0, 3, 3, 10, 11]
         assert file["word_num_pieces"].dtype == np.int32
         assert (file["sentence"].shape, file["of words"].shape) == ((4, 4), (11, 2))
+
+
+def test_h5py_finds_damaged_chunks(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "f.h5"
+    batch = make_batch(ONE, [5])
+    write(path, "hdf5", ONE, batch)
+    values = batch.features["layer_output_0"].tobytes()
+    content = bytearray(path.read_bytes())
+    content[content.index(values) + 5] ^= 1
+    path.write_bytes(content)
+    with h5py.File(path, "r") as file:
+        assert file["layer_output_0"].fletcher32
+        assert file["token_ids"][:].tolist() == first_tokens(batch).ids.tolist()
+        with pytest.raises(OSError, match="filter returned failure"):
+            file["layer_output_0"][:]
+    with pytest.raises(OutputError, match="as hdf5: it is damaged"):
+        read_features(path)[0]

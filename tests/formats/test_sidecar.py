@@ -66,7 +66,7 @@ def test_a_false_pair_is_refused(tmp_path: Path, format: str, same_size: bool) -
     is_sure = same_size and format == "tfrecord"
     reason = ends_differ if is_sure else f"({sizes_differ}|{ends_differ})"
     message = (
-        rf"{one} and {sidecar_of(one)} do not belong together: {reason}\. One of them was damaged"
+        rf"^cannot read {one}: {sidecar_of(one)} does not belong to it: {reason}\. One was damaged"
         r", .*; copy both again, or extract again with --overwrite$"
     )
     with pytest.raises(OutputError, match=message):

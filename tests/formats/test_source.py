@@ -13,10 +13,12 @@ from bert_features.formats import (
 )
 from tests.formats.feature_files import (
     ONE,
+    SIDECARS,
     SUFFIX,
     all_formats,
     assert_refused,
     make_batch,
+    make_sidecar_old,
     read_all,
     write,
 )
@@ -37,6 +39,9 @@ def test_a_file_that_was_cut_short(tmp_path: Path, format: str, left: float) -> 
     write(path, format, ONE, make_batch(ONE, [5] * 50))
     content = path.read_bytes()
     path.write_bytes(content[: -1 if left == -1 else int(len(content) * left)])
+    if format in SIDECARS:
+        assert_refused(path, format)
+        make_sidecar_old(path)  # without the size of the file
     if format == "jsonl" and left == -1:
         read_all(path, format)  # only the last line's end is gone: nothing is lost
     else:

@@ -9,6 +9,7 @@ and one for each example without vectors.
 """
 
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -73,7 +74,8 @@ def vector_pages(values: np.ndarray, splits: np.ndarray | None) -> Iterator[Page
         )
         data = raw[first : first + vectors].reshape(-1).data
         count = vectors * width + len(empty) - vectors
-        yield Page((_page_header(len(levels) + len(data), count), levels, data), count)
+        crc = zlib.crc32(data, zlib.crc32(levels))
+        yield Page((_page_header(len(levels) + len(data), count, crc), levels, data), count)
         first += vectors
 
 
@@ -177,14 +179,23 @@ def _with_length(levels: bytes) -> bytes:
     return struct.pack("<i", len(levels)) + levels
 
 
-def _page_header(size: int, num_values: int) -> bytes:
+def _page_header(size: int, num_values: int, crc: int) -> bytes:
     data: Struct = {
         1: (I32, num_values),
         2: (I32, _PLAIN),
         3: (I32, _RLE),
         4: (I32, _RLE),
     }
-    return encode_struct({1: (I32, _DATA_PAGE), 2: (I32, size), 3: (I32, size), 5: (STRUCT, data)})
+    signed = crc - (1 << 32) if crc >> 31 else crc
+    return encode_struct(
+        {
+            1: (I32, _DATA_PAGE),
+            2: (I32, size),
+            3: (I32, size),
+            4: (I32, signed),
+            5: (STRUCT, data),
+        }
+    )
 
 
 def row_group(columns: Sequence[Struct], *, offset: int, rows: int) -> bytes:

@@ -8,7 +8,7 @@ import functools
 import io
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from bert_features.formats.parquet_pages.pages import (
     vector_pages,
 )
 from bert_features.formats.parquet_pages.thrift import (
+    BINARY,
     I64,
     LIST,
     STRUCT,
@@ -63,8 +64,9 @@ def _sample_is_read_back() -> bool:
     try:
         writer = RowGroupWriter(file, schema, [feature])
         writer.write([batch])
-        writer.close()
-        table = pq.read_table(pa.BufferReader(file.getvalue()))
+        writer.close({})
+        content = pa.BufferReader(file.getvalue())
+        table = pq.read_table(content, page_checksum_verification=True)
     except Exception:  # whatever the parsers on either side raise: pyarrow writes the file then
         return False
     expected = pa.Table.from_batches([convert_to_arrow(batch, [feature], schema)])
@@ -102,10 +104,13 @@ class RowGroupWriter:
         self._groups.append(row_group(columns, offset=start, rows=rows))
         self._rows += rows
 
-    def close(self) -> None:
-        """Writes the footer."""
+    def close(self, metadata: Mapping[bytes, bytes]) -> None:
+        """Writes the footer, with these entries added to the metadata of the schema."""
         rows, groups = (I64, self._rows), (LIST, (STRUCT, self._groups))
-        footer = encode_struct(self._footer | {3: rows, 4: groups})
+        added = [{1: (BINARY, key), 2: (BINARY, value)} for key, value in metadata.items()]
+        _, (_, entries) = self._footer.get(5, (LIST, (STRUCT, [])))
+        entries = (LIST, (STRUCT, [*entries, *added]))
+        footer = encode_struct(self._footer | {3: rows, 4: groups, 5: entries})
         self._append(footer + FOOTER_END.pack(len(footer), MAGIC))
 
     def _append_others(self, batches: Sequence[FeatureBatch]) -> list[Struct]:
@@ -160,6 +165,7 @@ def encode_table(table: Any) -> bytes:
         row_group_size=max(len(table), 1),
         compression="none",
         write_statistics=["unique_id"],
+        write_page_checksum=True,
         write_page_index=False,  # holds positions in the file, which would have to move too
         use_dictionary=[f"{name}.list.element" for name in table.column_names[1:]],
     )

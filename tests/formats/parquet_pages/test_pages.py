@@ -1,5 +1,7 @@
 """Pages by hand: levels of a few vectors, from Parquet's specification of nested encoding."""
 
+import zlib
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,8 @@ def test_the_levels_of_lists() -> None:
     fields = decode_struct(header)
     assert fields[1] == (I32, 0)  # a data page
     assert fields[2] == fields[3] == (I32, len(levels) + len(data))
+    crc = zlib.crc32(levels + values.tobytes())
+    assert fields[4] == (I32, int.from_bytes(crc.to_bytes(4, "little"), "little", signed=True))
     assert fields[5] == (STRUCT, {1: (I32, 10), 2: (I32, 0), 3: (I32, 3), 4: (I32, 3)})
 
 

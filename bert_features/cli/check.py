@@ -1,0 +1,58 @@
+"""bert-features check: finds damage in features files."""
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from bert_features.cli.command import DebugOption, command, describe_size
+from bert_features.errors import BertFeaturesError
+
+
+@command
+def check(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Features files to check.")
+    ],
+    format: Annotated[
+        Literal["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"] | None,
+        typer.Option(
+            help="Format of the files; by default that of the suffix.", show_default=False
+        ),
+    ] = None,
+    debug: DebugOption = False,
+) -> None:
+    """Reads features files whole and compares their checksums.
+
+    Prints a line for each file. If a file is damaged, the line says where, and the exit status is
+    1. Files of earlier versions lack some checksums; the line names what was not checked.
+    """
+    damaged = [path for path in paths if not _is_whole(path, format, debug=debug)]
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _is_whole(path: Path, format: str | None, *, debug: bool) -> bool:
+    """Prints the line of a file: to standard error if it is damaged."""
+    try:
+        print(_report(path, format))
+    except BertFeaturesError as error:
+        if debug:
+            traceback.print_exc()
+        print(f"bert-features: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def _report(path: Path, format: str | None) -> str:
+    from bert_features.formats import output_targets, read_features
+
+    with read_features(path, format=format) as file:
+        unchecked = file.verify()
+        examples = len(file)
+    targets = output_targets(path, format=file.format)
+    size = sum(target.stat().st_size for target in targets if target.exists())
+    note = f"; not checked: {' and '.join(unchecked)}, which have no checksum" if unchecked else ""
+    return f"{path}: ok, {examples:,} examples, {describe_size(size)}{note}"

@@ -1,0 +1,84 @@
+"""check: one line for each features file, and status 1 if one is damaged."""
+
+import subprocess
+import sys
+
+import numpy as np
+
+from bert_features.formats import open_writer
+from bert_features.formats.records import Feature, FeatureBatch
+from tests.cli.command_line import run
+
+FEATURE = Feature("text", (-1,), "none", 4, "float32", "sequence", "mean")
+
+
+def write(path, format):
+    values = np.arange(8, dtype=np.float32).reshape(2, 4)
+    with open_writer(path, format=format, features=[FEATURE], metadata={}) as writer:
+        writer.write(FeatureBatch(np.arange(2), {"text": values}))
+    return writer.bytes_written
+
+
+def damage(path):
+    content = bytearray(path.read_bytes())
+    content[content.index(np.float32(5).tobytes()) + 1] ^= 1
+    path.write_bytes(content)
+
+
+def test_whole_and_damaged_files(tmp_path):
+    paths = [tmp_path / name for name in ("a.npz", "b.parquet", "c.jsonl", "d.arrow")]
+    sizes = [write(path, path.suffix[1:]) for path in paths]
+    done = run("check", *paths)
+    assert done.exit_code == 0
+    lines = [
+        f"{path}: ok, 2 examples, " + (f"{size} bytes" if size < 1000 else f"{size / 1000:.1f} kB")
+        for path, size in zip(paths, sizes, strict=True)
+    ]
+    assert done.stdout.splitlines() == lines
+    damage(paths[0])
+    damage(paths[1])
+    done = run("check", *paths, tmp_path / "absent.npz")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == lines[2:]
+    npz, parquet, absent = done.stderr.splitlines()
+    assert npz.startswith(f"bert-features: cannot read {paths[0]} as npz: it is damaged, ")
+    assert npz.endswith("(text is not as it was written)")
+    assert parquet.startswith(f"bert-features: cannot read {paths[1]} as parquet: it is damaged, ")
+    assert "CRC checksum" in parquet
+    assert absent == f"bert-features: cannot read {tmp_path}/absent.npz: No such file or directory"
+    done = run("check", "--debug", *paths)
+    assert done.stderr.count("Traceback") >= 2
+
+
+def test_what_cannot_be_checked(tmp_path):
+    path = tmp_path / "official.json"
+    path.write_text(
+        '{"linex_index": 0, "features": [{"token": "a", "layers": '
+        '[{"index": -1, "values": [0.5]}]}]}\n'
+    )
+    done = run("check", path, "--format", "jsonl")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == (
+        f"{path}: ok, 1 examples, {path.stat().st_size} bytes; "
+        "not checked: values and metadata, which have no checksum\n"
+    )
+    assert run("check", path).exit_code == 1
+    assert run("check").exit_code == 2
+
+
+def test_tensorflow_is_not_imported(tmp_path):
+    paths = []
+    for format in ("tfrecord", "hdf5", "npz", "parquet", "arrow", "jsonl"):
+        paths.append(str(tmp_path / f"f.{format}"))
+        write(paths[-1], format)
+    code = (
+        "import sys\n"
+        "from bert_features.cli import app\n"
+        "app(['check', *sys.argv[1:]], standalone_mode=False)\n"
+        "assert not {'tensorflow', 'jax', 'keras'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *paths], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(": ok, 2 examples, ") == 6
