@@ -451,13 +451,16 @@ def _claim(target: Path) -> "tuple[Path, BaseFileLock]":
     while True:
         # The system makes a folder of this name or fails: no two runs can share one.
         hidden = Path(tempfile.mkdtemp(_SUFFIX, _prefix(target), target.parent))
-        lock = FileLock(hidden / "lock", thread_local=False)
         try:
+            lock = FileLock(hidden / "lock", thread_local=False)
             lock.acquire(timeout=0)
         except Timeout:
             continue  # another run has taken it for a leftover, and removes it
         except (OSError, NotImplementedError):
             return hidden, lock  # no locks here: then no run can take it for a leftover
+        except BaseException:  # Ctrl-C
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise
         if (hidden / "lock").exists():  # else that run was faster
             return hidden, lock
         lock.release()

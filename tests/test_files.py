@@ -273,6 +273,10 @@ class TestReplacing:
         assert contents(tmp_path) == {"f": "ö".encode()}
 
 
+def raise_interrupt(*arguments, **options):
+    raise KeyboardInterrupt
+
+
 class TestCtrlC:
     """Ctrl-C comes right after the Nth renaming or linking, before its caller learns of it."""
 
@@ -320,6 +324,12 @@ class TestCtrlC:
             staging.commit()
         staging.discard()
         assert contents(tmp_path) == ({"side": b"new", "main": b"new"} if count else {})
+
+    def test_while_the_hidden_folder_is_locked(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("filelock.FileLock.acquire", raise_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            Staging([tmp_path / "main"])
+        assert contents(tmp_path) == {}
 
     def test_an_old_folder_that_cannot_be_put_back_stays(self, tmp_path, monkeypatch):
         old_folder(tmp_path)
