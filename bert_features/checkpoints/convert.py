@@ -23,6 +23,8 @@ from bert_features.text.vocabulary import read_vocab
 logger = logging.getLogger("bert_features")
 
 TF1_PREFIX = "bert_model.ckpt"
+# The words that google-research/bert's modeling.get_activation accepts.
+OFFICIAL_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,14 @@ def config_values(config: BertConfig, family: Family) -> dict[str, Any]:
 
 def _write_tf1(source: Conversion, folder: Path) -> None:
     tf = import_tensorflow()
-    _write_json(folder / "bert_config.json", config_values(source.config, "google"))
+    values = config_values(source.config, "google")
+    if values["hidden_act"] not in OFFICIAL_ACTIVATIONS:
+        logger.warning(
+            "bert_config.json says hidden_act %s, which google-research/bert's own code refuses "
+            "(Unsupported activation); this package reads it back",
+            values["hidden_act"],
+        )
+    _write_json(folder / "bert_config.json", values)
     _write_vocabulary(source, folder)
     names = sorted(source.weights)
     with tf.device("CPU"):

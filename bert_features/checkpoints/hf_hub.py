@@ -4,18 +4,30 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from bert_features.checkpoints import sentence_transformers
 from bert_features.checkpoints.locate import PICKLES, did_you_mean
 from bert_features.errors import CheckpointError, MissingExtraError
 
 PREFIX = "hf:"
 # Files to fetch. Weights in pickles (pytorch_model.bin) are never downloaded.
-FILES = [
+_OF_CHECKPOINT = [
     "config.json",
     "vocab.txt",
     "tokenizer_config.json",
     "model.safetensors",
     "model.safetensors.index.json",
     "model-?????-of-?????.safetensors",
+]
+# A model of sentence-transformers may have its checkpoint in a folder.
+_TRANSFORMER = "0_Transformer"
+FILES = [
+    *_OF_CHECKPOINT,
+    sentence_transformers.MODULES,
+    sentence_transformers.MAIN_CONFIG,
+    sentence_transformers.TRANSFORMER_CONFIG,
+    "?_Pooling/config.json",
+    *(f"{_TRANSFORMER}/{name}" for name in _OF_CHECKPOINT),
+    f"{_TRANSFORMER}/{sentence_transformers.TRANSFORMER_CONFIG}",
 ]
 _ID = re.compile(r"(?P<id>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[^@\s]+))?", re.ASCII)
 
@@ -90,7 +102,7 @@ def fetch(model: HubModel) -> Path:
             f"{f' at {model.revision!r}' if model.revision else ''} cannot be fetched from the "
             f"Hugging Face Hub: {reason[:300]}"
         ) from error
-    if not any(folder.glob("*.safetensors")):
+    if not any([*folder.glob("*.safetensors"), *folder.glob(f"{_TRANSFORMER}/*.safetensors")]):
         raise CheckpointError(
             f"the model {model.id!r} of the Hugging Face Hub has no model.safetensors; other "
             "formats (pickles such as pytorch_model.bin) are not read. If you trust it, convert it "

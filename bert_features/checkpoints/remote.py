@@ -9,6 +9,7 @@ A copy is used as long as the store still has the same versions of the same file
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -16,14 +17,32 @@ from typing import Any
 
 from bert_features import files
 from bert_features.checkpoints import locate
+from bert_features.checkpoints.sentence_transformers import (
+    MAIN_CONFIG,
+    MODULES,
+    TRANSFORMER_CONFIG,
+    transformer_path,
+)
 from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, weight_map_in
+from bert_features.config.json_files import parse_json, read_json_object
 from bert_features.errors import CheckpointError
 from bert_features.files import IN_CACHE, cache_dir, locked, replacing
 
 logger = logging.getLogger("bert_features")
 
 # Files that are copied with the weights, from the root or from the assets of a SavedModel.
-_BESIDE_WEIGHTS = ("config.json", "bert_config.json", "vocab.txt", "tokenizer_config.json")
+_CONFIG = "config.json"
+_BESIDE_WEIGHTS = (
+    _CONFIG,
+    "bert_config.json",
+    "vocab.txt",
+    "tokenizer_config.json",
+    MODULES,
+    MAIN_CONFIG,
+    TRANSFORMER_CONFIG,
+)
+# The folder of a module of sentence-transformers: 0_Transformer, 1_Pooling.
+_MODULE = re.compile(r"\d+_\w+/")
 _ROOT_FOLDERS = ("", "assets/")
 _SOURCE = ".source.json"
 # Keys under which drivers report the version of a file.
@@ -50,7 +69,9 @@ def fetch(url: str) -> Path:
             "https://www.kaggle.com/models/…, and an archive (.tar.gz) of a SavedModel"
         )
     folder, weights = _find(url)
-    return folder.copied(folder.files_of(weights)) / weights
+    copy = folder.copied(folder.files_of(weights))
+    # Weights in a folder of sentence-transformers are found by its modules.json.
+    return copy if _MODULE.match(weights) else copy / weights
 
 
 def fetch_file(url: str) -> Path:
@@ -96,10 +117,13 @@ class _Folder:
         Args:
           weights: what `locate.choose_weights` chose.
         """
-        beside = [f"{folder}{name}" for folder in _ROOT_FOLDERS for name in _BESIDE_WEIGHTS]
+        inner, _, _ = weights.rpartition("/")
+        folders = (*_ROOT_FOLDERS, f"{inner}/") if _MODULE.match(weights) else _ROOT_FOLDERS
+        beside = [f"{folder}{name}" for folder in folders for name in _BESIDE_WEIGHTS]
+        beside += [name for name in self.names if _MODULE.match(name) and name.endswith(_CONFIG)]
         wanted = {locate.SAVED_MODEL, *beside} if weights == locate.VARIABLES else {*beside}
         if weights.endswith(INDEX_SUFFIX):
-            wanted |= {weights, *self._shards(weights)}
+            wanted |= {weights, *(f"{inner}/{s}".lstrip("/") for s in self._shards(weights))}
         elif weights.endswith(".safetensors"):
             wanted.add(weights)
         else:
@@ -108,10 +132,7 @@ class _Folder:
         return [name for name in self.names if name in wanted]
 
     def _shards(self, index: str) -> Iterable[str]:
-        try:
-            values = json.loads(self.read(index))
-        except ValueError as error:
-            raise CheckpointError(f"{self.url}: {index} is not JSON: {error}") from error
+        values = parse_json(self.read(index), f"{self.url}: {index}")
         return weight_map_in(values if isinstance(values, dict) else {}, index).values()
 
     def copied(self, names: list[str]) -> Path:
@@ -126,7 +147,7 @@ class _Folder:
         ):
             parent.mkdir(exist_ok=True)
             versions = self._versions(names)
-            if _copied_before(to) != versions:
+            if not _is_copied(to, versions):
                 self._copy(versions, to)
         return to
 
@@ -186,12 +207,23 @@ def _weights_at(folder: _Folder, wanted: str) -> str:
 
 
 def _weights_in(folder: _Folder) -> str:
+    inner = ""
+    if MODULES in folder.names:
+        source = f"{folder.url}/{MODULES}"
+        inner = transformer_path(parse_json(folder.read(MODULES), source), source)
+    start = f"{inner}/" if inner else ""
+    names = [
+        name.removeprefix(start)
+        for name in folder.names
+        if name.startswith(start) and (start or not _MODULE.match(name))
+    ]
     latest = None
-    if locate.STATE_FILE in folder.names:
-        latest = locate.latest_in(folder.read(locate.STATE_FILE).decode("utf-8", "replace"))
-    weights = locate.choose_weights(folder.names, folder.url, latest)
+    if locate.STATE_FILE in names:
+        state = folder.read(f"{start}{locate.STATE_FILE}")
+        latest = locate.latest_in(state.decode("utf-8", "replace"))
+    weights = locate.choose_weights(names, folder.url, latest)
     if weights is not None:
-        return weights
+        return f"{start}{weights}"
     for name in folder.names:
         if name.endswith(locate.PICKLES):
             raise CheckpointError(locate.pickle_message(f"{folder.url}/{name}"))
@@ -199,8 +231,11 @@ def _weights_in(folder: _Folder) -> str:
 
 
 def _list(filesystem: Any, path: str) -> list[str]:
-    """The files of a folder, sorted; those of `variables` and `assets` with their folder."""
+    """The files of a folder, sorted; those of a SavedModel's and of modules' with their folders."""
     names = _files(filesystem, path)
+    if MODULES in names:
+        for folder in _module_folders(filesystem, path):
+            names += [f"{folder}/{name}" for name in _files(filesystem, f"{path}/{folder}")]
     if locate.SAVED_MODEL in names:
         for folder in ("variables", "assets"):
             if _is_folder(filesystem, f"{path}/{folder}"):
@@ -218,6 +253,12 @@ def _is_folder(filesystem: Any, path: str) -> bool:
     return is_folder
 
 
+def _module_folders(filesystem: Any, path: str) -> list[str]:
+    entries = filesystem.ls(path, detail=True)
+    names = [PurePosixPath(e["name"].rstrip("/")).name for e in entries if e["type"] == "directory"]
+    return sorted(name for name in names if _MODULE.match(f"{name}/"))
+
+
 def _files(filesystem: Any, path: str) -> list[str]:
     entries = filesystem.ls(path, detail=True)
     return sorted(PurePosixPath(e["name"]).name for e in entries if e["type"] == "file")
@@ -227,12 +268,11 @@ def _version(info: dict[str, Any]) -> str:
     return " ".join(str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None)
 
 
-def _copied_before(folder: Path) -> dict[str, list[Any]] | None:
-    """The versions of the files in a folder of the cache, None if it is not whole."""
+def _is_copied(folder: Path, versions: dict[str, list[Any]]) -> bool:
+    """Whether a folder of the cache holds these versions of the files, whole."""
     try:
-        versions: dict[str, list[Any]] = json.loads((folder / _SOURCE).read_text())
         sizes = {name: (folder / name).stat().st_size for name in versions}
-    except (OSError, ValueError):
-        return None
-    whole = all(size in (None, sizes[name]) for name, (size, _) in versions.items())
-    return versions if whole else None
+        same = read_json_object(folder / _SOURCE) == versions
+    except (OSError, CheckpointError):
+        return False
+    return same and all(size in (None, sizes[name]) for name, (size, _) in versions.items())

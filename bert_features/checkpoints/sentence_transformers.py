@@ -107,21 +107,23 @@ def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSet
       None if there is no `modules.json`.
 
     Raises:
-      CheckpointError: a file is missing or damaged, or a value is not allowed. Modules and poolings
-        of sentence-transformers that do not exist here are no error: see `unsupported`.
+      CheckpointError: a file is damaged, or a value is not allowed. Modules and poolings that do
+        not exist here, and a Pooling without its config, are no error: see `unsupported`.
     """
     folder = Path(directory)
     if not (folder / MODULES).is_file():
         return None
-    modules = _read_modules(folder / MODULES)
+    modules = _modules(read_json(folder / MODULES), folder / MODULES)
     kinds = [kind for kind, _ in modules]
-    transformer = next((path for kind, path in modules if kind == "Transformer"), "")
+    transformer = _path_of_transformer(modules)
     pooling = next((path for kind, path in modules if kind == "Pooling"), None)
     problem = None
     if kinds not in _ORDERS:
         problem = f"its modules are {', '.join(kinds)}, not Transformer, Pooling and Normalize"
     modes, include_prompt = ["mean"], True
-    if pooling is not None:
+    if pooling is not None and not (folder / pooling / "config.json").is_file():
+        problem = problem or f"there is no {pooling}/config.json"
+    elif pooling is not None:
         modes, include_prompt = _read_pooling(folder / pooling / "config.json")
     if others := [mode for mode in modes if mode not in _SUPPORTED]:
         problem = problem or f"its pooling is {', '.join(others)}"
@@ -141,15 +143,27 @@ def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSet
     )
 
 
-def _read_modules(path: Path) -> list[tuple[str, str]]:
+def transformer_path(modules: object, source: str | Path) -> str:
+    """The folder of the weights below the main one, from the contents of `modules.json`.
+
+    Raises:
+      CheckpointError: they are not a list of modules.
+    """
+    return _path_of_transformer(_modules(modules, source))
+
+
+def _path_of_transformer(modules: list[tuple[str, str]]) -> str:
+    return next((path for kind, path in modules if kind == "Transformer"), "")
+
+
+def _modules(modules: object, path: str | Path) -> list[tuple[str, str]]:
     """Class and folder of each module; a class that does not exist here has its full name."""
-    modules = read_json(path)
     if not isinstance(modules, list) or not modules or len(modules) > 100:
         raise _error(path, "", modules, "a list of modules, as sentence-transformers writes it")
     return [_module(path, module) for module in modules]
 
 
-def _module(path: Path, module: object) -> tuple[str, str]:
+def _module(path: str | Path, module: object) -> tuple[str, str]:
     name, folder = None, None
     if isinstance(module, dict):
         name, folder = module.get("type"), module.get("path")
@@ -220,6 +234,6 @@ def _length(path: Path, values: Mapping[str, Any], key: str) -> int | None:
     return value
 
 
-def _error(path: Path, key: str, received: object, allowed: str) -> CheckpointError:
+def _error(path: str | Path, key: str, received: object, allowed: str) -> CheckpointError:
     where = f"{path}: {key}" if key else str(path)
     return CheckpointError(f"{where} is {shown(received)}; allowed: {allowed}")

@@ -28,7 +28,7 @@ from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.step import MODEL_INPUTS, input_names
 from bert_features.encoder.types import Tensor
 from bert_features.errors import ConfigError
-from bert_features.text.vocabulary import CLS, SEP, read_vocab
+from bert_features.text.vocabulary import CLS, SEP, ids_of, read_vocab
 
 
 @keras.saving.register_keras_serializable(package="bert_features")
@@ -127,8 +127,8 @@ class BertFeatures(keras.layers.Layer):
             checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
         )
         if found.vocab_file is not None:
-            tokens = read_vocab(found.vocab_file)
-            special = [tokens.index(piece) for piece in (CLS, SEP) if piece in tokens]
+            ids = ids_of(read_vocab(found.vocab_file))
+            special = [ids[piece] for piece in (CLS, SEP) if piece in ids]
             settings.setdefault("special_ids", special)
         # Making random values that the checkpoint's replace at once would take seconds.
         initializer = settings.pop("initializer", None)

@@ -25,10 +25,7 @@ from bert_features.text.unicode_tables import (
     SPACE,
     TwoStageTable,
 )
-from bert_features.text.vocabulary import UNK
-
-# google-research/bert, WordpieceTokenizer(max_input_chars_per_word=200). Hugging Face uses 100.
-MAX_CHARS_PER_WORD = 200
+from bert_features.text.vocabulary import MAX_CHARS_PER_WORD, UNK
 
 
 class Characters(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_features.errors import CheckpointError
-from bert_features.text.vocabulary import UNK, read_vocab
+from bert_features.text.vocabulary import UNK, ids_of, matchable, read_vocab, warn_of_duplicates
 from bert_features.text.wordpiece import Pieces, WordPiece
 
 
@@ -49,22 +49,19 @@ class FullTokenizer:
       do_lower_case: as passed.
 
     Raises:
-      CheckpointError: the vocabulary cannot be read or lacks `[UNK]`.
+      CheckpointError: the vocabulary cannot be read, lacks `[UNK]`, or has a piece that is too
+        long.
     """
 
     def __init__(self, vocab: Sequence[str] | str | Path, *, do_lower_case: bool = True) -> None:
         self.tokens = read_vocab(Path(vocab)) if isinstance(vocab, str | Path) else list(vocab)
         self.do_lower_case = do_lower_case
-        # As in the official script: of two equal pieces the last one counts, and a blank line is a
-        # piece, which no text can match.
-        self.vocab = {token: index for index, token in enumerate(self.tokens)}
+        self.vocab = ids_of(self.tokens)
         if UNK not in self.vocab:
             raise CheckpointError(f"the vocabulary lacks {UNK}; it is not one of BERT's")
-        matchable = [
-            token if token and self.vocab[token] == index else f" {index}"
-            for index, token in enumerate(self.tokens)
-        ]
-        matcher = WordPiece(matchable, unknown_id=self.vocab[UNK], do_lower_case=do_lower_case)
+        warn_of_duplicates(self.tokens)
+        pieces = matchable(self.tokens)
+        matcher = WordPiece(pieces, unknown_id=self.vocab[UNK], do_lower_case=do_lower_case)
         self._ids = _TracedLater(matcher.ids)
         self._pieces = _TracedLater(matcher.pieces)
 

@@ -1,10 +1,21 @@
 """Reading a `vocab.txt`, the pieces of a WordPiece vocabulary in the order of their ids."""
 
+import collections
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from bert_features.errors import CheckpointError
 
+logger = logging.getLogger("bert_features")
+
 CLS, SEP, UNK, PAD = "[CLS]", "[SEP]", "[UNK]", "[PAD]"
+
+# google-research/bert, WordpieceTokenizer(max_input_chars_per_word=200); longer words become [UNK].
+# Hugging Face uses 100.
+MAX_CHARS_PER_WORD = 200
+# The longest piece that tensorflow-text can match, without `##`.
+MAX_PIECE_BYTES = 256
 
 
 def read_vocab(path: str | Path) -> list[str]:
@@ -29,3 +40,51 @@ def read_vocab(path: str | Path) -> list[str]:
     if not text:
         raise CheckpointError(f"the vocabulary {path} is empty")
     return [line.strip() for line in text.removesuffix("\n").split("\n")]
+
+
+def ids_of(tokens: Sequence[str]) -> dict[str, int]:
+    """Piece -> id. Of equal pieces the last one counts, as in the official script."""
+    return {token: index for index, token in enumerate(tokens)}
+
+
+def warn_of_duplicates(tokens: Sequence[str]) -> None:
+    """Warns of pieces that are in a vocabulary more than once; their first ids are never used."""
+    counts = collections.Counter(token for token in tokens if token)  # blank lines match no text
+    twice = [repr(token) for token, count in counts.items() if count > 1]
+    if twice:
+        more = ", …" if len(twice) > 3 else ""
+        logger.warning(
+            "the vocabulary has %d piece(s) more than once: %s; the last id of each counts, as in "
+            "google-research/bert",
+            len(twice),
+            ", ".join(twice[:3]) + more,
+        )
+
+
+def matchable(tokens: Sequence[str]) -> list[str]:
+    """The pieces for a matcher, by id: one that no text can match begins with a blank.
+
+    Such are, with the official tokenizer as well: blank lines, the first of two equal pieces,
+    pieces with a NUL, which it removes from texts, and pieces longer than any word.
+
+    Raises:
+      CheckpointError: a piece has more than `MAX_PIECE_BYTES`, and a word may match it.
+    """
+    last = ids_of(tokens)
+    return [
+        token if last[token] == index and _may_match(token, index) else f" {index}"
+        for index, token in enumerate(tokens)
+    ]
+
+
+def _may_match(token: str, index: int) -> bool:
+    piece = token.removeprefix("##")
+    if not token or "\0" in token or len(piece) > MAX_CHARS_PER_WORD:
+        return False
+    size = len(piece.encode("utf-8", "surrogatepass"))
+    if size > MAX_PIECE_BYTES:
+        raise CheckpointError(
+            f"the piece in line {index + 1} of the vocabulary has {size} bytes, {piece[:10]}…; at "
+            f"most {MAX_PIECE_BYTES} are allowed"
+        )
+    return not any("\ud800" <= char <= "\udfff" for char in piece)

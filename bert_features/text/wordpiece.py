@@ -17,7 +17,6 @@ import tensorflow_text as tf_text
 
 from bert_features.text import unicode_tables
 from bert_features.text.normalization import (
-    MAX_CHARS_PER_WORD,
     Characters,
     Words,
     find_words,
@@ -25,6 +24,7 @@ from bert_features.text.normalization import (
     look_up,
 )
 from bert_features.text.unicode_tables import MARK
+from bert_features.text.vocabulary import MAX_CHARS_PER_WORD
 
 _MAX_UTF8_BYTES = 4  # of a character
 

@@ -19,7 +19,7 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.formats.records import FeatureRecord
 from bert_features.verify import other_runtime
-from bert_features.verify.comparison import Comparison
+from bert_features.verify.comparison import BETWEEN_PROGRAMS, Comparison
 from bert_features.verify.reference_encoder import ReferenceEncoder
 
 States = list[np.ndarray]
@@ -129,7 +129,7 @@ def _golden(subject: Subject) -> Comparison:
 def _reference(subject: Subject) -> Comparison:
     expected = [subject.reference.states(ids) for ids in subject.token_ids]
     return Comparison(
-        "every layer with a float64 NumPy encoder", expected, subject.together, "vector"
+        "every layer with a float64 NumPy encoder", expected, subject.together, BETWEEN_PROGRAMS
     )
 
 
@@ -172,7 +172,7 @@ def _runtimes(subject: Subject) -> Comparison:
     if subject.other is None:
         raise SkippedError(other_runtime.unavailable_reason(other))
     compared = f"{mine} here with {other} on the CPU"
-    return Comparison(compared, subject.other.states(), subject.together, "vector")
+    return Comparison(compared, subject.other.states(), subject.together, BETWEEN_PROGRAMS)
 
 
 CHECKS: dict[str, Callable[[Subject], Comparison]] = {

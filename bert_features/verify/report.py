@@ -18,7 +18,7 @@ class Check:
       precision: the precision of the arithmetic.
       outcome: `pass`, `fail` or `skipped`.
       compared: what was compared; or why it was skipped, or could not be compared.
-      measure: `deviation` or `cosine`, see `Tolerance`.
+      measure: `deviation` (see `comparison.deviation`) or `cosine`.
       measured: the measured value; None if nothing was compared.
       limit: see `Tolerance`.
     """

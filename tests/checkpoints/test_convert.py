@@ -113,6 +113,21 @@ def test_every_activation_is_read_back(family):
         assert BertConfig.from_dict(written, family=family) == config
 
 
+@pytest.mark.parametrize(
+    ("hidden_act", "refused"), [("gelu_erf", True), ("gelu_tanh", False), (None, True)]
+)
+def test_a_gelu_that_the_official_code_refuses_is_said(tmp_path, caplog, hidden_act, refused):
+    folder = write_source(tmp_path / "in", kind="safetensors")  # gelu, which is the erf form there
+    options = ["--hidden-act", hidden_act] if hidden_act else []
+    ran = run(folder, tmp_path / "out", "--to", "tf1", *options)
+    assert ran.exit_code == 0, ran.output
+    line = "hidden_act gelu_erf, which google-research/bert's own code refuses"
+    assert [line in said for said in caplog.messages] == [True] * refused
+    words = {"gelu_erf", "gelu"}
+    assert json.loads((tmp_path / "out" / "bert_config.json").read_text())["hidden_act"] in words
+    assert find_checkpoint(tmp_path / "out").config.hidden_act == (hidden_act or "gelu_erf")
+
+
 def test_no_pooler_is_invented(tmp_path):
     source = find_checkpoint(write_source(tmp_path / "in", kind="safetensors", pooler=False))
     out = convert(source, tmp_path / "out", to="tf1")

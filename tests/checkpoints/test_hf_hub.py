@@ -1,9 +1,11 @@
 """Models of the Hugging Face Hub, from a local cache that the tests lay out."""
 
+import json
 import sys
 
 import pytest
 from huggingface_hub import constants
+from huggingface_hub.utils import filter_repo_objects
 
 from bert_features.checkpoints import download, hf_hub
 from bert_features.checkpoints.find import find_checkpoint
@@ -52,6 +54,50 @@ def test_a_name_without_an_organisation(cache):
     assert find_checkpoint("hf:bert-toy").weights_path.is_file()
     with pytest.raises(CheckpointError, match=r"there is no checkpoint 'bert-toy'.* 'hf:org/name'"):
         find_checkpoint("bert-toy")
+
+
+@pytest.mark.parametrize("inner", ["", "0_Transformer"])
+def test_a_model_of_sentence_transformers(cache, inner):
+    folder = snapshot(cache, "org/toy-cased")
+    write_directory(folder / inner, TOY, TOY_VOCAB, WEIGHTS)
+    modules = [
+        {"type": "sentence_transformers.models.Transformer", "path": inner},
+        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "max"}')
+    checkpoint = find_checkpoint("hf:org/toy-cased")
+    assert checkpoint.sentence_transformers.pooling_modes == ("max",)
+    assert checkpoint.weights_path == folder / inner / "model.safetensors"
+
+
+def test_the_files_of_sentence_transformers_are_asked_for():
+    asked = filter_repo_objects(
+        [
+            "modules.json",
+            "1_Pooling/config.json",
+            "2_Dense/model.safetensors",
+            "2_Dense/pytorch_model.bin",
+            "config_sentence_transformers.json",
+            "sentence_bert_config.json",
+            "0_Transformer/config.json",
+            "0_Transformer/model.safetensors",
+            "0_Transformer/pytorch_model.bin",
+            "0_Transformer/sentence_bert_config.json",
+            "onnx/model.onnx",
+        ],
+        allow_patterns=hf_hub.FILES,
+    )
+    assert list(asked) == [
+        "modules.json",
+        "1_Pooling/config.json",
+        "config_sentence_transformers.json",
+        "sentence_bert_config.json",
+        "0_Transformer/config.json",
+        "0_Transformer/model.safetensors",
+        "0_Transformer/sentence_bert_config.json",
+    ]
 
 
 def test_a_revision(cache):

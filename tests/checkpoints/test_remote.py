@@ -61,6 +61,41 @@ def test_safetensors(safetensors, cache, end):
     assert copied(cache) == [".source.json", "config.json", "model.safetensors", "vocab.txt"]
 
 
+@pytest.mark.parametrize("inner", ["", "0_Transformer"])
+def test_a_folder_of_sentence_transformers(object_store, tmp_path, cache, inner):
+    write_directory(tmp_path / "m" / inner, TOY, TOY_VOCAB, WEIGHTS)
+    module = "sentence_transformers.models."
+    files = {
+        "modules.json": [
+            {"type": f"{module}Transformer", "path": inner},
+            {"type": f"{module}Pooling", "path": "1_Pooling"},
+            {"type": f"{module}Dense", "path": "2_Dense"},
+        ],
+        "1_Pooling/config.json": {"pooling_mode_cls_token": True},
+        "2_Dense/config.json": {},
+        "2_Dense/model.safetensors": {},
+        "config_sentence_transformers.json": {"prompts": {"q": "query: "}},
+        "sentence_bert_config.json" if not inner else f"{inner}/sentence_bert_config.json": {
+            "max_seq_length": 20
+        },
+    }
+    for name, values in files.items():
+        (tmp_path / "m" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "m" / name).write_text(json.dumps(values))
+    upload(object_store, tmp_path / "m", "bucket/toy-cased")
+    found = find_checkpoint("toy://bucket/toy-cased")
+    assert found.sentence_transformers.pooling_modes == ("cls",)
+    assert found.sentence_transformers.prompts == {"q": "query: "}
+    assert found.sentence_transformers.max_seq_length == 20
+    assert found.sentence_transformers.unsupported
+    assert found.vocab_file.is_file()
+    assert_same(read_weights(found, pooler=True), WEIGHTS)
+    assert copied(cache).count("model.safetensors") == 1
+    object_store.fetched.clear()
+    find_checkpoint("toy://bucket/toy-cased")
+    assert set(object_store.fetched) <= {"bucket/toy-cased/modules.json"}
+
+
 @pytest.mark.parametrize("end", ["", "/bert_model.ckpt", "/bert_model.ckpt.index"])
 def test_a_tf1_checkpoint_without_those_beside_it(object_store, tmp_path, cache, end):
     folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS, kind="tf1")

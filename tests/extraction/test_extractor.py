@@ -16,6 +16,7 @@ from bert_features.extraction.extractor import Counts
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime import tensorflow_devices
 from bert_features.text.vocabulary import read_vocab
+from bert_features.verify.comparison import TOLERANCES, deviation
 from tests.conftest import NUM_DEVICES
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.tf1_checkpoint import write_directory
@@ -186,16 +187,22 @@ def test_a_table_is_read_by_its_columns(toy):
 
 @pytest.mark.slow
 def test_same_text_same_vector(minilm_dir, monkeypatch):
-    """Alone, in a batch, in every bucket, on one device and on eight: within 1e-5."""
+    """Alone, in a batch, in every bucket, on one device and on eight."""
     on_one_device = tensorflow_devices._cpu
     others = ["short", "a text of some more words than the others have " * 3, "x " * 120]
-    settings = {"layers": (-1, -2), "batch_size": NUM_DEVICES}
+    four = {"layers": [-4, -3, -2, -1], "combine": "sum"}
+    outputs = [
+        {"name": "last", "layers": [-1]},
+        {"name": "sum", **four},  # these two have the largest values
+        {"name": "sqrt", "level": "sequence", "pooling": "sqrt_len_mean", **four},
+    ]
+    settings = {"outputs": outputs, "batch_size": NUM_DEVICES}
     seen = []
 
     def run(texts, **changes):
         extractor = FeatureExtractor.from_checkpoint("minilm", **(settings | changes))
         record = extractor(texts)[0]
-        seen.append(np.concatenate(list(record.features.values())))
+        seen.append(np.concatenate([np.atleast_2d(v) for v in record.features.values()]))
 
     run([BANK], batch_size=1)
     run([BANK, *others])
@@ -206,7 +213,32 @@ def test_same_text_same_vector(minilm_dir, monkeypatch):
     run([BANK, *others])
     assert len(seen) == 7
     for states in seen[1:]:
-        np.testing.assert_allclose(states, seen[0], rtol=0, atol=1e-5)
+        assert TOLERANCES["float32"].allows(deviation(seen[0], states))
+
+
+@pytest.mark.slow
+def test_sums_of_layers_agree_in_other_batches(minilm_dir, one_device, read_lines):
+    """Their values are the largest: in some, other batches change more than 1e-5."""
+    four = {"layers": [-4, -3, -2, -1], "combine": "sum"}
+    outputs = [
+        {"name": "sum", **four},
+        {"name": "sqrt", "level": "sequence", "pooling": "sqrt_len_mean", **four},
+    ]
+    texts = [line for line in read_lines("udhr_300.txt") if line.strip()][::2]
+
+    def run(**settings):
+        settings |= {"outputs": outputs, "max_seq_length": 512}
+        records = FeatureExtractor.from_checkpoint("minilm", **settings)(texts)
+        return [
+            np.concatenate([np.atleast_2d(record.features[name]) for record in records])
+            for name in ("sum", "sqrt")
+        ]
+
+    for expected, received in zip(
+        run(), run(buckets=[32, 64, 512], batch_tokens=2048), strict=True
+    ):
+        assert np.abs(expected).max() > 30
+        assert TOLERANCES["float32"].allows(deviation(expected, received))
 
 
 @pytest.mark.parametrize("buffer_mb", [1, 256])

@@ -118,6 +118,16 @@ def test_inside_a_saved_model(minilm, tmp_path):
     )
 
 
+@pytest.mark.parametrize("lower", [True, False])
+def test_hostile_vocabularies_give_the_official_ids(caplog, lower):
+    pieces = ["is", "a\0b", "\0", "##\0", "x" * 256, "##" + "y" * 300, "is", "##x", "a", "##x"]
+    tokenizer = FullTokenizer([*SPECIAL, *pieces, "[UNK]"], do_lower_case=lower)
+    texts = ["is a", "a\0b isx", "x" * 256, "x" * 200, "a" + "y" * 300, "is\0is \0"]
+    assert_equals_reference(tokenizer, texts)
+    assert tokenizer.encode(["is ax"])[0].ids == [11, 13, 14]  # the last of two equal pieces
+    assert "3 piece(s) more than once: '[UNK]', 'is', '##x'; the last id" in caplog.text
+
+
 def test_vocabulary_without_unk_is_refused():
     with pytest.raises(CheckpointError, match=r"lacks \[UNK\]"):
         FullTokenizer(["[CLS]", "a"])

@@ -1,9 +1,11 @@
 """Reading a `vocab.txt`."""
 
+import logging
+
 import pytest
 
 from bert_features.errors import CheckpointError
-from bert_features.text.vocabulary import read_vocab
+from bert_features.text.vocabulary import ids_of, matchable, read_vocab, warn_of_duplicates
 
 
 def test_read_vocab_splits_at_line_feeds_only(tmp_path):
@@ -22,3 +24,29 @@ def test_read_vocab_refuses(tmp_path, content, message):
         path.write_bytes(content)
     with pytest.raises(CheckpointError, match=message):
         read_vocab(path)
+
+
+def test_the_last_of_equal_pieces_counts(caplog):
+    tokens = ["[UNK]", "is", "", "a", "is", "", "##b", "c", "d", "##b", "c", "d"]
+    assert ids_of(tokens)["is"] == 4
+    assert matchable(tokens) == [
+        *("[UNK]", " 1", " 2", "a", "is", " 5", " 6", " 7", " 8", "##b", "c", "d")
+    ]
+    with caplog.at_level(logging.WARNING, "bert_features"):
+        warn_of_duplicates(tokens)
+    assert "4 piece(s) more than once: 'is', '##b', 'c', …; the last id of each" in caplog.text
+    caplog.clear()
+    warn_of_duplicates(["[UNK]", "", "", "a"])  # blank lines match nothing
+    assert caplog.text == ""
+
+
+def test_pieces_that_no_text_can_match():
+    tokens = ["[UNK]", "a\0b", "\0", "##\0", "x" * 201, "##" + "é" * 201, "\ud800", "x" * 200]
+    assert matchable(tokens)[1:7] == [f" {i}" for i in range(1, 7)]
+    assert matchable(tokens)[7] == "x" * 200
+
+
+def test_a_piece_that_is_too_long_for_the_matcher():
+    assert matchable(["##" + "é" * 128]) == ["##" + "é" * 128]
+    with pytest.raises(CheckpointError, match=r"in line 2 .* has 258 bytes, é{10}…; at most 256"):
+        matchable(["[UNK]", "##" + "é" * 129])

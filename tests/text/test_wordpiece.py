@@ -5,8 +5,8 @@ import unicodedata
 
 import pytest
 
-from bert_features.text.normalization import MAX_CHARS_PER_WORD
 from bert_features.text.tokenization import FullTokenizer
+from bert_features.text.vocabulary import MAX_CHARS_PER_WORD
 from bert_features.text.wordpiece import FAST_CHARACTERS
 from tests.text.comparison import assert_equals_reference, graph_ids
 from tests.toy import SPECIAL

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_features.verify.comparison import TOLERANCES, Comparison
+from bert_features.verify.comparison import BETWEEN_PROGRAMS, TOLERANCES, Comparison, deviation
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -16,10 +16,30 @@ def test_what_is_allowed(precision):
     assert not tolerance.allows(float("nan"))
 
 
-def test_a_deviation_is_divided_by_what_is_above_one():
+def test_a_difference_may_grow_with_the_largest_of_its_vector():
     expected, received = np.array([[[4.0, 0.5]]]), np.array([[[4.0, 0.75]]])
-    assert Comparison("x", [expected], [received]).measure("deviation") == 0.25
-    assert Comparison("x", [expected], [received], "vector").measure("deviation") == 0.0625
+    # 0.25 / (1 + 0.2 * 4) and 0.25 / (1 + 1 * 4)
+    assert Comparison("x", [expected], [received]).measure("deviation") == pytest.approx(0.25 / 1.8)
+    between = Comparison("x", [expected], [received], BETWEEN_PROGRAMS)
+    assert between.measure("deviation") == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("vector", "difference", "agrees"),
+    [
+        ([0.5, 0.5], 1.0e-5, True),
+        ([0.5, 0.5], 1.2e-5, False),
+        # As seen in sums of four layers and in sqrt_len_mean.
+        ([82.0, 14.0], 1.14e-5, True),
+        ([17.3, 3.9], 2.32e-5, True),
+        # An error of one in a hundred thousand is none of rounding.
+        ([17.3, 3.9], 1.73e-4, False),
+        ([82.0, 14.0], float("nan"), False),
+    ],
+)
+def test_what_agrees_in_float32(vector, difference, agrees):
+    expected = np.array([vector])
+    assert TOLERANCES["float32"].allows(deviation(expected, expected + difference)) is agrees
 
 
 def test_the_lowest_cosine_counts():
