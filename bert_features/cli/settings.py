@@ -4,7 +4,7 @@ import functools
 import inspect
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -37,17 +37,26 @@ def takes_settings(function: Callable[..., None]) -> Callable[..., None]:
 
     The function receives them as its parameter `settings: ExtractConfig`.
     """
+    return _with_options(function, tuple(ExtractConfig.model_fields))
+
+
+def takes_settings_of(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Like `takes_settings`, with options for these settings alone; `--config` may set others."""
+    return functools.partial(_with_options, names=names)
+
+
+def _with_options(function: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
     parameters = dict(inspect.signature(function).parameters)
     at = list(parameters).index("settings")
     own = [parameter for name, parameter in parameters.items() if name != "settings"]
-    options = [_config_option(), *map(_option, ExtractConfig.model_fields)]
+    options = [_config_option(), *map(_option, names)]
     signature = inspect.Signature(
         [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own[:at], *options, *own[at:]]]
     )
 
     @functools.wraps(function)
     def run(**given: Any) -> None:
-        values = {name: given.pop(name) for name in ExtractConfig.model_fields}
+        values = {name: given.pop(name) for name in names}
         function(settings=_settings(given.pop("config"), values), **given)
 
     run.__signature__ = signature  # type: ignore[attr-defined]
