@@ -1,13 +1,18 @@
-"""bert-features inspect: shows the facts of a checkpoint."""
+"""bert-features inspect: shows the facts of a checkpoint, and the signature of an export."""
 
+import dataclasses
+import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bert_features.cli.command import DebugOption, command
+from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
     from bert_features.checkpoints.checkpoint import Checkpoint
+
+_CASINGS = {True: "uncased", False: "cased", None: None}
 
 
 @command
@@ -16,32 +21,80 @@ def inspect(
         str,
         typer.Argument(metavar="CHECKPOINT", help="Checkpoint to show: any value of --checkpoint."),
     ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a list.")] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Shows a checkpoint's family, architecture, size and casing."""
+    """Shows a checkpoint's family, architecture, size and casing.
+
+    Of a SavedModel, such as an export, also what it takes and returns.
+    """
     from bert_features.checkpoints.find import find_checkpoint
 
-    for name, value in _facts(find_checkpoint(checkpoint)).items():
+    facts = _facts(find_checkpoint(checkpoint))
+    if as_json:
+        print(json.dumps(facts, indent=1))
+        return
+    for name, value in _described(facts).items():
         print(f"{name:<24} {value}")
 
 
 def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
+    """The facts, as `--json` prints them."""
     from bert_features.checkpoints.read import has_pooler
     from bert_features.checkpoints.weight_names import parameter_count
 
     config = checkpoint.config
     pooler = has_pooler(checkpoint)
-    casing = {True: "uncased", False: "cased", None: "unknown; pass --uncased or --cased"}
+    vocabulary = checkpoint.vocab_file
     return {
         "checkpoint": checkpoint.name,
-        "weights": checkpoint.weights_path,
+        "weights": str(checkpoint.weights_path),
         "format": checkpoint.kind,
         "family": checkpoint.family,
-        "vocabulary": checkpoint.vocab_file or "none found; pass --vocab-file",
-        "casing": casing[checkpoint.do_lower_case],
-        "layers": f"{config.num_hidden_layers} (-{config.num_hidden_layers} … "
-        f"{config.num_hidden_layers - 1}, and embeddings)",
-        "parameters": f"{parameter_count(config, pooler=pooler):,}",
-        "pooler": "yes" if pooler else "no",
-        **config.model_dump(),
+        "vocabulary": None if vocabulary is None else str(vocabulary),
+        "casing": _CASINGS[checkpoint.do_lower_case],
+        "parameters": parameter_count(config, pooler=pooler),
+        "pooler": pooler,
+        "config": config.model_dump(mode="json"),
+        "signature": _signature(checkpoint),
     }
+
+
+def _signature(checkpoint: "Checkpoint") -> dict[str, Any] | None:
+    """The inputs and outputs of a SavedModel; None for any other checkpoint."""
+    from bert_features.checkpoints.locate import is_saved_model, root_of
+
+    if not is_saved_model(checkpoint.weights_path):
+        return None
+    import_tensorflow()
+    from bert_features.export.description import read_signature
+
+    signature = read_signature(root_of(checkpoint.weights_path))
+    return None if signature is None else dataclasses.asdict(signature)
+
+
+def _described(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts in words."""
+    blocks = facts["config"]["num_hidden_layers"]
+    signature = facts["signature"] or {"inputs": (), "outputs": ()}
+    return {
+        "checkpoint": facts["checkpoint"],
+        "weights": facts["weights"],
+        "format": facts["format"],
+        "family": facts["family"],
+        "vocabulary": facts["vocabulary"] or "none found; pass --vocab-file",
+        "casing": facts["casing"] or "unknown; pass --uncased or --cased",
+        "layers": f"{blocks} (-{blocks} … {blocks - 1}, and embeddings)",
+        "parameters": f"{facts['parameters']:,}",
+        "pooler": "yes" if facts["pooler"] else "no",
+        **facts["config"],
+        **{f"input {tensor['name']}": _tensor(tensor) for tensor in signature["inputs"]},
+        **{f"output {tensor['name']}": _tensor(tensor) for tensor in signature["outputs"]},
+    }
+
+
+def _tensor(tensor: dict[str, Any]) -> str:
+    if tensor["shape"] is None:
+        return f"{tensor['dtype']}, any shape"
+    sizes = ", ".join("any" if size is None else str(size) for size in tensor["shape"])
+    return f"{tensor['dtype']} [{sizes}]"

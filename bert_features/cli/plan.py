@@ -1,6 +1,9 @@
 """bert-features plan: shows what extract would do."""
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from bert_features.cli.command import DebugOption, InputArgument, command, describe_size
 from bert_features.cli.settings import takes_settings
@@ -17,11 +20,19 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 @command
 @takes_settings
-def plan(input_path: InputArgument, settings: ExtractConfig, debug: DebugOption = False) -> None:
+def plan(
+    input_path: InputArgument,
+    settings: ExtractConfig,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    debug: DebugOption = False,
+) -> None:
     """Shows what extract would do, without running the model."""
     from bert_features.extraction.planning import plan as run
 
     result = run(settings, input_path)
+    if as_json:
+        print(json.dumps(result.as_dict(_format(settings)), indent=1))
+        return
     print("\n".join([*_facts(result, settings), "", *_histogram(result), "", *_buckets(result)]))
 
 
@@ -40,13 +51,18 @@ def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
         )
     if result.words:
         rows["words"] = f"{result.words:,}, {result.words_without_vector:,} with a vector of zeros"
-    file_format = settings.format or "parquet"
+    file_format = _format(settings)
     size = describe_size(result.output_bytes(file_format))
     rows["output"] = f"about {size} of features as {file_format}"
     for output in result.outputs:
         rows[f"  {output.name}"] = f"{output.level}, {output.width} values of {output.dtype}"
     width = max(map(len, rows))
     return [f"{name:<{width}} {value}" for name, value in rows.items()]
+
+
+def _format(settings: ExtractConfig) -> str:
+    """The format whose size is given: the plan does not know the name of the output file."""
+    return settings.format or "parquet"
 
 
 def _histogram(result: "Plan") -> list[str]:

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -42,19 +42,28 @@ def takes_settings(function: Callable[..., None]) -> Callable[..., None]:
 
     The function receives them as its parameter `settings: ExtractConfig`.
     """
+    return _with_options(function, tuple(ExtractConfig.model_fields))
+
+
+def takes_settings_of(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Like `takes_settings`, with options for these settings alone; `--config` may set others."""
+    return functools.partial(_with_options, names=names)
+
+
+def _with_options(function: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
     parameters = dict(inspect.signature(function).parameters)
     at = list(parameters).index("settings")
     own = [parameter for name, parameter in parameters.items() if name != "settings"]
-    options = [_config_option(), *map(_option, ExtractConfig.model_fields)]
+    options = [_config_option(), *map(_option, names)]
     signature = inspect.Signature(
         [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own[:at], *options, *own[at:]]]
     )
 
     @functools.wraps(function)
     def run(**given: Any) -> None:
-        values = {name: given.pop(name) for name in ExtractConfig.model_fields}
+        values = {name: given.pop(name) for name in names}
         settings = _settings(given.pop("config"), values)
-        in_file = {name for name in settings.model_fields_set if values[name] in (None, [])}
+        in_file = {name for name in settings.model_fields_set if values.get(name) in (None, [])}
         try:
             function(settings=settings, **given)
         except BertFeaturesError as error:

@@ -1,91 +1,248 @@
-"""bert-features tokenize: prints the word pieces of each line."""
+"""bert-features tokenize: prints the word pieces of each example."""
 
+import json
 import sys
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from bert_features.cli.command import (
-    CasingOption,
-    CheckpointOption,
-    DebugOption,
-    EncodingErrorsOption,
-    command,
-)
-from bert_features.errors import ConfigError
+from bert_features.cli.command import DebugOption, InputArgument, command
+from bert_features.cli.settings import takes_settings_of
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import CheckpointError, ConfigError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
-_LINES_PER_CALL = 1024
+if TYPE_CHECKING:
+    from bert_features.readers.input_example import InputExample
+    from bert_features.text.tokenization import Encoding, FullTokenizer
+
+_Format = Literal["tokens", "ids", "jsonl"]
+
+# The settings of `extract` that decide what is read and how it is split into pieces.
+_SETTINGS = (
+    "checkpoint",
+    "config_file",
+    "vocab_file",
+    "do_lower_case",
+    "input_format",
+    "id_field",
+    "text_field",
+    "text_b_field",
+    "tokens_field",
+    "conll_column",
+    "quoting",
+    "max_line_bytes",
+    "encoding_errors",
+)
+# Bounds of one call of the tokenizer.
+_CALL_EXAMPLES = 1024
+_CALL_CHARACTERS = 1 << 18
 
 
 @command
+@takes_settings_of(*_SETTINGS)
 def tokenize(
-    input_path: Annotated[
-        str,
-        typer.Argument(
-            metavar="INPUT", help="File with one text per line; - reads standard input."
-        ),
-    ],
-    vocab: Annotated[
-        str | None,
+    input_path: InputArgument,
+    settings: ExtractConfig,
+    output_format: Annotated[
+        _Format,
         typer.Option(
-            "--vocab", "--vocab-file", help="Path of a vocab.txt to use in place of a checkpoint."
+            "--format",
+            help="What to print for each example: its pieces or their ids, separated by blanks, or "
+            "a JSON object with both, the type ids and the offsets.",
+        ),
+    ] = "tokens",
+    special_tokens: Annotated[
+        bool, typer.Option(help="Print [CLS] and [SEP] where extract puts them.")
+    ] = False,
+    max_seq_length: Annotated[
+        int | None,
+        typer.Option(
+            min=3,
+            help="Cut examples to this many tokens, [CLS] and [SEP] included, as extract does by "
+            "default. Without this option nothing is cut.",
+            show_default=False,
         ),
     ] = None,
-    checkpoint: CheckpointOption = None,
-    do_lower_case: CasingOption = None,
-    output_format: Annotated[
-        Literal["ids", "tokens"],
-        typer.Option("--format", help="Whether to print the pieces or their ids."),
-    ] = "tokens",
-    encoding_errors: EncodingErrorsOption = None,
     debug: DebugOption = False,
 ) -> None:
-    """Prints the word pieces of each line, separated by spaces.
+    """Prints the word pieces of each example, one example on each line.
 
-    Special tokens, such as [CLS] and [SEP], are left out.
+    Reads what extract reads. --vocab-file without --checkpoint takes a vocabulary by itself.
     """
-    if vocab and checkpoint:
-        raise ConfigError("--vocab and --checkpoint are both given; pass only one")
-    from bert_features.readers.lines import read_lines
+    from bert_features.readers.examples import read_examples
     from bert_features.readers.opening import check_file
 
+    examples = read_examples(
+        input_path, settings.input_settings(), encoding_errors=settings.encoding_errors
+    )
     check_file(input_path)
-    lines = read_lines(input_path, encoding_errors=encoding_errors or "strict")
-    tokenizer = _make_tokenizer(vocab, checkpoint, do_lower_case)
-    names = tokenizer.tokens if output_format == "tokens" else range(len(tokenizer.tokens))
-    words = [str(name) for name in names]
-    for ids in _token_ids(tokenizer, lines):
-        sys.stdout.write(" ".join([words[i] for i in ids]) + "\n")
+    rows = _Rows(_make_tokenizer(settings), special_tokens, max_seq_length)
+    write = _WRITERS[output_format]
+    for row in rows.of(examples):
+        sys.stdout.write(write(row) + "\n")
 
 
-def _make_tokenizer(vocab: str | None, checkpoint: str | None, lower: bool | None) -> Any:
-    from bert_features.checkpoints.casing import casing_of_vocabulary
-    from bert_features.checkpoints.find import find_checkpoint, local_file, resolve_vocabulary
-    from bert_features.text.vocabulary import read_vocab
+def _make_tokenizer(settings: ExtractConfig) -> "FullTokenizer":
+    from bert_features.checkpoints.find import find_checkpoint, resolve_vocabulary
 
-    if vocab is None:
-        tokens, lower = resolve_vocabulary(find_checkpoint(checkpoint or "minilm"), lower)
+    if settings.vocab_file is not None and "checkpoint" not in settings.model_fields_set:
+        tokens, lower = _vocabulary_alone(settings.vocab_file, settings.do_lower_case)
     else:
-        tokens = read_vocab(local_file(vocab))
-        if lower is None:
-            lower = casing_of_vocabulary(tokens)
-        if lower is None:
-            raise ConfigError(f"the casing of {vocab} is unknown; pass --uncased or --cased")
+        checkpoint = find_checkpoint(
+            settings.checkpoint, config_file=settings.config_file, vocab_file=settings.vocab_file
+        )
+        tokens, lower = resolve_vocabulary(checkpoint, settings.do_lower_case)
     import_tensorflow()
     from bert_features.text.tokenization import FullTokenizer
 
     return FullTokenizer(tokens, do_lower_case=lower)
 
 
-def _token_ids(tokenizer: Any, lines: Iterable[str]) -> Iterator[list[int]]:
-    import tensorflow as tf
+def _vocabulary_alone(path: str, lower: bool | None) -> tuple[list[str], bool]:
+    """The pieces of a vocabulary without a checkpoint, and whether to lower-case."""
+    from bert_features.checkpoints.casing import casing_of_vocabulary
+    from bert_features.checkpoints.find import local_file
+    from bert_features.text.vocabulary import read_vocab
 
-    from bert_features.text.tokenization import utf8
+    tokens = read_vocab(local_file(path))
+    if lower is None:
+        lower = casing_of_vocabulary(tokens)
+    if lower is None:
+        raise ConfigError.naming(
+            "the casing of {path} is unknown; pass {do_lower_case:True} or {do_lower_case:False}",
+            path=path,
+        )
+    return tokens, lower
 
-    graph = tf.function(tokenizer, input_signature=[tf.TensorSpec([None], tf.string)])
-    lines = iter(lines)
-    while chunk := list(islice(lines, _LINES_PER_CALL)):
-        yield from graph(tf.constant([utf8(line) for line in chunk])).to_list()
+
+class _Piece(NamedTuple):
+    token: str
+    id: int
+    type_id: int
+    offsets: tuple[int, int] | None  # None for [CLS] and [SEP]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The pieces of an example."""
+
+    unique_id: int | str
+    pieces: list[_Piece]
+
+
+class _Rows:
+    """Makes the row of each example.
+
+    Args:
+      tokenizer: the tokenizer.
+      special_tokens: whether rows have [CLS] and [SEP].
+      max_seq_length: the length that rows are cut to; None to cut nothing.
+
+    Raises:
+      CheckpointError: the vocabulary lacks a special token that is wanted.
+    """
+
+    def __init__(
+        self, tokenizer: "FullTokenizer", special_tokens: bool, max_seq_length: int | None
+    ) -> None:
+        from bert_features.text.vocabulary import CLS, SEP
+
+        missing = [token for token in (CLS, SEP) if token not in tokenizer.vocab]
+        if special_tokens and missing:
+            raise CheckpointError(f"the vocabulary lacks {', '.join(missing)}")
+        self._tokenizer = tokenizer
+        self._special = [CLS, SEP] if special_tokens else []
+        self._max_seq_length = max_seq_length
+
+    def of(self, examples: Iterable["InputExample"]) -> Iterator[_Row]:
+        """The rows of some examples, in their order."""
+        for chunk in _chunks(examples):
+            texts = [
+                _units(text, words)
+                for example in chunk
+                for text, words in (
+                    (example.text_a, example.words_a),
+                    (example.text_b, example.words_b),
+                )
+            ]
+            encodings = iter(self._tokenizer.encode(unit for text in texts for unit, _ in text))
+            pieces = [
+                _pieces(text, encodings, type_id=position % 2)
+                for position, text in enumerate(texts)
+            ]
+            for i, example in enumerate(chunk):
+                yield _Row(example.unique_id, self._join(pieces[2 * i], pieces[2 * i + 1]))
+
+    def _join(self, first: list[_Piece], second: list[_Piece]) -> list[_Piece]:
+        from bert_features.batches.truncation import kept_lengths
+
+        if self._max_seq_length is not None:
+            kept = kept_lengths(len(first), len(second), self._max_seq_length)
+            first, second = first[: kept[0]], second[: kept[1]]
+        if not self._special:
+            return first + second
+        cls, sep, sep_b = (
+            _Piece(token, self._tokenizer.vocab[token], type_id, None)
+            for token, type_id in zip([*self._special, self._special[1]], (0, 0, 1), strict=True)
+        )
+        return [cls, *first, sep, *(([*second, sep_b]) if second else ())]
+
+
+def _chunks(examples: Iterable["InputExample"]) -> Iterator[list["InputExample"]]:
+    """Groups examples for one call of the tokenizer each."""
+    chunk: list[InputExample] = []
+    characters = 0
+    for example in examples:
+        chunk.append(example)
+        characters += len(example.text_a) + len(example.text_b or "")
+        if len(chunk) == _CALL_EXAMPLES or characters >= _CALL_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def _units(text: str | None, words: tuple[str, ...] | None) -> list[tuple[str, int]]:
+    """The strings that extract tokenises by themselves, and where each begins in the text."""
+    if words is None:
+        return [] if text is None else [(text, 0)]
+    units, start = [], 0
+    for word in words:
+        units.append((word, start))
+        start += len(word) + 1  # the words of a text are joined by blanks
+    return units
+
+
+def _pieces(
+    units: list[tuple[str, int]], encodings: Iterator["Encoding"], *, type_id: int
+) -> list[_Piece]:
+    pieces = []
+    for _, first in units:
+        encoding = next(encodings)
+        for token, piece_id, (start, end) in zip(
+            encoding.tokens, encoding.ids, encoding.offsets, strict=True
+        ):
+            pieces.append(_Piece(token, piece_id, type_id, (first + start, first + end)))
+    return pieces
+
+
+def _json(row: _Row) -> str:
+    return json.dumps(
+        {
+            "id": row.unique_id,
+            "tokens": [piece.token for piece in row.pieces],
+            "ids": [piece.id for piece in row.pieces],
+            "type_ids": [piece.type_id for piece in row.pieces],
+            "offsets": [piece.offsets for piece in row.pieces],
+        }
+    )
+
+
+_WRITERS: dict[_Format, Callable[[_Row], str]] = {
+    "tokens": lambda row: " ".join([piece.token for piece in row.pieces]),
+    "ids": lambda row: " ".join([str(piece.id) for piece in row.pieces]),
+    "jsonl": _json,
+}

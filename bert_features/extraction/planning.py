@@ -4,9 +4,9 @@ Importing this imports no framework: `plan` does, after the checks that need non
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,18 @@ _LENGTH_STEP = 8
 # Characters of a value in JSON lines, measured on MiniLM's last layers: a blank, a sign or none,
 # one digit, a point, six decimals, a comma.
 _JSON_CHARACTERS = 10.5
+# The counts of a plan that its JSON form has under their own names.
+_COUNTS = (
+    "examples",
+    "output_tokens",
+    "truncated_examples",
+    "tokens_lost",
+    "windowed_examples",
+    "words",
+    "words_without_vector",
+    "tokens",
+    "computed_tokens",
+)
 
 
 @dataclass
@@ -120,6 +132,36 @@ class Plan:
         return suggest_buckets(
             self.row_lengths, max_seq_length=self.shapes.buckets[-1], max_buckets=max_buckets
         )
+
+    def as_dict(self, format: str) -> dict[str, Any]:
+        """The plan as JSON-serialisable values; docs/command_line.md lists the keys.
+
+        Args:
+          format: the format whose size is given.
+        """
+        rows_of = dict(zip(self.shapes.buckets, self.shapes.rows, strict=True))
+        return {
+            **{name: getattr(self, name) for name in _COUNTS},
+            "pad_waste": self.pad_waste,
+            "filler_share": self.filler_share,
+            "format": format,
+            "output_bytes": self.output_bytes(format),
+            "outputs": [
+                {"name": o.name, "level": o.level, "width": o.width, "dtype": o.dtype}
+                for o in self.outputs
+            ],
+            "example_lengths": _occurring(self.example_lengths),
+            "row_lengths": _occurring(self.row_lengths),
+            "buckets": [
+                {**asdict(bucket), "batch_rows": rows_of[bucket.length]} for bucket in self.buckets
+            ],
+            "suggested_buckets": list(self.suggest_buckets()),
+        }
+
+
+def _occurring(counts: np.ndarray) -> list[list[int]]:
+    """[length, count] of each length that occurs."""
+    return [[int(length), int(counts[length])] for length in np.flatnonzero(counts)]
 
 
 def plan(

@@ -1,7 +1,13 @@
-"""inspect: the facts of a checkpoint."""
+"""inspect: the facts of a checkpoint, and the signature of an export."""
 
+import json
+
+import pytest
+
+from bert_features import export_savedmodel
 from bert_features.checkpoints.find import find_checkpoint
 from tests.cli.command_line import run
+from tests.toy import TOY, random_weights
 
 
 def test_inspect(minilm_dir, toy_of_unknown_casing):
@@ -17,3 +23,45 @@ def test_inspect(minilm_dir, toy_of_unknown_casing):
     assert rows["casing"].startswith("unknown; pass --uncased")
     assert rows["hidden_act"] == find_checkpoint(toy).config.hidden_act == "gelu_tanh"
     assert run("inspect", "nowhere").exit_code == 1
+
+
+def test_json(toy, toy_of_unknown_casing):
+    result = run("inspect", toy, "--json")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    config = find_checkpoint(toy).config.model_dump(mode="json")
+    assert facts == {
+        "checkpoint": str(toy),
+        "weights": str(find_checkpoint(toy).weights_path),
+        "format": "tf1",
+        "family": "google",
+        "vocabulary": f"{toy}/vocab.txt",
+        "casing": "uncased",
+        "parameters": sum(weight.size for weight in random_weights(TOY).values()),
+        "pooler": True,
+        "config": config,
+        "signature": None,
+    }
+    described = dict(line.split(maxsplit=1) for line in run("inspect", toy).stdout.splitlines())
+    assert described["parameters"] == f"{facts['parameters']:,}"
+    unknown = json.loads(run("inspect", toy_of_unknown_casing, "--json").stdout)
+    assert unknown["casing"] is None
+
+
+@pytest.mark.slow
+def test_an_export_shows_its_signature(toy, tmp_path):
+    mean = {"name": "mean", "level": "sequence", "layers": [-1]}
+    to = export_savedmodel(tmp_path / "export", checkpoint=toy, outputs=[mean])
+    lines = run("inspect", to).stdout.splitlines()
+    assert [" ".join(line.split()) for line in lines if line.startswith(("input ", "output "))] == [
+        "input text string [any]",
+        "output input_mask int32 [any, any]",
+        "output input_word_ids int32 [any, any]",
+        "output mean float32 [any, 8]",
+    ]
+    facts = json.loads(run("inspect", to, "--json").stdout)
+    assert (facts["format"], facts["casing"]) == ("tf2", "uncased")
+    assert facts["signature"]["inputs"] == [{"name": "text", "dtype": "string", "shape": [None]}]
+    assert facts["signature"]["outputs"][-1] == {
+        "name": "mean", "dtype": "float32", "shape": [None, 8],
+    }  # fmt: skip

@@ -1,4 +1,6 @@
-"""tokenize: the pieces it prints, and what it refuses."""
+"""tokenize: the pieces it prints, what it reads, and what it refuses."""
+
+import json
 
 import pytest
 
@@ -6,10 +8,24 @@ from tests.cli.command_line import run
 from tests.toy import TOY_VOCAB
 
 
+@pytest.fixture
+def toy_tokens(toy, tmp_path):
+    """A function: the lines that are printed for a file, by the toy checkpoint."""
+
+    def tokenize(name, content, *options):
+        path = tmp_path / name
+        path.write_text(content)
+        result = run("tokenize", path, "--checkpoint", toy, "--uncased", *options)
+        assert result.exit_code == 0, result.output
+        return result.stdout.splitlines()
+
+    return tokenize
+
+
 def test_tokenize(minilm_dir, tmp_path, vocabularies):
     path = tmp_path / "in.txt"
     path.write_text("Déjà vu ||| [CLS]\n\nunaffable")
-    assert run("tokenize", path).stdout == "de ##ja vu | | | [ cl ##s ]\n\nuna ##ffa ##ble\n"
+    assert run("tokenize", path).stdout == "de ##ja vu [ cl ##s ]\n\nuna ##ffa ##ble\n"
     vocab = minilm_dir / "vocab.txt"
     ids = run("tokenize", path, "--vocab", vocab, "--format", "ids").stdout
     assert ids.splitlines()[2] == "14477 20961 3468"
@@ -17,17 +33,79 @@ def test_tokenize(minilm_dir, tmp_path, vocabularies):
     assert run("tokenize", path, "--vocab", cased).stdout.startswith("D ##é ##j ##à v ##u")
 
 
+def test_special_tokens_stand_where_extract_puts_them(toy_tokens):
+    content = "is this jacksonville ? ||| no it is not .\n\nthe a b\n"
+    assert toy_tokens("in.txt", content, "--special-tokens") == [
+        "[CLS] is this jack ##son ##ville ? [SEP] no it is not . [SEP]",
+        "[CLS] [SEP]",
+        "[CLS] the a b [SEP]",
+    ]
+    cut = ["--special-tokens", "--max-seq-length", "8"]
+    assert toy_tokens("in.txt", content, *cut)[0] == "[CLS] is this jack [SEP] no it [SEP]"
+    assert toy_tokens("in.txt", content, *cut[1:])[0] == "is this jack no it"
+
+
+def test_it_reads_what_extract_reads(toy_tokens):
+    table = 'key,body,other\nx,"the a\nb",is\ny,not,\n'
+    options = ["--text-field", "body", "--text-b-field", "other", "--id-field", "key"]
+    assert toy_tokens("in.csv", table, *options) == ["the a b is", "not"]
+    assert toy_tokens("in.tsv", 'text\n"a\n') == ["[UNK] a"]
+    assert toy_tokens("in.tsv", 'text\n"a"\n', "--quoting") == ["a"]
+    lines = json.dumps({"tokens": ["jacksonville", "", "is"]})
+    assert toy_tokens("in.jsonl", lines) == ["jack ##son ##ville is"]
+    words = toy_tokens("in.conll", "the O\na O\n\nb O\n")
+    assert words == ["the a", "b"]
+    assert toy_tokens("in", "the\n\n", "--input-format", "conll") == ["the"]
+
+
+def test_jsonl(toy_tokens):
+    lines = toy_tokens("in.csv", "id,text,text_b\nx,A jackson,b\n", "--format", "jsonl")
+    vocab = {token: number for number, token in enumerate(TOY_VOCAB)}
+    tokens = ["a", "jack", "##son", "b"]
+    assert [json.loads(line) for line in lines] == [
+        {
+            "id": "x",
+            "tokens": tokens,
+            "ids": [vocab[token] for token in tokens],
+            "type_ids": [0, 0, 0, 1],
+            "offsets": [[0, 1], [2, 6], [6, 9], [0, 1]],
+        }
+    ]
+    content = json.dumps({"tokens": ["the", "jackson"]})
+    (line,) = toy_tokens("in.jsonl", content, "--format", "jsonl", "--special-tokens")
+    row = json.loads(line)
+    assert row["tokens"] == ["[CLS]", "the", "jack", "##son", "[SEP]"]
+    assert row["offsets"] == [None, [0, 3], [4, 8], [8, 11], None]
+    assert (row["id"], row["type_ids"]) == (0, [0] * 5)
+
+
+def test_a_config_file_for_extract_serves(toy, toy_tokens, tmp_path):
+    config = tmp_path / "c.toml"
+    config.write_text('layers = [0]\ntext_field = "body"\nmax_seq_length = 4\n')
+    text = "the a b is this not"
+    assert toy_tokens("in.csv", f"body\n{text}\n", "--config", config) == [text]
+
+
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
-        (["--vocab", "v", "--checkpoint", "minilm"], 2, "--vocab and --checkpoint are both given"),
         (["--vocab", "nowhere"], 1, "cannot read the vocabulary nowhere"),
+        (["--vocab", "nowhere", "--checkpoint", "minilm"], 1, "cannot read the vocabulary nowhere"),
         (["--checkpoint", "nowhere"], 1, "there is no checkpoint 'nowhere'"),
+        (["--text-field", "body"], 2, "text_field is set, but the input is read as text"),
+        (["--max-seq-length", "2"], 2, "Invalid value for '--max-seq-length'"),
+        (["--max-line-bytes", "3"], 1, "in.txt, line 1: the line is longer than 3 bytes"),
     ],
 )
-def test_tokenize_refuses(text, options, status, message):
+def test_tokenize_refuses(text, minilm_dir, options, status, message):
     result = run("tokenize", text, *options)
     assert (result.exit_code, message in result.stderr) == (status, True), result.output
+
+
+def test_a_vocabulary_must_belong_to_the_checkpoint_beside_it(text, toy, minilm_dir):
+    result = run("tokenize", text, "--checkpoint", toy, "--vocab", minilm_dir / "vocab.txt")
+    assert result.exit_code == 1
+    assert "pass the vocab.txt that belongs to it" in result.stderr
 
 
 def test_tokenize_needs_to_know_the_casing(text, tmp_path):
@@ -37,3 +115,19 @@ def test_tokenize_needs_to_know_the_casing(text, tmp_path):
     assert "vocab.txt is unknown; pass --uncased or --cased" in result.stderr
     result = run("tokenize", text, "--vocab", vocab, "--uncased")
     assert result.stdout.splitlines()[2] == "the a b"
+
+
+def test_a_vocabulary_without_special_tokens(text, tmp_path):
+    vocab = tmp_path / "vocab.txt"
+    vocab.write_text("[UNK]\nthe\na\nb\n")
+    assert run("tokenize", text, "--vocab", vocab, "--uncased").exit_code == 0
+    result = run("tokenize", text, "--vocab", vocab, "--uncased", "--special-tokens")
+    assert result.exit_code == 1
+    assert "the vocabulary lacks [CLS], [SEP]" in result.stderr
+
+
+def test_a_missing_input_is_refused_before_the_checkpoint_is_sought(tmp_path):
+    result = run("tokenize", tmp_path / "absent", "--checkpoint", "nowhere")
+    assert result.exit_code == 1
+    assert "cannot read" in result.stderr
+    assert "absent" in result.stderr

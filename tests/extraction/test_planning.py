@@ -1,6 +1,7 @@
 """plan(): what it foretells is what extract then does."""
 
 import itertools
+import json
 import re
 
 import numpy as np
@@ -103,6 +104,34 @@ def test_the_command_draws_it(toy, text):
     assert "8 x 16" in result.stdout
     assert "a good choice for a TPU or GPU: --buckets=" in result.stdout
     assert not result.stderr
+
+
+def test_the_command_prints_json(toy, text):
+    options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "20"]
+    options += ["--batch-size", "8", "--buckets", "8,16", "--format", "npz"]
+    result = CliRunner().invoke(app, ["plan", str(text), *options, "--json"])
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert set(printed) == {
+        "examples", "output_tokens", "truncated_examples", "tokens_lost", "windowed_examples",
+        "words", "words_without_vector", "tokens", "computed_tokens", "pad_waste", "filler_share",
+        "format", "output_bytes", "outputs", "example_lengths", "row_lengths", "buckets",
+        "suggested_buckets",
+    }  # fmt: skip
+    lengths = [2 + len(text.split()) + text.count("jackson") for text in TEXTS]
+    assert printed["examples"] == len(TEXTS)
+    assert printed["example_lengths"] == [[n, lengths.count(n)] for n in sorted(set(lengths))]
+    assert printed["tokens_lost"] == sum(max(0, length - 20) for length in lengths)
+    assert printed["tokens"] == sum(min(20, length) for length in lengths)
+    assert printed["output_bytes"] == printed["tokens"] * 8 * 4
+    assert printed["outputs"] == [
+        {"name": "layer_output_0", "level": "token", "width": 8, "dtype": "float32"}
+    ]
+    assert [bucket["length"] for bucket in printed["buckets"]] == [8, 16, 20]
+    assert sum(bucket["rows"] for bucket in printed["buckets"]) == len(TEXTS)
+    assert {bucket["batch_rows"] for bucket in printed["buckets"]} == {8}
+    keys = {"length", "batch_rows", "rows", "batches", "tokens", "computed_tokens", "filler_tokens"}
+    assert set(printed["buckets"][0]) == keys
 
 
 def test_the_command_fails_as_extract_would(toy, text, tmp_path):
