@@ -12,7 +12,7 @@ from bert_features.cli.command import (
     describe_size,
 )
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
-from bert_features.cli.settings import takes_settings
+from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
@@ -58,15 +58,17 @@ def extract(
             )
         except KeyboardInterrupt:
             raise KeyboardInterrupt("nothing was written") from None
-    print(_describe(summary))
+    print(_describe(summary, settings))
 
 
-def _describe(summary: "ExtractSummary") -> str:
+def _describe(summary: "ExtractSummary", settings: ExtractConfig) -> str:
     counts = summary.counts
+    cures = describe_cures(settings, summary.positions) if counts.tokens_lost else ""
     rows = {
         "examples": f"{counts.examples:,}",
         "tokens": f"{counts.tokens:,}",
-        "truncated": f"{counts.truncated_examples:,} examples, {counts.tokens_lost:,} tokens lost",
+        "truncated": f"{counts.truncated_examples:,} examples, {counts.tokens_lost:,} tokens lost"
+        + cures,
         **_describe_rare(counts),
         "pad waste": f"{counts.pad_waste:.1%} of computed tokens",
         "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s",
@@ -78,6 +80,10 @@ def _describe(summary: "ExtractSummary") -> str:
 def _describe_rare(counts: "Counts") -> dict[str, str]:
     """Lines of the summary that only some runs need."""
     rows = {}
+    if counts.tokens_unknown:
+        rows["unknown"] = f"{counts.tokens_unknown:,} tokens are [UNK], {counts.unknown_share:.1%}"
+    if counts.non_finite_examples:
+        rows["non-finite"] = f"{counts.non_finite_examples:,} examples have NaN or infinite values"
     if counts.rows > counts.examples:
         rows["windows"] = f"{counts.rows:,} rows of the {counts.examples:,} examples"
     if counts.words:

@@ -116,6 +116,24 @@ def as_option(name: str, value: str = "") -> str:
     return f"{on}={plain}" if plain.startswith("-") else f"{on} {plain}"
 
 
+def describe_cures(settings: ExtractConfig, positions: int) -> str:
+    """What to pass so that truncation cuts less off, as the end of a sentence.
+
+    Args:
+      settings: the settings of the run.
+      positions: tokens that a row of the checkpoint may have.
+    """
+    from bert_features.extraction.losses import truncation_cures
+
+    cures = truncation_cures(
+        max_seq_length=settings.max_seq_length,
+        positions=positions,
+        in_windows=settings.long_text == "window",
+    )
+    options = " or ".join(as_option(*cure) for cure in cures.items())
+    return f"; to keep more, pass {options}" if options else ""
+
+
 def _as_written(in_file: "Set[str]", name: str, value: str) -> str:
     """A setting as TOML writes it if it stands in the config file, else as an option."""
     if name not in in_file:

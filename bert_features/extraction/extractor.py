@@ -15,7 +15,8 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import needs_pooler, outputs_on_device
 from bert_features.encoder.step import DeviceStep, Precision
-from bert_features.errors import ConfigError
+from bert_features.errors import ConfigError, as_keyword
+from bert_features.extraction import losses
 from bert_features.extraction.assembly import Assembler
 from bert_features.extraction.counts import Counts, ExampleCounts
 from bert_features.extraction.preparation import Preparation
@@ -25,7 +26,7 @@ from bert_features.readers.examples import examples_of_texts
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.loop import run_step
-from bert_features.text.vocabulary import CLS, SEP
+from bert_features.text.vocabulary import CLS, SEP, UNK
 
 logger = logging.getLogger("bert_features")
 
@@ -68,6 +69,7 @@ class FeatureExtractor:
         self._inputs = model.inputs
         self._step = self.preparation.runtime.compile(model.step, model.weights)
         self._pieces = np.array(self.tokenizer.tokens, object)
+        (self._unknown_id,) = self.tokenizer.convert_tokens_to_ids([UNK])
 
     @classmethod
     def from_checkpoint(cls, checkpoint: str | Path = "minilm", **settings: Any) -> Self:
@@ -91,7 +93,8 @@ class FeatureExtractor:
 
         Args:
           texts: one example each: a text, a tuple of two texts for a pair, a list of words, or an
-            `InputExample`. A warning is logged if truncation cuts any.
+            `InputExample`. Warnings are logged if truncation cuts any, if many of the tokens are
+            [UNK], and if features are not finite.
 
         Returns:
           For each text, in order, its features by name, [tokens, D], [words, D] or [D]; its tokens
@@ -120,15 +123,22 @@ class FeatureExtractor:
             for record in batch.records(self.features())
         ]
         if counts.truncated_examples:
+            cures = losses.truncation_cures(
+                max_seq_length=self.config.max_seq_length,
+                positions=self.checkpoint.config.max_position_embeddings,
+                in_windows=self.preparation.in_windows,
+            )
+            keywords = " or ".join(as_keyword(*cure) for cure in cures.items())
             logger.warning(
-                "%d of %d texts did not fit max_seq_length %d and lost %d tokens%s",
+                "%d of %d texts did not fit max_seq_length %d and lost %d tokens%s%s",
                 counts.truncated_examples,
                 counts.examples,
                 self.config.max_seq_length,
                 counts.tokens_lost,
                 " of their shorter texts, which may take half of a window"
                 if self.preparation.in_windows
-                else "; long_text='window' would keep them",
+                else "",
+                f"; to keep more, pass {keywords}" if keywords else "",
             )
         return records
 
@@ -155,18 +165,20 @@ class FeatureExtractor:
             self.outputs,
             in_windows=self.preparation.in_windows,
             pieces=self._pieces,
+            unknown_id=self._unknown_id,
         )
         for batch, outputs in self._run(self.preparation.input_fn(examples)):
             assembler.add(batch, outputs)
             counts.add_batch(batch.columns)
             for example in assembler.take_ready():
-                counts.add_words(example)
+                counts.add_example(example)
                 if ledger:
                     ledger(example)
             if progress:
                 progress(counts)
             yield from assembler.take_batches()
         yield from assembler.take_batches(flush=True)
+        losses.warn(counts, self.checkpoint)
 
     def features(self) -> tuple[Feature, ...]:
         """The features of each example, as an output file describes them."""

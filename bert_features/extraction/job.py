@@ -42,12 +42,14 @@ class ExtractSummary:
       seconds: time from the first example read to the file closed.
       bytes_written: size of the output on disk.
       output: the file written.
+      positions: tokens that a row of the checkpoint may have.
     """
 
     counts: Counts
     seconds: float
     bytes_written: int
     output: Path
+    positions: int = 0
 
     @property
     def tokens_per_second(self) -> float:
@@ -136,7 +138,13 @@ def extract(
         input_path, config.input_settings(), encoding_errors=config.encoding_errors
     )
     bytes_written = _write(extractor, examples, shard, targets, note)
-    return ExtractSummary(counts, time.monotonic() - started, bytes_written, targets.output)
+    return ExtractSummary(
+        counts,
+        time.monotonic() - started,
+        bytes_written,
+        targets.output,
+        positions=extractor.checkpoint.config.max_position_embeddings,
+    )
 
 
 def _shard(config: ExtractConfig, runtime: Runtime | None) -> Shard:
