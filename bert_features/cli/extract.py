@@ -11,6 +11,7 @@ from bert_features.cli.command import (
     command,
     describe_size,
 )
+from bert_features.cli.help import FILES
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
 from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.config.extract_config import ExtractConfig
@@ -25,16 +26,24 @@ if TYPE_CHECKING:
 @takes_settings
 def extract(
     input_path: InputArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write.", rich_help_panel=FILES)
+    ],
     settings: ExtractConfig,
     ledger: Annotated[
         Path | None,
         typer.Option(
-            help="File that lists, as one JSON line for each example, its token counts and losses."
+            help="File that lists, as one JSON line for each example, its token counts and losses.",
+            rich_help_panel=FILES,
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing output file and ledger.")
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace an existing output file and ledger.",
+            rich_help_panel=FILES,
+        ),
     ] = False,
     debug: DebugOption = False,
 ) -> None:

@@ -118,7 +118,8 @@ def count_unknown(batch: Mapping[str, np.ndarray], unknown_id: int) -> np.ndarra
         unknown &= positions < batch["own_ends"][:, None]
     else:
         unknown &= batch["input_mask"] == 1
-    return unknown.sum(axis=1)
+    counts: np.ndarray = unknown.sum(axis=1)
+    return counts
 
 
 def find_non_finite(
