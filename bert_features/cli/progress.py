@@ -172,8 +172,8 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._done.wait(self._log_seconds):
-            seconds = describe_seconds(time.monotonic() - self._started)
-            logger.info("%s (%s so far)", self.doing, seconds)
+            seconds = round(time.monotonic() - self._started)
+            logger.info("%s (%s s so far)", self.doing, f"{seconds:,}")
 
 
 def _make_bar() -> "Progress":

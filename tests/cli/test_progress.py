@@ -91,7 +91,7 @@ def test_a_heartbeat_says_what_is_being_done(lines, caplog):
             assert arrived.wait(60)
     finally:
         logging.getLogger("bert_features").removeHandler(handler)
-    assert lines()[0] == "compiling 8 x 16 (1 s so far)"
+    assert lines()[0] == "compiling 8 x 16 (0 s so far)"
     assert lines()[-1].startswith("compiling 8 x 32 (")
     count = len(lines())
     time.sleep(0.1)
