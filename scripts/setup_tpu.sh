@@ -95,9 +95,7 @@ PYTHON
 }
 
 install() {
-  # Twice quiet: pip's notices about itself and its mirrors are not about this project.
-  "$python" -m pip install --disable-pip-version-check --quiet --quiet \
-    --constraint "$root/scripts/constraints.txt" "$@"
+  pip_install "$python" --constraint "$root/scripts/constraints.txt" "$@"
 }
 
 installed() {

@@ -2,6 +2,7 @@
 # Sourced by the scripts in this folder: makes .venv in the root of the repository.
 #
 #   install_into_venv EXTRAS      installs bert_features, as in `install_into_venv demo,test`
+#   pip_install PYTHON ARGUMENTS  runs `pip install` and says on standard error what it does
 
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -19,6 +20,40 @@ find_python() {
   return 1
 }
 
+# Reduces pip's output to a line for each download, and one every 10 seconds. If pip fails, the end
+# of its output follows: before that, its notices about itself are not about this project.
+pip_install() {
+  local python=$1 log started=$SECONDS beat status=0
+  shift
+  log=$(mktemp)
+  # Until this script ends, even by Ctrl-C, which a background process does not get.
+  while sleep "${PIP_LOG_SECONDS:-10}" >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+    echo "  pip is at work ($((SECONDS - started)) s so far)" >&2
+  done &
+  beat=$!
+  "$python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 |
+    tee "$log" | _pip_steps >&2 || status=$?
+  kill "$beat" 2>/dev/null || true
+  wait "$beat" 2>/dev/null || true
+  [ "$status" = 0 ] || tail -n 20 "$log" >&2
+  rm -f "$log"
+  return "$status"
+}
+
+_pip_steps() {
+  local line packages
+  while IFS= read -r line; do
+    case $line in
+    *Downloading\ *.metadata*) ;;
+    *Downloading\ *) echo "  downloading ${line#*Downloading }" ;;
+    "Installing collected packages: "*)
+      IFS=, read -ra packages <<<"${line#*: }"
+      echo "  installing ${#packages[@]} packages"
+      ;;
+    esac
+  done
+}
+
 install_into_venv() {
   local python
   if [ ! -x "$root/.venv/bin/python" ]; then
@@ -26,7 +61,5 @@ install_into_venv() {
     "$python" -m venv "$root/.venv"
   fi
   echo "Installing bert_features[$1] into .venv (the first time: minutes, and 2.5 GB of disk)"
-  # Twice quiet: pip's notices about itself and its mirrors are not about this project.
-  "$root/.venv/bin/python" -m pip install --disable-pip-version-check --quiet --quiet \
-    --constraint "$root/scripts/constraints.txt" --editable "${root}[$1]"
+  pip_install "$root/.venv/bin/python" --constraint "$root/scripts/constraints.txt" --editable "${root}[$1]"
 }

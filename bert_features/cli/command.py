@@ -10,6 +10,7 @@ import typer
 
 from bert_features import __version__
 from bert_features.cli.edge import guard
+from bert_features.cli.help import INPUT, MODEL, GroupedCommand
 from bert_features.cli.settings import setting_help
 
 app = typer.Typer(
@@ -18,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     # Plain help: boxes cut option names at 80 columns, and rich reads [defaults] as markup.
     rich_markup_mode=None,
-    context_settings={"max_content_width": 100},
+    context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
     help="Contextual features from BERT checkpoints: text in, hidden layers out.",
 )
 
@@ -34,27 +35,42 @@ DebugOption = Annotated[
 ]
 CheckpointOption = Annotated[
     str | None,
-    typer.Option("--checkpoint", help=setting_help("checkpoint"), show_default=False),
+    typer.Option(
+        "--checkpoint",
+        help=setting_help("checkpoint"),
+        show_default=False,
+        rich_help_panel=MODEL,
+    ),
 ]
 CasingOption = Annotated[
     bool | None,
-    typer.Option("--uncased/--cased", help=setting_help("do_lower_case"), show_default=False),
+    typer.Option(
+        "--uncased/--cased",
+        help=setting_help("do_lower_case"),
+        show_default=False,
+        rich_help_panel=MODEL,
+    ),
 ]
-ConfigFileOption = Annotated[str | None, typer.Option(help=setting_help("config_file"))]
-VocabFileOption = Annotated[str | None, typer.Option(help=setting_help("vocab_file"))]
+ConfigFileOption = Annotated[
+    str | None, typer.Option(help=setting_help("config_file"), rich_help_panel=MODEL)
+]
+VocabFileOption = Annotated[
+    str | None, typer.Option(help=setting_help("vocab_file"), rich_help_panel=MODEL)
+]
 HiddenActOption = Annotated[
-    Literal["gelu_erf", "gelu_tanh"] | None, typer.Option(help=setting_help("hidden_act"))
+    Literal["gelu_erf", "gelu_tanh"] | None,
+    typer.Option(help=setting_help("hidden_act"), rich_help_panel=MODEL),
 ]
 EncodingErrorsOption = Annotated[
     Literal["strict", "replace"] | None,
-    typer.Option(help=setting_help("encoding_errors"), show_default=False),
+    typer.Option(help=setting_help("encoding_errors"), show_default=False, rich_help_panel=INPUT),
 ]
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Registers a command; its errors become one line and an exit status."""
 
-    @app.command()
+    @app.command(cls=GroupedCommand)
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> None:
         logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bert_features.cli.command import DebugOption, command
+from bert_features.cli.progress import Heartbeat
 from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -56,8 +57,13 @@ def compile(
     parse_topology(topology)  # fail before anything slow
     prepare_process()
     job = plan_job(settings, topology, architecture=architecture, rows=batch)
-    import_tensorflow()
-    reports = list(TpuCompiler(job).reports(largest=largest))
+    with Heartbeat("starting the compiler") as heartbeat:
+        import_tensorflow()
+        reports: list[ShapeReport] = []
+        pending = TpuCompiler(job).reports(largest=largest)
+        for number, (rows, length) in enumerate(job.shapes, start=1):
+            heartbeat.doing = f"compiling {rows} x {length}, {number} of {len(job.shapes)} shapes"
+            reports.append(next(pending))
     print(_as_json(job, reports) if as_json else "\n".join(_table(job, reports)))
 
 

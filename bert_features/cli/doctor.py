@@ -12,7 +12,7 @@ from bert_features.cli.command import DebugOption, command
 from bert_features.doctor.examination import IMPORT_SECONDS, examine, is_broken
 from bert_features.doctor.finding import Finding
 
-_COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
+_COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "broken": "red"}
 
 
 @command
@@ -29,8 +29,8 @@ def doctor(
     """Finds problems of this installation and the commands that fix them.
 
     Imports TensorFlow and JAX in separate processes, so that an import that aborts is reported.
-    `warning` means that runs work, but not as well as they could. `broken` means that no run works;
-    the exit status is then 1.
+    `note` means that something optional is absent. `warning` means that runs work, but not as well
+    as they could. `broken` means that no run works; the exit status is then 1.
     """
     findings = examine(output, seconds=timeout, find_download=_find_download)
     # Not print: echo leaves colours out if the output is not a terminal.

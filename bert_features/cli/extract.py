@@ -12,8 +12,9 @@ from bert_features.cli.command import (
     command,
     describe_size,
 )
+from bert_features.cli.help import FILES
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
-from bert_features.cli.settings import takes_settings
+from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.config.extract_config import ExtractConfig
 
 STDOUT = "-"
@@ -34,17 +35,24 @@ def extract(
             "--output",
             "-o",
             help="File to write; - writes JSON lines to standard output, without the metadata.",
+            rich_help_panel=FILES,
         ),
     ],
     settings: ExtractConfig,
     ledger: Annotated[
         Path | None,
         typer.Option(
-            help="File that lists, as one JSON line for each example, its token counts and losses."
+            help="File that lists, as one JSON line for each example, its token counts and losses.",
+            rich_help_panel=FILES,
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing output file and ledger.")
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace an existing output file and ledger.",
+            rich_help_panel=FILES,
+        ),
     ] = False,
     debug: DebugOption = False,
 ) -> None:
@@ -73,10 +81,12 @@ def extract(
 
 def _describe(summary: "ExtractSummary") -> str:
     counts = summary.counts
+    cures = describe_cures(summary.cures) if counts.tokens_lost else ""
     rows = {
         "examples": f"{counts.examples:,}",
         "tokens": f"{counts.tokens:,}",
-        "truncated": f"{counts.truncated_examples:,} examples, {counts.tokens_lost:,} tokens lost",
+        "truncated": f"{counts.truncated_examples:,} examples, {counts.tokens_lost:,} tokens lost"
+        + cures,
         **_describe_rare(counts),
         "pad waste": f"{counts.pad_waste:.1%} of computed tokens",
         "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s",
@@ -92,6 +102,10 @@ def _name(output: Path) -> str:
 def _describe_rare(counts: "Counts") -> dict[str, str]:
     """Lines of the summary that only some runs need."""
     rows = {}
+    if counts.tokens_unknown:
+        rows["unknown"] = f"{counts.tokens_unknown:,} tokens are [UNK], {counts.unknown_share:.1%}"
+    if counts.non_finite_examples:
+        rows["non-finite"] = f"{counts.non_finite_examples:,} examples have NaN or infinite values"
     if counts.rows > counts.examples:
         rows["windows"] = f"{counts.rows:,} rows of the {counts.examples:,} examples"
     if counts.words:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bert_features.cli.command import DebugOption, InputArgument, command, describe_size
-from bert_features.cli.settings import takes_settings
+from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.config.extract_config import ExtractConfig
 
 if TYPE_CHECKING:
@@ -38,12 +38,16 @@ def plan(
 
 def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
     share = result.truncated_examples / max(result.examples, 1)
+    cures = describe_cures(result.cures) if result.tokens_lost else ""
     rows = {
         "examples": f"{result.examples:,}",
         "tokens": f"{result.output_tokens:,}, [CLS] and [SEP] included",
         "truncated": f"{result.truncated_examples:,} examples ({share:.2%}), "
-        f"{result.tokens_lost:,} tokens lost",
+        f"{result.tokens_lost:,} tokens lost{cures}",
     }
+    if result.tokens_unknown:
+        unknown = result.tokens_unknown / result.tokens_kept
+        rows["unknown"] = f"{result.tokens_unknown:,} tokens are [UNK], {unknown:.1%}"
     if result.windowed_examples:
         rows["windows"] = (
             f"{result.windowed_examples:,} examples take several; "

@@ -5,6 +5,7 @@ Both go to standard error, so that standard output holds results alone.
 
 import logging
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from types import TracebackType
@@ -42,12 +43,27 @@ class Measure:
         numbers = [done] if total is None else [done, total]
         return f"{between.join(map(self._number, numbers))} {self.unit}"
 
+    def describe_left(self, done: int, total: int | None, seconds: float | None) -> str:
+        """The share done and the time left, as ` (12%, 3 min left)`; empty if unknown."""
+        if not total:
+            return ""
+        left = "" if seconds is None else f", {describe_seconds(seconds)} left"
+        return f" ({done / total:.0%}{left})"
+
     def describe_rate(self, rate: float | None) -> str:
         """A speed in shown units; an ellipsis while it is unknown."""
         return "…" if rate is None else f"{self._number(rate)} {self.rate_unit}"
 
     def _number(self, count: float) -> str:
         return f"{count / self.scale:,.{self.decimals}f}"
+
+
+def describe_seconds(seconds: float) -> str:
+    """A time in its largest units, as `40 s`, `12 min` or `1 h 20 min`."""
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 EXAMPLES = Measure("examples", "tokens/s")
@@ -65,7 +81,7 @@ class ProgressDisplay:
         self._measure = measure
         self._bar = _make_bar() if sys.stderr.isatty() else None
         self._last_line = time.monotonic()
-        self._first: tuple[float, int] | None = None
+        self._first: tuple[float, int, int] | None = None
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -89,7 +105,7 @@ class ProgressDisplay:
           total: the number of things to do; None if unknown.
           work: what the speed is measured by, if not by `done`.
         """
-        rate = self._rate(done if work is None else work)
+        rate, seconds = self._measured(done, total, done if work is None else work)
         if self._bar is not None:
             self._bar.update(
                 self._bar.task_ids[0],
@@ -99,23 +115,65 @@ class ProgressDisplay:
                 rate=self._measure.describe_rate(rate),
             )
         else:
-            self._log(done, total, rate)
+            self._log(done, total, rate, seconds)
 
-    def _log(self, done: int, total: int | None, rate: float | None) -> None:
+    def _log(self, done: int, total: int | None, rate: float | None, seconds: float | None) -> None:
         amount = self._measure.describe(done, total, " of ")
         if done == total and self._measure.logs_end:
             logger.info("%s", amount)
         elif time.monotonic() - self._last_line >= self._measure.log_seconds:
             self._last_line = time.monotonic()
-            logger.info("%s, %s", amount, self._measure.describe_rate(rate))
+            left = self._measure.describe_left(done, total, seconds)
+            logger.info("%s%s, %s", amount, left, self._measure.describe_rate(rate))
 
-    def _rate(self, work: int) -> float | None:
-        """Work per second since the first update: compiling and connecting come before it."""
+    def _measured(
+        self, done: int, total: int | None, work: int
+    ) -> tuple[float | None, float | None]:
+        """Work per second and seconds left, by what came after the first update.
+
+        Compiling and connecting come before it.
+        """
         now = time.monotonic()
         if self._first is None:
-            self._first = now, work
-        started, before = self._first
-        return (work - before) / (now - started) if work > before and now > started else None
+            self._first = now, done, work
+        started, done_before, work_before = self._first
+        seconds = now - started
+        rate = (work - work_before) / seconds if work > work_before and seconds else None
+        if total is None or done <= done_before:
+            return rate, None
+        return rate, (total - done) * seconds / (done - done_before)
+
+
+class Heartbeat:
+    """Logs a line now and then while steps without progress of their own run, as compiling does.
+
+    Attributes:
+      doing: what is being done; a line begins with it.
+
+    Args:
+      doing: what is done first.
+      log_seconds: time between two lines.
+    """
+
+    def __init__(self, doing: str, *, log_seconds: float = 10.0) -> None:
+        self.doing = doing
+        self._log_seconds = log_seconds
+        self._started = time.monotonic()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._done.wait(self._log_seconds):
+            seconds = round(time.monotonic() - self._started)
+            logger.info("%s (%s s so far)", self.doing, f"{seconds:,}")
 
 
 def _make_bar() -> "Progress":

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
+from bert_features.cli.help import (
+    DEVICES,
+    FILES,
+    INPUT,
+    LONG_TEXTS,
+    MODEL,
+    OTHER,
+    OUTPUTS,
+)
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import OutputConfig
+from bert_features.config.outputs import POOLINGS, OutputConfig
 from bert_features.config.outputs import parse_output as check_output
 from bert_features.config.settings import read_toml, shown
 from bert_features.errors import BertFeaturesError, ConfigError
@@ -31,8 +40,26 @@ _FLAGS: dict[str, tuple[str, ...]] = {
 # How to write a value on the command line, where it differs from TOML.
 _HELP: dict[str, str] = {
     "layers": "Write them as --layers=-1,-2.",
+    "pooling": "With --level word: {}. With --level sequence: {}.".format(
+        *(", ".join(POOLINGS[level]) for level in ("word", "sequence"))
+    ),
     "outputs": "Write each as the inside of a TOML table: --output-spec "
     '\'name = "s", level = "sequence", pooling = "mean"\'. May be given several times.',
+}
+# Groups of the help, and the settings in each; `outputs` is all that an output has.
+_GROUPS: dict[str, tuple[str, ...]] = {
+    INPUT: (
+        *("input_format", "id_field", "text_field", "text_b_field", "tokens_field"),
+        *("conll_column", "quoting", "encoding_errors", "shard"),
+    ),
+    MODEL: ("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidden_act"),
+    OUTPUTS: ("layers", "dtype", "outputs", "word_split", *OutputConfig.model_fields),
+    LONG_TEXTS: ("long_text", "stride", "max_seq_length"),
+    DEVICES: (
+        *("device", "runtime", "precision", "buckets", "batch_size", "batch_tokens"),
+        *("buffer_mb", "use_one_hot_embeddings"),
+    ),
+    FILES: ("format",),
 }
 _NO_DEFAULT = {"do_lower_case", "outputs"}  # their descriptions say what happens without them
 
@@ -76,14 +103,20 @@ def _with_options(function: Callable[..., None], names: Sequence[str]) -> Callab
 
 
 def _config_option() -> inspect.Parameter:
-    option = typer.Option(help="TOML file of settings. Options of the command line override it.")
+    option = typer.Option(
+        help="TOML file of settings. Options of the command line override it.",
+        rich_help_panel=FILES,
+    )
     return _parameter("config", Annotated[Path | None, option])
 
 
 def _option(name: str) -> inspect.Parameter:
     setting = ExtractConfig.model_fields[name]
     flags = _FLAGS.get(name, (_flag(name, setting),))
-    option = typer.Option(*flags, help=setting_help(name), show_default=False)
+    group = next((group for group, names in _GROUPS.items() if name in names), OTHER)
+    option = typer.Option(
+        *flags, help=setting_help(name), show_default=False, rich_help_panel=group
+    )
     kind = list[str] | None if name == "outputs" else _type(setting.annotation)
     return _parameter(name, Annotated[kind, option])
 
@@ -123,6 +156,16 @@ def as_option(name: str, value: str = "") -> str:
         return off
     plain = value.strip("'\"")
     return f"{on}={plain}" if plain.startswith("-") else f"{on} {plain}"
+
+
+def describe_cures(cures: "Mapping[str, str]") -> str:
+    """What to pass so that truncation cuts less off, as the end of a sentence.
+
+    Args:
+      cures: settings with their values as in Python.
+    """
+    options = " or ".join(as_option(*cure) for cure in cures.items())
+    return f"; to keep more, pass {options}" if options else ""
 
 
 def _as_written(in_file: "Set[str]", name: str, value: str) -> str:

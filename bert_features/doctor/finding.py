@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Status = Literal["ok", "warning", "broken"]
+Status = Literal["ok", "note", "warning", "broken"]
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,8 @@ class Finding:
 
     Attributes:
       check: name of the check.
-      status: `ok`, `warning` (runs work, but not as well as they could) or `broken` (no run works).
+      status: `ok`, `note` (something optional is absent), `warning` (runs work, but not as well as
+        they could) or `broken` (no run works).
       found: one line for people.
       remedy: the command that fixes the problem; None if there is no problem or no such command.
       details: the same facts for programs, as JSON types.

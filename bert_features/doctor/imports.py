@@ -73,4 +73,4 @@ def check_gs(outcome: Outcome | None) -> list[Finding]:
         return [Finding("gs://", "ok", "TensorFlow can read gs:// paths")]
     found = "TensorFlow cannot read gs:// paths, so checkpoints in a bucket are unavailable"
     remedy = "pip install 'tensorflow-io-gcs-filesystem>=0.23.1'"
-    return [Finding("gs://", "warning", found, remedy)]
+    return [Finding("gs://", "note", found, remedy)]

@@ -85,7 +85,7 @@ def check_cpu(environment: Mapping[str, str], root: Path = Path("/")) -> Finding
     if has.isdisjoint(_BFLOAT16_FLAGS):
         found += "; no bfloat16 instructions, so --precision bfloat16 is slow"
         remedy = "bert-features extract --precision float32 …"
-        return Finding("cpu", "warning", found, remedy, details)
+        return Finding("cpu", "note", found, remedy, details)  # the default is float32
     return Finding("cpu", "ok", found, details=details)
 
 

@@ -68,7 +68,7 @@ def check_embedded_model() -> Finding:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         found = "minilm is not installed; install it, or pass another --checkpoint"
-        return Finding("embedded model", "warning", found, remedy)
+        return Finding("embedded model", "note", found, remedy)
     weights = Path(spec.origin).parent / "data" / "embeddings" / folder / "model.safetensors"
     if not weights.is_file():
         found = f"minilm is damaged: {weights} is missing"
@@ -119,7 +119,7 @@ def _unfinished(cache: Path) -> list[Finding]:
     return [
         Finding(
             "cache",
-            "warning",
+            "note",
             f"the download of {name} is unfinished: {describe_bytes(path.stat().st_size)} so far",
             f"bert-features download {name}",
         )

@@ -17,7 +17,7 @@ from bert_features.batches.input_fn import Batch, PreparedExample
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import word_strings
 from bert_features.config.outputs import OutputSpec
-from bert_features.extraction.counts import ExampleCounts
+from bert_features.extraction.counts import ExampleCounts, count_unknown, find_non_finite
 from bert_features.formats.records import FeatureBatch, Tokens, Words
 
 # Examples of a FeatureBatch: enough to make a writer's cost per call small.
@@ -32,6 +32,8 @@ class _Row:
     own: slice
     specials: int
     tokens_lost: int
+    tokens_unknown: int
+    non_finite: bool
     outputs: dict[str, np.ndarray]
 
 
@@ -62,6 +64,7 @@ class Assembler:
       in_windows: whether an example may have several rows. Outputs of level 'sequence' then come
         unfinished, as float32 and not normalised, and are averaged here first.
       pieces: the vocabulary, an array of str.
+      unknown_id: id of [UNK].
     """
 
     def __init__(
@@ -70,11 +73,14 @@ class Assembler:
         *,
         in_windows: bool,
         pieces: np.ndarray,
+        unknown_id: int,
     ) -> None:
         self._outputs = tuple(outputs)
         self._levels = {output.level for output in outputs}
         self._in_windows = in_windows
         self._pieces = pieces
+        self._unknown_id = unknown_id
+        self._token_level = {output.name for output in outputs if output.level == "token"}
         self._arrived: deque[PreparedExample] = deque()  # from the one whose turn it is on
         self._waiting: dict[int, _Example] = {}
         self._ready: list[_Finished] = []
@@ -88,6 +94,8 @@ class Assembler:
         pairs = batch["input_type_ids"].max(axis=1).tolist()
         lost = batch["tokens_lost"].tolist()
         places = _places(batch, lengths)
+        unknown = count_unknown(batch, self._unknown_id).tolist()
+        non_finite = find_non_finite(outputs, batch["input_mask"], self._token_level).tolist()
         for i, position in enumerate(batch["unique_ids"].tolist()):
             if position == FILLER_ID:
                 continue
@@ -98,6 +106,8 @@ class Assembler:
                 own=slice(own_start, own_end),
                 specials=3 if pairs[i] else 2,
                 tokens_lost=lost[i],
+                tokens_unknown=unknown[i],
+                non_finite=non_finite[i],
                 outputs=self._outputs_of(i, lengths[i], outputs),
             )
 
@@ -134,14 +144,18 @@ class Assembler:
     def _finish(self, example: _Example, prepared: PreparedExample) -> _Finished:
         rows = [example.rows[i] for i in range(example.num_windows)]
         table = prepared.words
+        features = {output.name: self._feature(output, rows, table) for output in self._outputs}
+        # The vectors of a sequence were scaled and cast after the device, see `_average`.
+        sequences = [features[o.name] for o in self._outputs if o.level == "sequence"]
+        overflown = self._in_windows and not all(np.isfinite(v).all() for v in sequences)
         return _Finished(
-            counts=_count(prepared, rows),
+            counts=_count(prepared, rows, overflown=overflown),
             token_ids=_join([row.ids[row.own] for row in rows]),
             words=[]
             if table is None
             else word_strings(prepared.example, table.starts, table.ends, table.type_ids),
             table=table,
-            features={output.name: self._feature(output, rows, table) for output in self._outputs},
+            features=features,
         )
 
     def _feature(self, output: OutputSpec, rows: list[_Row], table: WordTable | None) -> np.ndarray:
@@ -186,7 +200,7 @@ def _stack_or_join(parts: list[np.ndarray], output: OutputSpec) -> np.ndarray:
     return np.stack(parts) if output.level == "sequence" else np.concatenate(parts)
 
 
-def _count(prepared: PreparedExample, rows: list[_Row]) -> ExampleCounts:
+def _count(prepared: PreparedExample, rows: list[_Row], *, overflown: bool) -> ExampleCounts:
     own = sum(row.own.stop - row.own.start for row in rows)
     table = prepared.words
     vanished = lost = count = 0
@@ -202,6 +216,8 @@ def _count(prepared: PreparedExample, rows: list[_Row]) -> ExampleCounts:
         words=count,
         words_vanished=vanished,
         words_lost=lost,
+        tokens_unknown=sum(row.tokens_unknown for row in rows),
+        non_finite=overflown or any(row.non_finite for row in rows),
     )
 
 

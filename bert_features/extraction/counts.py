@@ -1,11 +1,14 @@
 """Counts: what a run did with its examples, tokens and words."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from bert_features.batches.bucketing import FILLER_ID
+
+# The exponent's bits of the types of two bytes: all are set in NaN and infinity alone.
+_EXPONENTS = {"float16": np.uint16(0x7C00), "bfloat16": np.uint16(0x7F80)}
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,8 @@ class ExampleCounts:
       words: number of its words; 0 unless an output has words.
       words_vanished: words that cleaning left empty; their vectors are zero.
       words_lost: words that truncation cut off whole; their vectors are zero.
+      tokens_unknown: those of `tokens_kept` that are [UNK].
+      non_finite: whether a value of its features is NaN or infinite.
     """
 
     unique_id: int | str
@@ -29,6 +34,8 @@ class ExampleCounts:
     words: int = 0
     words_vanished: int = 0
     words_lost: int = 0
+    tokens_unknown: int = 0
+    non_finite: bool = False
 
 
 @dataclass
@@ -45,6 +52,10 @@ class Counts:
       words: their words, if an output has words.
       words_vanished: words that cleaning left empty; their vectors are zero.
       words_lost: words that truncation cut off whole; their vectors are zero.
+      tokens_kept: pieces that stand in a row, each once, without [CLS] and [SEP]; of finished
+        examples, like all that follow.
+      tokens_unknown: those of `tokens_kept` that are [UNK].
+      non_finite_examples: examples with a NaN or an infinity among the values of their features.
     """
 
     examples: int = 0
@@ -56,6 +67,14 @@ class Counts:
     words: int = 0
     words_vanished: int = 0
     words_lost: int = 0
+    tokens_kept: int = 0
+    tokens_unknown: int = 0
+    non_finite_examples: int = 0
+
+    @property
+    def unknown_share(self) -> float:
+        """The share of the kept pieces that are [UNK]."""
+        return self.tokens_unknown / self.tokens_kept if self.tokens_kept else 0.0
 
     @property
     def pad_waste(self) -> float:
@@ -73,8 +92,60 @@ class Counts:
         self.tokens_lost += int(batch["tokens_lost"].sum())
         self.truncated_examples += int(np.count_nonzero(batch["tokens_lost"]))
 
-    def add_words(self, example: ExampleCounts) -> None:
-        """Adds the words of an example."""
+    def add_example(self, example: ExampleCounts) -> None:
+        """Adds what is counted when an example is finished."""
+        self.tokens_kept += example.tokens_kept
+        self.tokens_unknown += example.tokens_unknown
+        self.non_finite_examples += example.non_finite
         self.words += example.words
         self.words_vanished += example.words_vanished
         self.words_lost += example.words_lost
+
+
+def count_unknown(batch: Mapping[str, np.ndarray], unknown_id: int) -> np.ndarray:
+    """int64 [B]: how many of the tokens that each row gives are [UNK].
+
+    A token that stands in two windows counts in the one that gives its vector.
+
+    Args:
+      batch: a batch of `TextInputFn`.
+      unknown_id: id of [UNK].
+    """
+    unknown = batch["input_word_ids"] == unknown_id
+    if "window" in batch:
+        positions = np.arange(unknown.shape[1])
+        unknown &= positions >= batch["own_starts"][:, None]
+        unknown &= positions < batch["own_ends"][:, None]
+    else:
+        unknown &= batch["input_mask"] == 1
+    counts: np.ndarray = unknown.sum(axis=1)
+    return counts
+
+
+def find_non_finite(
+    outputs: Mapping[str, np.ndarray], mask: np.ndarray, token_level: Collection[str]
+) -> np.ndarray:
+    """Bool [B]: the rows that have a NaN or an infinity in an output.
+
+    Args:
+      outputs: output name -> values [B, S, D] or [B, D].
+      mask: int32 [B, S], 1 for real tokens.
+      token_level: names of the outputs with a vector for each token; those of padding are left out.
+    """
+    rows = np.zeros(len(mask), bool)
+    for name, values in outputs.items():
+        if _may_have_non_finite(values):
+            vectors = ~np.isfinite(values).all(axis=-1)
+            if name in token_level:
+                vectors &= mask == 1
+            rows |= vectors.reshape(len(mask), -1).any(axis=1)
+    return rows
+
+
+def _may_have_non_finite(values: np.ndarray) -> bool:
+    """A check of one pass, which nearly always settles it: false if every value is finite."""
+    if values.dtype.itemsize == 2:  # arithmetic of 16 bits is slow; the exponent's bits are not
+        exponent = _EXPONENTS[values.dtype.name]
+        return bool((values.view(np.uint16) & exponent).max(initial=0) == exponent)
+    with np.errstate(all="ignore"):  # a sum of finite values may overflow too
+        return not np.isfinite(values.sum())

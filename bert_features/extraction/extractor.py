@@ -16,7 +16,8 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import needs_pooler, outputs_on_device
 from bert_features.encoder.step import DeviceStep, Precision
-from bert_features.errors import ConfigError
+from bert_features.errors import ConfigError, as_keyword
+from bert_features.extraction import losses
 from bert_features.extraction.assembly import Assembler
 from bert_features.extraction.counts import Counts, ExampleCounts
 from bert_features.extraction.preparation import Preparation
@@ -26,7 +27,7 @@ from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.loop import run_step
-from bert_features.text.vocabulary import CLS, SEP
+from bert_features.text.vocabulary import CLS, SEP, UNK
 
 logger = logging.getLogger("bert_features")
 
@@ -76,6 +77,7 @@ class FeatureExtractor:
         self._inputs = model.inputs
         self._step = self.preparation.runtime.compile(model.step, model.weights)
         self._pieces = np.array(self.tokenizer.tokens, object)
+        (self._unknown_id,) = self.tokenizer.convert_tokens_to_ids([UNK])
 
     @classmethod
     def from_checkpoint(cls, checkpoint: str | Path = "minilm", **settings: Any) -> Self:
@@ -105,9 +107,9 @@ class FeatureExtractor:
 
         Args:
           texts: one example each: a text, a tuple of two texts for a pair, a list of words, or an
-            `InputExample`. A warning is logged if truncation cuts any. Or a table (pandas, polars,
-            Arrow, a Hugging Face Dataset) with the names of its columns; of a pandas Series the
-            index holds the ids.
+            `InputExample`. Or a table (pandas, polars, Arrow, a Hugging Face Dataset) with the
+            names of its columns; of a pandas Series the index holds the ids. Warnings are logged if
+            truncation cuts any, if many of the tokens are [UNK], and if features are not finite.
           text_field: column of the texts of a table; by default that of the settings.
           text_b_field: column of the second texts of pairs; by default `text_b` if there is one.
           tokens_field: column of lists of words, in place of `text_field`.
@@ -151,15 +153,18 @@ class FeatureExtractor:
             for record in batch.records(self.features())
         ]
         if counts.truncated_examples:
+            cures = self.preparation.truncation_cures()
+            keywords = " or ".join(as_keyword(*cure) for cure in cures.items())
             logger.warning(
-                "%d of %d texts did not fit max_seq_length %d and lost %d tokens%s",
+                "%d of %d texts did not fit max_seq_length %d and lost %d tokens%s%s",
                 counts.truncated_examples,
                 counts.examples,
                 self.preparation.max_seq_length,
                 counts.tokens_lost,
                 " of their shorter texts, which may take half of a window"
                 if self.preparation.in_windows
-                else "; long_text='window' would keep them",
+                else "",
+                f"; to keep more, pass {keywords}" if keywords else "",
             )
         return records
 
@@ -186,18 +191,20 @@ class FeatureExtractor:
             self.outputs,
             in_windows=self.preparation.in_windows,
             pieces=self._pieces,
+            unknown_id=self._unknown_id,
         )
         for batch, outputs in self._run(self.preparation.input_fn(examples)):
             assembler.add(batch, outputs)
             counts.add_batch(batch.columns)
             for example in assembler.take_ready():
-                counts.add_words(example)
+                counts.add_example(example)
                 if ledger:
                     ledger(example)
             if progress:
                 progress(counts)
             yield from assembler.take_batches()
         yield from assembler.take_batches(flush=True)
+        losses.warn(counts, self.checkpoint)
 
     def features(self) -> tuple[Feature, ...]:
         """The features of each example, as an output file describes them."""

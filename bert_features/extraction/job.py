@@ -6,8 +6,8 @@ Importing this imports no framework: `extract` does, after the checks that need 
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,12 +39,14 @@ class ExtractSummary:
       seconds: time from the first example read to the file closed.
       bytes_written: size of the output.
       output: the file written; `-` for standard output.
+      cures: settings that would keep what truncation cut off, with their values as in Python.
     """
 
     counts: Counts
     seconds: float
     bytes_written: int
     output: Path
+    cures: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tokens_per_second(self) -> float:
@@ -105,7 +107,13 @@ def extract(
         input_path, config.input_settings(), encoding_errors=config.encoding_errors
     )
     bytes_written = _write(extractor, examples, shard, targets, note)
-    return ExtractSummary(counts, time.monotonic() - started, bytes_written, targets.output)
+    return ExtractSummary(
+        counts,
+        time.monotonic() - started,
+        bytes_written,
+        targets.output,
+        cures=extractor.preparation.truncation_cures(),
+    )
 
 
 def _shard(config: ExtractConfig, runtime: "Runtime | None") -> Shard:

@@ -40,7 +40,7 @@ class Ledger:
 
     def __call__(self, example: ExampleCounts) -> None:
         """Adds one example."""
-        self._file.write(json.dumps(asdict(example)).encode("ascii") + b"\n")
+        self._file.write(json.dumps(asdict(example), allow_nan=False).encode("ascii") + b"\n")
         with self._errors():
             self._staging.raise_failure()
 

@@ -16,6 +16,7 @@ from bert_features.config.outputs import ITEM_SIZES, OutputSpec
 from bert_features.extraction.checks import check_input_and_checkpoint
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.readers.examples import read_examples
+from bert_features.text.vocabulary import CLS, SEP, UNK
 
 if TYPE_CHECKING:
     from bert_features.batches.input_fn import PreparedExample
@@ -74,6 +75,9 @@ class Plan:
       windowed_examples: examples that would be computed in several windows.
       words: number of words, if an output has words.
       words_without_vector: words whose vector would be zero.
+      tokens_kept: pieces that would stand in a row, each once, without [CLS] and [SEP].
+      tokens_unknown: those of `tokens_kept` that are [UNK].
+      cures: settings that would keep what truncation cuts off, with their values as in Python.
       output_tokens: tokens in the output, [CLS] and [SEP] included, each once.
       example_lengths: number of examples that have 0, 1, 2, … tokens, [CLS] and [SEP] included,
         before truncation.
@@ -89,6 +93,9 @@ class Plan:
     windowed_examples: int = 0
     words: int = 0
     words_without_vector: int = 0
+    tokens_kept: int = 0
+    tokens_unknown: int = 0
+    cures: dict[str, str] = field(default_factory=dict)
     output_tokens: int = 0
     example_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     row_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
@@ -190,10 +197,14 @@ def plan(
     )
     input_fn = preparation.input_fn(lambda: preparation.shard.take(examples))
     result = Plan(input_fn.shapes(preparation.batch_params()), preparation.outputs)
+    result.cures = preparation.truncation_cures()
+    unknown, *special = preparation.tokenizer.convert_tokens_to_ids([UNK, CLS, SEP])
     result.buckets = [BucketPlan(length) for length in preparation.buckets]
     held: list[np.ndarray] = []
     for chunk in input_fn.chunks():
         _add_examples(result, chunk.columns)
+        result.tokens_unknown += _count_own(chunk.columns, [unknown])
+        result.tokens_kept -= _count_own(chunk.columns, special)
         _add_words(result, chunk.examples)
         held.append(chunk.columns["lengths"])
         if sum(int(lengths.sum()) for lengths in held) >= preparation.window_tokens:
@@ -217,9 +228,21 @@ def _add_examples(result: Plan, chunk: dict[str, np.ndarray]) -> None:
     lost = chunk["tokens_lost"][first]
     result.examples += len(first)
     result.output_tokens += int(kept.sum())
+    result.tokens_kept += int(kept.sum())
     result.tokens_lost += int(lost.sum())
     result.truncated_examples += int(np.count_nonzero(lost))
     result.example_lengths = _add_counts(result.example_lengths, kept + lost)
+
+
+def _count_own(chunk: dict[str, np.ndarray], ids: list[int]) -> int:
+    """How many tokens have one of some ids; those that stand in several windows count once."""
+    found = np.isin(chunk["values"], ids)
+    if "own_starts" not in chunk:
+        return int(np.count_nonzero(found))
+    before = np.concatenate([[0], np.cumsum(found)])
+    begins = np.cumsum(chunk["lengths"]) - chunk["lengths"]
+    counts = before[begins + chunk["own_ends"]] - before[begins + chunk["own_starts"]]
+    return int(counts.sum())
 
 
 def _add_words(result: Plan, examples: "Sequence[PreparedExample]") -> None:

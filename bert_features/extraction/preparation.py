@@ -15,6 +15,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import ITEM_SIZES, Feature, OutputSpec
 from bert_features.config.shards import AUTO, Shard
 from bert_features.extraction.checks import check_lengths
+from bert_features.extraction.losses import truncation_cures
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
@@ -82,6 +83,14 @@ class Preparation:
     def in_windows(self) -> bool:
         """Whether an example may have several rows."""
         return self.long_text.policy == "window"
+
+    def truncation_cures(self) -> dict[str, str]:
+        """The settings that would keep what truncation cuts off, with their values."""
+        return truncation_cures(
+            max_seq_length=self.max_seq_length,
+            positions=self.checkpoint.config.max_position_embeddings,
+            in_windows=self.in_windows,
+        )
 
     def _buckets(self) -> tuple[int, ...]:
         length = self.max_seq_length

@@ -237,7 +237,7 @@ def _complete(
         "format_version": FORMAT_VERSION,
     }
     try:
-        json.dumps(complete)
+        json.dumps(complete, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise OutputError(
             f"metadata is not JSON: {error}; allowed are strings, numbers, booleans, None, "

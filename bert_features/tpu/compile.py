@@ -190,6 +190,7 @@ class TpuCompiler:
 
     def _memory(self, rows: int, length: int) -> tuple[float, float]:
         """The bytes that a batch needs on a chip, and the bytes available."""
+        logger.info("compiling %d x %d, in search of the largest batch", rows, length)
         memory = self.compile(rows, length).memory_analysis()
         taken = (
             memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from bert_features import read_features
+from bert_features.cli.settings import describe_cures
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.text.tokenization import FullTokenizer
 from bert_features.text.vocabulary import read_vocab
 from tests.cli.command_line import SMALL, program, run
 from tests.reference.tf1_checkpoint import write_directory
-from tests.toy import TOY, random_weights
+from tests.toy import TOY, TOY_VOCAB, random_weights
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -50,7 +52,47 @@ def test_official_json_lines(toy, text, out):
 def test_truncation_is_reported(toy, text, out):
     options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "8"]
     result = run("extract", text, "-o", out / "o.parquet", *options)
-    assert "truncated  1 examples, 6 tokens lost" in result.stdout
+    cures = "; to keep more, pass --long-text window or --max-seq-length 24\n"
+    assert f"truncated  1 examples, 6 tokens lost{cures}" in result.stdout
+    planned = run("plan", text, *options)
+    assert f" 6 tokens lost{cures}" in planned.stdout
+
+
+@pytest.mark.parametrize(
+    ("length", "long_text", "cure"),
+    [
+        (24, "truncate", "--long-text window"),
+        (24, "window", None),
+        (8, "window", "--max-seq-length 24"),
+        (8, "tail", "--long-text window or --max-seq-length 24"),
+    ],
+)
+def test_the_summary_names_the_cures_that_help(length, long_text, cure):
+    settings = ExtractConfig(max_seq_length=length, long_text=long_text)
+    assert describe_cures(settings, 24) == (f"; to keep more, pass {cure}" if cure else "")
+
+
+def test_unknown_tokens_are_reported(toy, out, tmp_path, caplog):
+    text = tmp_path / "in.txt"
+    text.write_text("漢 a b 字\n", encoding="utf-8")
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL]
+    result = run("extract", text, "-o", out / "o.parquet", *options)
+    assert "unknown    2 tokens are [UNK], 50.0%\n" in result.stdout
+    assert "2 of 4 tokens (50.0%) are [UNK]: the vocabulary " in caplog.text
+    assert re.search(r"unknown +2 tokens are \[UNK\], 50.0%\n", run("plan", text, *options).stdout)
+
+
+def test_features_that_are_not_finite_are_reported(out, tmp_path, caplog):
+    weights = random_weights(TOY)
+    weights["embeddings/LayerNorm/gamma"][:] = np.nan
+    checkpoint = write_directory(tmp_path / "uncased_broken", TOY, TOY_VOCAB, weights)
+    (tmp_path / "in.txt").write_text("a b\n")
+    options = ["--checkpoint", checkpoint, "--layers=-1", *SMALL]
+    result = run("extract", tmp_path / "in.txt", "-o", out / "o.parquet", *options)
+    assert result.exit_code == 0
+    assert "non-finite 1 examples have NaN or infinite values\n" in result.stdout
+    assert "the features of 1 of 1 examples have NaN or infinite values" in caplog.text
+    assert run("extract", tmp_path / "in.txt", "-o", out / "o.jsonl", *options).exit_code == 1
 
 
 def test_standard_input(toy, out):

@@ -1,12 +1,20 @@
 """The progress display: a bar on a terminal, else log lines; amounts and speeds by hand."""
 
 import logging
+import threading
+import time
 
 import pytest
 from rich.console import Console
 
 from bert_features.cli import progress
-from bert_features.cli.progress import EXAMPLES, MEGABYTES, ProgressDisplay
+from bert_features.cli.progress import (
+    EXAMPLES,
+    MEGABYTES,
+    Heartbeat,
+    ProgressDisplay,
+    describe_seconds,
+)
 
 
 @pytest.fixture
@@ -32,8 +40,9 @@ def test_log_lines_come_now_and_then(clock, lines):
         for done in (10, 20, 30, 40):
             display.update(done, 4000, done * 100)
             clock(4)
-    # At 0, 4 and 8 s nothing; at 12 s 30 x 100 tokens more than at the first update.
-    assert lines() == ["40 of 4,000 examples, 250 tokens/s"]
+    # At 0, 4 and 8 s nothing; at 12 s 30 x 100 tokens more than at the first update. At 30 examples
+    # in 12 s the other 3,960 take 1,584 s.
+    assert lines() == ["40 of 4,000 examples (1%, 26 min left), 250 tokens/s"]
 
 
 def test_the_first_step_is_not_part_of_the_speed(clock, lines):
@@ -51,7 +60,42 @@ def test_a_download_ends_with_a_line(clock, lines):
         clock(6)
         display.update(2_300_000, 2_500_000)
         display.update(2_500_000, 2_500_000)
-    assert lines() == ["2.3 of 2.5 MB, 0.3 MB/s", "2.5 of 2.5 MB"]
+    assert lines() == ["2.3 of 2.5 MB (92%, 1 s left), 0.3 MB/s", "2.5 of 2.5 MB"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "1 s"), (59.4, "59 s"), (60, "1 min"), (3560, "59 min"), (3600, "1 h 0 min"),
+     (8100, "2 h 15 min")],
+)  # fmt: skip
+def test_times(seconds, text):
+    assert describe_seconds(seconds) == text
+
+
+def test_a_heartbeat_says_what_is_being_done(lines, caplog):
+    arrived = threading.Event()
+
+    class Arrivals(logging.Handler):
+        def emit(self, record):
+            arrived.set()
+
+    handler = Arrivals()
+    logging.getLogger("bert_features").addHandler(handler)
+    try:
+        with Heartbeat("compiling 8 x 16", log_seconds=0.01) as heartbeat:
+            assert arrived.wait(60)
+            heartbeat.doing = "compiling 8 x 32"
+            arrived.clear()
+            assert arrived.wait(60)
+            arrived.clear()
+            assert arrived.wait(60)
+    finally:
+        logging.getLogger("bert_features").removeHandler(handler)
+    assert lines()[0] == "compiling 8 x 16 (0 s so far)"
+    assert lines()[-1].startswith("compiling 8 x 32 (")
+    count = len(lines())
+    time.sleep(0.1)
+    assert len(lines()) == count  # it ends with its block
 
 
 def test_a_finished_extraction_leaves_the_end_to_its_summary(clock, lines):

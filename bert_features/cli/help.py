@@ -1,0 +1,62 @@
+"""The help of a command: its options in groups, and examples below them."""
+
+from typing import Any
+
+from typer.core import TyperCommand
+
+# The groups of options, in their order; a command shows those that it has.
+MODEL, OUTPUTS, LONG_TEXTS = "Model", "Outputs", "Long texts"
+INPUT, DEVICES, FILES, OTHER = "Input", "Devices and batches", "Files", "Other options"
+GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, OTHER)
+
+# Command -> lines that can be copied.
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "compile": ("bert-features compile --topology v5e:2x2 --architecture bert-base",),
+    "convert": ("bert-features convert bert-tiny bert-tiny-safetensors --to safetensors",),
+    "doctor": ("bert-features doctor --output features/",),
+    "download": ("bert-features download bert-tiny", "bert-features download --list"),
+    "export": (
+        "bert-features export --to exported --signature text --output-spec "
+        '\'name = "s", level = "sequence", pooling = "mean"\'',
+    ),
+    "extract": (
+        "bert-features extract texts.txt -o features.parquet",
+        "bert-features extract texts.csv -o vectors.npz --layers=-1 --level sequence "
+        "--long-text window",
+    ),
+    "inspect": ("bert-features inspect minilm",),
+    "plan": ("bert-features plan texts.txt --max-seq-length 256",),
+    "tokenize": ("bert-features tokenize texts.txt --format ids",),
+    "verify": ("bert-features verify minilm --device cpu",),
+}
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help shows options in `GROUPS`, by their `rich_help_panel`."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes each group as a section."""
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                groups[_group(parameter)].append(record)
+        for name, records in groups.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Writes the examples, each on a line of its own however long it is."""
+        examples = EXAMPLES.get(self.name or "", ())
+        if examples:
+            with formatter.section("Examples"):
+                for example in examples:
+                    formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+
+
+def _group(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return "Arguments"
+    panel = getattr(parameter, "rich_help_panel", None)
+    return panel if panel in GROUPS else OTHER

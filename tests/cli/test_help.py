@@ -1,0 +1,61 @@
+"""The help: options in groups, every choice's values, examples that parse."""
+
+import re
+import shlex
+
+import pytest
+import typer
+
+from bert_features.cli import app
+from bert_features.cli.help import EXAMPLES, GROUPS, OTHER
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import POOLINGS
+from tests.cli.command_line import run
+
+COMMANDS = typer.main.get_command(app).commands
+
+
+def sections(text):
+    """Heading -> the text below it."""
+    parts = re.split(r"^(\S.*):$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_options_come_in_groups():
+    found = sections(run("extract", "--help").stdout)
+    assert list(found) == [*GROUPS, "Examples"]
+    for group, option in (
+        ("Files", "--ledger"),
+        ("Input", "--text-field"),
+        ("Model", "--vocab-file"),
+        ("Outputs", "--pooling"),
+        ("Long texts", "--stride"),
+        ("Devices and batches", "--batch-tokens"),
+        ("Other options", "--debug"),
+    ):
+        assert option in found[group]
+
+
+@pytest.mark.parametrize("name", ["extract", "plan", "compile"])
+def test_every_setting_has_a_group(name):
+    options = {parameter.name: parameter for parameter in COMMANDS[name].params}
+    for setting in ExtractConfig.model_fields:
+        assert options[setting].rich_help_panel in GROUPS, setting
+        assert options[setting].rich_help_panel != OTHER, setting
+
+
+def test_the_poolings_are_named_with_their_level():
+    text = " ".join(run("extract", "--help").stdout.split())
+    for level in ("word", "sequence"):
+        assert f"With --level {level}: {', '.join(POOLINGS[level])}." in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_examples_that_parse(name):
+    help = run(name, "-h")
+    assert help.stdout == run(name, "--help").stdout
+    for example in EXAMPLES[name]:
+        assert f"  {example}\n" in help.stdout  # on one line, to be copied
+        program, command, *arguments = shlex.split(example)
+        assert (program, command) == ("bert-features", name)
+        COMMANDS[name].make_context(name, arguments)

@@ -1,0 +1,61 @@
+"""scripts/venv.sh: what an installation says as it goes, with a made-up pip."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+VENV = Path(__file__).resolve().parents[2] / "scripts" / "venv.sh"
+
+PIP = """#!/bin/sh
+echo "Collecting tensorflow"
+echo "  Downloading tensorflow-2.20.whl.metadata (4 kB)"
+echo "Downloading tensorflow-2.20.whl (620.7 MB)"
+echo "WARNING: a notice about pip" >&2
+cat "$(dirname "$0")/go" >/dev/null
+echo "Installing collected packages: keras, numpy, tensorflow"
+[ "$5$6" = "--progress-baroff" ] || exit 3
+[ "$7" != fails ] || { echo "ERROR: no such package" >&2; exit 1; }
+"""
+
+
+@pytest.fixture
+def install(tmp_path):
+    """Starts `pip_install`; pip waits until something is written to `go`."""
+    python = tmp_path / "python"
+    python.write_text(PIP)
+    python.chmod(0o755)
+    os.mkfifo(tmp_path / "go")
+
+    def start(package, seconds):
+        return subprocess.Popen(
+            ["bash", "-c", f"source {VENV}; pip_install {python} {package}; echo done"],
+            env={**os.environ, "PIP_LOG_SECONDS": str(seconds)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+def test_an_installation_says_what_it_does(install, tmp_path):
+    process = install("tensorflow", 0.05)
+    lines = [process.stderr.readline() for _ in range(3)]
+    assert "  downloading tensorflow-2.20.whl (620.7 MB)\n" in lines
+    assert any(line.startswith("  pip is at work (") for line in lines)
+    (tmp_path / "go").write_text("")
+    stdout, stderr = process.communicate(timeout=600)
+    assert "  installing 3 packages\n" in stderr
+    assert "notice" not in stderr
+    assert "metadata" not in stderr
+    assert (process.returncode, stdout) == (0, "done\n")
+
+
+def test_a_failed_installation_shows_pips_own_words_and_ends_the_script(install, tmp_path):
+    process = install("fails", 600)
+    (tmp_path / "go").write_text("")
+    stdout, stderr = process.communicate(timeout=600)
+    assert stderr.splitlines()[-1] == "ERROR: no such package"
+    assert (process.returncode, stdout) == (1, "")
