@@ -12,7 +12,13 @@ PREFIX = "hf:"
 FILES = [
     "config.json",
     "vocab.txt",
+    "tokenizer.json",
     "tokenizer_config.json",
+    # Of models that sentence-transformers wrote.
+    "modules.json",
+    "*_Pooling/config.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
     "model.safetensors",
     "model.safetensors.index.json",
     "model-?????-of-?????.safetensors",

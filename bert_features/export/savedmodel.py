@@ -9,7 +9,6 @@ Shape legend: `B` batch, `S` sequence, `H` hidden, `L` blocks.
 """
 
 import json
-import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +34,7 @@ from bert_features.errors import ConfigError
 from bert_features.export.checks import ExportSource, Signature, check_source, check_target
 from bert_features.export.signatures import build_signatures
 from bert_features.files import replacing
+from bert_features.text.vocabulary import write_vocab
 
 
 def export_savedmodel(
@@ -152,7 +152,7 @@ def _add_assets(root: Any, source: ExportSource, folder: Path) -> None:
     root.config_file = tf.saved_model.Asset(str(config))
     if source.checkpoint.vocab_file is not None:
         vocab = folder / "vocab.txt"  # assets keep their file names, and readers expect this one
-        shutil.copyfile(source.checkpoint.vocab_file, vocab)
+        write_vocab(source.checkpoint.vocab_file, vocab)
         root.vocab_file = tf.saved_model.Asset(str(vocab))
     if source.tokenizer is not None:
         root.do_lower_case = tf.Variable(
