@@ -10,7 +10,9 @@ from pydantic import Field, field_validator, model_validator
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.input_format import FormatName, InputFormat
 from bert_features.config.outputs import (
+    AUTO_POOLING,
     DEFAULT_LAYERS,
+    AutoPooling,
     Combine,
     LayerEntry,
     Level,
@@ -293,12 +295,23 @@ class ExtractConfig(Settings):
         """The outputs that the settings ask for."""
         if self.outputs:
             return self.outputs
-        return (OutputConfig(**{name: getattr(self, name) for name in _SINGLE_OUTPUT}),)
+        given = {name for name in _SINGLE_OUTPUT if name in self.model_fields_set}
+        if self.pooling == AUTO_POOLING:  # it takes the last layer where the user names none
+            given |= {"layers"} & self.model_fields_set
+        return (OutputConfig(**{name: getattr(self, name) for name in given}),)
 
-    def plan_outputs(self, config: BertConfig) -> tuple[OutputSpec, ...]:
+    def plan_outputs(
+        self, config: BertConfig, auto: AutoPooling | None = None
+    ) -> tuple[OutputSpec, ...]:
         """The outputs, resolved for an architecture.
+
+        Args:
+          config: the architecture.
+          auto: what pooling `auto` means for the checkpoint.
 
         Raises:
           ConfigError: see `outputs.plan_outputs`.
         """
-        return plan_outputs(self.output_configs(), config, layers=self.layers, dtype=self.dtype)
+        return plan_outputs(
+            self.output_configs(), config, layers=self.layers, dtype=self.dtype, auto=auto
+        )

@@ -31,6 +31,8 @@ POOLINGS: dict[Level, tuple[str, ...]] = {
     "word": ("mean", "first", "last", "first_last", "sum", "max"),
     "sequence": ("mean", "cls", "pooler", "max", "mean_max", "first", "last", "sqrt_len_mean"),
 }
+# The pooling of a sequence that the checkpoint asks for; see `AutoPooling`.
+AUTO_POOLING = "auto"
 # bert-as-service's names (its server/graph.py, PoolingStrategy): there SEP_TOKEN and LAST_TOKEN
 # are one value, and so are CLS_TOKEN and FIRST_TOKEN.
 POOLING_ALIASES: dict[str, str] = {
@@ -115,17 +117,13 @@ class OutputConfig(Settings):
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
-        if self.pooling is not None and self.pooling not in POOLINGS[self.level]:
-            raise ValueError(
-                f"pooling is {self.pooling!r}; allowed for level '{self.level}': "
-                f"{', '.join(POOLINGS[self.level])}"
-            )
+        _check_pooling(self.pooling, self.level)
         if not self.special_tokens and self.level != "sequence":
             raise ValueError(
                 "special_tokens is false, which only level 'sequence' allows; this output has "
                 f"level '{self.level}'"
             )
-        if not self.special_tokens and self.pooling in _OF_CLS:
+        if not self.special_tokens and not _OF_CLS.isdisjoint(pooling_parts(self.pooling or "")):
             raise ValueError(
                 f"special_tokens is false; pooling '{self.pooling}' is the vector of [CLS] itself"
             )
@@ -137,6 +135,38 @@ class OutputConfig(Settings):
         if self.weights is not None and self.layers is not None:
             _check_weights(self.weights, self.layers)
         return self
+
+
+def pooling_parts(pooling: str) -> tuple[str, ...]:
+    """The poolings whose vectors stand side by side: ('cls', 'mean') for 'cls+mean'."""
+    return tuple(pooling.split("+"))
+
+
+def _check_pooling(pooling: str | None, level: Level) -> None:
+    allowed = ", ".join(POOLINGS[level])
+    if pooling is None or pooling in POOLINGS[level]:
+        return
+    if level == "sequence":
+        # The pooler has weights of its own and takes [CLS] alone.
+        if pooling == AUTO_POOLING or set(pooling_parts(pooling)) <= {*POOLINGS[level]} - {
+            "pooler"
+        }:
+            return
+        allowed += ", auto; or several but pooler and auto, joined by +, such as cls+mean"
+    raise ValueError(f"pooling is {pooling!r}; allowed for level '{level}': {allowed}")
+
+
+@dataclass(frozen=True)
+class AutoPooling:
+    """What pooling `auto` means for a checkpoint.
+
+    Attributes:
+      pooling: its pooling, or several joined by `+`.
+      normalize: whether it scales each vector to length 1, where the output does not say.
+    """
+
+    pooling: str = "mean"
+    normalize: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,7 +181,8 @@ class Feature:
       width: D, number of values of a vector.
       dtype: `float16`, `float32` or `bfloat16`.
       level: what each vector represents: a `token`, a `word` or the whole `sequence`.
-      pooling: one of `POOLINGS[level]`: how token vectors become vectors of words or sequences.
+      pooling: one of `POOLINGS[level]`: how token vectors become vectors of words or sequences; for
+        a sequence also several joined by `+`, whose vectors stand side by side.
       weights: one for each layer where `combine` is `weighted`, else empty.
       special_tokens: whether [CLS] and [SEP] count when a sequence is pooled.
       normalize: whether each vector is scaled to length 1, as the last operation.
@@ -256,6 +287,7 @@ def plan_outputs(
     *,
     layers: Sequence[int | str] = DEFAULT_LAYERS,
     dtype: OutputDtype = "float32",
+    auto: AutoPooling | None = None,
 ) -> tuple[OutputSpec, ...]:
     """Resolves outputs against an architecture.
 
@@ -269,6 +301,8 @@ def plan_outputs(
       config: the architecture.
       layers: LAYERS of outputs that have none.
       dtype: dtype of outputs that have none.
+      auto: what pooling `auto` means; by default the mean. It takes the last layer if its output
+        names no layers.
 
     Raises:
       ConfigError: as `resolve_layers`; the number of weights is not that of layers, `dim` is wider
@@ -276,13 +310,36 @@ def plan_outputs(
         the same name.
     """
     specs = tuple(
-        spec for output in outputs for spec in _specs(output, config, tuple(layers), dtype)
+        spec
+        for output in resolve_auto(outputs, auto)
+        for spec in _specs(output, config, tuple(layers), dtype)
     )
     names = [spec.name for spec in specs]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two outputs are named '{name}'; give each a different name")
     return specs
+
+
+def uses_auto_pooling(outputs: Sequence[OutputConfig]) -> bool:
+    """Whether an output leaves its pooling to the checkpoint."""
+    return any(output.pooling == AUTO_POOLING for output in outputs)
+
+
+def resolve_auto(
+    outputs: Sequence[OutputConfig], auto: AutoPooling | None = None
+) -> tuple[OutputConfig, ...]:
+    """The outputs with the pooling that `auto` means; by default the mean."""
+    return tuple(_without_auto(output, auto) for output in outputs)
+
+
+def _without_auto(output: OutputConfig, auto: AutoPooling | None) -> OutputConfig:
+    if output.pooling != AUTO_POOLING:
+        return output
+    auto = auto or AutoPooling()
+    settings = {name: getattr(output, name) for name in output.model_fields_set}
+    chosen = {"layers": output.layers or (-1,), "pooling": auto.pooling}
+    return OutputConfig.of({"normalize": auto.normalize, **settings, **chosen})
 
 
 def _specs(
@@ -328,8 +385,7 @@ def _names(name: str | None, count: int, *, as_official: bool) -> list[str]:
 
 def _width(output: OutputConfig, hidden_size: int, num_layers: int) -> int:
     width = hidden_size * (num_layers if output.combine == "concat" else 1)
-    if output.pooling in _DOUBLE_WIDTH:
-        width *= 2
+    width *= sum(2 if part in _DOUBLE_WIDTH else 1 for part in pooling_parts(output.pooling or ""))
     if output.dim is not None and output.dim > width:
         raise ConfigError(
             f"dim is {output.dim}; the vector has {width} values, take at most {width}"

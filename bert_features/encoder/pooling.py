@@ -9,7 +9,7 @@ from typing import Any
 
 from keras import ops
 
-from bert_features.config.outputs import OutputSpec
+from bert_features.config.outputs import OutputSpec, pooling_parts
 from bert_features.encoder import kernels
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.types import Tensor
@@ -70,7 +70,7 @@ def check_special_ids(outputs: Sequence[OutputSpec], special_ids: Sequence[int])
 
 def needs_static_length(outputs: Sequence[OutputSpec]) -> list[str]:
     """The names of outputs that need S to be known when the graph is made."""
-    return [o.name for o in outputs if o.level == "word" or o.pooling == "last"]
+    return [o.name for o in outputs if o.level == "word" or "last" in pooling_parts(o.pooling)]
 
 
 def _finish(vectors: Tensor, output: OutputSpec) -> Tensor:
@@ -220,7 +220,8 @@ def _pool_sequence(
         for special in special_ids:
             counted = ops.logical_and(counted, batch["input_word_ids"] != special)
     weights = ops.cast(counted, "float32")  # [B, S]
-    return _SEQUENCE_POOLERS[output.pooling](vectors, weights)
+    pooled = [_SEQUENCE_POOLERS[part](vectors, weights) for part in pooling_parts(output.pooling)]
+    return pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1)
 
 
 def _count(weights: Tensor) -> Tensor:

@@ -21,8 +21,8 @@ from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.convert import config_values
 from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.checkpoints.read import read_weights
-from bert_features.config.bert_config import BertConfig
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,
     Outputs,
@@ -94,7 +94,7 @@ def export_savedmodel(
     check_target(to, checkpoint, overwrite=overwrite)
     source = check_source(
         checkpoint,
-        _wanted(outputs, layers, signature, checkpoint.config),
+        _wanted(outputs, layers, signature, checkpoint),
         signature,
         max_seq_length=max_seq_length,
         do_lower_case=do_lower_case,
@@ -118,11 +118,17 @@ def _wanted(
     outputs: Outputs | None,
     layers: Sequence[int | str] | None,
     signature: Signature,
-    config: BertConfig,
+    checkpoint: Checkpoint,
 ) -> tuple[OutputSpec, ...]:
     if signature == "ids" and outputs is None and layers is None:
         return ()
-    return plan_outputs(parse_outputs(outputs), config, layers=layers or DEFAULT_LAYERS)
+    wanted = parse_outputs(outputs)
+    return plan_outputs(
+        wanted,
+        checkpoint.config,
+        layers=layers or DEFAULT_LAYERS,
+        auto=auto_pooling(checkpoint, wanted),
+    )
 
 
 def _save(source: ExportSource, signature: Signature, to: Path, *, overwrite: bool) -> None:

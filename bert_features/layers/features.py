@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.bert_config import BertConfig, config_family
 from bert_features.config.outputs import (
@@ -20,6 +21,7 @@ from bert_features.config.outputs import (
     needs_pooler,
     parse_outputs,
     plan_outputs,
+    resolve_auto,
 )
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import (
@@ -134,7 +136,10 @@ class BertFeatures(keras.layers.Layer):
             settings.setdefault("special_ids", special)
         # Making random values that the checkpoint's replace at once would take seconds.
         initializer = settings.pop("initializer", None)
-        layer = cls(found.config, outputs, initializer="zeros", **settings)
+        # With the poolings themselves, so that a saved model needs no checkpoint to know them.
+        wanted = parse_outputs(outputs)
+        wanted = resolve_auto(wanted, auto_pooling(found, wanted))
+        layer = cls(found.config, wanted, initializer="zeros", **settings)
         weights = read_weights(found, pooler=needs_pooler(layer.output_specs))
         layer.encoder.load_weights_dict(weights)
         # A copy from the layer's config has no weights yet and needs the usual random values.
