@@ -1,7 +1,8 @@
 # shellcheck shell=bash
-# Sourced by the scripts in this folder: makes .venv in the root of the repository.
+# Sourced by the scripts in this folder: makes environments in the root of the repository.
 #
 #   install_into_venv EXTRAS      installs bert_features, as in `install_into_venv demo,test`
+#   install_peers                 makes .venv-benchmark: bert_features and what it is compared with
 
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -29,4 +30,16 @@ install_into_venv() {
   # Twice quiet: pip's notices about itself and its mirrors are not about this project.
   "$root/.venv/bin/python" -m pip install --disable-pip-version-check --quiet --quiet \
     --constraint "$root/scripts/constraints.txt" --editable "${root}[$1]"
+}
+
+install_peers() {
+  local environment="$root/.venv-benchmark" python
+  if [ ! -x "$environment/bin/python" ]; then
+    python=$(find_python)
+    "$python" -m venv "$environment"
+  fi
+  echo "Installing bert_features and its peers into .venv-benchmark (the first time: minutes)" >&2
+  "$environment/bin/python" -m pip install --disable-pip-version-check --quiet --quiet \
+    --constraint "$root/scripts/constraints.txt" \
+    --requirement "$root/scripts/benchmark-requirements.txt" --editable "$root[demo]"
 }

@@ -4,7 +4,7 @@ import hashlib
 import importlib.metadata
 import logging
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,7 +18,15 @@ from bert_features.encoder.step import DeviceStep, Precision
 from bert_features.errors import ConfigError
 from bert_features.extraction.assembly import Assembler
 from bert_features.extraction.counts import Counts, ExampleCounts
+from bert_features.extraction.encoding import (
+    choose_output,
+    collect_padded,
+    collect_ragged,
+    collect_vectors,
+    progress_bar,
+)
 from bert_features.extraction.preparation import Preparation
+from bert_features.extraction.similarity import compute_similarity
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.readers.examples import examples_of_texts
@@ -28,6 +36,8 @@ from bert_features.runtime.loop import run_step
 from bert_features.text.vocabulary import CLS, SEP
 
 logger = logging.getLogger("bert_features")
+
+Texts = Iterable[str | list[str] | tuple[str, str] | InputExample]
 
 # A bfloat16 product that takes longer than this many float32 ones is worth a warning.
 _TOLERATED_SLOWDOWN = 1.1
@@ -56,7 +66,7 @@ class FeatureExtractor:
 
     def __init__(self, config: ExtractConfig, *, runtime: Runtime | None = None) -> None:
         self.preparation = Preparation(config, runtime=runtime)
-        self.config = config
+        self.config = self.preparation.config
         self.checkpoint = self.preparation.checkpoint
         self.outputs = self.preparation.outputs
         self.tokenizer = self.preparation.tokenizer
@@ -84,9 +94,7 @@ class FeatureExtractor:
         """
         return cls(ExtractConfig.of({"checkpoint": str(checkpoint), **settings}))
 
-    def __call__(
-        self, texts: Iterable[str | list[str] | tuple[str, str] | InputExample]
-    ) -> list[FeatureRecord]:
+    def __call__(self, texts: Texts) -> list[FeatureRecord]:
         """The features of texts in memory.
 
         Args:
@@ -102,23 +110,98 @@ class FeatureExtractor:
           ConfigError: a shard is set, which is a share of a file.
           InputError: `texts` is a single string, or contains something other than texts.
         """
+        examples = list(examples_of_texts(texts))
+        batches = self._batches_in_memory(lambda: examples)
+        return [record for batch in batches for record in batch.records(self.features())]
+
+    def encode(
+        self,
+        texts: Texts | str | InputExample,
+        output: str | None = None,
+        *,
+        ragged: bool = False,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        show_progress: bool = False,
+    ) -> Any:
+        """The vectors of texts in memory as NumPy arrays.
+
+        Args:
+          texts: as in a call; or a single text. Texts of an iterator are taken one by one, so that
+            only their vectors are in memory. A warning is logged if truncation cuts any.
+          output: name of the output to return; not needed if there is only one.
+          ragged: return the vectors of tokens or words without padding.
+          prompt: a text to put before each text; an empty one for none.
+          prompt_name: the name of one of the checkpoint's prompts, in place of `prompt`. By default
+            the default prompt of the checkpoint, if an output has pooling `auto`, else none.
+          show_progress: show a progress bar on standard error.
+
+        Returns:
+          By the level of the output, in the order of the texts and in the dtype of the output:
+          `sequence`: [N, D]. `token` ([CLS] and [SEP] included) and `word`: `Padded(values [N, S,
+          D], mask [N, S])`, or with `ragged` `Ragged(values [T, D], row_splits [N + 1])`. Of a
+          single text its own array, [D] or [S, D].
+
+        Raises:
+          ConfigError: there are several outputs and `output` is None, or there is none of that
+            name; the prompt is unknown or does not fit the outputs; a shard is set.
+          InputError: `texts` contains something other than texts.
+        """
+        wanted = choose_output(self.outputs, output)
+        prompt = self.preparation.prompts.find(prompt, prompt_name)
+        single = isinstance(texts, str | InputExample)
+        examples, count = _examples([texts] if isinstance(texts, str | InputExample) else texts)
+        with progress_bar(count, shown=show_progress) as progress:
+            batches = self._batches_in_memory(lambda: examples, prompt, progress)
+            if wanted.level == "sequence":
+                vectors = collect_vectors(batches, wanted, count)
+                return vectors[0] if single else vectors
+            if ragged or single:
+                parts = collect_ragged(batches, wanted)
+                return parts.values if single else parts
+            return collect_padded(batches, wanted)
+
+    def similarity(self, a: Any, b: Any = None, *, function: str | None = None) -> np.ndarray:
+        """The similarity of each vector of `a` with each of `b`.
+
+        Args:
+          a: [N, D], or a single vector, [D].
+          b: [M, D] or [D]; by default `a` itself.
+          function: `cosine`, or `dot` for the plain product; by default what the checkpoint
+            records, else `cosine`.
+
+        Returns:
+          float32 [N, M].
+
+        Raises:
+          ConfigError: the function is neither of the two; the vectors have other shapes, or their
+            widths differ.
+        """
+        settings = self.checkpoint.sentence_transformers
+        recorded = None if settings is None else settings.similarity
+        return compute_similarity(a, b, function=function or recorded or "cosine")
+
+    def _batches_in_memory(
+        self,
+        examples: Callable[[], Iterable[InputExample]],
+        prompt: str | None = None,
+        progress: Callable[[Counts], None] | None = None,
+    ) -> Iterator[FeatureBatch]:
+        """As `batches`; refuses a shard, and logs a warning if truncation cut any text."""
         if self.config.shard is not None:
             raise ConfigError(
                 f"shard is {self.config.shard!r}, a share of the file that extract() reads; of "
                 "texts in memory pass those that are to be computed"
             )
-        examples = list(examples_of_texts(texts))
         counts = Counts()
 
         def note(latest: Counts) -> None:
             nonlocal counts
             counts = latest
+            if progress:
+                progress(latest)
 
-        records = [
-            record
-            for batch in self.batches(lambda: examples, progress=note)
-            for record in batch.records(self.features())
-        ]
+        yield from self.batches(examples, progress=note, prompt=prompt)
         if counts.truncated_examples:
             logger.warning(
                 "%d of %d texts did not fit max_seq_length %d and lost %d tokens%s",
@@ -130,7 +213,6 @@ class FeatureExtractor:
                 if self.preparation.in_windows
                 else "; long_text='window' would keep them",
             )
-        return records
 
     def batches(
         self,
@@ -138,6 +220,7 @@ class FeatureExtractor:
         *,
         progress: Callable[[Counts], None] | None = None,
         ledger: Callable[[ExampleCounts], None] | None = None,
+        prompt: str | None = None,
     ) -> Iterator[FeatureBatch]:
         """Streams features in the order of the examples.
 
@@ -146,8 +229,10 @@ class FeatureExtractor:
           progress: called after every step of the device with the totals so far. Examples are
             computed by length and may wait for their turn, so this runs ahead of the output.
           ledger: called for each example, in order, with its counts.
+          prompt: a text to put before each text; None for the default, see `encode`.
 
         Raises:
+          ConfigError: the outputs cannot have a prompt.
           InputError: the examples cannot be read, or the long text policy refuses one.
         """
         counts = Counts()
@@ -156,7 +241,7 @@ class FeatureExtractor:
             in_windows=self.preparation.in_windows,
             pieces=self._pieces,
         )
-        for batch, outputs in self._run(self.preparation.input_fn(examples)):
+        for batch, outputs in self._run(self.preparation.input_fn(examples, prompt=prompt)):
             assembler.add(batch, outputs)
             counts.add_batch(batch.columns)
             for example in assembler.take_ready():
@@ -218,6 +303,15 @@ class FeatureExtractor:
             use_one_hot_embeddings=self.config.use_one_hot_embeddings,
             fuse_qkv=self.devices.kind != "tpu",
         )
+
+
+def _examples(texts: Texts) -> tuple[Iterable[InputExample], int | None]:
+    """The examples of texts, and their number; texts of an iterator are taken one by one."""
+    examples = examples_of_texts(texts)
+    if not isinstance(texts, Sized):
+        return examples, None
+    in_memory = list(examples)  # a wrong one is found before anything is computed
+    return in_memory, len(in_memory)
 
 
 def _resolve_precision(

@@ -6,11 +6,14 @@ from bert_features.batches.bucketing import default_buckets, resolve_buckets
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import LongText
 from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import ITEM_SIZES, Feature, OutputSpec
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError
+from bert_features.extraction.prompts import Prompts
+from bert_features.extraction.sentence_settings import as_trained
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
@@ -31,7 +34,7 @@ class Preparation:
       runtime: the runtime, if started already; by default the one of the settings.
 
     Attributes:
-      config: the settings.
+      config: the settings, with those that pooling `auto` takes from the checkpoint.
       checkpoint: the checkpoint.
       outputs: the outputs, resolved.
       long_text: what happens to examples that do not fit a row.
@@ -40,6 +43,7 @@ class Preparation:
       shard: the share of the examples for this process.
       buckets: the lengths of rows.
       tokenizer: the checkpoint's tokenizer.
+      prompts: what is put before each text.
       window_tokens: number of tokens sorted by length together; their features fit `buffer_mb`.
 
     Raises:
@@ -48,20 +52,22 @@ class Preparation:
     """
 
     def __init__(self, config: ExtractConfig, *, runtime: Runtime | None = None) -> None:
-        self.config = config
         self.checkpoint = find_checkpoint(
             config.checkpoint,
             config_file=config.config_file,
             vocab_file=config.vocab_file,
             hidden_act=config.hidden_act,
         )
+        config = self.config = as_trained(config, self.checkpoint)
         bert_config = self.checkpoint.config
         if config.max_seq_length > bert_config.max_position_embeddings:
             raise ConfigError(
                 f"max_seq_length is {config.max_seq_length}; {self.checkpoint.name} has "
                 f"{bert_config.max_position_embeddings} positions, take at most that"
             )
-        self.outputs = config.plan_outputs(bert_config)
+        self.outputs = config.plan_outputs(
+            bert_config, auto_pooling(self.checkpoint, config.output_configs())
+        )
         self.long_text = LongText(config.long_text, config.max_seq_length, config.stride)
         # Wrong buckets are refused before a device starts.
         resolve_buckets(config.buckets or (), config.max_seq_length)
@@ -72,6 +78,7 @@ class Preparation:
         self.shard = resolve_shard(config.shard, self.runtime)
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.buckets = self._buckets()
+        self.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)
 
     @property
     def in_windows(self) -> bool:
@@ -94,15 +101,22 @@ class Preparation:
             tokens = _CPU_BATCH_TOKENS if on_cpu else DEVICE_BATCH_TOKENS * self.devices.count
         return {"batch_tokens": tokens, **self.runtime.batching}
 
-    def input_fn(self, examples: Callable[[], Iterable[InputExample]]) -> TextInputFn:
+    def input_fn(
+        self, examples: Callable[[], Iterable[InputExample]], *, prompt: str | None = None
+    ) -> TextInputFn:
         """The examples as batches for the device.
 
         Args:
           examples: gives an iterator over them.
+          prompt: see `Prompts.put_before`.
+
+        Raises:
+          ConfigError: see `Prompts.put_before`.
         """
+        prompted = self.prompts.put_before(examples, prompt)
         word_level = any(output.level == "word" for output in self.outputs)
         return TextInputFn(
-            examples,
+            prompted,
             self.tokenizer,
             buckets=self.buckets,
             window_tokens=self.window_tokens,

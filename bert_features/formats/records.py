@@ -13,6 +13,11 @@ import numpy as np
 from bert_features.config.outputs import Feature as Feature
 
 
+def describe_array(array: np.ndarray) -> str:
+    """The dtype and the shape of an array, as `float32 [12, 384]`."""
+    return f"{array.dtype} {list(array.shape)}"
+
+
 @dataclass(frozen=True)
 class Tokens:
     """The tokens of several examples.
