@@ -20,6 +20,7 @@ from bert_features.config.outputs import (
     OutputDtype,
     OutputSpec,
     plan_outputs,
+    split_layers,
 )
 from bert_features.config.settings import Settings
 from bert_features.config.shards import AUTO, Shard
@@ -44,9 +45,13 @@ def _as_in_outputs(name: str) -> Any:
 
 
 class ExtractConfig(Settings):
-    """The settings of a feature extraction.
+    """The settings of a feature extraction, as keywords: `ExtractConfig(layers=-1)`.
 
-    A field's description is its help; its `allowed` names the allowed values.
+    `layers` may be a layer, several, or text such as "-1,-2"; outputs may be dicts. A field's
+    description is its help; its `allowed` names the allowed values.
+
+    Raises:
+      ConfigError: one error with every unknown key and every value that is not allowed.
     """
 
     checkpoint: str = Field(
@@ -257,6 +262,16 @@ class ExtractConfig(Settings):
             for i, output in enumerate(outputs)
         ]
         return super().of({**values, "outputs": checked}, source=source)
+
+    @field_validator("checkpoint", "config_file", "vocab_file", mode="before")
+    @classmethod
+    def _path_is_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, Path) else value
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _split_layers(cls, value: Any) -> Any:
+        return split_layers(value)
 
     @field_validator("shard")
     @classmethod

@@ -5,8 +5,10 @@ Nothing here computes; `encoder.pooling` does. Importing this module does not im
 Shape legend: `B` batch, `S` sequence, `H` hidden, `K` selected layers, `D` width of an output.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -20,6 +22,8 @@ Level = Literal["token", "word", "sequence"]
 OutputDtype = Literal["float32", "float16", "bfloat16"]
 ITEM_SIZES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes
 LayerEntry = Annotated[int, Field(strict=True)] | Literal["embeddings"]
+# LAYERS as a caller may pass them: one entry, several, or several as text ("-1,-2").
+Layers = int | str | Sequence[int | str]
 
 # The sum below the first block; layer 0 in tutorials that count 13 layers.
 EMBEDDINGS = "embeddings"
@@ -49,6 +53,25 @@ POOLING_ALIASES: dict[str, str] = {
 _DOUBLE_WIDTH = {"first_last", "mean_max"}
 # Poolings that take the vector of [CLS].
 _OF_CLS = {"cls", "pooler"}
+
+
+def split_layers(layers: Any) -> Any:
+    """LAYERS as a tuple: (-1, -2) for [-1, -2], range(-1, -3, -1) or "-1,-2", and (-1,) for -1.
+
+    What is none of these comes back as it is, for the check that follows.
+    """
+    if isinstance(layers, str):
+        words = [word.strip() for word in layers.split(",")]
+        return tuple(int(w) if re.fullmatch(r"[+-]?\d{1,9}", w, re.ASCII) else w for w in words)
+    entries = layers if isinstance(layers, list | tuple | range) else (layers,)
+    if layers is None or not all(map(_is_entry, entries)):
+        return tuple(layers) if isinstance(layers, list) else layers
+    return tuple(entry if isinstance(entry, str) else int(entry) for entry in entries)
+
+
+def _is_entry(entry: Any) -> bool:
+    """Whether it has the type of a LAYERS entry; NumPy's integers do, a bool does not."""
+    return isinstance(entry, Integral | str) and not isinstance(entry, bool)
 
 
 class OutputConfig(Settings):
@@ -109,6 +132,11 @@ class OutputConfig(Settings):
         description="Data type of the features.",
         json_schema_extra={"allowed": "'float32', 'float16' or 'bfloat16'"},
     )
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _split_layers(cls, value: Any) -> Any:
+        return split_layers(value)
 
     @field_validator("pooling")
     @classmethod
@@ -285,7 +313,7 @@ def plan_outputs(
     outputs: Sequence[OutputConfig],
     config: BertConfig,
     *,
-    layers: Sequence[int | str] = DEFAULT_LAYERS,
+    layers: Layers = DEFAULT_LAYERS,
     dtype: OutputDtype = "float32",
     auto: AutoPooling | None = None,
 ) -> tuple[OutputSpec, ...]:
@@ -312,7 +340,7 @@ def plan_outputs(
     specs = tuple(
         spec
         for output in resolve_auto(outputs, auto)
-        for spec in _specs(output, config, tuple(layers), dtype)
+        for spec in _specs(output, config, split_layers(layers), dtype)
     )
     names = [spec.name for spec in specs]
     for name in names:

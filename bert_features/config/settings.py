@@ -1,7 +1,7 @@
 """Settings: the base of the settings classes. Values are checked once and then frozen."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -17,6 +17,19 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def __init__(self, /, **values: Any) -> None:
+        """Checks settings as `of` does, with the same errors."""
+        self.__setstate__(type(self).of(values).__getstate__())
+
+    # As BaseModel marks its own: checking a dict does not call `__init__`, which calls the check.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """The settings that were set; the others have their defaults."""
+        return (
+            (n, getattr(self, n)) for n in type(self).model_fields if n in self.model_fields_set
+        )
 
     @classmethod
     def of(cls, values: Mapping[str, Any], *, source: str = "") -> Self:

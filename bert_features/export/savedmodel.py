@@ -10,7 +10,6 @@ Shape legend: `B` batch, `S` sequence, `H` hidden, `L` blocks.
 
 import json
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,6 +24,7 @@ from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,
+    Layers,
     Outputs,
     OutputSpec,
     parse_outputs,
@@ -43,7 +43,7 @@ def export_savedmodel(
     signature: Signature = "text",
     checkpoint: str | Path | Checkpoint = "minilm",
     outputs: Outputs | None = None,
-    layers: Sequence[int | str] | None = None,
+    layers: Layers | None = None,
     max_seq_length: int | None = None,
     config_file: str | Path | None = None,
     vocab_file: str | Path | None = None,
@@ -116,7 +116,7 @@ def _check_call(signature: str) -> None:
 
 def _wanted(
     outputs: Outputs | None,
-    layers: Sequence[int | str] | None,
+    layers: Layers | None,
     signature: Signature,
     checkpoint: Checkpoint,
 ) -> tuple[OutputSpec, ...]:
@@ -126,7 +126,7 @@ def _wanted(
     return plan_outputs(
         wanted,
         checkpoint.config,
-        layers=layers or DEFAULT_LAYERS,
+        layers=DEFAULT_LAYERS if layers is None else layers,
         auto=auto_pooling(checkpoint, wanted),
     )
 

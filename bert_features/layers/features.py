@@ -16,12 +16,14 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.config.bert_config import BertConfig, config_family
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,
+    Layers,
     Outputs,
     blocks_needed,
     needs_pooler,
     parse_outputs,
     plan_outputs,
     resolve_auto,
+    split_layers,
 )
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import (
@@ -69,7 +71,7 @@ class BertFeatures(keras.layers.Layer):
         config: BertConfig | Mapping[str, Any],
         outputs: Outputs | None = None,
         *,
-        layers: Sequence[int | str] = DEFAULT_LAYERS,
+        layers: Layers = DEFAULT_LAYERS,
         special_ids: Sequence[int] = (),
         use_dropout: bool = True,
         initializer: Any = None,
@@ -84,7 +86,7 @@ class BertFeatures(keras.layers.Layer):
             config = BertConfig.from_dict(values, family=config_family(values))
         self.bert_config = config
         self._outputs = parse_outputs(outputs)
-        self._layers_setting = tuple(layers)
+        self._layers_setting = tuple(split_layers(layers))
         self.output_specs = plan_outputs(self._outputs, config, layers=self._layers_setting)
         check_special_ids(self.output_specs, special_ids)
         self.special_ids = tuple(special_ids)

@@ -52,7 +52,8 @@ def test_outputs_equal_the_numpy_reference(toy, weights, batch, states):
 
 
 def test_without_outputs_each_layer_is_one(toy, batch, states):
-    result = BertFeatures.from_checkpoint(toy, layers=[-1, "embeddings"])(batch)
+    assert BertFeatures.from_checkpoint(toy, layers=-1).output_specs[0].layers == (-1,)
+    result = BertFeatures.from_checkpoint(toy, layers="-1,embeddings")(batch)
     assert list(result) == ["layer_output_0", "layer_output_1"]
     np.testing.assert_allclose(result["layer_output_1"], states[0], rtol=0, atol=1e-5)
 
