@@ -12,7 +12,7 @@ from bert_features.config.bert_config import BertConfig, Family
 from bert_features.errors import CheckpointError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Checkpoint:
     """A checkpoint on disk; no weight has been read.
 
@@ -41,6 +41,15 @@ class Checkpoint:
     casing_evidence: str = ""
     expected_sha256: str | None = None
     sentence_transformers: SentenceTransformersSettings | None = None
+
+    def __repr__(self) -> str:
+        config = self.config
+        casing = {True: "uncased", False: "cased", None: "of unknown casing"}[self.do_lower_case]
+        return (
+            f"<Checkpoint {self.name}: {self.kind}, {config.num_hidden_layers} layers, "
+            f"width {config.hidden_size}, vocabulary {config.vocab_size:,}, {casing}, "
+            f"{self.weights_path}>"
+        )
 
     @functools.cached_property
     def sha256(self) -> str:

@@ -227,6 +227,11 @@ class Feature:
     special_tokens: bool = True
     normalize: bool = False
 
+    def describe(self) -> str:
+        """Its name, dtype and shape, as `features float32 [tokens, 384]`."""
+        rows = {"token": "tokens, ", "word": "words, ", "sequence": ""}[self.level]
+        return f"{self.name} {self.dtype} [{rows}{self.width}]"
+
     def to_metadata(self) -> dict[str, Any]:
         """The fields of `Feature` by name; those that a subclass adds are left out."""
         return {entry.name: getattr(self, entry.name) for entry in fields(Feature)}

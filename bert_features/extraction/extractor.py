@@ -94,6 +94,13 @@ class FeatureExtractor:
         """
         return cls(ExtractConfig.of({"checkpoint": str(checkpoint), **settings}))
 
+    def __repr__(self) -> str:
+        outputs = ", ".join(output.describe() for output in self.outputs)
+        devices = f"{self.devices.count} {self.devices.kind}"
+        return (
+            f"<FeatureExtractor {self.checkpoint.name}: {outputs}; {self.precision} on {devices}>"
+        )
+
     def __call__(self, texts: Texts) -> list[FeatureRecord]:
         """The features of texts in memory.
 

@@ -33,7 +33,7 @@ from bert_features.runtime.start import make_runtime
 logger = logging.getLogger("bert_features")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ExtractSummary:
     """The result of `extract`.
 
@@ -48,6 +48,13 @@ class ExtractSummary:
     seconds: float
     bytes_written: int
     output: Path
+
+    def __repr__(self) -> str:
+        return (
+            f"<ExtractSummary: {self.counts.examples:,} examples, {self.counts.tokens:,} tokens in "
+            f"{self.seconds:.1f} s, {self.counts.tokens_lost:,} tokens lost, "
+            f"{self.bytes_written:,} bytes in {self.output}>"
+        )
 
     @property
     def tokens_per_second(self) -> float:

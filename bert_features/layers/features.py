@@ -104,6 +104,14 @@ class BertFeatures(keras.layers.Layer):
         self.trainable = trainable  # after the encoder exists: the setter changes it too
         self.built = True
 
+    def __repr__(self) -> str:
+        outputs = ", ".join(
+            f"{o.name} {o.dtype} [B, {'' if o.level == 'sequence' else 'S, '}{o.width}]"
+            for o in self.output_specs
+        )
+        state = "trainable" if self.trainable else "frozen"
+        return f"<BertFeatures {self.name}, {state}: {outputs}>"
+
     @classmethod
     def from_checkpoint(
         cls,

@@ -68,6 +68,10 @@ class FullTokenizer:
         self._ids = _TracedLater(matcher.ids)
         self._pieces = _TracedLater(matcher.pieces)
 
+    def __repr__(self) -> str:
+        casing = "uncased" if self.do_lower_case else "cased"
+        return f"<FullTokenizer: {len(self.tokens):,} pieces, {casing}>"
+
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Tokenises a batch of texts.
 
