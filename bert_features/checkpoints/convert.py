@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.files import Role, check_apart, check_target, real_target, replacing
 from bert_features.machine.quiet_tensorflow import import_tensorflow
-from bert_features.text.vocabulary import read_vocab
+from bert_features.text.vocabulary import read_vocab, write_vocab
 
 logger = logging.getLogger("bert_features")
 
@@ -173,7 +172,7 @@ _WRITTEN = {
 
 
 def _write_vocabulary(source: Conversion, folder: Path) -> None:
-    shutil.copyfile(source.vocab_file, folder / "vocab.txt")
+    write_vocab(source.vocab_file, folder / "vocab.txt")
     if source.do_lower_case is not None:
         _write_json(folder / "tokenizer_config.json", {"do_lower_case": source.do_lower_case})
 

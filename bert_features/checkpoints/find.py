@@ -39,6 +39,7 @@ CONFIG_NAMES: dict[Kind, tuple[str, ...]] = {
     "tf2": ("bert_config.json", "config.json"),
     "safetensors": ("config.json", "bert_config.json"),
 }
+VOCAB_NAMES = ("vocab.txt", "tokenizer.json")
 
 
 class _Located(NamedTuple):
@@ -77,7 +78,7 @@ def find_checkpoint(
           no such path, `org/name`.
       config_file: path or address of `bert_config.json` or `config.json`, if not beside the
         weights.
-      vocab_file: path or address of `vocab.txt`, if not beside the weights.
+      vocab_file: path or address of `vocab.txt` or `tokenizer.json`, if not beside the weights.
       hidden_act: the form of GELU, if not the family's.
 
     Raises:
@@ -184,7 +185,7 @@ def _describe(
     config, family = _config(name, weights_path, kind, config_path)
     if hidden_act is not None:
         config = config.model_copy(update={"hidden_act": hidden_act})
-    vocab_path = _file(vocab_file, folders, ("vocab.txt",))
+    vocab_path = _file(vocab_file, folders, VOCAB_NAMES)
     casing, evidence = casing_of(weights_path, kind, vocab_path, *_names_of(name))
     found = Checkpoint(
         name=name,

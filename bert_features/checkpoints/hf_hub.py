@@ -13,7 +13,13 @@ PREFIX = "hf:"
 _OF_CHECKPOINT = [
     "config.json",
     "vocab.txt",
+    "tokenizer.json",
     "tokenizer_config.json",
+    # Of models that sentence-transformers wrote.
+    "modules.json",
+    "*_Pooling/config.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
     "model.safetensors",
     "model.safetensors.index.json",
     "model-?????-of-?????.safetensors",

@@ -15,7 +15,9 @@ from bert_features.config.input_format import (
     InputFormat,
 )
 from bert_features.config.outputs import (
+    AUTO_POOLING,
     DEFAULT_LAYERS,
+    AutoPooling,
     Combine,
     LayerEntry,
     Level,
@@ -26,6 +28,7 @@ from bert_features.config.outputs import (
     output_names,
     parse_output,
     plan_outputs,
+    split_layers,
 )
 from bert_features.config.settings import MAX_INT, Settings, read_toml, shown
 from bert_features.config.shards import AUTO, Shard
@@ -57,9 +60,13 @@ class _Source:
 
 
 class ExtractConfig(Settings):
-    """The settings of a feature extraction.
+    """The settings of a feature extraction, as keywords: `ExtractConfig(layers=-1)`.
 
-    A field's description is its help; its `allowed` names the allowed values.
+    `layers` may be a layer, several, or text such as "-1,-2"; outputs may be dicts. A field's
+    description is its help; its `allowed` names the allowed values.
+
+    Raises:
+      ConfigError: one error with every unknown key and every value that is not allowed.
     """
 
     _source: _Source = PrivateAttr(default=_Source())
@@ -296,6 +303,16 @@ class ExtractConfig(Settings):
         ]
         return super().of({**values, "outputs": checked}, source=source)
 
+    @field_validator("checkpoint", "config_file", "vocab_file", mode="before")
+    @classmethod
+    def _path_is_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, Path) else value
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _split_layers(cls, value: Any) -> Any:
+        return split_layers(value)
+
     @field_validator("shard")
     @classmethod
     def _shard_is_one(cls, shard: str | None) -> str | None:
@@ -336,7 +353,10 @@ class ExtractConfig(Settings):
         """The outputs that the settings ask for."""
         if self.outputs:
             return self.outputs
-        return (OutputConfig(**{name: getattr(self, name) for name in _SINGLE_OUTPUT}),)
+        given = {name for name in _SINGLE_OUTPUT if name in self.model_fields_set}
+        if self.pooling == AUTO_POOLING:  # it takes the last layer where the user names none
+            given |= {"layers"} & self.model_fields_set
+        return (OutputConfig(**{name: getattr(self, name) for name in given}),)
 
     def row_length(self, config: BertConfig, name: str) -> int:
         """The maximum tokens of a row: `max_seq_length`, by default the checkpoint's positions.
@@ -361,14 +381,22 @@ class ExtractConfig(Settings):
             )
         return self.max_seq_length
 
-    def plan_outputs(self, config: BertConfig) -> tuple[OutputSpec, ...]:
+    def plan_outputs(
+        self, config: BertConfig, auto: AutoPooling | None = None
+    ) -> tuple[OutputSpec, ...]:
         """The outputs, resolved for an architecture.
+
+        Args:
+          config: the architecture.
+          auto: what pooling `auto` means for the checkpoint.
 
         Raises:
           ConfigError: see `outputs.plan_outputs`.
         """
         try:
-            return plan_outputs(self.output_configs(), config, layers=self.layers, dtype=self.dtype)
+            return plan_outputs(
+                self.output_configs(), config, layers=self.layers, dtype=self.dtype, auto=auto
+            )
         except ConfigError as error:
             if not self.outputs:
                 raise

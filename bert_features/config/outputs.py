@@ -5,8 +5,10 @@ Nothing here computes; `encoder.pooling` does. Importing this module does not im
 Shape legend: `B` batch, `S` sequence, `H` hidden, `K` selected layers, `D` width of an output.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -19,7 +21,9 @@ Combine = Literal["none", "sum", "mean", "concat", "weighted"]
 Level = Literal["token", "word", "sequence"]
 OutputDtype = Literal["float32", "float16", "bfloat16"]
 ITEM_SIZES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes
-LayerEntry = Annotated[int, Field(ge=-MAX_INT, le=MAX_INT)] | Literal["embeddings"]
+LayerEntry = Annotated[int, Field(strict=True, ge=-MAX_INT, le=MAX_INT)] | Literal["embeddings"]
+# LAYERS as a caller may pass them: one entry, several, or several as text ("-1,-2").
+Layers = int | str | Sequence[int | str]
 
 # The sum below the first block; layer 0 in tutorials that count 13 layers.
 EMBEDDINGS = "embeddings"
@@ -31,6 +35,8 @@ POOLINGS: dict[Level, tuple[str, ...]] = {
     "word": ("mean", "first", "last", "first_last", "sum", "max"),
     "sequence": ("mean", "cls", "pooler", "max", "mean_max", "first", "last", "sqrt_len_mean"),
 }
+# The pooling of a sequence that the checkpoint asks for; see `AutoPooling`.
+AUTO_POOLING = "auto"
 # bert-as-service's names (its server/graph.py, PoolingStrategy): there SEP_TOKEN and LAST_TOKEN
 # are one value, and so are CLS_TOKEN and FIRST_TOKEN.
 POOLING_ALIASES: dict[str, str] = {
@@ -47,6 +53,25 @@ POOLING_ALIASES: dict[str, str] = {
 _DOUBLE_WIDTH = {"first_last", "mean_max"}
 # Poolings that take the vector of [CLS].
 _OF_CLS = {"cls", "pooler"}
+
+
+def split_layers(layers: Any) -> Any:
+    """LAYERS as a tuple: (-1, -2) for [-1, -2], range(-1, -3, -1) or "-1,-2", and (-1,) for -1.
+
+    What is none of these comes back as it is, for the check that follows.
+    """
+    if isinstance(layers, str):
+        words = [word.strip() for word in layers.split(",")]
+        return tuple(int(w) if re.fullmatch(r"[+-]?\d{1,9}", w, re.ASCII) else w for w in words)
+    entries = layers if isinstance(layers, list | tuple | range) else (layers,)
+    if layers is None or not all(map(_is_entry, entries)):
+        return tuple(layers) if isinstance(layers, list) else layers
+    return tuple(entry if isinstance(entry, str) else int(entry) for entry in entries)
+
+
+def _is_entry(entry: Any) -> bool:
+    """Whether it has the type of a LAYERS entry; NumPy's integers do, a bool does not."""
+    return isinstance(entry, Integral | str) and not isinstance(entry, bool)
 
 
 class OutputConfig(Settings):
@@ -108,6 +133,11 @@ class OutputConfig(Settings):
         json_schema_extra={"allowed": "'float32', 'float16' or 'bfloat16'"},
     )
 
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _split_layers(cls, value: Any) -> Any:
+        return split_layers(value)
+
     @field_validator("pooling")
     @classmethod
     def _resolve_alias(cls, value: str | None) -> str | None:
@@ -115,15 +145,15 @@ class OutputConfig(Settings):
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
-        if self.pooling is not None and self.pooling not in POOLINGS[self.level]:
-            raise _wrong_pooling(self.pooling, self.level)
+        if not _is_pooling(self.pooling, self.level):
+            raise _wrong_pooling(str(self.pooling), self.level)
         if not self.special_tokens and self.level != "sequence":
             raise ConfigError.naming(
                 "{special_tokens} is false, which only level 'sequence' allows; this output has "
                 "level '{received}': pass {level:'sequence'}",
                 received=self.level,
             )
-        if not self.special_tokens and self.pooling in _OF_CLS:
+        if not self.special_tokens and not _OF_CLS.isdisjoint(pooling_parts(self.pooling or "")):
             raise ConfigError.naming(
                 "{special_tokens} is false; {pooling} '{received}' is the vector of [CLS] itself",
                 received=self.pooling,
@@ -140,17 +170,48 @@ class OutputConfig(Settings):
         return self
 
 
+def pooling_parts(pooling: str) -> tuple[str, ...]:
+    """The poolings whose vectors stand side by side: ('cls', 'mean') for 'cls+mean'."""
+    return tuple(pooling.split("+"))
+
+
+def _is_pooling(pooling: str | None, level: Level) -> bool:
+    """Whether a level has a pooling, or for sequences several joined by `+`."""
+    if pooling is None or pooling in POOLINGS[level]:
+        return True
+    if level != "sequence":
+        return False
+    # The pooler has weights of its own and takes [CLS] alone.
+    return pooling == AUTO_POOLING or set(pooling_parts(pooling)) <= {*POOLINGS[level]} - {"pooler"}
+
+
 def _wrong_pooling(pooling: str, level: Level) -> ConfigError:
     """The error for a pooling that its level does not have; it names the levels that do."""
-    others = [other for other, poolings in POOLINGS.items() if pooling in poolings]
+    allowed = ", ".join(POOLINGS[level])
+    if level == "sequence":
+        allowed += ", auto; or several but pooler and auto, joined by +, such as cls+mean"
+    others = [other for other in POOLINGS if _is_pooling(pooling, other)]
     cure = " or ".join(f"{{level:'{other}'}}" for other in reversed(others))
     return ConfigError.naming(
         "{pooling} is {received}; allowed for level '{own}': {allowed}"
         + (f"; pass {cure} for this pooling" if cure else ""),
         received=shown(pooling),
         own=level,
-        allowed=", ".join(POOLINGS[level]),
+        allowed=allowed,
     )
+
+
+@dataclass(frozen=True)
+class AutoPooling:
+    """What pooling `auto` means for a checkpoint.
+
+    Attributes:
+      pooling: its pooling, or several joined by `+`.
+      normalize: whether it scales each vector to length 1, where the output does not say.
+    """
+
+    pooling: str = "mean"
+    normalize: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,7 +226,8 @@ class Feature:
       width: D, number of values of a vector.
       dtype: `float16`, `float32` or `bfloat16`.
       level: what each vector represents: a `token`, a `word` or the whole `sequence`.
-      pooling: one of `POOLINGS[level]`: how token vectors become vectors of words or sequences.
+      pooling: one of `POOLINGS[level]`: how token vectors become vectors of words or sequences; for
+        a sequence also several joined by `+`, whose vectors stand side by side.
       weights: one for each layer where `combine` is `weighted`, else empty.
       special_tokens: whether [CLS] and [SEP] count when a sequence is pooled.
       normalize: whether each vector is scaled to length 1, as the last operation.
@@ -181,6 +243,11 @@ class Feature:
     weights: tuple[float, ...] = ()
     special_tokens: bool = True
     normalize: bool = False
+
+    def describe(self) -> str:
+        """Its name, dtype and shape, as `features float32 [tokens, 384]`."""
+        rows = {"token": "tokens, ", "word": "words, ", "sequence": ""}[self.level]
+        return f"{self.name} {self.dtype} [{rows}{self.width}]"
 
     def to_metadata(self) -> dict[str, Any]:
         """The fields of `Feature` by name; those that a subclass adds are left out."""
@@ -282,8 +349,9 @@ def plan_outputs(
     outputs: Sequence[OutputConfig],
     config: BertConfig,
     *,
-    layers: Sequence[int | str] = DEFAULT_LAYERS,
+    layers: Layers = DEFAULT_LAYERS,
     dtype: OutputDtype = "float32",
+    auto: AutoPooling | None = None,
 ) -> tuple[OutputSpec, ...]:
     """Resolves outputs against an architecture.
 
@@ -297,6 +365,8 @@ def plan_outputs(
       config: the architecture.
       layers: LAYERS of outputs that have none.
       dtype: dtype of outputs that have none.
+      auto: what pooling `auto` means; by default the mean. It takes the last layer if its output
+        names no layers.
 
     Raises:
       ConfigError: as `resolve_layers`; the number of weights is not that of layers, `dim` is wider
@@ -304,7 +374,9 @@ def plan_outputs(
         the same name, or names that differ only by case.
     """
     specs = tuple(
-        spec for output in outputs for spec in _specs(output, config, tuple(layers), dtype)
+        spec
+        for output in resolve_auto(outputs, auto)
+        for spec in _specs(output, config, split_layers(layers), dtype)
     )
     check_names_differ([spec.name for spec in specs])
     return specs
@@ -329,7 +401,32 @@ def output_names(
     outputs: Sequence[OutputConfig], layers: Sequence[int | str] = DEFAULT_LAYERS
 ) -> list[str]:
     """The names that `plan_outputs` gives the outputs, for any architecture."""
-    return [name for output in outputs for name in _names(output, len(output.layers or layers))]
+    return [
+        name
+        for output in resolve_auto(outputs)
+        for name in _names(output, len(output.layers or layers))
+    ]
+
+
+def uses_auto_pooling(outputs: Sequence[OutputConfig]) -> bool:
+    """Whether an output leaves its pooling to the checkpoint."""
+    return any(output.pooling == AUTO_POOLING for output in outputs)
+
+
+def resolve_auto(
+    outputs: Sequence[OutputConfig], auto: AutoPooling | None = None
+) -> tuple[OutputConfig, ...]:
+    """The outputs with the pooling that `auto` means; by default the mean."""
+    return tuple(_without_auto(output, auto) for output in outputs)
+
+
+def _without_auto(output: OutputConfig, auto: AutoPooling | None) -> OutputConfig:
+    if output.pooling != AUTO_POOLING:
+        return output
+    auto = auto or AutoPooling()
+    settings = {name: getattr(output, name) for name in output.model_fields_set}
+    chosen = {"layers": output.layers or (-1,), "pooling": auto.pooling}
+    return OutputConfig.of({"normalize": auto.normalize, **settings, **chosen})
 
 
 def _specs(
@@ -381,8 +478,7 @@ def _names(output: OutputConfig, num_layers: int) -> list[str]:
 
 def _width(output: OutputConfig, hidden_size: int, num_layers: int) -> int:
     width = hidden_size * (num_layers if output.combine == "concat" else 1)
-    if output.pooling in _DOUBLE_WIDTH:
-        width *= 2
+    width *= sum(2 if part in _DOUBLE_WIDTH else 1 for part in pooling_parts(output.pooling or ""))
     if output.dim is not None and output.dim > width:
         raise ConfigError.naming(
             "{dim} is {received}; the vector has {width} values, take at most {width}",
@@ -429,7 +525,7 @@ def check_special_ids(outputs: Sequence[OutputSpec], special_ids: Sequence[int])
 
 def needs_static_length(outputs: Sequence[OutputSpec]) -> list[str]:
     """The names of outputs that need S to be known when the graph is made."""
-    return [o.name for o in outputs if o.level == "word" or o.pooling == "last"]
+    return [o.name for o in outputs if o.level == "word" or "last" in pooling_parts(o.pooling)]
 
 
 def outputs_on_device(outputs: Sequence[OutputSpec], *, in_windows: bool) -> tuple[OutputSpec, ...]:

@@ -3,7 +3,7 @@
 import difflib
 import reprlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
@@ -65,6 +65,19 @@ class Settings(BaseModel):
         if isinstance(value, str) and "\0" in value:  # no file name holds one
             raise ValueError("text without NUL characters")
         return value
+
+    def __init__(self, /, **values: Any) -> None:
+        """Checks settings as `of` does, with the same errors."""
+        self.__setstate__(type(self).of(values).__getstate__())
+
+    # As BaseModel marks its own: checking a dict does not call `__init__`, which calls the check.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """The settings that were set; the others have their defaults."""
+        return (
+            (n, getattr(self, n)) for n in type(self).model_fields if n in self.model_fields_set
+        )
 
     @classmethod
     def of(cls, values: Mapping[str, Any], *, source: str = "") -> Self:

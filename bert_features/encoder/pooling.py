@@ -9,7 +9,7 @@ from typing import Any
 
 from keras import ops
 
-from bert_features.config.outputs import OutputSpec
+from bert_features.config.outputs import OutputSpec, pooling_parts
 from bert_features.encoder import kernels
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.types import Tensor
@@ -200,7 +200,8 @@ def _pool_sequence(
         for special in special_ids:
             counted = ops.logical_and(counted, batch["input_word_ids"] != special)
     weights = ops.cast(counted, "float32")  # [B, S]
-    return _SEQUENCE_POOLERS[output.pooling](vectors, weights)
+    pooled = [_SEQUENCE_POOLERS[part](vectors, weights) for part in pooling_parts(output.pooling)]
+    return pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1)
 
 
 def _count(weights: Tensor) -> Tensor:

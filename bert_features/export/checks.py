@@ -17,10 +17,11 @@ from bert_features.checkpoints.find import (
     find_without_tensorflow,
     resolve_vocabulary,
 )
+from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.checkpoints.read import has_pooler
-from bert_features.config.bert_config import BertConfig
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,
+    Layers,
     Outputs,
     OutputSpec,
     check_special_ids,
@@ -220,7 +221,7 @@ def check_before(
     signature: Signature,
     checkpoint: str,
     outputs: Outputs | None = None,
-    layers: Sequence[int | str] | None = None,
+    layers: Layers | None = None,
     max_seq_length: int | None = None,
     config_file: str | Path | None = None,
     vocab_file: str | Path | None = None,
@@ -244,7 +245,7 @@ def check_before(
     if found is None:
         return checkpoint
     check_target(to, found.files(), overwrite=overwrite)
-    check_outputs(wanted_outputs(outputs, layers, signature, found.config), signature)
+    check_outputs(wanted_outputs(outputs, layers, signature, found), signature)
     check_length(max_seq_length, found, signature)
     if signature == "text":
         resolve_vocabulary(found, do_lower_case)
@@ -253,9 +254,9 @@ def check_before(
 
 def wanted_outputs(
     outputs: Outputs | None,
-    layers: Sequence[int | str] | None,
+    layers: Layers | None,
     signature: Signature,
-    config: BertConfig,
+    checkpoint: Checkpoint,
 ) -> tuple[OutputSpec, ...]:
     """The outputs of an export, resolved; none for `ids` where none are asked for.
 
@@ -264,4 +265,10 @@ def wanted_outputs(
     """
     if signature == "ids" and outputs is None and layers is None:
         return ()
-    return plan_outputs(parse_outputs(outputs), config, layers=layers or DEFAULT_LAYERS)
+    wanted = parse_outputs(outputs)
+    return plan_outputs(
+        wanted,
+        checkpoint.config,
+        layers=DEFAULT_LAYERS if layers is None else layers,
+        auto=auto_pooling(checkpoint, wanted),
+    )

@@ -9,9 +9,7 @@ Shape legend: `B` batch, `S` sequence, `H` hidden, `L` blocks.
 """
 
 import json
-import shutil
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,7 +21,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.convert import config_values
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
-from bert_features.config.outputs import Outputs
+from bert_features.config.outputs import Layers, Outputs
 from bert_features.errors import ConfigError
 from bert_features.export.checks import (
     ExportSource,
@@ -34,6 +32,7 @@ from bert_features.export.checks import (
 )
 from bert_features.export.signatures import build_signatures
 from bert_features.files import replacing
+from bert_features.text.vocabulary import write_vocab
 
 
 def export_savedmodel(
@@ -42,7 +41,7 @@ def export_savedmodel(
     signature: Signature = "text",
     checkpoint: str | Path | Checkpoint = "minilm",
     outputs: Outputs | None = None,
-    layers: Sequence[int | str] | None = None,
+    layers: Layers | None = None,
     max_seq_length: int | None = None,
     config_file: str | Path | None = None,
     vocab_file: str | Path | None = None,
@@ -93,7 +92,7 @@ def export_savedmodel(
     check_target(to, checkpoint.files(), overwrite=overwrite)
     source = check_source(
         checkpoint,
-        wanted_outputs(outputs, layers, signature, checkpoint.config),
+        wanted_outputs(outputs, layers, signature, checkpoint),
         signature,
         max_seq_length=max_seq_length,
         do_lower_case=do_lower_case,
@@ -140,7 +139,7 @@ def _add_assets(root: Any, source: ExportSource, folder: Path) -> None:
     root.config_file = tf.saved_model.Asset(str(config))
     if source.checkpoint.vocab_file is not None:
         vocab = folder / "vocab.txt"  # assets keep their file names, and readers expect this one
-        shutil.copyfile(source.checkpoint.vocab_file, vocab)
+        write_vocab(source.checkpoint.vocab_file, vocab)
         root.vocab_file = tf.saved_model.Asset(str(vocab))
     if source.tokenizer is not None:
         root.do_lower_case = tf.Variable(

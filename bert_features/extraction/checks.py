@@ -17,9 +17,11 @@ from bert_features.batches.bucketing import resolve_buckets
 from bert_features.batches.long_text import LongText
 from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import find_without_tensorflow, resolve_vocabulary
+from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, OutputError
+from bert_features.extraction.sentence_settings import as_trained
 from bert_features.files import Role, check_apart, check_target, is_url, real_target
 from bert_features.formats import check_dtype, output_format, output_targets
 from bert_features.formats.checks import check_name
@@ -158,8 +160,9 @@ def check_input_and_checkpoint(config: ExtractConfig, input_path: str | Path) ->
         hidden_act=config.hidden_act,
     )
     if checkpoint is not None:
-        check_lengths(config, config.row_length(checkpoint.config, checkpoint.name))
-        config.plan_outputs(checkpoint.config)
+        length = as_trained(config, checkpoint).row_length(checkpoint.config, checkpoint.name)
+        check_lengths(config, length)
+        config.plan_outputs(checkpoint.config, auto_pooling(checkpoint, config.output_configs()))
         resolve_vocabulary(checkpoint, config.do_lower_case)
     return checkpoint
 

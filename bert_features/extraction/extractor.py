@@ -4,7 +4,7 @@ import hashlib
 import importlib.metadata
 import logging
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -20,7 +20,15 @@ from bert_features.errors import ConfigError, as_keyword
 from bert_features.extraction import losses
 from bert_features.extraction.assembly import Assembler
 from bert_features.extraction.counts import Counts, ExampleCounts
+from bert_features.extraction.encoding import (
+    choose_output,
+    collect_padded,
+    collect_ragged,
+    collect_vectors,
+    progress_bar,
+)
 from bert_features.extraction.preparation import Preparation
+from bert_features.extraction.similarity import compute_similarity
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.readers.examples import Table, Texts, examples_of_texts
@@ -94,6 +102,13 @@ class FeatureExtractor:
         """
         return cls(ExtractConfig.of({"checkpoint": str(checkpoint), **settings}))
 
+    def __repr__(self) -> str:
+        outputs = ", ".join(output.describe() for output in self.outputs)
+        devices = f"{self.devices.count} {self.devices.kind}"
+        return (
+            f"<FeatureExtractor {self.checkpoint.name}: {outputs}; {self.precision} on {devices}>"
+        )
+
     def __call__(
         self,
         texts: Texts | Table,
@@ -126,32 +141,126 @@ class FeatureExtractor:
           InputError: `texts` is a single string, contains something other than texts, or is a table
             whose columns are not named or do not fit.
         """
+        found, _ = self._examples(
+            texts,
+            text_field=text_field,
+            text_b_field=text_b_field,
+            tokens_field=tokens_field,
+            id_field=id_field,
+        )
+        examples = list(found)  # a wrong one is found before anything is computed
+        batches = self._batches_in_memory(lambda: examples)
+        return [record for batch in batches for record in batch.records(self.features())]
+
+    def encode(
+        self,
+        texts: Texts | Table | str | InputExample,
+        output: str | None = None,
+        *,
+        ragged: bool = False,
+        text_field: str | None = None,
+        text_b_field: str | None = None,
+        tokens_field: str | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        show_progress: bool = False,
+    ) -> Any:
+        """The vectors of texts in memory as NumPy arrays.
+
+        Args:
+          texts: as in a call; or a single text. Texts of an iterator are taken one by one, so that
+            only their vectors are in memory. A warning is logged if truncation cuts any.
+          output: name of the output to return; not needed if there is only one.
+          ragged: return the vectors of tokens or words without padding.
+          text_field: column of the texts of a table, as in a call.
+          text_b_field: column of the second texts of pairs.
+          tokens_field: column of lists of words, in place of `text_field`.
+          prompt: a text to put before each text; an empty one for none.
+          prompt_name: the name of one of the checkpoint's prompts, in place of `prompt`. By default
+            the default prompt of the checkpoint, if an output has pooling `auto`, else none.
+          show_progress: show a progress bar on standard error.
+
+        Returns:
+          By the level of the output, in the order of the texts and in the dtype of the output:
+          `sequence`: [N, D]. `token` ([CLS] and [SEP] included) and `word`: `Padded(values [N, S,
+          D], mask [N, S])`, or with `ragged` `Ragged(values [T, D], row_splits [N + 1])`. Of a
+          single text its own array, [D] or [S, D].
+
+        Raises:
+          ConfigError: there are several outputs and `output` is None, or there is none of that
+            name; the prompt is unknown or does not fit the outputs; a shard is set.
+          InputError: `texts` contains something other than texts.
+        """
+        wanted = choose_output(self.outputs, output)
+        prompt = self.preparation.prompts.find(prompt, prompt_name)
+        single = isinstance(texts, str | InputExample)
+        examples, count = self._examples(
+            [texts] if isinstance(texts, str | InputExample) else texts,
+            text_field=text_field,
+            text_b_field=text_b_field,
+            tokens_field=tokens_field,
+        )
+        with progress_bar(count, shown=show_progress) as progress:
+            batches = self._batches_in_memory(lambda: examples, prompt, progress)
+            if wanted.level == "sequence":
+                vectors = collect_vectors(batches, wanted, count)
+                return vectors[0] if single else vectors
+            if ragged or single:
+                parts = collect_ragged(batches, wanted)
+                return parts.values if single else parts
+            return collect_padded(batches, wanted)
+
+    def similarity(self, a: Any, b: Any = None, *, function: str | None = None) -> np.ndarray:
+        """The similarity of each vector of `a` with each of `b`.
+
+        Args:
+          a: [N, D], or a single vector, [D].
+          b: [M, D] or [D]; by default `a` itself.
+          function: `cosine`, or `dot` for the plain product; by default what the checkpoint
+            records, else `cosine`.
+
+        Returns:
+          float32 [N, M].
+
+        Raises:
+          ConfigError: the function is neither of the two; the vectors have other shapes, or their
+            widths differ.
+        """
+        settings = self.checkpoint.sentence_transformers
+        recorded = None if settings is None else settings.similarity
+        return compute_similarity(a, b, function=function or recorded or "cosine")
+
+    def _examples(
+        self, texts: Texts | Table, **fields: str | None
+    ) -> tuple[Iterable[InputExample], int | None]:
+        """The examples of texts, and their number; texts of an iterator are taken one by one."""
+        examples = examples_of_texts(texts, self.config.input_settings(), **fields)
+        if not isinstance(texts, Sized):
+            return examples, None
+        in_memory = list(examples)  # a wrong one is found before anything is computed
+        return in_memory, len(in_memory)
+
+    def _batches_in_memory(
+        self,
+        examples: Callable[[], Iterable[InputExample]],
+        prompt: str | None = None,
+        progress: Callable[[Counts], None] | None = None,
+    ) -> Iterator[FeatureBatch]:
+        """As `batches`; refuses a shard, and logs a warning if truncation cut any text."""
         if self.config.shard is not None:
             raise ConfigError(
                 f"shard is {self.config.shard!r}, a share of the file that extract() reads; of "
                 "texts in memory pass those that are to be computed"
             )
-        examples = list(
-            examples_of_texts(
-                texts,
-                self.config.input_settings(),
-                text_field=text_field,
-                text_b_field=text_b_field,
-                tokens_field=tokens_field,
-                id_field=id_field,
-            )
-        )
         counts = Counts()
 
         def note(latest: Counts) -> None:
             nonlocal counts
             counts = latest
+            if progress:
+                progress(latest)
 
-        records = [
-            record
-            for batch in self.batches(lambda: examples, progress=note)
-            for record in batch.records(self.features())
-        ]
+        yield from self.batches(examples, progress=note, prompt=prompt)
         if counts.truncated_examples:
             cures = self.preparation.truncation_cures()
             keywords = " or ".join(as_keyword(*cure) for cure in cures.items())
@@ -166,7 +275,6 @@ class FeatureExtractor:
                 else "",
                 f"; to keep more, pass {keywords}" if keywords else "",
             )
-        return records
 
     def batches(
         self,
@@ -174,6 +282,7 @@ class FeatureExtractor:
         *,
         progress: Callable[[Counts], None] | None = None,
         ledger: Callable[[ExampleCounts], None] | None = None,
+        prompt: str | None = None,
     ) -> Iterator[FeatureBatch]:
         """Streams features in the order of the examples.
 
@@ -182,8 +291,10 @@ class FeatureExtractor:
           progress: called after every step of the device with the totals so far. Examples are
             computed by length and may wait for their turn, so this runs ahead of the output.
           ledger: called for each example, in order, with its counts.
+          prompt: a text to put before each text; None for the default, see `encode`.
 
         Raises:
+          ConfigError: the outputs cannot have a prompt.
           InputError: the examples cannot be read, or the long text policy refuses one.
         """
         counts = Counts()
@@ -193,7 +304,7 @@ class FeatureExtractor:
             pieces=self._pieces,
             unknown_id=self._unknown_id,
         )
-        for batch, outputs in self._run(self.preparation.input_fn(examples)):
+        for batch, outputs in self._run(self.preparation.input_fn(examples, prompt=prompt)):
             assembler.add(batch, outputs)
             counts.add_batch(batch.columns)
             for example in assembler.take_ready():

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("bert_features")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ExtractSummary:
     """The result of `extract`.
 
@@ -47,6 +47,13 @@ class ExtractSummary:
     bytes_written: int
     output: Path
     cures: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return (
+            f"<ExtractSummary: {self.counts.examples:,} examples, {self.counts.tokens:,} tokens in "
+            f"{self.seconds:.1f} s, {self.counts.tokens_lost:,} tokens lost, "
+            f"{self.bytes_written:,} bytes in {self.output}>"
+        )
 
     @property
     def tokens_per_second(self) -> float:

@@ -62,7 +62,7 @@ class BucketPlan:
     filler_tokens: int = 0
 
 
-@dataclass
+@dataclass(repr=False)
 class Plan:
     """What a run would do.
 
@@ -100,6 +100,15 @@ class Plan:
     example_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     row_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     buckets: list[BucketPlan] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(output.describe() for output in self.outputs)
+        lengths = ", ".join(str(b.length) for b in self.buckets if b.batches) or "none"
+        return (
+            f"<Plan: {self.examples:,} examples, {self.tokens:,} tokens "
+            f"({self.pad_waste:.1%} padding), {self.tokens_lost:,} tokens lost, "
+            f"batches of lengths {lengths}; {outputs}>"
+        )
 
     @property
     def tokens(self) -> int:

@@ -10,12 +10,15 @@ from bert_features.batches.bucketing import (
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import ITEM_SIZES, Feature, OutputSpec
 from bert_features.config.shards import AUTO, Shard
 from bert_features.extraction.checks import check_lengths
 from bert_features.extraction.losses import truncation_cures
+from bert_features.extraction.prompts import Prompts
+from bert_features.extraction.sentence_settings import as_trained
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
@@ -46,6 +49,7 @@ class Preparation:
       shard: the share of the examples for this process.
       buckets: the lengths of rows.
       tokenizer: the checkpoint's tokenizer.
+      prompts: what is put before each text.
       window_tokens: number of tokens sorted by length together; their features fit `buffer_mb`.
 
     Raises:
@@ -66,10 +70,13 @@ class Preparation:
             vocab_file=config.vocab_file,
             hidden_act=config.hidden_act,
         )
-        length = config.row_length(self.checkpoint.config, self.checkpoint.name)
+        bert_config = self.checkpoint.config
+        length = as_trained(config, self.checkpoint).row_length(bert_config, self.checkpoint.name)
         self.max_seq_length = length
         self.config = config.model_copy(update={"max_seq_length": length})
-        self.outputs = config.plan_outputs(self.checkpoint.config)
+        self.outputs = config.plan_outputs(
+            bert_config, auto_pooling(self.checkpoint, config.output_configs())
+        )
         self.long_text = check_lengths(config, length)
         self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
         # Before the tokenizer makes its tables: a TPU must be started before TensorFlow's first op.
@@ -78,6 +85,7 @@ class Preparation:
         self.shard = resolve_shard(config.shard, self.runtime)
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.buckets = self._buckets()
+        self.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)
 
     @property
     def in_windows(self) -> bool:
@@ -108,15 +116,22 @@ class Preparation:
             tokens = _CPU_BATCH_TOKENS if on_cpu else DEVICE_BATCH_TOKENS * self.devices.count
         return {"batch_tokens": tokens, **self.runtime.batching}
 
-    def input_fn(self, examples: Callable[[], Iterable[InputExample]]) -> TextInputFn:
+    def input_fn(
+        self, examples: Callable[[], Iterable[InputExample]], *, prompt: str | None = None
+    ) -> TextInputFn:
         """The examples as batches for the device.
 
         Args:
           examples: gives an iterator over them.
+          prompt: see `Prompts.put_before`.
+
+        Raises:
+          ConfigError: see `Prompts.put_before`.
         """
+        prompted = self.prompts.put_before(examples, prompt)
         word_level = any(output.level == "word" for output in self.outputs)
         return TextInputFn(
-            examples,
+            prompted,
             self.tokenizer,
             buckets=self.buckets,
             window_tokens=self.window_tokens,

@@ -82,7 +82,10 @@ class FeatureFile(RecordSource, Records):
         return type(self), (self.path,)
 
     def __repr__(self) -> str:
-        return f"<{self.format} file {self.path}>"
+        features = ", ".join(feature.describe() for feature in self.features)
+        # Counting may mean reading the whole file, which no repr should do.
+        count = "" if self._count is None else f"{self._count:,} "
+        return f"<{self.format} file {self.path}: {count}records of {features}>"
 
     @property
     @final

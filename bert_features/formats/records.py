@@ -5,16 +5,44 @@ excluded), `W` words of all examples, `D` width of a feature.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from bert_features.config.outputs import Feature as Feature
 
+# Entries of a list that a repr shows.
+_MAX_SHOWN = 6
 
-@dataclass(frozen=True)
-class Tokens:
+
+def describe_array(array: np.ndarray) -> str:
+    """The dtype and the shape of an array, as `float32 [12, 384]`."""
+    return f"{array.dtype} {list(array.shape)}"
+
+
+class ShortRepr:
+    """A repr of one line: the fields that are not None, arrays by dtype and shape, the rest cut."""
+
+    def __repr__(self) -> str:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        shown = [f"{name}={_describe(v)}" for name, v in values.items() if v is not None]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return describe_array(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_describe(v)}" for key, v in value.items()) + "}"
+    if isinstance(value, list | tuple) and len(value) > _MAX_SHOWN:
+        first = ", ".join(map(repr, value[:_MAX_SHOWN]))
+        return f"[{first}, … {len(value)} in all]"
+    return repr(value)
+
+
+@dataclass(frozen=True, repr=False)
+class Tokens(ShortRepr):
     """The tokens of several examples.
 
     Attributes:
@@ -28,8 +56,8 @@ class Tokens:
     ids: np.ndarray
 
 
-@dataclass(frozen=True)
-class Words:
+@dataclass(frozen=True, repr=False)
+class Words(ShortRepr):
     """The words of several examples.
 
     Attributes:
@@ -51,8 +79,8 @@ class Words:
     num_pieces: np.ndarray
 
 
-@dataclass(frozen=True)
-class WordSpans:
+@dataclass(frozen=True, repr=False)
+class WordSpans(ShortRepr):
     """The positions of the words of one example, and their pieces; see `Words`.
 
     Attributes:
@@ -68,8 +96,8 @@ class WordSpans:
     num_pieces: np.ndarray
 
 
-@dataclass(frozen=True)
-class FeatureRecord:
+@dataclass(frozen=True, repr=False)
+class FeatureRecord(ShortRepr):
     """The features of one example.
 
     Attributes:
@@ -90,8 +118,8 @@ class FeatureRecord:
     word_spans: WordSpans | None = None
 
 
-@dataclass(frozen=True)
-class FeatureBatch:
+@dataclass(frozen=True, repr=False)
+class FeatureBatch(ShortRepr):
     """The features of several examples in input order, as flat columns.
 
     Attributes:

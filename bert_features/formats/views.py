@@ -163,4 +163,6 @@ class FeatureView(Records):
         return self._records
 
     def __repr__(self) -> str:
-        return f"<records {self._records.start}:{self._records.stop} of {self._of.path}>"
+        features = ", ".join(feature.describe() for feature in self.features)
+        records = f"{self._records.start}:{self._records.stop}"
+        return f"<records {records} of {self._of.path}: {features}>"

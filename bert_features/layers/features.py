@@ -11,10 +11,12 @@ import keras
 from keras import ops
 
 from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.bert_config import BertConfig, config_family
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,
+    Layers,
     Outputs,
     blocks_needed,
     check_special_ids,
@@ -22,6 +24,8 @@ from bert_features.config.outputs import (
     needs_static_length,
     parse_outputs,
     plan_outputs,
+    resolve_auto,
+    split_layers,
 )
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs
@@ -65,7 +69,7 @@ class BertFeatures(keras.layers.Layer):
         config: BertConfig | Mapping[str, Any],
         outputs: Outputs | None = None,
         *,
-        layers: Sequence[int | str] = DEFAULT_LAYERS,
+        layers: Layers = DEFAULT_LAYERS,
         special_ids: Sequence[int] = (),
         use_dropout: bool = True,
         initializer: Any = None,
@@ -80,7 +84,7 @@ class BertFeatures(keras.layers.Layer):
             config = BertConfig.from_dict(values, family=config_family(values))
         self.bert_config = config
         self._outputs = parse_outputs(outputs)
-        self._layers_setting = tuple(layers)
+        self._layers_setting = tuple(split_layers(layers))
         self.output_specs = plan_outputs(self._outputs, config, layers=self._layers_setting)
         check_special_ids(self.output_specs, special_ids)
         self.special_ids = tuple(special_ids)
@@ -97,6 +101,14 @@ class BertFeatures(keras.layers.Layer):
         )
         self.trainable = trainable  # after the encoder exists: the setter changes it too
         self.built = True
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(
+            f"{o.name} {o.dtype} [B, {'' if o.level == 'sequence' else 'S, '}{o.width}]"
+            for o in self.output_specs
+        )
+        state = "trainable" if self.trainable else "frozen"
+        return f"<BertFeatures {self.name}, {state}: {outputs}>"
 
     @classmethod
     def from_checkpoint(
@@ -132,7 +144,10 @@ class BertFeatures(keras.layers.Layer):
             settings.setdefault("special_ids", special)
         # Making random values that the checkpoint's replace at once would take seconds.
         initializer = settings.pop("initializer", None)
-        layer = cls(found.config, outputs, initializer="zeros", **settings)
+        # With the poolings themselves, so that a saved model needs no checkpoint to know them.
+        wanted = parse_outputs(outputs)
+        wanted = resolve_auto(wanted, auto_pooling(found, wanted))
+        layer = cls(found.config, wanted, initializer="zeros", **settings)
         weights = read_weights(found, pooler=needs_pooler(layer.output_specs))
         layer.encoder.load_weights_dict(weights)
         # A copy from the layer's config has no weights yet and needs the usual random values.

@@ -79,6 +79,10 @@ class BertTextInput(keras.layers.Layer):
         self._allow_non_tensor_positional_args = True
         self.built = True
 
+    def __repr__(self) -> str:
+        rows = f"int32 [B, {self.max_seq_length}]"
+        return f"<BertTextInput {self.name}: {rows}, {self.tokenizer!r}>"
+
     @classmethod
     def from_checkpoint(
         cls,

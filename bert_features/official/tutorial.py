@@ -1,13 +1,14 @@
 """get_features: the call that tutorials on google-research/bert's features use."""
 
-import functools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bert_features.checkpoints.weight_readers import weight_files
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import Layers
 from bert_features.errors import ConfigError
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.formats.records import FeatureRecord
@@ -18,7 +19,7 @@ def get_features(
     dim: int = 768,
     *,
     checkpoint: str | Path = "minilm",
-    layers: tuple[int | str, ...] = (-1, -2, -3, -4),
+    layers: Layers = (-1, -2, -3, -4),
     combine: str = "sum",
     max_seq_length: int = 128,
     batch_size: int = 32,
@@ -33,7 +34,9 @@ def get_features(
       texts: one example each.
       dim: number of values of each vector to keep, from the first. Narrower vectors stay whole; the
         default checkpoint, all-MiniLM-L6-v2, has 384 values.
-      checkpoint: anything that `find_checkpoint` takes. The last one used stays loaded.
+      checkpoint: anything that `find_checkpoint` takes. The model stays loaded for the next call
+        with the same settings, whatever the texts and `dim`; several stay while their weights have
+        less than 1 GB together.
       layers: LAYERS.
       combine: how they become one vector: `sum`, `mean` or `concat`.
       max_seq_length: tokens of the longest row.
@@ -63,7 +66,7 @@ def get_features(
     config = ExtractConfig.of(
         {
             "checkpoint": str(checkpoint),
-            "layers": tuple(layers),
+            "layers": layers,
             "combine": combine,
             "max_seq_length": max_seq_length,
             "batch_size": batch_size,
@@ -80,6 +83,24 @@ def _named(record: FeatureRecord) -> tuple[str, ...]:
     return (record.tokens if record.words is None else record.words) or ()
 
 
-@functools.lru_cache(maxsize=1)
+# Settings -> extractor, the one used last at the end.
+_loaded: dict[ExtractConfig, FeatureExtractor] = {}
+# Who compares layers or ways to combine them calls with a few settings in turn. Small models are
+# kept for all of these, and of a large one only the last: BERT-large has 1.3 GB.
+_MAX_LOADED_BYTES = 1 << 30
+
+
 def _extractor(config: ExtractConfig) -> FeatureExtractor:
-    return FeatureExtractor(config)
+    """The extractor for some settings; it stays loaded while there is room for it."""
+    extractor = _loaded.pop(config, None) or FeatureExtractor(config)
+    _loaded[config] = extractor
+    sizes = {key: _weight_bytes(loaded) for key, loaded in _loaded.items()}
+    for key in list(_loaded)[:-1]:
+        if sum(sizes.values()) > _MAX_LOADED_BYTES:
+            del _loaded[key], sizes[key]
+    return extractor
+
+
+def _weight_bytes(extractor: FeatureExtractor) -> int:
+    checkpoint = extractor.checkpoint
+    return sum(f.stat().st_size for f in weight_files(checkpoint.weights_path, checkpoint.kind))

@@ -10,7 +10,7 @@ import tensorflow as tf
 # The only way to find out whether the program itself has initialised a TPU.
 from tensorflow.python.tpu import tpu_strategy_util
 
-from bert_features.errors import ConfigError
+from bert_features.errors import ConfigError, extra_requirement
 from bert_features.machine import hardware, tpu_installation
 from bert_features.machine.names import Device
 
@@ -149,7 +149,7 @@ def _gpu_problem() -> str:
     if not any(_installed(f"nvidia-cudnn-cu{cuda}") for cuda in (12, 13)):
         return (
             f"TensorFlow {tf.__version__} finds no CUDA libraries for the {count} GPU(s) here; "
-            "pip install 'bert_features[gpu]'"
+            f"pip install {extra_requirement('gpu')}"
         )
     return (
         f"TensorFlow {tf.__version__} cannot use the {count} GPU(s) here; nvidia-smi shows whether "

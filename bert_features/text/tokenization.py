@@ -65,6 +65,10 @@ class FullTokenizer:
         self._ids = _TracedLater(matcher.ids)
         self._pieces = _TracedLater(matcher.pieces)
 
+    def __repr__(self) -> str:
+        casing = "uncased" if self.do_lower_case else "cased"
+        return f"<FullTokenizer: {len(self.tokens):,} pieces, {casing}>"
+
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Tokenises a batch of texts.
 
@@ -129,11 +133,17 @@ class FullTokenizer:
         return [self.tokens[i] for i in ids]
 
 
-class _TracedLater:
-    """A function of string [B] that is traced once, at its second eager call.
+# Tracing takes 0.5 s and saves some 0.03 s of each call with a few texts, half the time of one with
+# many. So it pays after this many calls, or as soon as there are many texts.
+_CALLS_BEFORE_TRACING = 16
+_MANY_TEXTS = 256
 
-    The first eager call runs op by op: that takes 0.04 s, and tracing takes half a second. Inside
-    another graph the traced function is used from the start.
+
+class _TracedLater:
+    """A function of string [B] that is traced once, when there is enough work for it.
+
+    Until then each eager call runs op by op, and so does the first one of all. Inside another graph
+    the traced function is used from the start.
     """
 
     def __init__(self, function: Callable[[tf.Tensor], Any]) -> None:
@@ -141,13 +151,22 @@ class _TracedLater:
         self._graph = tf.function(
             function, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
         )
-        self._called = False
+        self._calls = 0
+        self._is_traced = False
 
     def __call__(self, texts: tf.Tensor) -> Any:
-        if self._called or not tf.executing_eagerly():
+        if self._is_traced or not tf.executing_eagerly():
             return self._graph(texts)
-        self._called = True
-        return self._function(texts)
+        self._is_traced = self._calls == _CALLS_BEFORE_TRACING or (
+            self._calls > 0 and len(texts) >= _MANY_TEXTS
+        )
+        self._calls += 1
+        return self._graph(texts) if self._is_traced else self._function(texts)
+
+    @property
+    def traces(self) -> int:
+        """Number of times the graph was traced so far."""
+        return int(self._graph.experimental_get_tracing_count())
 
 
 def utf8(text: str) -> bytes:

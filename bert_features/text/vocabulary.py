@@ -1,11 +1,13 @@
-"""Reading a `vocab.txt`, the pieces of a WordPiece vocabulary in the order of their ids."""
+"""Reading a vocabulary: the pieces of WordPiece in the order of their ids."""
 
 import collections
 import logging
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from bert_features.errors import CheckpointError
+from bert_features.text.tokenizer_json import parse_pieces
 
 logger = logging.getLogger("bert_features")
 
@@ -19,13 +21,13 @@ MAX_PIECE_BYTES = 256
 
 
 def read_vocab(path: str | Path) -> list[str]:
-    r"""Reads a vocabulary file as the official `load_vocab` does.
+    r"""Reads a `vocab.txt` as the official `load_vocab` does, or a `tokenizer.json`.
 
-    Lines end at "\n" alone (U+2028 and its like are pieces of some vocabularies) and are stripped
-    of white space.
+    Lines of a `vocab.txt` end at "\n" alone (U+2028 and its like are pieces of some vocabularies)
+    and are stripped of white space.
 
     Raises:
-      CheckpointError: the file is missing, empty, or not UTF-8.
+      CheckpointError: the file is missing, empty, or not UTF-8; or see `parse_pieces`.
     """
     path = Path(path)
     try:
@@ -39,7 +41,17 @@ def read_vocab(path: str | Path) -> list[str]:
         ) from error
     if not text:
         raise CheckpointError(f"the vocabulary {path} is empty")
+    if path.suffix == ".json":
+        return parse_pieces(text, str(path))
     return [line.strip() for line in text.removesuffix("\n").split("\n")]
+
+
+def write_vocab(source: Path, target: Path) -> None:
+    """Writes a vocabulary as a `vocab.txt`: a copy of one, or the pieces of a `tokenizer.json`."""
+    if source.suffix == ".json":
+        target.write_bytes("".join(f"{piece}\n" for piece in read_vocab(source)).encode("utf-8"))
+    else:
+        shutil.copyfile(source, target)
 
 
 def ids_of(tokens: Sequence[str]) -> dict[str, int]:

@@ -13,12 +13,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from bert_features.errors import BertFeaturesError
+from bert_features.errors import BertFeaturesError, extra_requirement
 from bert_features.formats import read_features
 
-# Runtime -> the other one, and the requirement that installs a runtime.
+# Runtime -> the other one.
 _OTHERS = {"tensorflow": "jax", "jax": "tensorflow"}
-_INSTALLED_BY = {"jax": "'bert_features[jax]'", "tensorflow": "bert_features"}
 # It computes on the CPU, which every machine has; this process may occupy the TPU. Without these a
 # backend would look for the other devices and might wait for them.
 _ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"}
@@ -36,7 +35,9 @@ def unavailable_reason(runtime: str) -> str:
     """Why a runtime cannot be used, and what to do; empty if it can."""
     if importlib.util.find_spec(runtime) is not None:
         return ""
-    return f"{runtime} is not installed: pip install {_INSTALLED_BY[runtime]}"
+    # TensorFlow is no extra: it comes with the package.
+    requirement = extra_requirement("jax") if runtime == "jax" else "tensorflow tensorflow-text"
+    return f"{runtime} is not installed: pip install {requirement}"
 
 
 class OtherRuntime:

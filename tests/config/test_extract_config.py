@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -70,7 +71,9 @@ def test_frozen():
         ("batch_size = true", "batch_size is True; allowed: an integer"),
         ("max_seq_length = 2", "max_seq_length is 2; allowed: an integer of at least 3"),
         ("layers = []", r"layers is \[\]; allowed: a list of integers and the word 'embeddings'"),
-        ("layers = -1", "layers is -1; allowed: a list"),
+        ("layers = true", "layers is True; allowed: a list"),
+        ('layers = "-1,,-2"', "layers is '-1,,-2'; allowed: a list"),
+        ("layers = [true]", r"layers is \[True\]; allowed: a list"),
         ('layers = ["last"]', r"layers is \['last'\]; allowed"),
         ("layers = [1.0]", r"layers is \[1\.0\]; allowed"),
         ('combine = "max"', "combine is 'max'; allowed: 'none', 'sum', 'mean', 'concat' or"),
@@ -106,6 +109,64 @@ def test_what_is_refused(tmp_path, text, message):
         ExtractConfig.load(write(tmp_path, text))
     assert "c.toml" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("layers", "wanted"),
+    [
+        (-1, (-1,)),
+        ("-1", (-1,)),
+        ("-1, -2,embeddings", (-1, -2, "embeddings")),
+        ("embeddings", ("embeddings",)),
+        ([-1], (-1,)),
+        ([-1, "embeddings"], (-1, "embeddings")),
+        (range(-2, 0), (-2, -1)),
+        (np.int64(-1), (-1,)),
+        ([np.int32(0)], (0,)),
+    ],
+)
+@pytest.mark.parametrize("settings", [ExtractConfig, OutputConfig])
+def test_layers_in_every_form(settings, layers, wanted):
+    for made in (settings(layers=layers), settings.of({"layers": layers})):
+        assert made.layers == wanted
+        assert [type(entry) for entry in made.layers] == [type(entry) for entry in wanted]
+
+
+def test_the_constructor_takes_what_of_takes():
+    keywords = {"layers": [-1], "outputs": [{"name": "a", "layers": "0"}], "buckets": [8, 16]}
+    config = ExtractConfig(checkpoint=Path("folder"), **keywords)
+    assert config == ExtractConfig.of({"checkpoint": "folder", **keywords})
+    assert config.checkpoint == "folder"
+    assert config.outputs[0].layers == (0,)
+    assert config.model_fields_set == {"checkpoint", *keywords}
+    assert hash(config) == hash(ExtractConfig(checkpoint="folder", **keywords))
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong", "message"),
+    [
+        (ExtractConfig, {"layers": 1.5}, "layers is 1.5; allowed: a list of integers"),
+        (ExtractConfig, {"layers": "last"}, "layers is 'last'; allowed: a list of integers"),
+        (ExtractConfig, {"layers": []}, r"layers is \[\]; allowed"),
+        (ExtractConfig, {"batchsize": 3}, "unknown setting 'batchsize'; did you mean 'batch_size'"),
+        (ExtractConfig, {"batch_size": 1, "batch_tokens": 2}, "are both set"),
+        (ExtractConfig, {"pooling": "max"}, "allowed for level 'token': none"),
+        (ExtractConfig, {"outputs": [{"layers": True}]}, r"outputs\[0\]: layers is True"),
+        (ExtractConfig, {"shard": "3/2"}, "shard"),
+        (OutputConfig, {"layers": None, "level": "x"}, "level is 'x'"),
+        (OutputConfig, {"weights": [1.0]}, "no other combine takes weights"),
+    ],
+)
+def test_the_constructor_raises_one_line(settings, wrong, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        settings(**wrong)
+    assert "\n" not in str(caught.value)
+    assert "pydantic" not in str(caught.value)
+
+
+def test_its_repr_shows_what_was_set():
+    config = ExtractConfig(layers=-1, outputs=[{"name": "a"}])
+    assert repr(config) == "ExtractConfig(layers=(-1,), outputs=(OutputConfig(name='a'),))"
 
 
 def test_all_problems_come_at_once():

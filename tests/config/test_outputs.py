@@ -8,6 +8,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import (
     POOLING_ALIASES,
     POOLINGS,
+    AutoPooling,
     Feature,
     OutputConfig,
     blocks_needed,
@@ -93,6 +94,27 @@ def test_every_level_has_a_pooling_if_none_is_named():
     assert [s.pooling for s in plan({"layers": [0], "level": "sequence"})] == ["mean"]
 
 
+def test_poolings_side_by_side():
+    output = {"layers": [-1], "level": "sequence", "pooling": "cls+mean_max+sqrt_len_mean"}
+    (spec,) = plan(output)
+    assert (spec.pooling, spec.width) == ("cls+mean_max+sqrt_len_mean", 32)
+    assert plan(output | {"dim": 9})[0].width == 9
+
+
+def test_auto_is_what_the_checkpoint_says_where_the_output_does_not():
+    auto = {"level": "sequence", "pooling": "auto"}
+    (mean,) = plan(auto)
+    assert (mean.pooling, mean.layers, mean.normalize) == ("mean", (-1,), False)
+    own = AutoPooling("cls+max", normalize=True)
+    first, second = plan(
+        {"name": "a", **auto}, {"name": "b", **auto, "layers": [0], "normalize": False}, auto=own
+    )
+    assert (first.pooling, first.layers, first.normalize, first.width) == (
+        *("cls+max", (-1,), True, 16),
+    )
+    assert (second.pooling, second.layers, second.normalize) == ("cls+max", (0,), False)
+
+
 def test_the_names_of_bert_as_service():
     for alias, name in POOLING_ALIASES.items():
         level = "token" if name == "none" else "sequence"
@@ -105,6 +127,15 @@ def test_the_names_of_bert_as_service():
     [
         ({"pooling": "median", "level": "sequence"}, "pooling is 'median'; allowed for level 'seq"),
         ({"pooling": "first_last", "level": "sequence"}, "allowed for level 'sequence': mean, cls"),
+        ({"pooling": "cls+", "level": "sequence"}, "or several but pooler and auto, joined by +"),
+        ({"pooling": "cls+pooler", "level": "sequence"}, r"pooling is 'cls\+pooler'; allowed"),
+        ({"pooling": "auto+max", "level": "sequence"}, r"pooling is 'auto\+max'; allowed"),
+        ({"pooling": "first+last", "level": "word"}, "allowed for level 'word': mean, first, last"),
+        ({"pooling": "auto"}, "pooling is 'auto'; allowed for level 'token': none"),
+        (
+            {"special_tokens": False, "level": "sequence", "pooling": "mean+cls"},
+            r"pooling 'mean\+cls' is the vector of \[CLS\] itself",
+        ),
         ({"pooling": "cls", "level": "word"}, "allowed for level 'word': mean, first, last"),
         ({"pooling": "mean"}, "allowed for level 'token': none"),
         ({"level": "sentence"}, "level is 'sentence'; allowed: 'token', 'word' or 'sequence'"),

@@ -173,7 +173,7 @@ np.savez(sys.argv[3], **states)
 @pytest.mark.parametrize("padded", [40, 136])
 def test_every_layer_in_the_forms_for_tpus_on_jax(minilm_dir, tmp_path, padded):
     """In a process of its own, as Keras has one backend for each."""
-    pytest.importorskip("jax", reason="no JAX: pip install 'bert_features[jax]'")
+    pytest.importorskip("jax", reason="no JAX: pip install '.[jax]'")
     checkpoint = find_checkpoint(minilm_dir)
     batch = random_batch(checkpoint.config, [padded, 13, 2], padded)
     np.savez(tmp_path / "batch.npz", **batch)

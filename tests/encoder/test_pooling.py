@@ -95,7 +95,7 @@ def test_words(encoded, batch, output, pooling, device):
 @pytest.mark.parametrize("output", [COMBINATIONS[0], COMBINATIONS[2], COMBINATIONS[7]], ids=str)
 @pytest.mark.parametrize(
     ("pooling", "special_tokens"),
-    [("cls", True)]
+    [("cls", True), ("cls+max+sqrt_len_mean", True), ("mean_max+last", False)]
     + [(p, s) for p in POOLINGS["sequence"] if p not in ("cls", "pooler") for s in (True, False)],
 )
 def test_sequences(encoded, batch, output, pooling, special_tokens):

@@ -18,6 +18,8 @@ from bert_features import (
 )
 from bert_features.checkpoints.read import has_pooler
 from bert_features.errors import OutputError
+from tests.reference.sentence_transformers_folder import write_settings
+from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB
 
 MEAN = {"name": "mean", "level": "sequence", "layers": [-1], "special_tokens": False}
@@ -99,6 +101,19 @@ def test_toy_ids_in_a_fresh_process(toy, toy_ids, batch, tmp_path):
     layer = BertFeatures.from_checkpoint(toy, outputs)(batch)
     for name, same in [("sequence_output", "last"), ("mean", "mean"), ("default", "pooled")]:
         np.testing.assert_allclose(result[name], layer[same], rtol=0, atol=1e-6)
+
+
+def test_auto_pooling_is_that_of_the_folder(tmp_path, weights):
+    folder = write_directory(tmp_path / "uncased_toy", TOY, TOY_VOCAB, weights)
+    write_settings(folder, modes=["max", "cls"], normalize=True)
+    auto = {"name": "s", "level": "sequence", "pooling": "auto"}
+    to = export_savedmodel(tmp_path / "x", checkpoint=folder, outputs=[auto], max_seq_length=8)
+    own = {**auto, "pooling": "max+cls", "layers": [-1], "normalize": True}
+    extractor = FeatureExtractor.from_checkpoint(
+        folder, outputs=[own], max_seq_length=8, batch_size=8
+    )
+    texts = ["is this jackson", "the a b"]
+    np.testing.assert_allclose(load_export(to)(texts, "s"), extractor.encode(texts), atol=1e-6)
 
 
 @pytest.mark.parametrize(("signature", "hidden_act"), [("text", "gelu_erf"), ("ids", "gelu_tanh")])

@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_features import BertFeatures
 from bert_features.errors import CheckpointError, ConfigError
 from tests.reference.numpy_encoder import NumpyEncoder
+from tests.reference.sentence_transformers_folder import write_settings
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
@@ -51,9 +52,26 @@ def test_outputs_equal_the_numpy_reference(toy, weights, batch, states):
 
 
 def test_without_outputs_each_layer_is_one(toy, batch, states):
-    result = BertFeatures.from_checkpoint(toy, layers=[-1, "embeddings"])(batch)
+    assert BertFeatures.from_checkpoint(toy, layers=-1).output_specs[0].layers == (-1,)
+    result = BertFeatures.from_checkpoint(toy, layers="-1,embeddings")(batch)
     assert list(result) == ["layer_output_0", "layer_output_1"]
     np.testing.assert_allclose(result["layer_output_1"], states[0], rtol=0, atol=1e-5)
+
+
+def test_auto_pooling_is_settled_when_the_layer_is_made(tmp_path, weights, batch, states):
+    folder = write_directory(tmp_path / "t", TOY, TOY_VOCAB, weights)
+    write_settings(folder, modes=["cls", "mean"], normalize=True)
+    layer = BertFeatures.from_checkpoint(
+        folder, [{"name": "s", "level": "sequence", "pooling": "auto"}], hidden_act="gelu_tanh"
+    )
+    mask = batch["input_mask"][:, :, None]
+    both = [states[3][:, 0], (states[3] * mask).sum(1) / mask.sum(1)]
+    wanted = np.concatenate(both, axis=1)
+    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    np.testing.assert_allclose(layer(batch)["s"], wanted, rtol=0, atol=1e-5)
+    # A copy from its config has no folder to ask.
+    copy = BertFeatures.from_config(layer.get_config())
+    assert copy.output_specs == layer.output_specs
 
 
 def test_words_need_their_indices(toy, batch, states):

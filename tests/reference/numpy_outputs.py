@@ -37,7 +37,12 @@ def pool_word(vectors, pooling):
 
 
 def pool_sequence(vectors, is_special, pooling, special_tokens=True):
-    """[T, D], bool [T] -> [D or 2 D]; zeros where nothing is counted."""
+    """[T, D], bool [T] -> [D], [2 D], …; zeros where nothing is counted."""
+    if "+" in pooling:
+        parts = pooling.split("+")
+        return np.concatenate(
+            [pool_sequence(vectors, is_special, p, special_tokens) for p in parts]
+        )
     counted = vectors if special_tokens else vectors[~is_special]
     if pooling == "cls":
         return vectors[0]

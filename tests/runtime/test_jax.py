@@ -28,7 +28,7 @@ from tests.reference.full_tokenizer import ReferenceTokenizer
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
 
-pytest.importorskip("jax", reason="JAX is not installed: pip install 'bert_features[jax]'")
+pytest.importorskip("jax", reason="JAX is not installed: pip install '.[jax]'")
 
 from bert_features.runtime import jax as jax_runtime
 

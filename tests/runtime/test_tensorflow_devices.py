@@ -141,8 +141,8 @@ def test_the_best_device_is_taken_and_said_in_one_line(monkeypatch, caplog):
         ([H100], ("dev/nvidia0",), "-1", True, {}, "CUDA_VISIBLE_DEVICES='-1' hides the 1 GPU(s)"),
         ([H100], ("dev/nvidia0",), "1,0", True, {}, "CUDA_VISIBLE_DEVICES='1,0' hides"),
         ([H100], ("dev/nvidia0",), "0", True, {},
-         f"TensorFlow {tf.__version__} finds no CUDA libraries for the 1 GPU(s) here; pip install "
-         "'bert_features[gpu]'"),
+         f"TensorFlow {tf.__version__} finds no CUDA libraries for the 1 GPU(s) here; pip "
+         "install "),
         ([H100], ("dev/nvidia0",), None, False, {}, f"this build of TensorFlow {tf.__version__}"),
         ([H100], ("dev/nvidia0",), "GPU-12345678", True, {"nvidia_cudnn_cu12": "9.3"},
          f"TensorFlow {tf.__version__} cannot use the 1 GPU(s) here; nvidia-smi shows"),

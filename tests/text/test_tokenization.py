@@ -81,15 +81,37 @@ def test_special_tokens_in_a_text_are_ordinary_characters(minilm):
     assert minilm.tokenize("[CLS] [MASK]") == ["[", "cl", "##s", "]", "[", "mask", "]"]
 
 
-def test_the_first_call_gives_what_the_graph_gives():
-    """It goes op by op; texts that take each of the two ways, together."""
-    texts = tf.constant([b"unaffable", "Ünïcode … ﬁ".encode(), b"", "ΟΔΥΣΣΕΥΣ ,is".encode()])
-    tokenizer = FullTokenizer([*SPECIAL, "un", "##aff", "##able", "is", ",", "f", "##i"])
-    for call in (tokenizer, tokenizer.tokenize_with_offsets):
-        first, second = call(texts), call(texts)
-        flat = (tf.nest.flatten(x, expand_composites=True) for x in (first, second))
-        for a, b in zip(*flat, strict=True):
-            np.testing.assert_array_equal(a, b)
+TWO_WAYS = [b"unaffable", "Ünïcode … ﬁ".encode(), b"", "ΟΔΥΣΣΕΥΣ ,is".encode()]
+
+
+@pytest.fixture
+def small_tokenizer():
+    return FullTokenizer([*SPECIAL, "un", "##aff", "##able", "is", ",", "f", "##i"])
+
+
+def test_the_first_calls_give_what_the_graph_gives(small_tokenizer):
+    """They go op by op; texts that take each of the two ways, together."""
+    texts = tf.constant(TWO_WAYS)
+    for name, call in {
+        "_ids": small_tokenizer,
+        "_pieces": small_tokenizer.tokenize_with_offsets,
+    }.items():
+        traced = getattr(small_tokenizer, name)
+        eager = [call(texts) for _ in range(16)]
+        assert traced.traces == 0
+        graph = call(texts)
+        assert traced.traces == 1
+        for result in (eager[0], eager[-1]):
+            flat = (tf.nest.flatten(x, expand_composites=True) for x in (result, graph))
+            for a, b in zip(*flat, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_many_texts_are_worth_a_graph_at_the_second_call(small_tokenizer):
+    texts = tf.constant(TWO_WAYS * 64)
+    for calls in range(3):
+        small_tokenizer(texts)
+        assert small_tokenizer._ids.traces == min(calls, 1)
 
 
 def test_empty_batch_and_empty_texts(minilm):

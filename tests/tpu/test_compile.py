@@ -22,7 +22,7 @@ from bert_features.tpu.compile import prepare_process
 
 needs_compiler = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None or importlib.util.find_spec("jax") is None,
-    reason="no TPU compiler: pip install 'bert_features[tpu-compile]'",
+    reason="no TPU compiler: pip install '.[tpu-compile]'",
 )
 
 
@@ -35,7 +35,7 @@ def test_the_extra_is_missing(monkeypatch, package):
     result = CliRunner().invoke(app, ["compile", "--topology", "v5e:2x2"])
     assert result.exit_code == 1
     assert f"{package} is not installed. Install it with: pip install" in result.stderr
-    assert "bert_features[tpu-compile]" in result.stderr
+    assert "[tpu-compile]" in result.stderr
 
 
 @needs_compiler

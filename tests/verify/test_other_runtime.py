@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_features.errors import BertFeaturesError
+from bert_features.errors import BertFeaturesError, extra_requirement
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.verify import other_runtime
 from bert_features.verify.checks import TEXTS
@@ -43,7 +43,7 @@ def test_without_jax_the_runtimes_are_not_compared(toy, monkeypatch):
     monkeypatch.setattr(other_runtime.importlib.util, "find_spec", lambda name: None)
     check = check_named(verify_toy(toy), "runtimes")
     assert check.outcome == "skipped"
-    assert check.compared == "jax is not installed: pip install 'bert_features[jax]'"
+    assert check.compared == f"jax is not installed: pip install {extra_requirement('jax')}"
 
 
 @pytest.mark.slow

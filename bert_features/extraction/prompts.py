@@ -1,0 +1,113 @@
+"""Prompts: what is done to each text before it is tokenised, as sentence-transformers does it."""
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import uses_auto_pooling
+from bert_features.errors import ConfigError
+from bert_features.readers.input_example import InputExample
+
+Examples = Callable[[], Iterable[InputExample]]
+
+
+class Prompts:
+    """The prompts of a checkpoint, and whether its texts are lower-cased.
+
+    The default prompt and the lower-casing are those of a folder that sentence-transformers wrote;
+    they apply where an output has pooling `auto`.
+
+    Args:
+      config: the settings.
+      checkpoint: the checkpoint.
+      tokenizer_lower_cases: whether the tokenizer lower-cases by itself.
+    """
+
+    def __init__(
+        self, config: ExtractConfig, checkpoint: Checkpoint, tokenizer_lower_cases: bool
+    ) -> None:
+        outputs = config.output_configs()
+        settings = checkpoint.sentence_transformers
+        self._checkpoint = checkpoint.name
+        self._named = {} if settings is None else settings.prompts
+        self._auto = uses_auto_pooling(outputs)
+        self._word_level = any(output.level == "word" for output in outputs)
+        self._counted = settings is None or settings.include_prompt
+        self._default = ""
+        self._lower_cases = False
+        if settings is not None and self._auto:
+            self._default = settings.default_prompt
+            self._lower_cases = settings.do_lower_case and not tokenizer_lower_cases
+
+    def find(self, prompt: str | None, name: str | None) -> str | None:
+        """The prompt that a caller asks for.
+
+        Args:
+          prompt: the text itself.
+          name: the name of one of the checkpoint's prompts.
+
+        Raises:
+          ConfigError: both are given, or there is no such name.
+        """
+        if name is None:
+            return prompt
+        if prompt is not None:
+            raise ConfigError("prompt and prompt_name are both set; leave one of them out")
+        if name not in self._named:
+            known = ", ".join(map(repr, self._named)) or "none, it has no prompts"
+            raise ConfigError(f"prompt_name is {name!r}; names of {self._checkpoint}: {known}")
+        return self._named[name]
+
+    def put_before(self, examples: Examples, prompt: str | None) -> Examples:
+        """The examples with a prompt before the first text of each.
+
+        Args:
+          examples: gives an iterator over them.
+          prompt: the text; an empty one for none, None for the default.
+
+        Raises:
+          ConfigError: the outputs cannot have a prompt; or, when an example is read, it came as
+            words.
+        """
+        prompt = self._default if prompt is None else prompt
+        self._check(prompt)
+        if not prompt and not self._lower_cases:
+            return examples
+        change = functools.partial(_prepare, prompt=prompt, lower_case=self._lower_cases)
+        return lambda: map(change, examples())
+
+    def _check(self, prompt: str) -> None:
+        if prompt and self._word_level:
+            raise ConfigError(
+                f"the prompt {prompt!r} is put before each text and has words of its own; outputs "
+                "of words take no prompt"
+            )
+        if prompt and self._auto and not self._counted:
+            raise ConfigError(
+                f"{self._checkpoint} leaves the tokens of a prompt out when it pools, which is not "
+                "supported; pass prompt='', or choose a pooling yourself"
+            )
+
+
+def _prepare(example: InputExample, *, prompt: str, lower_case: bool) -> InputExample:
+    if prompt and example.words_a is not None:
+        raise ConfigError(
+            f"example {example.unique_id!r} came as words; a prompt {prompt!r} needs texts"
+        )
+    changed = replace(example, text_a=prompt + example.text_a)
+    if not lower_case:
+        return changed
+    return replace(
+        changed,
+        text_a=_lower(changed.text_a),
+        text_b=None if example.text_b is None else _lower(example.text_b),
+        words_a=None if example.words_a is None else tuple(map(_lower, example.words_a)),
+        words_b=None if example.words_b is None else tuple(map(_lower, example.words_b)),
+    )
+
+
+def _lower(text: str) -> str:
+    # By the character, as the `tokenizers` library does it: str.lower() looks at a sigma's place.
+    return "".join(map(str.lower, text))

@@ -1,0 +1,68 @@
+"""Similarity of vectors, in NumPy.
+
+Dimensions: `N` and `M` vectors, `D` their width.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from bert_features.errors import ConfigError
+
+SimilarityFunction = Literal["cosine", "dot"]
+
+# A vector is divided by at least this, so that a zero vector is similar to nothing.
+_MIN_NORM = 1e-12
+
+
+def compute_similarity(a: Any, b: Any = None, *, function: str = "cosine") -> np.ndarray:
+    """The similarity of each vector of `a` with each of `b`.
+
+    Args:
+      a: [N, D], or a single vector, [D].
+      b: [M, D] or [D]; by default `a` itself.
+      function: `cosine`, or `dot` for the plain product of the vectors.
+
+    Returns:
+      float32 [N, M]; a zero vector has a cosine of 0 with all vectors.
+
+    Raises:
+      ConfigError: `function` is neither of the two; the vectors have other shapes, or their widths
+        differ.
+    """
+    if function not in get_args(SimilarityFunction):
+        raise ConfigError(f"the similarity function is {function!r}; allowed: 'cosine', 'dot'")
+    first = _vectors("a", a)
+    second = first if b is None else _vectors("b", b)
+    if first.shape[1] != second.shape[1]:
+        raise ConfigError(
+            f"the vectors of a have {first.shape[1]} values and those of b {second.shape[1]}; "
+            "pass vectors of one width"
+        )
+    products: np.ndarray = _PREPARED[function](first) @ _PREPARED[function](second).T
+    return products
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    norms: np.ndarray = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.maximum(norms, _MIN_NORM))
+
+
+_PREPARED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "cosine": _unit,
+    "dot": lambda vectors: vectors,
+}
+
+
+def _vectors(name: str, values: Any) -> np.ndarray:
+    """float32 [N, D] from vectors or a single vector."""
+    if isinstance(values, tuple) and hasattr(values, "_fields"):
+        raise ConfigError(
+            f"{name} is {values!r}, vectors of tokens or words; similarity compares vectors of "
+            "texts, [N, D], as outputs of level 'sequence' have"
+        )
+    array = np.asarray(values, np.float32)
+    if array.ndim not in (1, 2):
+        raise ConfigError(f"{name} has shape {list(array.shape)}; allowed: [N, D] or [D]")
+    return np.atleast_2d(array)

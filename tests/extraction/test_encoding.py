@@ -1,0 +1,139 @@
+"""encode: arrays of one output, against the records of a call and NumPy."""
+
+import numpy as np
+import pytest
+
+import bert_features
+from bert_features import FeatureExtractor, Padded, Ragged
+from bert_features.errors import ConfigError, InputError
+from bert_features.readers.input_example import InputExample
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+SETTINGS = {"max_seq_length": 20, "buckets": (5, 10), "batch_size": 8, "do_lower_case": True}
+OUTPUTS = [
+    {"name": "token", "layers": [-1]},
+    {"name": "word", "level": "word", "layers": [-1]},
+    {"name": "sequence", "level": "sequence", "layers": [-1]},
+    {"name": "half", "layers": [0], "dtype": "bfloat16"},
+]
+WORDS = ["a", "b", "the", "jackson", "is", "not"]
+# More than one batch of the assembler's 512 rows, of many lengths; some have no piece at all.
+TEXTS = [" ".join(WORDS[(i + j) % 6] for j in range(i * 7 % 14)) for i in range(700)]
+
+
+@pytest.fixture(scope="module")
+def extractor(toy):
+    from bert_features.runtime import tensorflow_devices
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensorflow_devices, "_cpu", lambda: (None, 1))
+        return FeatureExtractor.from_checkpoint(toy, outputs=OUTPUTS, **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def records(extractor):
+    return extractor(TEXTS)
+
+
+def test_a_sequence_output_is_one_array(extractor, records):
+    wanted = np.stack([record.features["sequence"] for record in records])
+    vectors = extractor.encode(TEXTS, "sequence")
+    assert (vectors.shape, vectors.dtype) == ((700, 8), np.float32)
+    np.testing.assert_array_equal(vectors, wanted)
+    # Of an iterator the number is unknown, and nothing else changes.
+    np.testing.assert_array_equal(extractor.encode(iter(TEXTS), "sequence"), wanted)
+
+
+@pytest.mark.parametrize("output", ["token", "word", "half"])
+def test_tokens_and_words_are_padded_or_ragged(extractor, records, output):
+    wanted = [record.features[output] for record in records]
+    lengths = [len(values) for values in wanted]
+    padded = extractor.encode(TEXTS, output)
+    assert isinstance(padded, Padded)
+    assert padded.values.shape == (700, max(lengths), 8)
+    assert padded.mask.dtype == bool
+    assert padded.mask.sum(axis=1).tolist() == lengths
+    for row, mask, values in zip(padded.values, padded.mask, wanted, strict=True):
+        np.testing.assert_array_equal(row[: len(values)], values)
+        assert mask[: len(values)].all()
+        assert not row[len(values) :].any()
+    ragged = extractor.encode(TEXTS, output, ragged=True)
+    assert isinstance(ragged, Ragged)
+    assert ragged.row_splits.tolist() == [0, *np.cumsum(lengths)]
+    np.testing.assert_array_equal(ragged.values, np.concatenate(wanted))
+    np.testing.assert_array_equal(padded.values[padded.mask], ragged.values)
+    assert padded.values.dtype == ragged.values.dtype == wanted[0].dtype
+
+
+def test_a_single_text_gives_its_own_array(extractor):
+    (record,) = extractor(["is this jacksonville ?"])
+    for text in ("is this jacksonville ?", InputExample("x", "is this jacksonville ?")):
+        for output, shape in {"sequence": (8,), "token": (8, 8), "word": (4, 8)}.items():
+            vector = extractor.encode(text, output)
+            assert vector.shape == shape
+            np.testing.assert_array_equal(vector, record.features[output])
+
+
+def test_no_texts(extractor):
+    assert extractor.encode([], "sequence").shape == (0, 8)
+    values, mask = extractor.encode([], "token")
+    assert (values.shape, mask.shape) == ((0, 0, 8), (0, 0))
+    values, row_splits = extractor.encode([], "half", ragged=True)
+    assert (values.shape, row_splits.tolist()) == ((0, 8), [0])
+    assert values.dtype.name == "bfloat16"
+
+
+def test_pairs_and_words(extractor):
+    texts = [("a", "b"), ["a", "b"], InputExample("x", "b")]
+    wanted = [record.features["sequence"] for record in extractor(texts)]
+    np.testing.assert_array_equal(extractor.encode(texts, "sequence"), wanted)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, ConfigError, "has 4 outputs .* one of 'token', 'word', 'sequence', 'half'"),
+        ({"output": "tokens"}, ConfigError, "output is 'tokens'; allowed: 'token', 'word'"),
+        ({"texts": ["a", 3], "output": "token"}, InputError, r"texts\[1\] is 3; allowed"),
+        ({"texts": iter(["a", 3]), "output": "token"}, InputError, r"texts\[1\] is 3; allowed"),
+        ({"output": "token", "prompt_name": "query"}, ConfigError, "names of .*: none"),
+        ({"output": "token", "prompt": "a", "prompt_name": "b"}, ConfigError, "are both set"),
+        ({"output": "token", "prompt": "a "}, ConfigError, "outputs of words take no prompt"),
+    ],
+)
+def test_what_is_refused(extractor, arguments, error, message):
+    with pytest.raises(error, match=message):
+        extractor.encode(**{"texts": ["a"], **arguments})
+
+
+def test_truncation_is_warned_of(extractor, caplog):
+    extractor.encode(["a b", "a " * 30], "sequence")
+    (warning,) = [r for r in caplog.records if r.levelname == "WARNING"]
+    assert "1 of 2 texts did not fit max_seq_length 20 and lost 12 tokens" in warning.getMessage()
+
+
+def test_progress_is_shown_on_standard_error_if_asked_for(extractor, capfd):
+    extractor.encode(TEXTS[:20], "sequence", show_progress=True)
+    out, error = capfd.readouterr()
+    assert "20/20 texts" in error
+    assert out == ""
+    extractor.encode(TEXTS[:20], "sequence")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_similarity_is_the_cosine_unless_another_is_asked_for(extractor):
+    a, b = np.array([[3.0, 4.0]]), np.array([[4.0, 3.0], [-6.0, -8.0]])
+    np.testing.assert_allclose(extractor.similarity(a, b), [[0.96, -1.0]], atol=1e-6)
+    np.testing.assert_allclose(extractor.similarity(a, b, function="dot"), [[24.0, -50.0]])
+
+
+def test_reprs_show_shapes():
+    padded = Padded(np.zeros((2, 7, 3), np.float16), np.ones((2, 7), bool))
+    assert repr(padded) == "Padded(values=float16 [2, 7, 3], mask=bool [2, 7])"
+    ragged = Ragged(np.zeros((5, 3), np.float32), np.array([0, 5]))
+    assert repr(ragged) == "Ragged(values=float32 [5, 3], row_splits=int64 [2])"
+
+
+def test_they_are_public():
+    assert {"Padded", "Ragged", "FeatureExtractor"} <= set(dir(bert_features))

@@ -1,0 +1,187 @@
+"""pooling='auto': the vectors that sentence-transformers computes with the same folder."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_features import ExtractConfig, FeatureExtractor, extract, plan, read_features
+from bert_features.errors import CheckpointError, ConfigError
+from tests.reference import numpy_outputs
+from tests.reference.full_tokenizer import ReferenceTokenizer
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.reference.sentence_transformers_folder import write_linked, write_settings
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_weights
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+WEIGHTS = random_weights(TOY)
+TOKENIZER = ReferenceTokenizer.from_tokens(TOY_VOCAB, lower=True)
+# The form of GELU is that of Hugging Face's checkpoints.
+ENCODER = NumpyEncoder(TOY.model_copy(update={"hidden_act": "gelu_erf"}), WEIGHTS)
+AUTO = {"level": "sequence", "pooling": "auto", "do_lower_case": True, "batch_size": 4}
+TEXTS = ["Is this Jacksonville?", "", "the a b", "not a jackson, is it? No."]
+OUR_NAMES = {"mean_sqrt_len_tokens": "sqrt_len_mean"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A toy checkpoint, to which a test adds sentence-transformers' settings."""
+    return write_directory(tmp_path / "toy", TOY, TOY_VOCAB, WEIGHTS)
+
+
+def reference(text, modes=("mean",), *, normalize=False, length=24, layer=-1):
+    """The vector of a text by NumPy loops, in float64."""
+    cls, sep = (TOKENIZER.vocab[name] for name in ("[CLS]", "[SEP]"))
+    ids = np.array([[cls, *TOKENIZER.ids(text)[: length - 2], sep]])
+    state = ENCODER(ids, np.ones_like(ids), np.zeros_like(ids))[layer][0]
+    special = np.isin(ids[0], [cls, sep])
+    parts = [
+        numpy_outputs.pool_sequence(state, special, OUR_NAMES.get(mode, mode)) for mode in modes
+    ]
+    return numpy_outputs.finish(np.concatenate(parts), {"normalize": normalize})
+
+
+def close(got, wanted):
+    np.testing.assert_allclose(got, np.stack(wanted), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("modes", "normalize"),
+    [
+        (["cls"], False),
+        (["max"], True),
+        (["mean"], False),
+        (["mean_sqrt_len_tokens"], False),
+        (["cls", "max", "mean", "mean_sqrt_len_tokens"], True),
+    ],
+)
+def test_poolings_side_by_side_and_normalized(folder, modes, normalize):
+    write_settings(folder, modes=modes, normalize=normalize)
+    vectors = FeatureExtractor.from_checkpoint(folder, **AUTO).encode(TEXTS)
+    assert vectors.shape == (4, 8 * len(modes))
+    close(vectors, [reference(text, modes, normalize=normalize) for text in TEXTS])
+
+
+def test_the_length_is_the_folders(folder):
+    extractor = FeatureExtractor.from_checkpoint(write_settings(folder, length=6), **AUTO)
+    assert extractor.config.max_seq_length == 6
+    close(extractor.encode(TEXTS), [reference(text, length=6) for text in TEXTS])
+
+
+def test_without_a_length_of_its_own_it_is_the_number_of_positions(folder):
+    extractor = FeatureExtractor.from_checkpoint(write_settings(folder), **AUTO)
+    assert extractor.config.max_seq_length == TOY.max_position_embeddings
+
+
+def test_what_the_user_sets_stays(folder):
+    write_settings(folder, length=6, normalize=True)
+    extractor = FeatureExtractor.from_checkpoint(
+        folder, **AUTO, max_seq_length=10, normalize=False, layers=[0]
+    )
+    close(extractor.encode(TEXTS), [reference(text, length=10, layer=1) for text in TEXTS])
+    # Another pooling leaves the folder's settings aside.
+    settings = AUTO | {"pooling": "mean", "layers": [-1], "max_seq_length": 10}
+    assert not FeatureExtractor.from_checkpoint(folder, **settings).outputs[0].normalize
+
+
+def test_other_checkpoints_are_pooled_by_the_mean_of_the_last_layer(folder):
+    extractor = FeatureExtractor.from_checkpoint(folder, **AUTO, max_seq_length=24)
+    assert [output.name for output in extractor.outputs] == ["features"]
+    close(extractor.encode(TEXTS), [reference(text) for text in TEXTS])
+
+
+def test_named_outputs_may_leave_their_pooling_to_the_checkpoint(folder):
+    write_settings(folder, modes=["cls", "mean"], normalize=True, length=8)
+    extractor = FeatureExtractor.from_checkpoint(
+        folder,
+        outputs=[{"name": "t"}, {"name": "s", "level": "sequence", "pooling": "auto"}],
+        layers=[0],
+        do_lower_case=True,
+        batch_size=4,
+    )
+    wanted = [reference(t, ["cls", "mean"], normalize=True, length=8) for t in TEXTS]
+    close(extractor.encode(TEXTS, "s"), wanted)
+
+
+def test_prompts(folder):
+    prompts = {"query": "this is ", "empty": ""}
+    write_settings(folder, prompts=prompts, default_prompt_name="query")
+    extractor = FeatureExtractor.from_checkpoint(folder, **AUTO)
+    prompted, plain = ([reference(p + t) for t in TEXTS] for p in ("this is ", ""))
+    close(extractor.encode(TEXTS), prompted)
+    close(extractor.encode(TEXTS, prompt_name="empty"), plain)
+    close(extractor.encode(TEXTS, prompt=""), plain)
+    close(extractor.encode(TEXTS, prompt="the "), [reference("the " + t) for t in TEXTS])
+    close([record.features["features"] for record in extractor(TEXTS)], prompted)
+    with pytest.raises(ConfigError, match=r"prompt_name is 'x'; names of .*: 'query', 'empty'"):
+        extractor.encode(TEXTS, prompt_name="x")
+    with pytest.raises(ConfigError, match="example 0 came as words; a prompt 'this is '"):
+        extractor.encode([["a", "b"]])
+
+
+def test_a_file_is_prompted_as_texts_are(folder, tmp_path):
+    write_settings(folder, prompts={"query": "this is "}, default_prompt_name="query")
+    config = ExtractConfig.of({"checkpoint": str(folder), **AUTO})
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    extract(config, tmp_path / "in.txt", tmp_path / "out.npz")
+    values, _ = read_features(tmp_path / "out.npz").ragged("features")
+    close(values, [reference("this is " + text) for text in TEXTS])
+    pieces = sum(len(TOKENIZER.ids("this is " + text)) + 2 for text in TEXTS)
+    assert plan(config, tmp_path / "in.txt").tokens == pieces
+
+
+def test_a_prompt_that_does_not_count_is_refused(folder):
+    write_settings(folder, prompts={"query": "this "}, include_prompt=False)
+    extractor = FeatureExtractor.from_checkpoint(folder, **AUTO)
+    close(extractor.encode(TEXTS), [reference(text) for text in TEXTS])
+    with pytest.raises(ConfigError, match="leaves the tokens of a prompt out when it pools"):
+        extractor.encode(TEXTS, prompt_name="query")
+
+
+def test_texts_are_lower_cased_without_losing_accents(folder):
+    write_settings(folder, do_lower_case=True)
+    extractor = FeatureExtractor.from_checkpoint(folder, **AUTO | {"do_lower_case": False})
+    plain, accented, unknown = extractor.encode(["IS THE a", "is THÉ a", "is zzz a"])
+    close(plain, reference("is the a"))
+    close(accented, unknown)  # with its accent the word is not in the vocabulary
+
+
+def test_the_similarity_is_the_folders(folder):
+    write_settings(folder, similarity="dot")
+    extractor = FeatureExtractor.from_checkpoint(folder, **AUTO)
+    assert extractor.similarity([3.0, 4.0], [1.0, 2.0]) == 11.0
+    assert extractor.similarity([3.0, 4.0], [6.0, 8.0], function="cosine") == pytest.approx(1.0)
+
+
+def test_a_pooling_that_is_not_here_is_refused_only_if_it_is_asked_for(folder):
+    write_settings(folder, modes=["weightedmean"])
+    with pytest.raises(CheckpointError, match="its pooling is weightedmean; choose a pooling"):
+        FeatureExtractor.from_checkpoint(folder, **AUTO)
+    settings = AUTO | {"pooling": "mean", "layers": [-1], "max_seq_length": 20}
+    assert FeatureExtractor.from_checkpoint(folder, **settings).encode(TEXTS).shape == (4, 8)
+
+
+GOLDEN = "sentence_transformers_8.npz"
+
+
+@pytest.mark.slow
+def test_the_vectors_are_those_that_sentence_transformers_computed(data, minilm_dir, tmp_path):
+    """tests/data/README.md says how the file was made."""
+    with np.load(data / GOLDEN) as golden:
+        texts, cases = golden["texts"].tolist(), json.loads(str(golden["cases"]))
+        assert len(texts) == 8
+        assert len(cases) == 5
+        for name, case in cases.items():
+            folder = write_linked(tmp_path / name, minilm_dir, **case)
+            extractor = FeatureExtractor.from_checkpoint(folder, level="sequence", pooling="auto")
+            np.testing.assert_allclose(extractor.encode(texts), golden[name], rtol=1e-5, atol=1e-5)
+
+
+def test_the_embedded_model_gives_the_vectors_that_it_was_trained_for(data, minilm_dir):
+    with np.load(data / GOLDEN) as golden:
+        extractor = FeatureExtractor.from_checkpoint("minilm", level="sequence", pooling="auto")
+        assert extractor.config.max_seq_length == 256
+        vectors = extractor.encode(golden["texts"].tolist())
+        np.testing.assert_allclose(vectors, golden["mean_unit"], rtol=0, atol=1e-5)

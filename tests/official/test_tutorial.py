@@ -1,0 +1,63 @@
+"""get_features: which models stay loaded between its calls. Its values: tests/extraction."""
+
+import numpy as np
+import pytest
+
+from bert_features import get_features
+from bert_features.errors import ConfigError
+from bert_features.official import tutorial
+
+pytestmark = pytest.mark.usefixtures("one_device")
+SETTINGS = {"max_seq_length": 20, "batch_size": 8, "do_lower_case": True}
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The settings of each extractor that is made, in order; none is loaded at first."""
+    made = []
+
+    class Extractor(tutorial.FeatureExtractor):
+        def __init__(self, config):
+            made.append(config)
+            super().__init__(config)
+
+    monkeypatch.setattr(tutorial, "FeatureExtractor", Extractor)
+    monkeypatch.setattr(tutorial, "_loaded", {})
+    return made
+
+
+def call(toy, layers, **settings):
+    return get_features(["a b"], checkpoint=toy, layers=layers, **SETTINGS, **settings)
+
+
+def test_models_stay_loaded_for_settings_in_turn(toy, made):
+    for _ in range(2):
+        for layers in (-1, "-1,-2", [-1, 0]):
+            call(toy, layers)
+    call(toy, (-1,), dim=3)  # the same layer in another form; dim is cut off afterwards
+    assert [config.layers for config in made] == [(-1,), (-1, -2), (-1, 0)]
+
+
+def test_only_the_last_of_large_models_stays(toy, made, monkeypatch):
+    monkeypatch.setattr(tutorial, "_MAX_LOADED_BYTES", 1)
+    for layers in (-1, -2, -2, -1):
+        call(toy, layers)
+    assert [config.layers for config in made] == [(-1,), (-2,), (-1,)]
+    assert len(tutorial._loaded) == 1
+
+
+def test_a_second_short_call_traces_no_graph(toy, made):
+    """Tracing takes longer than many short calls."""
+    first, second, third = (call(toy, -1) for _ in range(3))
+    (extractor,) = tutorial._loaded.values()
+    assert extractor.tokenizer._ids.traces == 0
+    assert extractor.traces == 1
+    for pairs in (second[0], third[0]):
+        for (token, vector), (same, wanted) in zip(pairs, first[0], strict=True):
+            assert token == same
+            np.testing.assert_array_equal(vector, wanted)
+
+
+def test_wrong_layers_are_one_error(toy):
+    with pytest.raises(ConfigError, match=r"layers is 1\.5; allowed: a list of integers"):
+        call(toy, 1.5)
