@@ -38,13 +38,13 @@ class ExtractSummary:
       counts: totals of the run.
       seconds: time from the first example read to the file closed.
       bytes_written: size of the output.
-      output: the file written; `-` for standard output.
+      output: the file written; None for standard output.
     """
 
     counts: Counts
     seconds: float
     bytes_written: int
-    output: Path
+    output: Path | None
 
     @property
     def tokens_per_second(self) -> float:
@@ -143,7 +143,7 @@ def _write(
 def _writer(
     extractor: "FeatureExtractor", targets: Targets, id_type: IdType
 ) -> contextlib.AbstractContextManager[FeatureWriter | StreamWriter]:
-    if targets.to_stdout:
+    if targets.output is None:
         return StreamWriter(features=extractor.features(), id_type=id_type)
     return open_writer(
         targets.output,
