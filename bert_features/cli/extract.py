@@ -90,13 +90,9 @@ def _describe(summary: "ExtractSummary") -> str:
         **_describe_rare(counts),
         "pad waste": f"{counts.pad_waste:.1%} of computed tokens",
         "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s",
-        "output": f"{_name(summary.output)} ({describe_size(summary.bytes_written)})",
+        "output": f"{summary.output or 'standard output'} ({describe_size(summary.bytes_written)})",
     }
     return "\n".join(f"{name:<10} {value}" for name, value in rows.items())
-
-
-def _name(output: Path) -> str:
-    return "standard output" if str(output) == STDOUT else str(output)
 
 
 def _describe_rare(counts: "Counts") -> dict[str, str]:

@@ -38,13 +38,13 @@ class Targets:
     """The files to write.
 
     Attributes:
-      output: the features; `-` for standard output.
+      output: the features; None for standard output.
       format: their format.
       ledger: the ledger, if one is wanted.
       overwrite: whether existing files may be replaced.
     """
 
-    output: Path
+    output: Path | None
     format: str
     ledger: Path | None
     overwrite: bool
@@ -65,16 +65,11 @@ class Targets:
           OutputError: the suffix of `output` does not say a format, or says another than `config`.
         """
         return cls(
-            Path(output) if str(output) == STDOUT else shard.path(output),
+            None if str(output) == STDOUT else shard.path(output),
             decide_format(output, config.format),
             None if ledger is None else shard.path(ledger),
             overwrite,
         )
-
-    @property
-    def to_stdout(self) -> bool:
-        """Whether the features go to standard output."""
-        return str(self.output) == STDOUT
 
     def check(self, read: Iterable[Role]) -> None:
         """Refuses files that exist, cannot be made, or are among those that are read.
@@ -93,7 +88,7 @@ class Targets:
 
     def _roles(self) -> list[Role]:
         """The files, each with its part in the run."""
-        if self.to_stdout:
+        if self.output is None:
             roles = _stream_role("standard output", sys.stdout)
         else:
             *sidecars, output = output_targets(self.output, format=self.format)

@@ -38,21 +38,21 @@ class ExtractSummary:
       counts: totals of the run.
       seconds: time from the first example read to the file closed.
       bytes_written: size of the output.
-      output: the file written; `-` for standard output.
+      output: the file written; None for standard output.
       cures: settings that would keep what truncation cut off, with their values as in Python.
     """
 
     counts: Counts
     seconds: float
     bytes_written: int
-    output: Path
+    output: Path | None
     cures: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return (
             f"<ExtractSummary: {self.counts.examples:,} examples, {self.counts.tokens:,} tokens in "
             f"{self.seconds:.1f} s, {self.counts.tokens_lost:,} tokens lost, "
-            f"{self.bytes_written:,} bytes in {self.output}>"
+            f"{self.bytes_written:,} bytes in {self.output or 'standard output'}>"
         )
 
     @property
@@ -158,7 +158,7 @@ def _write(
 def _writer(
     extractor: "FeatureExtractor", targets: Targets, id_type: IdType
 ) -> contextlib.AbstractContextManager[FeatureWriter | StreamWriter]:
-    if targets.to_stdout:
+    if targets.output is None:
         return StreamWriter(features=extractor.features(), id_type=id_type)
     return open_writer(
         targets.output,

@@ -1,8 +1,12 @@
 """What all commands share: help without the frameworks, one-line errors, exit status."""
 
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -23,6 +27,90 @@ def test_help_and_import_do_not_load_the_frameworks():
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "--max-seq-length" in result.stdout
+
+
+# Runs commands one after the other in a process that has imported no framework.
+CHEAP = """
+import json, sys
+from tests.cli.command_line import run
+
+for command in json.loads(sys.argv[1]):
+    result = run(*command)
+    heavy = {"tensorflow", "keras", "jax", "huggingface_hub", "pandas", "pyarrow"}
+    print(json.dumps([result.exit_code, result.stderr, sorted(heavy & sys.modules.keys())]))
+"""
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [
+            ("extract in.txt -o old.npz", 1, "old.npz exists; pass --overwrite to replace it"),
+            ("extract in.txt -o in.txt --format npz --overwrite", 1, "input and the output are"),
+            ("extract in.txt -o absent/o.npz", 1, "there is no folder absent; create it"),
+            ("extract in.txt -o o.csv", 1, "o.csv has the suffix '.csv', which belongs to no for"),
+            ("extract absent.txt -o o.npz", 1, "cannot read absent.txt: No such file"),
+            ("extract in.csv -o o.npz", 1, "in.csv: no column 'text'"),
+            ("extract in.txt -o o.npz --checkpoint minilmm", 1, "did you mean 'minilm'? "),
+            ("extract in.txt -o o.npz --checkpoint toys", 1, "did you mean 'toy'? "),
+            ("extract in.txt -o o.npz --layers=-7", 2, "layer -7 is outside [-3, 2]"),
+            ("extract in.txt -o o.npz --layers=-1 --max-seq-length 25", 2, "has 24 positions"),
+            ("extract in.txt -o o.npz --layers=-1 --vocab absent", 1, "vocabulary absent: No such"),
+            ("extract in.txt -o o.npz --layers=-1 --cased", 1, "contradicts uncased_toy"),
+        ],
+        [
+            ("plan absent.txt", 1, "cannot read absent.txt: No such file"),
+            ("plan in.csv", 1, "in.csv: no column 'text'"),
+            ("plan in.txt --layers=-7", 2, "layer -7 is outside [-3, 2]"),
+            ("tokenize absent.txt", 1, "cannot read absent.txt: No such file"),
+            ("tokenize in.txt --checkpoint toys", 1, "did you mean 'toy'? "),
+            ("tokenize in.txt --vocab absent", 1, "the vocabulary absent: No such file"),
+        ],
+        [
+            ("export --signature text --to in.txt", 1, "in.txt is not a directory"),
+            ("export --signature text --to x --checkpoint toys", 1, "did you mean 'toy'? "),
+            ("export --signature text --to x --layers=-7", 2, "layer -7 is outside [-3, 2]"),
+            ("export --signature text --to . --overwrite", 1, "holds the checkpoint (uncased_toy)"),
+            ("convert toys x --to tf1", 1, "did you mean 'toy'? "),
+            ("convert toys x --to savedmodel", 1, "did you mean 'toy'? "),
+            ("convert uncased_toy in.txt --to tf1", 1, "in.txt is not a directory"),
+            ("convert uncased_toy . --to savedmodel --overwrite", 1, "holds the checkpoint (unc"),
+            ("verify toys", 1, "did you mean 'toy'? "),
+        ],
+    ],
+    ids=["extract", "plan and tokenize", "export, convert and verify"],
+)  # fmt: skip
+@pytest.mark.slow
+def test_cheap_errors_come_before_the_frameworks(toy, tmp_path, errors):
+    """Importing TensorFlow takes seconds."""
+    (tmp_path / "in.txt").write_text("a b\n")
+    (tmp_path / "in.csv").write_text("id,body\n1,a\n")
+    (tmp_path / "old.npz").write_text("precious")
+    (tmp_path / "toy").mkdir()
+    shutil.copytree(toy, tmp_path / "uncased_toy")
+    commands = [command.split() for command, _, _ in errors]
+    for command in commands:
+        if command[0] in ("extract", "plan", "export") and "--checkpoint" not in command:
+            command += ["--checkpoint", "uncased_toy"]
+        if command[0] in ("extract", "plan") and "--max-seq-length" not in command:
+            command += ["--max-seq-length", "16"]
+    done = subprocess.run(
+        [sys.executable, "-c", CHEAP, json.dumps(commands)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+    )
+    assert done.returncode == 0, done.stderr
+    results = map(json.loads, done.stdout.splitlines())
+    for (command, status, message), (exit_code, stderr, heavy) in zip(errors, results, strict=True):
+        assert exit_code == status, (command, stderr)
+        (line,) = stderr.splitlines()
+        assert message in line, command
+        assert not heavy, command
+    assert (tmp_path / "old.npz").read_text() == "precious"
+    names = ["in.csv", "in.txt", "old.npz", "toy", "uncased_toy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
 @pytest.mark.parametrize("options", [["--batch-size", "many"], ["--format", "xml"], ["--no-such"]])

@@ -49,6 +49,49 @@ def test_official_json_lines(toy, text, out):
     assert first["layers"][0]["values"] == [round(v, 6) for v in first["layers"][0]["values"]]
 
 
+def test_json_lines_on_standard_output(toy, text, out, monkeypatch):
+    """The lines are those of a file; the summary and the log go to standard error."""
+    monkeypatch.chdir(out)
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL]
+    assert run("extract", text, "-o", "o.jsonl", *options).exit_code == 0
+    result = run("extract", text, "-o", "-", "--ledger", "ledger", *options)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == (out / "o.jsonl").read_text()
+    assert "examples   3\n" in result.stderr
+    assert f"output     standard output ({len(result.stdout) / 1e3:.1f} kB)\n" in result.stderr
+    assert len((out / "ledger").read_text().splitlines()) == 3
+    names = ["ledger", "o.jsonl", "o.jsonl.metadata.json"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    result = run("extract", text, "-o", "-", "--format", "npz", *options)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "the format is npz, which cannot be written to standard output" in result.stderr
+    assert run("extract", text, "-o", "./-", "--format", "npz", *options).exit_code == 0
+    assert len(read_features(out / "-", format="npz")) == 3
+
+
+def test_a_share_on_standard_output(toy, text, out):
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL]
+    result = run("extract", text, "-o", "-", "--shard", "1/2", *options)
+    assert [json.loads(line)["linex_index"] for line in result.stdout.splitlines()] == [1]
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes(toy, out, tmp_path):
+    """As `| head -1`: the run ends without a word, and no ledger is left."""
+    path = tmp_path / "long.txt"
+    path.write_text("is this jacksonville ? no it is not .\n" * 100_000)
+    options = ["--checkpoint", toy, "--layers=-1", "--ledger", out / "ledger", *SMALL]
+    with program("extract", path, "-o", "-", *options, "--buffer-mb", "1") as process:
+        assert json.loads(process.stdout.readline())["linex_index"] == 0
+        process.stdout.close()
+        stderr = process.stderr.read()
+        assert process.wait(timeout=600) == 128 + signal.SIGPIPE
+    progress = r"([\d,]+ (of [\d,]+ )?examples, .*\n)*"
+    assert re.fullmatch(r"running on 1 CPU device\(s\) \(.*\)\n" + progress, stderr)
+    assert list(out.iterdir()) == []
+
+
 def test_truncation_is_reported(toy, text, out):
     options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "8"]
     result = run("extract", text, "-o", out / "o.parquet", *options)
