@@ -226,6 +226,13 @@ def test_settings_that_are_refused(settings, message):
         BertFeatures(TOY, **settings)
 
 
+def test_the_last_of_two_equal_special_pieces_counts(tmp_path):
+    vocab = [*TOY_VOCAB[:-1], "[SEP]"]
+    folder = write_directory(tmp_path / "toy", TOY, vocab, random_weights(TOY), kind="tf1")
+    layer = BertFeatures.from_checkpoint(folder, [MEAN])
+    assert layer.special_ids == (2, len(vocab) - 1)  # as the tokenizer has it
+
+
 def test_checkpoints_that_are_refused(tmp_path):
     bare = {n: w for n, w in random_weights(TOY).items() if not n.startswith("pooler")}
     folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, bare, kind="tf1")
