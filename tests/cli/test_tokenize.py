@@ -92,7 +92,7 @@ def test_a_config_file_for_extract_serves(toy, toy_tokens, tmp_path):
         (["--vocab", "nowhere"], 1, "cannot read the vocabulary nowhere"),
         (["--vocab", "nowhere", "--checkpoint", "minilm"], 1, "cannot read the vocabulary nowhere"),
         (["--checkpoint", "nowhere"], 1, "there is no checkpoint 'nowhere'"),
-        (["--text-field", "body"], 2, "text_field is set, but the input is read as text"),
+        (["--text-field", "body"], 2, "is set, but the input is read as text"),
         (["--max-seq-length", "2"], 2, "Invalid value for '--max-seq-length'"),
         (["--max-line-bytes", "3"], 1, "in.txt, line 1: the line is longer than 3 bytes"),
     ],
