@@ -33,6 +33,7 @@ _COUNTS = (
     "output_tokens",
     "truncated_examples",
     "tokens_lost",
+    "tokens_unknown",
     "windowed_examples",
     "words",
     "words_without_vector",

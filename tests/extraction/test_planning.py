@@ -113,7 +113,8 @@ def test_the_command_prints_json(toy, text):
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
     assert set(printed) == {
-        "examples", "output_tokens", "truncated_examples", "tokens_lost", "windowed_examples",
+        "examples", "output_tokens", "truncated_examples", "tokens_lost", "tokens_unknown",
+        "windowed_examples",
         "words", "words_without_vector", "tokens", "computed_tokens", "pad_waste", "filler_share",
         "format", "output_bytes", "outputs", "example_lengths", "row_lengths", "buckets",
         "suggested_buckets",
