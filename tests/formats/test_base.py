@@ -438,7 +438,7 @@ try:
 except OutputError as error:
     sys.exit(str(error))
 """
-_UNSHARE = ["unshare", "--pid", "--fork"]
+_UNSHARE = ["unshare", "--pid", "--fork", "--kill-child"]
 NAMESPACES = (_UNSHARE, [*_UNSHARE, "--user", "--map-root-user", "--mount-proc"])
 
 
@@ -471,6 +471,8 @@ def test_two_containers_write_one_output(tmp_path: Path, format: str, overwrite:
             )
             for value in (1, 2)
         ]
+        for run in runs:
+            stack.callback(run.kill)  # of a test that fails
         assert [run.stdout.readline() for run in runs] == ["1\n", "1\n"]
         for _ in range(20):
             for run in runs:
