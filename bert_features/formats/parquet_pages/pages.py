@@ -42,7 +42,7 @@ class Page(NamedTuple):
     """A data page.
 
     Attributes:
-      parts: its bytes, in this order: header, levels, values.
+      parts: its bytes, in this order: header (empty before `add_header`), levels, values.
       num_values: number of values, and of entries without a vector.
     """
 
@@ -51,7 +51,9 @@ class Page(NamedTuple):
 
 
 def vector_pages(values: np.ndarray, splits: np.ndarray | None) -> Iterator[Page]:
-    """A feature of a batch as pages. A page that holds a whole example ends between two examples.
+    """A feature of a batch as pages, still without headers.
+
+    A page that holds a whole example ends between two examples.
 
     Args:
       values: float16 or float32 [R, D].
@@ -74,9 +76,16 @@ def vector_pages(values: np.ndarray, splits: np.ndarray | None) -> Iterator[Page
         )
         data = raw[first : first + vectors].reshape(-1).data
         count = vectors * width + len(empty) - vectors
-        crc = zlib.crc32(data, zlib.crc32(levels))
-        yield Page((_page_header(len(levels) + len(data), count, crc), levels, data), count)
+        yield Page((b"", levels, data), count)
         first += vectors
+
+
+def add_header(page: Page) -> Page:
+    """The same page with its header, which has the checksum of the rest."""
+    _, levels, data = page.parts
+    crc = zlib.crc32(data, zlib.crc32(levels))
+    header = _page_header(len(levels) + len(data), page.num_values, crc)
+    return Page((header, levels, data), page.num_values)
 
 
 def column_chunk(feature: Feature, *, offset: int, size: int, num_values: int) -> Struct:

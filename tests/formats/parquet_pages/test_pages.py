@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 import pytest
 
-from bert_features.formats.parquet_pages.pages import vector_pages
+from bert_features.formats.parquet_pages.pages import add_header, vector_pages
 from bert_features.formats.parquet_pages.thrift import I32, STRUCT, decode_struct
 
 
@@ -13,7 +13,7 @@ def test_the_levels_of_lists() -> None:
     """Three examples with two vectors, none and one; a run is (count << 1, level)."""
     values: np.ndarray = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.float16)
     (page,) = vector_pages(values, np.array([0, 2, 2, 3]))
-    header, levels, data = page.parts
+    header, levels, data = add_header(page).parts
     repetition = bytes.fromhex(
         "02 00 04 02"  # the first value begins an example, two continue the vector
         "02 01 04 02"  # the first value begins a vector of the same example
