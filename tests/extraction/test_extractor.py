@@ -365,7 +365,7 @@ def test_settings_that_do_not_fit_the_checkpoint(toy_of_unknown_casing, settings
 def test_no_vocabulary(tmp_path):
     folder = write_directory(tmp_path, TOY, TOY_VOCAB, random_weights(TOY))
     (folder / "vocab.txt").unlink()
-    with pytest.raises(CheckpointError, match=r"no vocab.txt beside .*--vocab-file"):
+    with pytest.raises(CheckpointError, match=r"no vocab.txt beside .*vocab_file"):
         FeatureExtractor.from_checkpoint(folder, layers=(-1,), **TOY_SETTINGS)
 
 

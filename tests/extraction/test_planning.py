@@ -139,7 +139,7 @@ def test_the_command_fails_as_extract_would(toy, text, tmp_path):
     options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "20"]
     run = CliRunner().invoke(app, ["plan", str(text), *options, "--long-text", "error"])
     assert run.exit_code == 1
-    assert re.search(r"example \d+ has \d+ pieces and does not fit max_seq_length 20", run.stderr)
+    assert re.search(r"example \d+ has \d+ pieces and does not fit --max-seq-length 20", run.stderr)
     run = CliRunner().invoke(app, ["plan", str(tmp_path / "none.txt"), *options])
     assert run.exit_code == 1
     assert "cannot read" in run.stderr
