@@ -109,7 +109,8 @@ class OutputConfig(Settings):
     )
     pooling: str | None = Field(
         default=None,
-        description="How token vectors become the vector of a word or of the sequence.",
+        description="How token vectors become the vector of a word or of the sequence; auto takes "
+        "the sequence pooling that the checkpoint was trained with.",
         json_schema_extra={"allowed": "a string"},
     )
     special_tokens: bool = Field(
