@@ -23,7 +23,7 @@ from bert_features.cli import (  # noqa: F401 - each registers its command
     verify,
 )
 from bert_features.cli.command import app
-from bert_features.cli.edge import guard, secure_standard_streams
+from bert_features.cli.edge import guard, leave, secure_standard_streams
 
 __all__ = ["app", "main"]
 
@@ -35,4 +35,8 @@ def main() -> None:
             secure_standard_streams()
             app()
     except typer.Exit as ending:
-        sys.exit(ending.exit_code)
+        leave(ending.exit_code)
+    except SystemExit as ending:
+        if ending.code:
+            leave(ending.code)
+        raise

@@ -170,6 +170,18 @@ def _fail(line: str, status: int, *, debug: bool) -> NoReturn:
     raise typer.Exit(status)
 
 
+def leave(status: int | str) -> NoReturn:
+    """Ends the process of a command that failed, without waiting for the threads of libraries.
+
+    One of them may be inside TensorFlow, reading ahead. When Python ends while such a thread asks
+    for its lock, the thread is ended within C++ code, which aborts the process.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(status if isinstance(status, int) else 1)
+
+
 def _discard_output() -> None:
     """Sends what standard output still holds nowhere: Python would complain of it at its end."""
     with contextlib.suppress(OSError, ValueError):

@@ -9,12 +9,12 @@ and one for each example without vectors.
 """
 
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from isal import isal_zlib
 
 from bert_features.formats.parquet_pages.thrift import (
     BINARY,
@@ -83,7 +83,7 @@ def vector_pages(values: np.ndarray, splits: np.ndarray | None) -> Iterator[Page
 def add_header(page: Page) -> Page:
     """The same page with its header, which has the checksum of the rest."""
     _, levels, data = page.parts
-    crc = zlib.crc32(data, zlib.crc32(levels))
+    crc = isal_zlib.crc32(data, isal_zlib.crc32(levels))  # 5 times as fast as zlib's
     header = _page_header(len(levels) + len(data), page.num_values, crc)
     return Page((header, levels, data), page.num_values)
 

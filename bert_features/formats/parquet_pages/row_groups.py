@@ -9,7 +9,6 @@ import io
 import struct
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
 import numpy as np
@@ -36,8 +35,6 @@ from bert_features.formats.records import Feature, FeatureBatch
 
 MAGIC = b"PAR1"
 FOOTER_END = struct.Struct("<i4s")  # the footer's length, and the last bytes of the file
-# The checksum of a page takes as long as everything else. zlib computes it without Python's lock.
-CHECKSUM_THREADS = 2
 # Fields of the metadata of a column that hold a position in the file.
 _OFFSETS = {9, 10, 11}
 
@@ -103,8 +100,7 @@ class RowGroupWriter:
         """Appends batches as one row group."""
         start = self._position
         columns = self._append_others(batches)
-        with ThreadPoolExecutor(CHECKSUM_THREADS) as threads:
-            columns += [self._append_feature(f, batches, threads) for f in self._features]
+        columns += [self._append_feature(feature, batches) for feature in self._features]
         rows = sum(len(batch) for batch in batches)
         self._groups.append(row_group(columns, offset=start, rows=rows))
         self._rows += rows
@@ -134,14 +130,12 @@ class RowGroupWriter:
                 metadata[field] = (I64, metadata[field][1] + moved)
         return columns
 
-    def _append_feature(
-        self, feature: Feature, batches: Sequence[FeatureBatch], threads: ThreadPoolExecutor
-    ) -> Struct:
+    def _append_feature(self, feature: Feature, batches: Sequence[FeatureBatch]) -> Struct:
         start = self._position
         num_values = 0
         for batch in batches:
             pages = vector_pages(batch.features[feature.name], _splits(batch, feature))
-            for page in threads.map(add_header, pages):
+            for page in map(add_header, pages):
                 for data in page.parts:
                     self._append(data)
                 num_values += page.num_values
