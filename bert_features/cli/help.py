@@ -11,6 +11,7 @@ GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, OTHER)
 
 # Command -> lines that can be copied.
 EXAMPLES: dict[str, tuple[str, ...]] = {
+    "check": ("bert-features check features.parquet",),
     "compile": ("bert-features compile --topology v5e:2x2 --architecture bert-base",),
     "convert": ("bert-features convert bert-tiny bert-tiny-safetensors --to safetensors",),
     "doctor": ("bert-features doctor --output features/",),
@@ -26,7 +27,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "inspect": ("bert-features inspect minilm",),
     "plan": ("bert-features plan texts.txt --max-seq-length 256",),
-    "tokenize": ("bert-features tokenize texts.txt --format ids",),
+    "tokenize": (
+        "bert-features tokenize texts.txt --format ids",
+        "bert-features tokenize texts.csv --special-tokens --format jsonl",
+    ),
     "verify": ("bert-features verify minilm --device cpu",),
 }
 

@@ -50,7 +50,7 @@ _HELP: dict[str, str] = {
 _GROUPS: dict[str, tuple[str, ...]] = {
     INPUT: (
         *("input_format", "id_field", "text_field", "text_b_field", "tokens_field"),
-        *("conll_column", "quoting", "encoding_errors", "shard"),
+        *("conll_column", "quoting", "max_line_bytes", "encoding_errors", "shard"),
     ),
     MODEL: ("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidden_act"),
     OUTPUTS: ("layers", "dtype", "outputs", "word_split", *OutputConfig.model_fields),

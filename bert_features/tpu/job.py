@@ -108,7 +108,9 @@ def _shapes(
     )
     if rows is not None:
         if settings.batch_size is not None or settings.batch_tokens is not None:
-            raise ConfigError("--batch excludes --batch-size and --batch-tokens; pass only one")
+            raise ConfigError.naming(
+                "{batch}, {batch_size} and {batch_tokens} exclude each other; pass only one"
+            )
         shapes = BatchShapes.by_rows(buckets, rows * topology.chips, devices)
     elif settings.batch_size is not None:
         shapes = BatchShapes.by_rows(buckets, settings.batch_size, devices)

@@ -13,7 +13,7 @@ import pytest
 
 from bert_features import read_features
 from bert_features.cli.settings import describe_cures
-from bert_features.config.extract_config import ExtractConfig
+from bert_features.extraction.losses import truncation_cures
 from bert_features.text.tokenization import FullTokenizer
 from bert_features.text.vocabulary import read_vocab
 from tests.cli.command_line import SMALL, program, run
@@ -111,8 +111,8 @@ def test_truncation_is_reported(toy, text, out):
     ],
 )
 def test_the_summary_names_the_cures_that_help(length, long_text, cure):
-    settings = ExtractConfig(max_seq_length=length, long_text=long_text)
-    assert describe_cures(settings, 24) == (f"; to keep more, pass {cure}" if cure else "")
+    cures = truncation_cures(max_seq_length=length, positions=24, in_windows=long_text == "window")
+    assert describe_cures(cures) == (f"; to keep more, pass {cure}" if cure else "")
 
 
 def test_unknown_tokens_are_reported(toy, out, tmp_path, caplog):

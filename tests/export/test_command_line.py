@@ -58,7 +58,11 @@ def test_command_line_where_keras_is_to_run_on_jax(toy, tmp_path):
         (["--signature", "words"], 2, "'words' is not one of 'text', 'ids'"),
         (["--signature", "text", "--layers=3"], 2, r"layer 3 is outside"),
         (["--signature", "text", "--layers=1,,2"], 2, "separate the entries"),
-        (["--signature", "text", "--output-spec", "nonsense"], 2, "is not the inside of a TOML"),
+        (
+            ["--signature", "text", "--output-spec", "nonsense"],
+            2,
+            "write the inside of a TOML table",
+        ),
         (["--signature", "text", "--checkpoint", "nowhere"], 1, "there is no checkpoint 'nowhere'"),
         (["--signature", "text", "--layers=0", "--cased"], 1, "contradicts"),
     ],
