@@ -61,7 +61,7 @@ def test_command_line_where_keras_is_to_run_on_jax(toy, tmp_path):
         (
             ["--signature", "text", "--output-spec", "nonsense"],
             2,
-            "write the inside of a TOML table",
+            "the inside of a TOML table",
         ),
         (["--signature", "text", "--checkpoint", "nowhere"], 1, "there is no checkpoint 'nowhere'"),
         (["--signature", "text", "--layers=0", "--cased"], 1, "contradicts"),
