@@ -15,7 +15,6 @@ FILES_IN_ROOT = {
     "__init__.pyi",
     "__main__.py",
     "errors.py",
-    "files.py",
     "py.typed",
 }
 

@@ -1,30 +1,25 @@
-"""Files that appear whole or not at all, what killed runs leave, symbolic links and locks."""
+"""Files that appear whole or not at all, and what killed runs leave."""
 
-import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
-import textwrap
-import threading
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from bert_features import files
-from bert_features.errors import CheckpointError, ConfigError, OutputError
+from bert_features.errors import CheckpointError, OutputError
 from bert_features.files import (
     Staging,
-    check_apart,
     check_target,
-    locked,
     real_target,
     remove_leftovers,
     replacing,
-    storage_errors,
     write_whole,
 )
+from bert_features.files.staging import _SteadyFile
 
 
 def contents(folder):
@@ -124,7 +119,7 @@ class TestStaging:
     def test_a_file_that_cannot_be_written_keeps_its_failure(self, tmp_path):
         staging = Staging([tmp_path / "f"])
         staging.path(tmp_path / "f").symlink_to("/dev/full")
-        raw = files._SteadyFile(staging.path(tmp_path / "f"), "r+b")
+        raw = _SteadyFile(staging.path(tmp_path / "f"), "r+b")
         assert raw.write(b"abc") == 3
         assert raw.write(b"abc") == 3
         assert raw.truncate(7) == 7
@@ -150,7 +145,7 @@ class TestStaging:
     @pytest.mark.parametrize("links", [True, False])
     def test_a_folder_taken_for_a_leftover_as_it_is_made(self, tmp_path, monkeypatch, links):
         """Another run's `remove_leftovers` comes between the making of a folder and its lock."""
-        make, made = files.tempfile.mkdtemp, []
+        make, made = tempfile.mkdtemp, []
 
         def mkdtemp(*arguments):
             made.append(make(*arguments))
@@ -160,7 +155,7 @@ class TestStaging:
                     Path(made[0]).mkdir()  # as if it were half removed
             return made[-1]
 
-        monkeypatch.setattr(files.tempfile, "mkdtemp", mkdtemp)
+        monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
         stage(tmp_path / "f").commit()
         assert (tmp_path / "f").read_text() == "new"
 
@@ -430,68 +425,6 @@ class TestLeftovers:
         assert sorted(contents(tmp_path)) == sorted(names)
 
 
-class TestApart:
-    """What is read is never what is written."""
-
-    @pytest.fixture
-    def read(self, tmp_path):
-        """A file that is read, and two links that lead to it."""
-        (tmp_path / "in").write_text("text")
-        (tmp_path / "symbolic").symlink_to("in")
-        (tmp_path / "hard").hardlink_to(tmp_path / "in")
-        return tmp_path / "in"
-
-    @pytest.mark.parametrize("name", ["in", "x/../in", "symbolic", "hard"])
-    def test_the_same_file_by_any_name(self, read, tmp_path, name):
-        message = rf"^the input and the output are the same file, .*{name}; pass another path for "
-        (tmp_path / "x").mkdir()
-        for one, other in [(read, tmp_path / name), (tmp_path / name, read)]:
-            with pytest.raises(OutputError, match=message if other != read else "same file"):
-                check_apart([("the input", str(one))], [("the output", other)])
-
-    def test_the_same_file_by_a_descriptor(self, read):
-        with read.open() as file, pytest.raises(OutputError, match="input and output are the same"):
-            check_apart([("input", file.fileno())], [("output", read)])
-        message = "^in and out are the same file; pass another path for out$"
-        with (
-            read.open() as one,
-            read.open("a") as other,
-            pytest.raises(OutputError, match=message),
-        ):
-            check_apart([("in", one.fileno())], [("out", other.fileno())])
-
-    def test_a_terminal_may_be_both_input_and_output(self):
-        device = Path("/dev/null")  # as terminals are
-        with device.open() as one, device.open("w") as other:
-            check_apart([("in", one.fileno())], [("out", other.fileno())])
-
-    def test_files_that_differ(self, read, tmp_path):
-        other = tmp_path / "other"
-        other.write_text("text")
-        check_apart(
-            [("a", read), ("an address", "gs://b/new"), ("a name", "x" * 300), ("no", "absent")],
-            [("b", other), ("new", tmp_path / "new"), ("as the name", Path("absent"))],
-        )
-
-    def test_one_file_is_not_written_twice(self, tmp_path):
-        one, other = tmp_path / "new", tmp_path / "x" / ".." / "new"
-        (tmp_path / "x").mkdir()
-        with pytest.raises(OutputError, match="the sidecar and the ledger are the same file"):
-            check_apart([], [("the sidecar", one), ("the ledger", other)])
-
-    @pytest.mark.parametrize("name", ["folder", "folder/in", "folder/link", "to_folder/in"])
-    def test_a_folder_that_holds_what_is_read(self, tmp_path, name):
-        (tmp_path / "folder").mkdir()
-        (tmp_path / "folder" / "in").write_text("text")
-        (tmp_path / "to_folder").symlink_to("folder")
-        (tmp_path / "out").write_text("text")
-        (tmp_path / "folder" / "link").symlink_to("../out")
-        read = [("the config", tmp_path / name)]
-        with pytest.raises(OutputError, match=r"folder holds the config \(.*\), so it is not repl"):
-            check_apart(read, [("the output", tmp_path / "folder")], folder=True)
-        check_apart(read, [("the output", tmp_path / "other")], folder=True)
-
-
 class TestTargets:
     @pytest.mark.parametrize("folder", [True, False])
     def test_what_may_not_be_replaced(self, tmp_path, folder):
@@ -546,70 +479,3 @@ class TestTargets:
         (tmp_path / "loop").symlink_to("loop")
         with pytest.raises(OutputError, match="loop is a symbolic link; pass the path of the file"):
             check_target(real_target(tmp_path / "loop"), overwrite=True)
-
-
-class TestStorageErrors:
-    @pytest.mark.parametrize(
-        ("failure", "reason"),
-        [
-            (OSError(28, os.strerror(28)), "No space left on device"),
-            (OSError("odd"), "odd"),
-            (RuntimeError("lib: no space left\non device (path)"), "No space left on device"),
-            (RuntimeError("x; Permission denied"), "Permission denied"),
-        ],
-    )
-    def test_failures_of_the_disk(self, failure, reason):
-        with (
-            pytest.raises(CheckpointError, match=f"^cannot write x: {reason}; do it$") as caught,
-            storage_errors("write x", error=CheckpointError, advice="do it"),
-        ):
-            raise failure
-        assert caught.value.__cause__ is failure
-
-    @pytest.mark.parametrize(
-        "failure", [ValueError("odd"), ConfigError("No space left on device"), KeyboardInterrupt()]
-    )
-    def test_others_are_left_alone(self, failure):
-        with pytest.raises(type(failure)) as caught, storage_errors("write x"):
-            raise failure
-        assert caught.value is failure
-
-
-def test_one_thread_at_a_time_holds_a_lock(tmp_path, caplog):
-    caplog.set_level("INFO", logger="bert_features")
-    held, go_on, order = threading.Event(), threading.Event(), []
-
-    def hold():
-        with locked(tmp_path / "deep" / "lock", "waiting"):
-            held.set()
-            go_on.wait(60)
-            order.append("first")
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait(60)
-    threading.Timer(0.2, go_on.set).start()
-    with locked(tmp_path / "deep" / "lock", "waiting"):
-        order.append("second")
-    thread.join()
-    assert order == ["first", "second"]
-    assert caplog.messages == ["waiting"]
-
-
-@pytest.mark.parametrize("error", [None, ValueError])
-def test_a_lock_is_free_again(tmp_path, error):
-    for _ in range(2):
-        with contextlib.suppress(ValueError), locked(tmp_path / "lock", "waiting"):
-            if error:
-                raise error
-
-
-def test_importing_is_cheap():
-    check = textwrap.dedent(
-        """
-        import sys, bert_features.files
-        sys.exit(sorted({"filelock", "platformdirs", "numpy", "pydantic"} & sys.modules.keys()))
-        """
-    )
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
-    assert done.stderr.strip() == "[]"

@@ -1,0 +1,28 @@
+"""Files: addresses of object stores, files that appear whole or not at all, the cache, locks."""
+
+from bert_features.files.addresses import connect, is_url, local_path, remote_errors
+from bert_features.files.cache import CACHE_VARIABLE, IN_CACHE, cache_dir, locked
+from bert_features.files.reporting import Reporting, storage_errors
+from bert_features.files.staging import Staging, remove_leftovers, replacing, write_whole
+from bert_features.files.targets import Role, check_apart, check_target, real_target
+
+__all__ = [
+    "CACHE_VARIABLE",
+    "IN_CACHE",
+    "Reporting",
+    "Role",
+    "Staging",
+    "cache_dir",
+    "check_apart",
+    "check_target",
+    "connect",
+    "is_url",
+    "local_path",
+    "locked",
+    "real_target",
+    "remote_errors",
+    "remove_leftovers",
+    "replacing",
+    "storage_errors",
+    "write_whole",
+]

@@ -1,0 +1,72 @@
+"""What is read is never what is written."""
+
+from pathlib import Path
+
+import pytest
+
+from bert_features.errors import OutputError
+from bert_features.files import (
+    check_apart,
+)
+
+
+class TestApart:
+    """What is read is never what is written."""
+
+    @pytest.fixture
+    def read(self, tmp_path):
+        """A file that is read, and two links that lead to it."""
+        (tmp_path / "in").write_text("text")
+        (tmp_path / "symbolic").symlink_to("in")
+        (tmp_path / "hard").hardlink_to(tmp_path / "in")
+        return tmp_path / "in"
+
+    @pytest.mark.parametrize("name", ["in", "x/../in", "symbolic", "hard"])
+    def test_the_same_file_by_any_name(self, read, tmp_path, name):
+        message = rf"^the input and the output are the same file, .*{name}; pass another path for "
+        (tmp_path / "x").mkdir()
+        for one, other in [(read, tmp_path / name), (tmp_path / name, read)]:
+            with pytest.raises(OutputError, match=message if other != read else "same file"):
+                check_apart([("the input", str(one))], [("the output", other)])
+
+    def test_the_same_file_by_a_descriptor(self, read):
+        with read.open() as file, pytest.raises(OutputError, match="input and output are the same"):
+            check_apart([("input", file.fileno())], [("output", read)])
+        message = "^in and out are the same file; pass another path for out$"
+        with (
+            read.open() as one,
+            read.open("a") as other,
+            pytest.raises(OutputError, match=message),
+        ):
+            check_apart([("in", one.fileno())], [("out", other.fileno())])
+
+    def test_a_terminal_may_be_both_input_and_output(self):
+        device = Path("/dev/null")  # as terminals are
+        with device.open() as one, device.open("w") as other:
+            check_apart([("in", one.fileno())], [("out", other.fileno())])
+
+    def test_files_that_differ(self, read, tmp_path):
+        other = tmp_path / "other"
+        other.write_text("text")
+        check_apart(
+            [("a", read), ("an address", "gs://b/new"), ("a name", "x" * 300), ("no", "absent")],
+            [("b", other), ("new", tmp_path / "new"), ("as the name", Path("absent"))],
+        )
+
+    def test_one_file_is_not_written_twice(self, tmp_path):
+        one, other = tmp_path / "new", tmp_path / "x" / ".." / "new"
+        (tmp_path / "x").mkdir()
+        with pytest.raises(OutputError, match="the sidecar and the ledger are the same file"):
+            check_apart([], [("the sidecar", one), ("the ledger", other)])
+
+    @pytest.mark.parametrize("name", ["folder", "folder/in", "folder/link", "to_folder/in"])
+    def test_a_folder_that_holds_what_is_read(self, tmp_path, name):
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "folder" / "in").write_text("text")
+        (tmp_path / "to_folder").symlink_to("folder")
+        (tmp_path / "out").write_text("text")
+        (tmp_path / "folder" / "link").symlink_to("../out")
+        read = [("the config", tmp_path / name)]
+        with pytest.raises(OutputError, match=r"folder holds the config \(.*\), so it is not repl"):
+            check_apart(read, [("the output", tmp_path / "folder")], folder=True)
+        check_apart(read, [("the output", tmp_path / "other")], folder=True)
