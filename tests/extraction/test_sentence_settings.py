@@ -67,6 +67,8 @@ def test_poolings_side_by_side_and_normalized(folder, modes, normalize):
 def test_the_length_is_the_folders(folder):
     extractor = FeatureExtractor.from_checkpoint(write_settings(folder, length=6), **AUTO)
     assert extractor.config.max_seq_length == 6
+    unset = FeatureExtractor.from_checkpoint(folder, **AUTO, max_seq_length=None)
+    assert unset.config.max_seq_length == 6
     close(extractor.encode(TEXTS), [reference(text, length=6) for text in TEXTS])
 
 
