@@ -15,11 +15,7 @@ _OF_CHECKPOINT = [
     "vocab.txt",
     "tokenizer.json",
     "tokenizer_config.json",
-    # Of models that sentence-transformers wrote.
-    "modules.json",
-    "*_Pooling/config.json",
-    "config_sentence_transformers.json",
-    "sentence_bert_config.json",
+    sentence_transformers.TRANSFORMER_CONFIG,
     "model.safetensors",
     "model.safetensors.index.json",
     "model-?????-of-?????.safetensors",
@@ -30,10 +26,8 @@ FILES = [
     *_OF_CHECKPOINT,
     sentence_transformers.MODULES,
     sentence_transformers.MAIN_CONFIG,
-    sentence_transformers.TRANSFORMER_CONFIG,
-    "?_Pooling/config.json",
+    "*_Pooling/config.json",
     *(f"{_TRANSFORMER}/{name}" for name in _OF_CHECKPOINT),
-    f"{_TRANSFORMER}/{sentence_transformers.TRANSFORMER_CONFIG}",
 ]
 _ID = re.compile(r"(?P<id>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[^@\s]+))?", re.ASCII)
 

@@ -36,6 +36,7 @@ _BESIDE_WEIGHTS = (
     _CONFIG,
     "bert_config.json",
     "vocab.txt",
+    "tokenizer.json",
     "tokenizer_config.json",
     MODULES,
     MAIN_CONFIG,

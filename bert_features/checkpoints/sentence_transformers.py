@@ -107,13 +107,22 @@ def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSet
       None if there is no `modules.json`.
 
     Raises:
-      CheckpointError: a file is damaged, or a value is not allowed. Modules and poolings that do
-        not exist here, and a Pooling without its config, are no error: see `unsupported`.
+      CheckpointError: `modules.json` is damaged. Any other problem, such as a value that is not
+        allowed or a module that does not exist here, is no error: see `unsupported`.
     """
     folder = Path(directory)
     if not (folder / MODULES).is_file():
         return None
     modules = _modules(read_json(folder / MODULES), folder / MODULES)
+    try:
+        return _read_settings(folder, modules)
+    except CheckpointError as error:  # the weights need none of the other files
+        return SentenceTransformersSettings(
+            _path_of_transformer(modules), (), unsupported=str(error)
+        )
+
+
+def _read_settings(folder: Path, modules: list[tuple[str, str]]) -> SentenceTransformersSettings:
     kinds = [kind for kind, _ in modules]
     transformer = _path_of_transformer(modules)
     pooling = next((path for kind, path in modules if kind == "Pooling"), None)

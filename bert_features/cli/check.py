@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from bert_features.cli.command import DebugOption, command, describe_size
+from bert_features.cli.settings import as_option
 from bert_features.errors import BertFeaturesError
 
 
@@ -41,7 +42,7 @@ def _is_whole(path: Path, format: str | None, *, debug: bool) -> bool:
     except BertFeaturesError as error:
         if debug:
             traceback.print_exc()
-        print(f"bert-features: {error}", file=sys.stderr)
+        print(f"bert-features: {error.spelled(as_option)}", file=sys.stderr)
         return False
     return True
 

@@ -10,7 +10,7 @@ import typer
 
 from bert_features import __version__
 from bert_features.cli.edge import guard
-from bert_features.cli.help import INPUT, MODEL, GroupedCommand
+from bert_features.cli.help import MODEL, GroupedCommand
 from bert_features.cli.settings import setting_help
 
 app = typer.Typer(
@@ -60,10 +60,6 @@ VocabFileOption = Annotated[
 HiddenActOption = Annotated[
     Literal["gelu_erf", "gelu_tanh"] | None,
     typer.Option(help=setting_help("hidden_act"), rich_help_panel=MODEL),
-]
-EncodingErrorsOption = Annotated[
-    Literal["strict", "replace"] | None,
-    typer.Option(help=setting_help("encoding_errors"), show_default=False, rich_help_panel=INPUT),
 ]
 
 

@@ -301,7 +301,9 @@ class ExtractConfig(Settings):
             else parse_output(output, source=" ".join([source, f"outputs[{i}]"]).strip())
             for i, output in enumerate(outputs)
         ]
-        return super().of({**values, "outputs": checked}, source=source)
+        # Only if they were given: a setting that is at its default counts as not set.
+        given = {"outputs": checked} if "outputs" in values else {}
+        return super().of({**values, **given}, source=source)
 
     @field_validator("checkpoint", "config_file", "vocab_file", mode="before")
     @classmethod

@@ -21,6 +21,7 @@ from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, OutputError
+from bert_features.extraction.prompts import Prompts
 from bert_features.extraction.sentence_settings import as_trained
 from bert_features.files import Role, check_apart, check_target, is_url, real_target
 from bert_features.formats import check_dtype, output_format, output_targets
@@ -158,7 +159,8 @@ def check_input_and_checkpoint(config: ExtractConfig, input_path: str | Path) ->
         length = as_trained(config, checkpoint).row_length(checkpoint.config, checkpoint.name)
         check_lengths(config, length)
         config.plan_outputs(checkpoint.config, auto_pooling(checkpoint, config.output_configs()))
-        resolve_vocabulary(checkpoint, config.do_lower_case)
+        _, lower_cases = resolve_vocabulary(checkpoint, config.do_lower_case)
+        Prompts(config, checkpoint, lower_cases).check_default()
     return checkpoint
 
 

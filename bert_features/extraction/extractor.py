@@ -120,11 +120,13 @@ class FeatureExtractor:
     ) -> list[FeatureRecord]:
         """The features of texts in memory.
 
+        Warnings are logged if truncation cuts any, if many of the tokens are [UNK], and if features
+        are not finite.
+
         Args:
           texts: one example each: a text, a tuple of two texts for a pair, a list of words, or an
             `InputExample`. Or a table (pandas, polars, Arrow, a Hugging Face Dataset) with the
-            names of its columns; of a pandas Series the index holds the ids. Warnings are logged if
-            truncation cuts any, if many of the tokens are [UNK], and if features are not finite.
+            names of its columns; of a pandas Series the index holds the ids.
           text_field: column of the texts of a table; by default that of the settings.
           text_b_field: column of the second texts of pairs; by default `text_b` if there is one.
           tokens_field: column of lists of words, in place of `text_field`.
@@ -165,11 +167,11 @@ class FeatureExtractor:
         prompt_name: str | None = None,
         show_progress: bool = False,
     ) -> Any:
-        """The vectors of texts in memory as NumPy arrays.
+        """The vectors of texts in memory as NumPy arrays; warnings are logged as in a call.
 
         Args:
           texts: as in a call; or a single text. Texts of an iterator are taken one by one, so that
-            only their vectors are in memory. A warning is logged if truncation cuts any.
+            only their vectors are in memory.
           output: name of the output to return; not needed if there is only one.
           ragged: return the vectors of tokens or words without padding.
           text_field: column of the texts of a table, as in a call.

@@ -60,6 +60,14 @@ class Prompts:
             raise ConfigError(f"prompt_name is {name!r}; names of {self._checkpoint}: {known}")
         return self._named[name]
 
+    def check_default(self) -> None:
+        """Refuses a default prompt that the outputs cannot have.
+
+        Raises:
+          ConfigError: they cannot have it.
+        """
+        self._check(self._default)
+
     def put_before(self, examples: Examples, prompt: str | None) -> Examples:
         """The examples with a prompt before the first text of each.
 

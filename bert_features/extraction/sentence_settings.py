@@ -11,7 +11,7 @@ def as_trained(config: ExtractConfig, checkpoint: Checkpoint) -> ExtractConfig:
     It is taken if an output has pooling `auto` and the user set no length.
     """
     settings = checkpoint.sentence_transformers
-    if settings is None or "max_seq_length" in config.model_fields_set:
+    if settings is None or config.max_seq_length is not None:
         return config
     if not uses_auto_pooling(config.output_configs()):
         return config

@@ -186,8 +186,11 @@ def _format_of(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         received = f"the suffix {suffix!r}, which belongs to no format" if suffix else "no suffix"
-        raise OutputError(
-            f"{path} has {received}; allowed: {', '.join(SUFFIXES)}; or pass the format "
-            f"(--format): {', '.join(FORMATS)}"
+        raise OutputError.naming(
+            "{path} has {received}; allowed: {suffixes}; or pass {format}: {formats}",
+            path=path,
+            received=received,
+            suffixes=", ".join(SUFFIXES),
+            formats=", ".join(FORMATS),
         )
     return SUFFIXES[suffix]

@@ -1,5 +1,6 @@
 """get_features: the call that tutorials on google-research/bert's features use."""
 
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,9 @@ def _named(record: FeatureRecord) -> tuple[str, ...]:
     return (record.tokens if record.words is None else record.words) or ()
 
 
-# Settings -> extractor, the one used last at the end.
-_loaded: dict[ExtractConfig, FeatureExtractor] = {}
+# Settings -> extractor and the bytes of its weights, the one used last at the end.
+_loaded: dict[ExtractConfig, tuple[FeatureExtractor, int]] = {}
+_LOADING = threading.Lock()
 # Who compares layers or ways to combine them calls with a few settings in turn. Small models are
 # kept for all of these, and of a large one only the last: BERT-large has 1.3 GB.
 _MAX_LOADED_BYTES = 1 << 30
@@ -92,15 +94,18 @@ _MAX_LOADED_BYTES = 1 << 30
 
 def _extractor(config: ExtractConfig) -> FeatureExtractor:
     """The extractor for some settings; it stays loaded while there is room for it."""
-    extractor = _loaded.pop(config, None) or FeatureExtractor(config)
-    _loaded[config] = extractor
-    sizes = {key: _weight_bytes(loaded) for key, loaded in _loaded.items()}
-    for key in list(_loaded)[:-1]:
-        if sum(sizes.values()) > _MAX_LOADED_BYTES:
-            del _loaded[key], sizes[key]
-    return extractor
+    with _LOADING:
+        loaded = _loaded.pop(config, None) or _load(config)
+        _loaded[config] = loaded
+        for key in list(_loaded)[:-1]:
+            if sum(size for _, size in _loaded.values()) > _MAX_LOADED_BYTES:
+                del _loaded[key]
+    return loaded[0]
 
 
-def _weight_bytes(extractor: FeatureExtractor) -> int:
+def _load(config: ExtractConfig) -> tuple[FeatureExtractor, int]:
+    extractor = FeatureExtractor(config)
     checkpoint = extractor.checkpoint
-    return sum(f.stat().st_size for f in weight_files(checkpoint.weights_path, checkpoint.kind))
+    # Now: the files may be gone at the next call.
+    files = weight_files(checkpoint.weights_path, checkpoint.kind)
+    return extractor, sum(file.stat().st_size for file in files)

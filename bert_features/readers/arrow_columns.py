@@ -30,7 +30,8 @@ def choose_columns(origin: Origin, schema: Any) -> Fields:
     for name in fields.names():
         is_id = name == fields.unique_id
         kind = _kind(schema.field(name).type)
-        if kind not in (("string", "integer") if is_id else (wanted,)):
+        # A column without any value has the type null: its rows are checked one by one.
+        if kind not in (("string", "integer", "null") if is_id else (wanted, "null")):
             raise origin.error(
                 f"the column {name!r} is of type {schema.field(name).type}; allowed: "
                 + ("string, or an integer type" if is_id else wanted)
@@ -72,6 +73,8 @@ def _kind(arrow_type: Any) -> str:
 
     if types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
+    if types.is_null(arrow_type):
+        return "null"
     if types.is_integer(arrow_type):
         return "integer"
     if any(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bert_features.config.input_format import FIELD_NAMES, InputFormat
+from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, InputError
 from bert_features.readers import frames, registry
 from bert_features.readers.input_example import InputExample
@@ -119,7 +120,10 @@ def _examples_of_table(
 
 def _examples_of_list(texts: Texts) -> Iterator[InputExample]:
     own_ids = frames.index_ids(texts)
-    for position, text in enumerate(frames.column_values(texts)):
+    values = frames.column_values(texts)
+    if not isinstance(values, Iterable):
+        raise InputError(f"texts is {shown(texts)}; pass a list of texts")
+    for position, text in enumerate(values):
         where = f"texts[{position}]"
         if own_ids is not None:
             where = f"row {position} of texts, with the index {own_ids[position]!r},"
@@ -136,7 +140,7 @@ def _example(text: Any, unique_id: int | str, where: str) -> InputExample:
     if isinstance(text, tuple) and [type(part) for part in text] == [str, str]:
         return InputExample(unique_id, *text)
     raise InputError(
-        f"{where} is {text!r}; allowed: a str, a tuple of two for a pair, a list of words"
+        f"{where} is {shown(text)}; allowed: a str, a tuple of two for a pair, a list of words"
     )
 
 

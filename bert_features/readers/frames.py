@@ -134,7 +134,7 @@ def _arrow_table(origin: _Origin, table: Any, names: list[str]) -> Any:
         select = _select_keys
     try:
         return pa.table(select(table, names)).select(names)
-    except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
+    except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError) as error:
         reason = "; ".join(map(str, error.args))
         raise origin.error(f"cannot be read as a table: {reason}") from error
 

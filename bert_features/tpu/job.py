@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import OutputSpec, outputs_on_device
 from bert_features.errors import ConfigError
+from bert_features.extraction.sentence_settings import as_trained
 from bert_features.tpu.chips import Topology, parse_topology
 
 if TYPE_CHECKING:
@@ -57,14 +60,18 @@ def plan_job(
       ConfigError: the topology is unknown, or the settings do not fit it.
     """
     where = parse_topology(topology)
-    name, config = _architecture(settings, architecture)
+    name, config, checkpoint = _architecture(settings, architecture)
+    auto = None
+    if checkpoint is not None:
+        settings = as_trained(settings, checkpoint)
+        auto = auto_pooling(checkpoint, settings.output_configs())
     length = settings.row_length(config, name)
     return Job(
         topology=where,
         name=name,
         config=config,
         outputs=outputs_on_device(
-            settings.plan_outputs(config), in_windows=settings.long_text == "window"
+            settings.plan_outputs(config, auto), in_windows=settings.long_text == "window"
         ),
         precision="float32" if settings.precision == "float32" else "bfloat16",
         shapes=_shapes(settings, length, where, rows),
@@ -72,11 +79,15 @@ def plan_job(
     )
 
 
-def _architecture(settings: ExtractConfig, architecture: str | None) -> tuple[str, BertConfig]:
+def _architecture(
+    settings: ExtractConfig, architecture: str | None
+) -> tuple[str, BertConfig, Checkpoint | None]:
+    """The name and the architecture, and the checkpoint if it is one's."""
     from bert_features.checkpoints.find import find_checkpoint, local_file
     from bert_features.checkpoints.published import find_published
 
     alone = settings.config_file if "checkpoint" not in settings.model_fields_set else None
+    found = None
     if architecture is not None:
         name, config = architecture, find_published(architecture).config
     elif alone is not None:
@@ -86,7 +97,7 @@ def _architecture(settings: ExtractConfig, architecture: str | None) -> tuple[st
         name, config = found.name, found.config
     if settings.hidden_act is not None:
         config = config.model_copy(update={"hidden_act": settings.hidden_act})
-    return name, config
+    return name, config, found
 
 
 def _shapes(

@@ -170,7 +170,7 @@ def test_paths_that_are_not_there_are_not_looked_for_on_the_hub(name, monkeypatc
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("hf:org/name", "^huggingface_hub is not installed. .*'bert_features.hub.'"),
+        ("hf:org/name", r"^huggingface_hub is not installed. .*\[hub\]"),
         (
             "org/name",
             "^there is no path 'org/name', and to look for it on the Hub: huggingface_hub",

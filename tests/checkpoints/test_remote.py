@@ -61,6 +61,15 @@ def test_safetensors(safetensors, cache, end):
     assert copied(cache) == [".source.json", "config.json", "model.safetensors", "vocab.txt"]
 
 
+def test_a_vocabulary_in_a_tokenizer_json(safetensors, cache):
+    path = "bucket/models/toy-cased"
+    del safetensors.files[f"{path}/vocab.txt"]
+    safetensors.files[f"{path}/tokenizer.json"] = b"{}"
+    found = find_checkpoint(f"toy://{path}")
+    assert found.vocab_file.name == "tokenizer.json"
+    assert "tokenizer.json" in copied(cache)
+
+
 @pytest.mark.parametrize("inner", ["", "0_Transformer"])
 def test_a_folder_of_sentence_transformers(object_store, tmp_path, cache, inner):
     write_directory(tmp_path / "m" / inner, TOY, TOY_VOCAB, WEIGHTS)

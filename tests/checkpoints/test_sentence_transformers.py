@@ -164,9 +164,16 @@ def test_what_is_not_followed_is_said_where_it_is_asked_for(tmp_path, modules, p
 )
 def test_hostile_files_are_one_line(tmp_path, files, message):
     with pytest.raises(CheckpointError, match=message) as raised:
-        read_sentence_transformers(write(tmp_path, **files))
+        read_sentence_transformers(write(tmp_path, **files)).check_supported()
     assert "\n" not in str(raised.value)
     assert len(str(raised.value)) < 500
+
+
+def test_weights_beside_damaged_settings_are_usable(copy):
+    write(copy, sentence_bert_config={"do_lower_case": None})
+    found = find_checkpoint(copy)
+    assert read_weights(found)
+    assert "do_lower_case is None" in found.sentence_transformers.unsupported
 
 
 def test_a_pooling_without_its_config(tmp_path):

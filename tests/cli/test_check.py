@@ -82,3 +82,8 @@ def test_tensorflow_is_not_imported(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(": ok, 2 examples, ") == 6
+
+
+def test_an_error_names_options(tmp_path):
+    done = run("check", tmp_path / "f")
+    assert "; or pass --format: parquet, arrow, " in done.stderr

@@ -167,6 +167,7 @@ def test_the_constructor_raises_one_line(settings, wrong, message):
 def test_its_repr_shows_what_was_set():
     config = ExtractConfig(layers=-1, outputs=[{"name": "a"}])
     assert repr(config) == "ExtractConfig(layers=(-1,), outputs=(OutputConfig(name='a'),))"
+    assert repr(ExtractConfig(layers=-1)) == "ExtractConfig(layers=(-1,))"
 
 
 def test_all_problems_come_at_once():

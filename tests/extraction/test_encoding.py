@@ -97,6 +97,8 @@ def test_pairs_and_words(extractor):
         ({"output": "tokens"}, ConfigError, "output is 'tokens'; allowed: 'token', 'word'"),
         ({"texts": ["a", 3], "output": "token"}, InputError, r"texts\[1\] is 3; allowed"),
         ({"texts": iter(["a", 3]), "output": "token"}, InputError, r"texts\[1\] is 3; allowed"),
+        ({"texts": None, "output": "token"}, InputError, "texts is None; pass a list of texts"),
+        ({"texts": [list(range(10**6))], "output": "token"}, InputError, r"^.{,200}; allowed"),
         ({"output": "token", "prompt_name": "query"}, ConfigError, "names of .*: none"),
         ({"output": "token", "prompt": "a", "prompt_name": "b"}, ConfigError, "are both set"),
         ({"output": "token", "prompt": "a "}, ConfigError, "outputs of words take no prompt"),

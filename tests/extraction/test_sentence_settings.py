@@ -7,6 +7,7 @@ import pytest
 
 from bert_features import ExtractConfig, FeatureExtractor, extract, plan, read_features
 from bert_features.errors import CheckpointError, ConfigError
+from bert_features.extraction.checks import check_input_and_checkpoint
 from tests.reference import numpy_outputs
 from tests.reference.full_tokenizer import ReferenceTokenizer
 from tests.reference.numpy_encoder import NumpyEncoder
@@ -67,6 +68,8 @@ def test_poolings_side_by_side_and_normalized(folder, modes, normalize):
 def test_the_length_is_the_folders(folder):
     extractor = FeatureExtractor.from_checkpoint(write_settings(folder, length=6), **AUTO)
     assert extractor.config.max_seq_length == 6
+    unset = FeatureExtractor.from_checkpoint(folder, **AUTO, max_seq_length=None)
+    assert unset.config.max_seq_length == 6
     close(extractor.encode(TEXTS), [reference(text, length=6) for text in TEXTS])
 
 
@@ -138,6 +141,19 @@ def test_a_prompt_that_does_not_count_is_refused(folder):
     close(extractor.encode(TEXTS), [reference(text) for text in TEXTS])
     with pytest.raises(ConfigError, match="leaves the tokens of a prompt out when it pools"):
         extractor.encode(TEXTS, prompt_name="query")
+
+
+def test_a_default_prompt_that_does_not_fit_is_refused_at_once(folder, tmp_path):
+    write_settings(folder, prompts={"q": "this "}, default_prompt_name="q", include_prompt=False)
+    (tmp_path / "in.txt").write_text("a\n")
+    config = ExtractConfig.of({"checkpoint": str(folder), **AUTO})
+    with pytest.raises(ConfigError, match="leaves the tokens of a prompt out when it pools"):
+        check_input_and_checkpoint(config, tmp_path / "in.txt")
+    words = [{"level": "sequence", "pooling": "auto"}, {"name": "w", "level": "word"}]
+    settings = {"checkpoint": str(folder), "do_lower_case": True, "layers": [-1]}
+    config = ExtractConfig.of({**settings, "outputs": words})
+    with pytest.raises(ConfigError, match="outputs of words take no prompt"):
+        check_input_and_checkpoint(config, tmp_path / "in.txt")
 
 
 def test_texts_are_lower_cased_without_losing_accents(folder):

@@ -1,5 +1,7 @@
 """get_features: which models stay loaded between its calls. Its values: tests/extraction."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -46,10 +48,18 @@ def test_only_the_last_of_large_models_stays(toy, made, monkeypatch):
     assert len(tutorial._loaded) == 1
 
 
+def test_the_files_of_a_loaded_model_may_go(toy, made, tmp_path):
+    shutil.copytree(toy, tmp_path / "copy")
+    call(tmp_path / "copy", -1)
+    shutil.rmtree(tmp_path / "copy")
+    call(toy, -1)
+    assert len(made) == 2
+
+
 def test_a_second_short_call_traces_no_graph(toy, made):
     """Tracing takes longer than many short calls."""
     first, second, third = (call(toy, -1) for _ in range(3))
-    (extractor,) = tutorial._loaded.values()
+    ((extractor, _),) = tutorial._loaded.values()
     assert extractor.tokenizer._ids.traces == 0
     assert extractor.traces == 1
     for pairs in (second[0], third[0]):

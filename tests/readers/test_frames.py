@@ -115,6 +115,18 @@ def test_missing_values_and_wrong_columns(make):
         list(examples_of_texts(make(repeated), text_field="text"))
 
 
+def test_a_column_without_any_value():
+    """Arrow gives it the type null."""
+    frame = pd.DataFrame({"text": ["one"], "text_b": pd.Series([None], dtype=object)})
+    assert list(examples_of_texts(frame, text_field="text")) == [InputExample(0, "one")]
+    with pytest.raises(InputError, match=r"row 0 \(counted from 0\): 'text_b' is null"):
+        list(examples_of_texts(frame, text_field="text_b"))
+    with pytest.raises(InputError, match=r"row 0 .*: the id is None; allowed: a string"):
+        list(examples_of_texts(frame, text_field="text", id_field="text_b"))
+    empty = pd.DataFrame({"text": pd.Series([], dtype=object)})
+    assert list(examples_of_texts(empty, text_field="text")) == []
+
+
 def test_nan_in_pandas_is_a_missing_value():
     frame = pd.DataFrame({"text": np.array(["one", np.nan], object)}, index=[5, 6])
     with pytest.raises(InputError, match=r"the DataFrame, row 1 \(counted from 0\): 'text' is nul"):
@@ -127,6 +139,9 @@ def test_columns_that_are_not_needed_may_hold_anything():
     mixed = pd.DataFrame({"text": pd.Series(["one", 2], dtype=object)})
     with pytest.raises(InputError, match=r"the DataFrame: cannot be read as a table: .*int"):
         list(examples_of_texts(mixed, text_field="text"))
+    large = pd.DataFrame({"text": ["one"], "id": pd.Series([1 << 70], dtype=object)})
+    with pytest.raises(InputError, match=r"the DataFrame: cannot be read as a table: .* int too"):
+        list(examples_of_texts(large, text_field="text"))
 
 
 def test_a_dataset_keeps_its_selection():

@@ -8,6 +8,9 @@ from bert_features.config.bert_config import BertConfig
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
 from bert_features.tpu.job import plan_job
+from tests.reference.sentence_transformers_folder import write_settings
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_weights
 
 
 def plan(settings, **options):
@@ -50,3 +53,13 @@ def test_outputs_are_those_of_the_device_step():
     assert (whole.normalize, whole.dtype) == (True, "float16")
     (part,) = plan(wanted | {"long_text": "window"}).outputs
     assert (part.normalize, part.dtype) == (False, "float32")
+
+
+def test_pooling_and_length_are_those_of_the_checkpoint(tmp_path):
+    folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, random_weights(TOY))
+    write_settings(folder, modes=["cls", "max"], normalize=True, length=16)
+    settings = {"checkpoint": str(folder), "level": "sequence", "pooling": "auto"}
+    job = plan_job(ExtractConfig.of(settings), "v2:2x2")
+    (output,) = job.outputs
+    assert (output.pooling, output.normalize, output.width) == ("cls+max", True, 16)
+    assert [length for _, length in job.shapes] == [16]
