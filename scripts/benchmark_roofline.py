@@ -17,7 +17,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.config.outputs import OutputConfig, plan_outputs
+from bert_features.config.output_specs import (
+    plan_outputs,
+)
+from bert_features.config.outputs import OutputConfig
 from bert_features.encoder.step import DeviceStep
 from bert_features.machine.hardware import cores
 from bert_features.runtime.tensorflow import TensorFlowRuntime

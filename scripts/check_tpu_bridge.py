@@ -33,7 +33,15 @@ import tensorflow as tf
 
 from bert_features.batches.bucketing import BatchShapes, default_buckets
 from bert_features.config.bert_config import BertConfig
-from bert_features.config.outputs import POOLINGS, Combine, OutputConfig, OutputDtype, plan_outputs
+from bert_features.config.output_specs import (
+    plan_outputs,
+)
+from bert_features.config.outputs import (
+    POOLINGS,
+    Combine,
+    OutputConfig,
+    OutputDtype,
+)
 from bert_features.encoder.kernels import traced_for
 from bert_features.encoder.step import DeviceStep, Precision
 from bert_features.runtime import tensorflow_devices

@@ -12,7 +12,10 @@ import keras
 import numpy as np
 
 from bert_features import FeatureExtractor
-from bert_features.config.outputs import OutputConfig, plan_outputs
+from bert_features.config.output_specs import (
+    plan_outputs,
+)
+from bert_features.config.outputs import OutputConfig
 from bert_features.encoder.step import DeviceStep
 from bert_features.runtime import jax as runtime_of_jax
 from bert_features.runtime.jax import JaxRuntime

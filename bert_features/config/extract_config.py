@@ -14,6 +14,11 @@ from bert_features.config.input_format import (
     FormatName,
     InputFormat,
 )
+from bert_features.config.output_specs import (
+    OutputSpec,
+    output_names,
+    plan_outputs,
+)
 from bert_features.config.outputs import (
     AUTO_POOLING,
     DEFAULT_LAYERS,
@@ -23,11 +28,8 @@ from bert_features.config.outputs import (
     Level,
     OutputConfig,
     OutputDtype,
-    OutputSpec,
     check_names_differ,
-    output_names,
     parse_output,
-    plan_outputs,
     split_layers,
 )
 from bert_features.config.settings import MAX_INT, Settings, read_toml, shown

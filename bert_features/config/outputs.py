@@ -1,19 +1,17 @@
-"""Named outputs: which layers each takes, and how they become vectors of a level.
+"""Named outputs as a user asks for them: layers, level, pooling.
 
-Nothing here computes; `encoder.pooling` does. Importing this module does not import Keras.
-
-Shape legend: `B` batch, `S` sequence, `H` hidden, `K` selected layers, `D` width of an output.
+`output_specs` resolves them against an architecture, and `encoder.pooling` computes them. Importing
+this module does not import Keras.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from bert_features.config.bert_config import BertConfig
 from bert_features.config.settings import MAX_INT, Settings, shown
 from bert_features.errors import BertFeaturesError, ConfigError
 
@@ -49,8 +47,6 @@ POOLING_ALIASES: dict[str, str] = {
     "SEP_TOKEN": "last",
     "LAST_TOKEN": "last",
 }
-# Poolings that put two vectors side by side.
-_DOUBLE_WIDTH = {"first_last", "mean_max"}
 # Poolings that take the vector of [CLS].
 _OF_CLS = {"cls", "pooler"}
 
@@ -167,7 +163,7 @@ class OutputConfig(Settings):
                 numbers=self.weights,
             )
         if self.weights is not None and self.layers is not None:
-            _check_weights(self.weights, self.layers)
+            check_weights(self.weights, self.layers)
         return self
 
 
@@ -215,62 +211,6 @@ class AutoPooling:
     normalize: bool = False
 
 
-@dataclass(frozen=True)
-class Feature:
-    """One named feature: its layers and what is done with them, as a file's metadata lists it.
-
-    Attributes:
-      name: name in predictions and files: `layer_output_0`, … as in the official script, or the
-        user's own.
-      layers: LAYERS entries as the user wrote them: block numbers, or the word `embeddings`.
-      combine: `none` for a single layer, else how `layers` become one vector.
-      width: D, number of values of a vector.
-      dtype: `float16`, `float32` or `bfloat16`.
-      level: what each vector represents: a `token`, a `word` or the whole `sequence`.
-      pooling: one of `POOLINGS[level]`: how token vectors become vectors of words or sequences; for
-        a sequence also several joined by `+`, whose vectors stand side by side.
-      weights: one for each layer where `combine` is `weighted`, else empty.
-      special_tokens: whether [CLS] and [SEP] count when a sequence is pooled.
-      normalize: whether each vector is scaled to length 1, as the last operation.
-    """
-
-    name: str
-    layers: tuple[int | str, ...]
-    combine: str
-    width: int
-    dtype: str
-    level: Level = "token"
-    pooling: str = "none"
-    weights: tuple[float, ...] = ()
-    special_tokens: bool = True
-    normalize: bool = False
-
-    def describe(self) -> str:
-        """Its name, dtype and shape, as `features float32 [tokens, 384]`."""
-        rows = {"token": "tokens, ", "word": "words, ", "sequence": ""}[self.level]
-        return f"{self.name} {self.dtype} [{rows}{self.width}]"
-
-    def to_metadata(self) -> dict[str, Any]:
-        """The fields of `Feature` by name; those that a subclass adds are left out."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(Feature)}
-
-
-@dataclass(frozen=True)
-class OutputSpec(Feature):
-    """A feature whose layers are resolved against a checkpoint: one output of the device step.
-
-    Attributes:
-      states: `layers` resolved: 0 is the embeddings, i the output of the i-th block.
-    """
-
-    states: tuple[int, ...] = field(kw_only=True)
-
-    @property
-    def is_pooled_output(self) -> bool:
-        """Whether this is [CLS] through the pooler, a layer with its own weights."""
-        return self.pooling == "pooler"
-
-
 # Outputs as a caller passes them: each an `OutputConfig` or its settings.
 Outputs = Sequence[OutputConfig | Mapping[str, Any]]
 
@@ -310,79 +250,6 @@ def parse_output(output: Mapping[str, Any], *, source: str) -> OutputConfig:
         raise ConfigError(str(error)) from error
 
 
-def resolve_layers(layers: Sequence[int | str], num_layers: int) -> tuple[int, ...]:
-    """Resolves LAYERS entries: 0 for the embeddings, 1 … num_layers for the blocks' outputs.
-
-    An integer entry indexes the blocks from either end, as in the official script: -1 is the last,
-    0 the first.
-
-    Raises:
-      ConfigError: `layers` is empty, an entry is out of range or unknown, or a layer is named
-        twice.
-    """
-    if not layers:
-        raise ConfigError(f"no layers; name at least one of {-num_layers} … {num_layers - 1}")
-    states = tuple(_resolve(entry, num_layers) for entry in layers)
-    for i, state in enumerate(states):
-        if state in states[:i]:
-            first = layers[states.index(state)]
-            raise ConfigError(
-                f"layers {list(layers)}: {layers[i]} and {first} are the same layer of "
-                f"{num_layers}; name each layer once"
-            )
-    return states
-
-
-def _resolve(entry: int | str, num_layers: int) -> int:
-    if entry == EMBEDDINGS:
-        return 0
-    if not isinstance(entry, int):
-        raise ConfigError(f"layer {entry!r} is neither a number nor the word '{EMBEDDINGS}'")
-    if not -num_layers <= entry < num_layers:
-        raise ConfigError(
-            f"layer {entry} is outside [{-num_layers}, {num_layers - 1}]: this checkpoint has "
-            f"{num_layers} layers"
-        )
-    return entry % num_layers + 1
-
-
-def plan_outputs(
-    outputs: Sequence[OutputConfig],
-    config: BertConfig,
-    *,
-    layers: Layers = DEFAULT_LAYERS,
-    dtype: OutputDtype = "float32",
-    auto: AutoPooling | None = None,
-) -> tuple[OutputSpec, ...]:
-    """Resolves outputs against an architecture.
-
-    With `combine` none each of K layers becomes a separate output. Without a name they are
-    `layer_output_0`, …, as in the official script; with a name they are `NAME_0`, …, and a single
-    layer is `NAME`. Every other output without a name is called `features`: one that combines
-    layers, and one of words or the sequence with a single layer.
-
-    Args:
-      outputs: the outputs to resolve.
-      config: the architecture.
-      layers: LAYERS of outputs that have none.
-      dtype: dtype of outputs that have none.
-      auto: what pooling `auto` means; by default the mean. It takes the last layer if its output
-        names no layers.
-
-    Raises:
-      ConfigError: as `resolve_layers`; the number of weights is not that of layers, `dim` is wider
-        than the vector, `pooler` is combined with a layer other than the last, or two outputs have
-        the same name, or names that differ only by case.
-    """
-    specs = tuple(
-        spec
-        for output in resolve_auto(outputs, auto)
-        for spec in _specs(output, config, split_layers(layers), dtype)
-    )
-    check_names_differ([spec.name for spec in specs])
-    return specs
-
-
 def check_names_differ(names: Sequence[str], error: type[BertFeaturesError] = ConfigError) -> None:
     """Refuses names of outputs that are the same, or the same but for case; raises `error`."""
     seen: dict[str, str] = {}
@@ -396,17 +263,6 @@ def check_names_differ(names: Sequence[str], error: type[BertFeaturesError] = Co
                 "ignore; give each a different name"
             )
         seen[name.casefold()] = name
-
-
-def output_names(
-    outputs: Sequence[OutputConfig], layers: Sequence[int | str] = DEFAULT_LAYERS
-) -> list[str]:
-    """The names that `plan_outputs` gives the outputs, for any architecture."""
-    return [
-        name
-        for output in resolve_auto(outputs)
-        for name in _names(output, len(output.layers or layers))
-    ]
 
 
 def uses_auto_pooling(outputs: Sequence[OutputConfig]) -> bool:
@@ -430,66 +286,8 @@ def _without_auto(output: OutputConfig, auto: AutoPooling | None) -> OutputConfi
     return OutputConfig.of({"normalize": auto.normalize, **settings, **chosen})
 
 
-def _specs(
-    output: OutputConfig, config: BertConfig, layers: tuple[int | str, ...], dtype: OutputDtype
-) -> list[OutputSpec]:
-    of_pooler = output.pooling == "pooler"
-    entries = output.layers or ((-1,) if of_pooler else layers)
-    states = resolve_layers(entries, config.num_hidden_layers)
-    if of_pooler and states != (config.num_hidden_layers,):
-        raise ConfigError.naming(
-            "{pooling} 'pooler' takes the last layer; {layers} is {received}, leave it out",
-            received=list(entries),
-        )
-    weights = output.weights or ()
-    if output.combine == "weighted":
-        _check_weights(weights, entries)
-    groups: list[tuple[tuple[int | str, ...], tuple[int, ...]]] = [(entries, states)]
-    if _stay_apart(output):
-        groups = [((entry,), (state,)) for entry, state in zip(entries, states, strict=True)]
-    common: dict[str, Any] = {
-        "combine": output.combine,
-        "weights": weights,
-        "level": output.level,
-        "pooling": output.pooling or POOLINGS[output.level][0],
-        "special_tokens": output.special_tokens,
-        "normalize": output.normalize,
-        "width": _width(output, config.hidden_size, len(groups[0][0])),
-        "dtype": output.dtype or dtype,
-    }
-    names = _names(output, len(entries))
-    return [
-        OutputSpec(name=name, layers=group, states=of_group, **common)
-        for name, (group, of_group) in zip(names, groups, strict=True)
-    ]
-
-
-def _stay_apart(output: OutputConfig) -> bool:
-    """Whether each layer becomes an output of its own."""
-    return output.combine == "none" and output.pooling != "pooler"
-
-
-def _names(output: OutputConfig, num_layers: int) -> list[str]:
-    count = num_layers if _stay_apart(output) else 1
-    if output.name is None:
-        as_official = _stay_apart(output) and (output.level == "token" or count > 1)
-        return [f"layer_output_{i}" for i in range(count)] if as_official else ["features"]
-    return [output.name] if count == 1 else [f"{output.name}_{i}" for i in range(count)]
-
-
-def _width(output: OutputConfig, hidden_size: int, num_layers: int) -> int:
-    width = hidden_size * (num_layers if output.combine == "concat" else 1)
-    width *= sum(2 if part in _DOUBLE_WIDTH else 1 for part in pooling_parts(output.pooling or ""))
-    if output.dim is not None and output.dim > width:
-        raise ConfigError.naming(
-            "{dim} is {received}; the vector has {width} values, take at most {width}",
-            received=output.dim,
-            width=width,
-        )
-    return output.dim or width
-
-
-def _check_weights(weights: Sequence[float], layers: Sequence[int | str]) -> None:
+def check_weights(weights: Sequence[float], layers: Sequence[int | str]) -> None:
+    """Refuses weights that are not one for each layer; raises ConfigError."""
     if len(weights) != len(layers):
         raise ConfigError.naming(
             "{weights} has {count} numbers for {wanted} layers {entries}; give one weight for "
@@ -498,48 +296,3 @@ def _check_weights(weights: Sequence[float], layers: Sequence[int | str]) -> Non
             wanted=len(layers),
             entries=list(layers),
         )
-
-
-def blocks_needed(outputs: Sequence[OutputSpec]) -> int:
-    """Number of blocks, from the first, that the outputs need."""
-    return max(state for output in outputs for state in output.states)
-
-
-def needs_pooler(outputs: Sequence[OutputSpec]) -> bool:
-    """Whether an output needs the pooler."""
-    return any(output.is_pooled_output for output in outputs)
-
-
-def check_special_ids(outputs: Sequence[OutputSpec], special_ids: Sequence[int]) -> None:
-    """Checks that the ids of [CLS] and [SEP] are known if an output leaves these out.
-
-    Raises:
-      ConfigError: they are unknown.
-    """
-    for output in outputs:
-        if not output.special_tokens and not special_ids:
-            raise ConfigError(
-                f"output '{output.name}' leaves out [CLS] and [SEP], but their ids are unknown; "
-                "pass special_ids, or a checkpoint with a vocabulary"
-            )
-
-
-def needs_static_length(outputs: Sequence[OutputSpec]) -> list[str]:
-    """The names of outputs that need S to be known when the graph is made."""
-    return [o.name for o in outputs if o.level == "word" or "last" in pooling_parts(o.pooling)]
-
-
-def outputs_on_device(outputs: Sequence[OutputSpec], *, in_windows: bool) -> tuple[OutputSpec, ...]:
-    """The outputs as the device step computes them.
-
-    Args:
-      outputs: the outputs of the run.
-      in_windows: whether long texts are computed in windows. The vectors of a sequence are then
-        averaged over its windows, and scaled and cast only after that, on the host.
-    """
-    if not in_windows:
-        return tuple(outputs)
-    return tuple(
-        replace(output, normalize=False, dtype="float32") if output.level == "sequence" else output
-        for output in outputs
-    )

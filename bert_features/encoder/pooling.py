@@ -9,7 +9,10 @@ from typing import Any
 
 from keras import ops
 
-from bert_features.config.outputs import OutputSpec, pooling_parts
+from bert_features.config.output_specs import (
+    OutputSpec,
+)
+from bert_features.config.outputs import pooling_parts
 from bert_features.encoder import kernels
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.types import Tensor

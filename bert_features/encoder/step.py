@@ -10,7 +10,11 @@ import keras
 import numpy as np
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.config.outputs import OutputSpec, blocks_needed, needs_pooler
+from bert_features.config.output_specs import (
+    OutputSpec,
+    blocks_needed,
+    needs_pooler,
+)
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.types import Tensor

@@ -19,16 +19,18 @@ from bert_features.checkpoints.find import (
 )
 from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.checkpoints.read import has_pooler
-from bert_features.config.outputs import (
-    DEFAULT_LAYERS,
-    Layers,
-    Outputs,
+from bert_features.config.output_specs import (
     OutputSpec,
     check_special_ids,
     needs_pooler,
     needs_static_length,
-    parse_outputs,
     plan_outputs,
+)
+from bert_features.config.outputs import (
+    DEFAULT_LAYERS,
+    Layers,
+    Outputs,
+    parse_outputs,
 )
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.files import Role

@@ -16,7 +16,9 @@ from bert_features.batches.bucketing import FILLER_ID
 from bert_features.batches.input_fn import Batch, PreparedExample
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import word_strings
-from bert_features.config.outputs import OutputSpec
+from bert_features.config.output_specs import (
+    OutputSpec,
+)
 from bert_features.extraction.counts import ExampleCounts, count_unknown, find_non_finite
 from bert_features.formats.records import FeatureBatch, Tokens, Words
 

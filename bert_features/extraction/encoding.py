@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_features.config.outputs import OutputSpec
+from bert_features.config.output_specs import (
+    OutputSpec,
+)
 from bert_features.errors import ConfigError
 from bert_features.extraction.counts import Counts
 from bert_features.formats.columns import value_dtype

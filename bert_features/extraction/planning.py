@@ -12,7 +12,10 @@ import numpy as np
 
 from bert_features.batches.bucketing import BatchShapes, plan_batches
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import ITEM_SIZES, OutputSpec
+from bert_features.config.output_specs import (
+    OutputSpec,
+)
+from bert_features.config.outputs import ITEM_SIZES
 from bert_features.extraction.checks import check_input_and_checkpoint
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.readers.examples import read_examples

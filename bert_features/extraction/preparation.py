@@ -13,7 +13,11 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import ITEM_SIZES, Feature, OutputSpec
+from bert_features.config.output_specs import (
+    Feature,
+    OutputSpec,
+)
+from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.shards import AUTO, Shard
 from bert_features.extraction.checks import check_lengths
 from bert_features.extraction.losses import truncation_cures

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.config.outputs import Feature as Feature
+from bert_features.config.output_specs import (
+    Feature as Feature,
+)
 
 # Entries of a list that a repr shows.
 _MAX_SHOWN = 6

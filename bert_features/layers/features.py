@@ -14,16 +14,18 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.bert_config import BertConfig, config_family
-from bert_features.config.outputs import (
-    DEFAULT_LAYERS,
-    Layers,
-    Outputs,
+from bert_features.config.output_specs import (
     blocks_needed,
     check_special_ids,
     needs_pooler,
     needs_static_length,
-    parse_outputs,
     plan_outputs,
+)
+from bert_features.config.outputs import (
+    DEFAULT_LAYERS,
+    Layers,
+    Outputs,
+    parse_outputs,
     resolve_auto,
     split_layers,
 )

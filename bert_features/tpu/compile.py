@@ -17,7 +17,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_features.config.outputs import ITEM_SIZES, OutputSpec
+from bert_features.config.output_specs import (
+    OutputSpec,
+)
+from bert_features.config.outputs import ITEM_SIZES
 from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraError
 from bert_features.tpu import hlo as tpu_hlo
 from bert_features.tpu.chips import Topology, accepted

@@ -56,7 +56,10 @@ class Ours:
     """The device step, compiled and run as the Estimator does it."""
 
     def __init__(self, config: BertConfig, device: str) -> None:
-        from bert_features.config.outputs import OutputConfig, plan_outputs
+        from bert_features.config.output_specs import (
+            plan_outputs,
+        )
+        from bert_features.config.outputs import OutputConfig
         from bert_features.encoder.step import DeviceStep
         from bert_features.runtime.jax import JaxRuntime
 

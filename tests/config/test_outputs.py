@@ -5,16 +5,18 @@ import dataclasses
 import pytest
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import (
-    POOLING_ALIASES,
-    POOLINGS,
-    AutoPooling,
+from bert_features.config.output_specs import (
     Feature,
-    OutputConfig,
     blocks_needed,
     output_names,
     plan_outputs,
     resolve_layers,
+)
+from bert_features.config.outputs import (
+    POOLING_ALIASES,
+    POOLINGS,
+    AutoPooling,
+    OutputConfig,
 )
 from bert_features.errors import ConfigError
 from tests.toy import TOY  # three blocks of width 8

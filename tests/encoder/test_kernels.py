@@ -16,7 +16,10 @@ from tensorflow.python.eager import context  # the only way to the graph that ra
 
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
-from bert_features.config.outputs import OutputConfig, plan_outputs
+from bert_features.config.output_specs import (
+    plan_outputs,
+)
+from bert_features.config.outputs import OutputConfig
 from bert_features.encoder import kernels
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs

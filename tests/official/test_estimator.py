@@ -7,7 +7,10 @@ import pytest
 import tensorflow as tf
 
 from bert_features.batches.input_fn import TextInputFn
-from bert_features.config.outputs import OutputConfig, plan_outputs
+from bert_features.config.output_specs import (
+    plan_outputs,
+)
+from bert_features.config.outputs import OutputConfig
 from bert_features.errors import ConfigError, InputError
 from bert_features.official.estimator import Estimator, RunConfig
 from bert_features.official.features import convert_examples_to_features

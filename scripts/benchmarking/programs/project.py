@@ -62,7 +62,10 @@ class ProjectEncoder:
     def __init__(self, folder: Path, settings: Settings) -> None:
         from bert_features.checkpoints.find import find_checkpoint
         from bert_features.checkpoints.read import read_weights
-        from bert_features.config.outputs import OutputConfig, plan_outputs
+        from bert_features.config.output_specs import (
+            plan_outputs,
+        )
+        from bert_features.config.outputs import OutputConfig
         from bert_features.encoder.step import DeviceStep
         from bert_features.runtime.tensorflow import TensorFlowRuntime
 
