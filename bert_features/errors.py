@@ -96,6 +96,7 @@ def extra_requirement(extra: str) -> str:
     The package need not be on an index: the extra comes from where the package came from, which pip
     records (PEP 610), or from the checkout that is imported without being installed.
     """
+    import contextlib
     import importlib.metadata
     import json
     import shlex
@@ -104,13 +105,12 @@ def extra_requirement(extra: str) -> str:
     from urllib.request import url2pathname
 
     name, checkout = f"bert_features[{extra}]", Path(__file__).resolve().parents[1]
-    try:
+    record = None
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         record = importlib.metadata.distribution("bert_features").read_text("direct_url.json")
-    except importlib.metadata.PackageNotFoundError:
+    if record is None:  # a checkout that is not installed, or it came from an index
         is_checkout = (checkout / "setup.cfg").is_file()
         return shlex.quote(f"{checkout}[{extra}]" if is_checkout else name)
-    if record is None:  # it came from an index
-        return shlex.quote(name)
     origin = json.loads(record)
     url = origin["url"]
     if "dir_info" in origin:

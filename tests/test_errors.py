@@ -78,7 +78,6 @@ def installed(monkeypatch):
 @pytest.mark.parametrize(
     ("record", "arguments"),
     [
-        (None, ["bert_features[hub]"]),  # from an index
         ({"url": "file:///src/my%20bert", "dir_info": {}}, ["/src/my bert[hub]"]),
         (
             {"url": "file:///src/bert", "dir_info": {"editable": True}},
@@ -103,6 +102,13 @@ def test_an_extra_comes_from_where_the_package_came_from(installed, record, argu
     start = "x is not installed. Install it with: pip install "
     assert message.startswith(start)
     assert shlex.split(message.removeprefix(start)) == arguments
+
+
+def test_without_a_record_it_is_a_checkout_or_came_from_an_index(installed, monkeypatch):
+    installed(None)
+    assert str(MissingExtraError("x", "hub")).endswith(shlex.quote(f"{ROOT}[hub]"))
+    monkeypatch.setattr(Path, "is_file", lambda path: False)
+    assert str(MissingExtraError("x", "hub")).endswith("pip install 'bert_features[hub]'")
 
 
 def test_a_checkout_that_is_not_installed_names_its_folder(monkeypatch):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from bert_features.config.json_files import shown
+from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
 REQUIRED = ("vocab.txt", "bert_config.json", "bert_model.ckpt.index")

@@ -21,7 +21,8 @@ from bert_features.checkpoints.sentence_transformers import (
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import open_weights
 from bert_features.config.bert_config import BertConfig, Family, config_family
-from bert_features.config.json_files import read_json_object, shown
+from bert_features.config.json_files import read_json_object
+from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
 from bert_features.text.vocabulary import CLS, PAD, SEP, UNK, read_vocab
 

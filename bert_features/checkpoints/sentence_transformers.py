@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from bert_features.config.json_files import read_json, read_json_object, shown
+from bert_features.config.json_files import read_json, read_json_object
+from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens"]

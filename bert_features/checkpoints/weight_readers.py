@@ -13,7 +13,8 @@ import numpy as np
 
 from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.weight_names import Kind
-from bert_features.config.json_files import read_json_object, shown
+from bert_features.config.json_files import read_json_object
+from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 

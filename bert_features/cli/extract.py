@@ -16,8 +16,7 @@ from bert_features.cli.help import FILES
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
 from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.config.extract_config import ExtractConfig
-
-STDOUT = "-"
+from bert_features.files import STDOUT
 
 if TYPE_CHECKING:
     from bert_features.extraction.counts import Counts

@@ -13,7 +13,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from bert_features.config.json_files import read_json_object, shown
+from bert_features.config.json_files import read_json_object
+from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
 HiddenAct = Literal["gelu_erf", "gelu_tanh", "relu", "tanh", "linear"]

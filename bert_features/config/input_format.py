@@ -83,9 +83,10 @@ class InputFormat:
                 received=self.conll_column,
             )
         if not 1 <= self.max_line_bytes <= LARGEST_LINE_BYTES:
-            raise ConfigError(
-                f"max_line_bytes is {self.max_line_bytes}; allowed: an integer from 1 to "
-                f"{LARGEST_LINE_BYTES}"
+            raise ConfigError.naming(
+                "{max_line_bytes} is {received}; allowed: an integer from 1 to {most}",
+                received=self.max_line_bytes,
+                most=LARGEST_LINE_BYTES,
             )
         text_field = self.text_field if self.text_field is not None else self.text_b_field
         if self.tokens_field is not None and text_field is not None:

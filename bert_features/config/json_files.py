@@ -1,7 +1,6 @@
 """Reading the JSON files of a checkpoint, whoever made them."""
 
 import json
-import reprlib
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,6 @@ from bert_features.errors import CheckpointError
 
 # The largest are the indices of checkpoints in shards: well below 1 MB for BERTs.
 MAX_BYTES = 16 << 20
-
-_SHOWN = reprlib.Repr()
-_SHOWN.maxlevel, _SHOWN.maxlist, _SHOWN.maxdict = 2, 3, 3
-_SHOWN.maxstring, _SHOWN.maxother, _SHOWN.maxlong = 60, 60, 40
 
 
 def read_json(path: str | Path) -> Any:
@@ -66,8 +61,3 @@ def parse_json(data: bytes, source: str) -> Any:
         raise CheckpointError(f"{source} is nested too deeply to be read") from error
     except ValueError as error:  # Python's limit of 4,300 digits; reading more takes too long
         raise CheckpointError(f"{source} holds an integer with too many digits") from error
-
-
-def shown(value: object) -> str:
-    """A value of a JSON file for a message: long and nested ones are cut."""
-    return _SHOWN.repr(value)

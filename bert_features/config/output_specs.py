@@ -20,9 +20,9 @@ from bert_features.config.outputs import (
     OutputDtype,
     check_names_differ,
     check_weights,
+    parse_layers,
     pooling_parts,
     resolve_auto,
-    split_layers,
 )
 from bert_features.errors import ConfigError
 
@@ -153,7 +153,7 @@ def plan_outputs(
     specs = tuple(
         spec
         for output in resolve_auto(outputs, auto)
-        for spec in _specs(output, config, split_layers(layers), dtype)
+        for spec in _specs(output, config, parse_layers(layers), dtype)
     )
     check_names_differ([spec.name for spec in specs])
     return specs

@@ -65,6 +65,21 @@ def split_layers(layers: Any) -> Any:
     return tuple(entry if isinstance(entry, str) else int(entry) for entry in entries)
 
 
+def parse_layers(layers: Any) -> tuple[int | str, ...]:
+    """LAYERS as a tuple; see `split_layers`.
+
+    Raises:
+      ConfigError: it is neither an entry nor a list of entries.
+    """
+    entries = split_layers(layers)
+    if not isinstance(entries, tuple):
+        raise ConfigError.naming(
+            "{layers} is {received}; allowed: a list of integers and the word 'embeddings'",
+            received=shown(layers),
+        )
+    return entries
+
+
 def _is_entry(entry: Any) -> bool:
     """Whether it has the type of a LAYERS entry; NumPy's integers do, a bool does not."""
     return isinstance(entry, Integral | str) and not isinstance(entry, bool)

@@ -23,13 +23,12 @@ from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction.prompts import Prompts
 from bert_features.extraction.sentence_settings import as_trained
-from bert_features.files import Role, check_apart, check_target, is_url, real_target
+from bert_features.files import STDOUT, Role, check_apart, check_target, is_url, real_target
 from bert_features.formats import check_dtype, output_format, output_targets
 from bert_features.formats.checks import check_name
 from bert_features.readers.examples import read_examples
 from bert_features.readers.opening import check_file, is_stream
 
-STDOUT = "-"
 # The only format that is written from its beginning to its end and needs no sidecar.
 STREAM_FORMAT = "jsonl"
 

@@ -4,11 +4,12 @@ from bert_features.files.addresses import connect, is_url, local_path, remote_er
 from bert_features.files.cache import CACHE_VARIABLE, IN_CACHE, cache_dir, locked
 from bert_features.files.reporting import Reporting, storage_errors
 from bert_features.files.staging import Staging, remove_leftovers, replacing, write_whole
-from bert_features.files.targets import Role, check_apart, check_target, real_target
+from bert_features.files.targets import STDOUT, Role, check_apart, check_target, real_target
 
 __all__ = [
     "CACHE_VARIABLE",
     "IN_CACHE",
+    "STDOUT",
     "Reporting",
     "Role",
     "Staging",

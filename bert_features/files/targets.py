@@ -10,6 +10,8 @@ from bert_features.errors import OutputError
 from bert_features.files.addresses import is_url, local_path
 from bert_features.files.reporting import Reporting, storage_errors
 
+# The name of standard output as a target.
+STDOUT = "-"
 # The longest name that most file systems allow, in bytes.
 _NAME_MAX = 255
 # The part that a file plays in a run, as `the input`; and its path, or a descriptor that is open.

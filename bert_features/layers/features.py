@@ -25,9 +25,9 @@ from bert_features.config.outputs import (
     DEFAULT_LAYERS,
     Layers,
     Outputs,
+    parse_layers,
     parse_outputs,
     resolve_auto,
-    split_layers,
 )
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs
@@ -86,7 +86,7 @@ class BertFeatures(keras.layers.Layer):
             config = BertConfig.from_dict(values, family=config_family(values))
         self.bert_config = config
         self._outputs = parse_outputs(outputs)
-        self._layers_setting = tuple(split_layers(layers))
+        self._layers_setting = parse_layers(layers)
         self.output_specs = plan_outputs(self._outputs, config, layers=self._layers_setting)
         check_special_ids(self.output_specs, special_ids)
         self.special_ids = tuple(special_ids)

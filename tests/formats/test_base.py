@@ -481,7 +481,7 @@ def test_two_containers_write_one_output(tmp_path: Path, format: str, overwrite:
                 assert run.stdout.readline() == "written\n"
         ends = [(run.communicate()[1], run.returncode) for run in runs]
     assert [status for _, status in ends] == ([0, 0] if overwrite else [0, 1])
-    assert ("exists; pass --overwrite to replace it" in ends[1][0]) == (not overwrite)
+    assert ("exists; pass overwrite=True to replace it" in ends[1][0]) == (not overwrite)
     records = list(read_features(path, format=format))
     assert [record.unique_id for record in records] == list(range(40))
     values = {float(v) for record in records for v in record.features["layer_output_0"].flat}

@@ -270,3 +270,9 @@ def test_inputs_that_are_refused(inputs, message):
 def test_float_inputs_are_refused_when_the_model_is_made():
     with pytest.raises(ConfigError, match=r"keras.Input\(\(S,\), dtype='int32'"):
         BertFeatures(TOY, [LAST])({name: keras.Input((S,)) for name in IDS})
+
+
+@pytest.mark.parametrize("layers", [1.5, None])
+def test_layers_that_are_none(layers):
+    with pytest.raises(ConfigError, match=r"layers is .*; allowed: a list of integers"):
+        BertFeatures(TOY, layers=layers)
