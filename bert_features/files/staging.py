@@ -15,8 +15,8 @@ import hashlib
 import io
 import logging
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -209,7 +209,7 @@ def remove_leftovers(target: Path) -> None:
     """Removes what killed runs left beside `target`; a folder they had moved aside comes back."""
     from filelock import FileLock
 
-    # mkdtemp makes eight characters; the hidden folder of another target has more in their place.
+    # `_claim` makes eight characters; the hidden folder of another target has more in their place.
     for leftover in list(target.parent.glob(f"{glob.escape(_prefix(target))}????????{_SUFFIX}")):
         lock = FileLock(leftover / "lock", thread_local=False)
         # An OSError: its run is alive, or there are no locks here, or it belongs to another user.
@@ -235,24 +235,35 @@ def _prefix(target: Path) -> str:
 
 def _claim(target: Path) -> "tuple[Path, BaseFileLock]":
     """Makes a hidden folder beside `target`, and locks it."""
-    from filelock import FileLock, Timeout
-
     while True:
-        # The system makes a folder of this name or fails: no two runs can share one.
-        hidden = Path(tempfile.mkdtemp(_SUFFIX, _prefix(target), target.parent))
+        # The name is known before the folder is made: Ctrl-C may come as soon as it is there.
+        hidden = target.parent / f"{_prefix(target)}{secrets.token_hex(4)}{_SUFFIX}"
         try:
-            lock = FileLock(hidden / "lock", thread_local=False)
-            lock.acquire(timeout=0)
-        except Timeout:
-            continue  # another run has taken it for a leftover, and removes it
-        except (OSError, NotImplementedError):
-            return hidden, lock  # no locks here: then no run can take it for a leftover
-        except BaseException:  # Ctrl-C
+            hidden.mkdir(0o700)  # makes a folder of this name or fails: no two runs can share one
+            if (lock := _lock(hidden)) is not None:
+                return hidden, lock
+        except FileExistsError:
+            continue
+        except KeyboardInterrupt:
             shutil.rmtree(hidden, ignore_errors=True)
             raise
-        if (hidden / "lock").exists():  # else that run was faster
-            return hidden, lock
-        lock.release()
+
+
+def _lock(hidden: Path) -> "BaseFileLock | None":
+    """Locks a new hidden folder; None if another run has taken it for a leftover."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(hidden / "lock", thread_local=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return None
+    except (OSError, NotImplementedError):
+        return lock  # no locks here: then no run can take it for a leftover
+    if (hidden / "lock").exists():  # else that run was faster
+        return lock
+    lock.release()
+    return None
 
 
 def _sync(path: Path) -> int:

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -145,17 +144,17 @@ class TestStaging:
     @pytest.mark.parametrize("links", [True, False])
     def test_a_folder_taken_for_a_leftover_as_it_is_made(self, tmp_path, monkeypatch, links):
         """Another run's `remove_leftovers` comes between the making of a folder and its lock."""
-        make, made = tempfile.mkdtemp, []
+        make, made = Path.mkdir, []
 
-        def mkdtemp(*arguments):
-            made.append(make(*arguments))
+        def mkdir(path, *arguments, **options):
+            make(path, *arguments, **options)
+            made.append(path)
             if len(made) == 1:
                 remove_leftovers(tmp_path / "f")
                 if links:
-                    Path(made[0]).mkdir()  # as if it were half removed
-            return made[-1]
+                    make(path)  # as if it were half removed
 
-        monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+        monkeypatch.setattr(Path, "mkdir", mkdir)
         stage(tmp_path / "f").commit()
         assert (tmp_path / "f").read_text() == "new"
 
@@ -279,8 +278,8 @@ class TestCtrlC:
     def interrupt(monkeypatch, owner, name, count):
         wrapped, left = getattr(owner, name), [count]
 
-        def call(*arguments):
-            wrapped(*arguments)
+        def call(*arguments, **options):
+            wrapped(*arguments, **options)
             left[0] -= 1
             if left[0] < 0:
                 monkeypatch.setattr(owner, name, wrapped)
@@ -322,6 +321,13 @@ class TestCtrlC:
 
     def test_while_the_hidden_folder_is_locked(self, tmp_path, monkeypatch):
         monkeypatch.setattr("filelock.FileLock.acquire", raise_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            Staging([tmp_path / "main"])
+        assert contents(tmp_path) == {}
+
+    @pytest.mark.parametrize("count", [0, 1, 2])
+    def test_as_a_hidden_folder_is_made(self, tmp_path, monkeypatch, count):
+        self.interrupt(monkeypatch, Path, "mkdir", count)
         with pytest.raises(KeyboardInterrupt):
             Staging([tmp_path / "main"])
         assert contents(tmp_path) == {}
