@@ -135,6 +135,7 @@ def test_a_signal_counts_however_a_library_reports_it(capsys, sent):
 # Sends the signal as a module is imported: typer before a command begins, TensorFlow inside one.
 INTERRUPTED = """
 import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background ignores it
 module = sys.argv.pop()
 class Interrupts:
     def find_spec(name, path, target=None):
