@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
@@ -67,6 +68,15 @@ class Prompts:
           ConfigError: they cannot have it.
         """
         self._check(self._default)
+
+    def metadata(self) -> dict[str, Any]:
+        """What is done to each text by default, for the metadata of a run.
+
+        Returns:
+          `prompt`, the default prompt, and `lower_cased_first`, true; each only if it applies.
+        """
+        done = {"prompt": self._default, "lower_cased_first": self._lower_cases}
+        return {key: value for key, value in done.items() if value}
 
     def put_before(self, examples: Examples, prompt: str | None) -> Examples:
         """The examples with a prompt before the first text of each.
