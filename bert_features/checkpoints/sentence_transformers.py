@@ -87,6 +87,10 @@ class SentenceTransformersSettings:
         """The text that is put before each text where no prompt is asked for; may be empty."""
         return "" if self.default_prompt_name is None else self.prompts[self.default_prompt_name]
 
+    def row_length(self, positions: int) -> int:
+        """The tokens of the longest row, for a checkpoint with this number of positions."""
+        return min(self.max_seq_length or positions, positions)
+
     def check_supported(self) -> None:
         """Refuses settings that cannot be followed.
 
