@@ -1,13 +1,15 @@
 """Whether a checkpoint's texts are to be lower-cased, and what shows it."""
 
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_features.checkpoints.locate import TOKENIZER_CONFIG, is_saved_model, root_of
+from bert_features.checkpoints.locate import TOKENIZER, TOKENIZER_CONFIG, is_saved_model, root_of
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import damage_is_an_error, open_weights
 from bert_features.config.json_files import read_json_object
+from bert_features.errors import CheckpointError
 from bert_features.text.vocabulary import read_vocab
 
 # The prefixes of google-research/bert's published names, whose casing its tokenization.py knows
@@ -49,6 +51,10 @@ def casing_of(
         lower = read_json_object(tokenizer_config).get("do_lower_case")
         if isinstance(lower, bool):
             return lower, f"do_lower_case is {str(lower).lower()} in {tokenizer_config.name}"
+    tokenizer = vocab if vocab is not None and vocab.suffix == ".json" else root / TOKENIZER
+    lower = _casing_of_normalizer(tokenizer)
+    if lower is not None:
+        return lower, f"normalizer.lowercase is {str(lower).lower()} in {tokenizer.name}"
     if kind == "tf2" and is_saved_model(weights):
         lower = _stored_casing(weights)
         if lower is not None:
@@ -76,6 +82,19 @@ def casing_of_vocabulary(tokens: Sequence[str]) -> bool | None:
     if upper > _CASED_SHARE * len(pieces):
         return False
     return True if not upper and len(pieces) >= _MIN_UNCASED_PIECES else None
+
+
+def _casing_of_normalizer(tokenizer: Path) -> bool | None:
+    """What BERT's normaliser of a `tokenizer.json` does; None without one."""
+    values = {}
+    # A damaged file beside a vocab.txt is not needed; one that is the vocabulary is refused later.
+    with contextlib.suppress(CheckpointError):
+        values = read_json_object(tokenizer) if tokenizer.is_file() else {}
+    normalizer = values.get("normalizer")
+    if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
+        return None
+    lower = normalizer.get("lowercase")
+    return lower if isinstance(lower, bool) else None
 
 
 def _stored_casing(variables: Path) -> bool | None:

@@ -5,7 +5,13 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_features.checkpoints.locate import SAVED_MODEL, STATE_FILE, TOKENIZER_CONFIG, root_of
+from bert_features.checkpoints.locate import (
+    SAVED_MODEL,
+    STATE_FILE,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    root_of,
+)
 from bert_features.checkpoints.sentence_transformers import SentenceTransformersSettings
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import weight_files
@@ -61,8 +67,11 @@ class Checkpoint:
         if self.vocab_file is not None:
             roles.append(("the vocabulary", self.vocab_file))
         root = root_of(self.weights_path)
-        beside = (root / name for name in (STATE_FILE, SAVED_MODEL, TOKENIZER_CONFIG))
-        return roles + [(f"the checkpoint's {path.name}", path) for path in beside if path.exists()]
+        names = (STATE_FILE, SAVED_MODEL, TOKENIZER_CONFIG, TOKENIZER)
+        others = [root / name for name in names if (root / name).exists()]
+        if self.sentence_transformers is not None:
+            others += self.sentence_transformers.files
+        return roles + [(f"the checkpoint's {path.name}", path) for path in others]
 
     def __repr__(self) -> str:
         config = self.config

@@ -18,6 +18,7 @@ MINILM = "minilm"
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 SAVED_MODEL = "saved_model.pb"
 TOKENIZER_CONFIG = "tokenizer_config.json"
+TOKENIZER = "tokenizer.json"
 # TensorFlow's file that names the latest checkpoint of a directory.
 STATE_FILE = "checkpoint"
 VARIABLES = "variables/variables"  # prefix of the weights in a SavedModel

@@ -1,8 +1,10 @@
-"""What pooling `auto` means for a checkpoint."""
+"""What pooling `auto` means for a checkpoint: pooling, longest row, what is done to texts."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.config.json_files import shown
 from bert_features.config.outputs import AutoPooling, OutputConfig, uses_auto_pooling
 
 # sentence-transformers' names of poolings, and those of this project.
@@ -29,3 +31,54 @@ def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> Aut
         return AutoPooling()
     settings.check_supported()
     return AutoPooling("+".join(_POOLINGS[m] for m in settings.pooling_modes), settings.normalize)
+
+
+def auto_length(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> int | None:
+    """The tokens of the longest row with pooling `auto`, where the user sets no length.
+
+    Returns:
+      None if no output has pooling `auto`, or sentence-transformers did not write the checkpoint.
+    """
+    settings = checkpoint.sentence_transformers
+    if settings is None or not uses_auto_pooling(outputs):
+        return None
+    return settings.row_length(checkpoint.config.max_position_embeddings)
+
+
+@dataclass(frozen=True)
+class TextChanges:
+    """What is done to each text before the tokenizer sees it.
+
+    Attributes:
+      prompt: the default prompt, which is put before the text; may be empty.
+      lower_cases: whether the text is lower-cased, which strips no accents.
+    """
+
+    prompt: str = ""
+    lower_cases: bool = False
+
+    def describe(self) -> str:
+        """The changes as a predicate, `puts the prompt … before each text`; empty without any."""
+        changes = []
+        if self.prompt:
+            changes.append(f"puts the prompt {shown(self.prompt)} before each text")
+        if self.lower_cases:
+            changes.append("lower-cases each text but keeps its accents")
+        return " and ".join(changes)
+
+
+def auto_text_changes(
+    checkpoint: Checkpoint, outputs: Sequence[OutputConfig], *, tokenizer_lower_cases: bool
+) -> TextChanges:
+    """What sentence-transformers does to each text; nothing if no output has pooling `auto`.
+
+    Args:
+      checkpoint: what `find_checkpoint` found.
+      outputs: the outputs.
+      tokenizer_lower_cases: whether the tokenizer lower-cases by itself.
+    """
+    settings = checkpoint.sentence_transformers
+    if settings is None or not uses_auto_pooling(outputs):
+        return TextChanges()
+    lower_cases = settings.do_lower_case and not tokenizer_lower_cases
+    return TextChanges(settings.default_prompt, lower_cases)

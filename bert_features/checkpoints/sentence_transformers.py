@@ -8,9 +8,10 @@ them:
   config_sentence_transformers.json  prompts and similarity
 """
 
+import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,6 +68,7 @@ class SentenceTransformersSettings:
         folder does not say.
       unsupported: why the vectors of sentence-transformers cannot be computed here; None if they
         can. The other settings are then what could be read.
+      files: the files that hold these settings.
     """
 
     transformer_path: str
@@ -79,11 +81,16 @@ class SentenceTransformersSettings:
     default_prompt_name: str | None = None
     similarity: str | None = None
     unsupported: str | None = None
+    files: tuple[Path, ...] = ()
 
     @property
     def default_prompt(self) -> str:
         """The text that is put before each text where no prompt is asked for; may be empty."""
         return "" if self.default_prompt_name is None else self.prompts[self.default_prompt_name]
+
+    def row_length(self, positions: int) -> int:
+        """The tokens of the longest row, for a checkpoint with this number of positions."""
+        return min(self.max_seq_length or positions, positions)
 
     def check_supported(self) -> None:
         """Refuses settings that cannot be followed.
@@ -116,11 +123,20 @@ def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSet
         return None
     modules = _modules(read_json(folder / MODULES), folder / MODULES)
     try:
-        return _read_settings(folder, modules)
+        settings = _read_settings(folder, modules)
     except CheckpointError as error:  # the weights need none of the other files
-        return SentenceTransformersSettings(
+        settings = SentenceTransformersSettings(
             _path_of_transformer(modules), (), unsupported=str(error)
         )
+    return replace(settings, files=_files(folder, modules))
+
+
+def _files(folder: Path, modules: list[tuple[str, str]]) -> tuple[Path, ...]:
+    """The files of sentence-transformers that exist; those of the weights are not among them."""
+    transformer = folder / _path_of_transformer(modules)
+    paths = [folder / MODULES, folder / MAIN_CONFIG, transformer / TRANSFORMER_CONFIG]
+    paths += [folder / path / "config.json" for kind, path in modules if kind != "Transformer"]
+    return tuple(path for path in paths if path.is_file())
 
 
 def _read_settings(folder: Path, modules: list[tuple[str, str]]) -> SentenceTransformersSettings:
@@ -179,11 +195,21 @@ def _module(path: str | Path, module: object) -> tuple[str, str]:
         name, folder = module.get("type"), module.get("path")
     if not isinstance(name, str) or not isinstance(folder, str):
         raise _error(path, "a module", module, "an object with a type and a path")
-    if not _PATH.fullmatch(folder):
+    below = _normalized(folder)
+    if below is None:
         raise _error(path, "path", folder, "a folder below this one, such as 1_Pooling")
     own = name.startswith("sentence_transformers.")
     kind = _CLASSES.get(name.rpartition(".")[2]) if own else None
-    return kind or shown(name).strip("'\""), folder
+    return kind or shown(name).strip("'\""), below
+
+
+def _normalized(folder: str) -> str | None:
+    """`1_Pooling` for `./1_Pooling/`; None for a path that is not below the main folder."""
+    if ".." in folder.split("/"):  # normpath would remove it with the folder before it
+        return None
+    below = posixpath.normpath(folder)
+    below = "" if below == "." else below
+    return below if _PATH.fullmatch(below) else None
 
 
 def _read_pooling(path: Path) -> tuple[list[str], bool]:

@@ -17,7 +17,7 @@ from bert_features.checkpoints.find import (
     find_without_tensorflow,
     resolve_vocabulary,
 )
-from bert_features.checkpoints.pooling import auto_pooling
+from bert_features.checkpoints.pooling import auto_length, auto_pooling, auto_text_changes
 from bert_features.checkpoints.read import has_pooler
 from bert_features.config.output_specs import (
     OutputSpec,
@@ -79,9 +79,10 @@ class ExportSource:
 
 def check_source(
     checkpoint: Checkpoint,
-    outputs: tuple[OutputSpec, ...],
+    outputs: Outputs | None,
     signature: Signature,
     *,
+    layers: Layers | None,
     max_seq_length: int | None,
     do_lower_case: bool | None,
 ) -> ExportSource:
@@ -89,24 +90,34 @@ def check_source(
 
     Args:
       checkpoint: where the weights are.
-      outputs: the wanted outputs.
+      outputs: the wanted outputs, as `export_savedmodel` takes them.
       signature: `text` or `ids`.
+      layers: LAYERS for outputs that name none.
       max_seq_length: the tokens of the longest row, for `text`; None for the default.
       do_lower_case: whether to lower-case; None for what the checkpoint records.
 
     Raises:
       CheckpointError: the vocabulary does not fit, or pooler weights are needed and missing.
-      ConfigError: an output or the length does not fit the signature.
+      ConfigError: an output or the length does not fit the signature, or an export of text would
+        have to change the texts.
     """
-    check_outputs(outputs, signature)
+    specs = wanted_outputs(outputs, layers, signature, checkpoint)
+    check_outputs(specs, signature)
     source = ExportSource(
         checkpoint,
-        outputs,
+        specs,
         _tokenizer(checkpoint, do_lower_case, needed=signature == "text"),
-        check_length(max_seq_length, checkpoint, signature),
+        check_length(max_seq_length, checkpoint, signature, outputs),
         has_pooler(checkpoint),
     )
-    check_special_ids(outputs, source.special_ids)
+    lower_cases = source.tokenizer is not None and source.tokenizer.do_lower_case
+    if changes := check_text_changes(checkpoint, outputs, signature, lower_cases=lower_cases):
+        logger.warning(
+            "%s: pooling 'auto' %s; the export takes ids, so do that before you tokenise",
+            checkpoint.name,
+            changes,
+        )
+    check_special_ids(specs, source.special_ids)
     _check_pooler(source, signature)
     return source
 
@@ -135,15 +146,24 @@ def check_outputs(outputs: Sequence[OutputSpec], signature: Signature) -> None:
         )
 
 
-def check_length(max_seq_length: int | None, checkpoint: Checkpoint, signature: Signature) -> int:
+def check_length(
+    max_seq_length: int | None,
+    checkpoint: Checkpoint,
+    signature: Signature,
+    outputs: Outputs | None,
+) -> int:
     """The tokens of the longest row; refuses a length that does not fit.
+
+    By default it is that of sentence-transformers for `text` and pooling `auto`, else the number of
+    positions.
 
     Raises:
       ConfigError: the length does not fit the checkpoint or the signature.
     """
     positions = checkpoint.config.max_position_embeddings
     if max_seq_length is None:
-        return positions
+        own = auto_length(checkpoint, parse_outputs(outputs)) if signature == "text" else None
+        return positions if own is None else own
     if signature != "text":
         raise ConfigError.naming(
             "{max_seq_length} is {received}, but an export of {kind} takes rows of any length; "
@@ -161,6 +181,36 @@ def check_length(max_seq_length: int | None, checkpoint: Checkpoint, signature: 
             name=checkpoint.name,
         )
     return max_seq_length
+
+
+def check_text_changes(
+    checkpoint: Checkpoint, outputs: Outputs | None, signature: Signature, *, lower_cases: bool
+) -> str:
+    """What pooling `auto` does to each text; an export of text that would have to do it is refused.
+
+    Args:
+      checkpoint: what `find_checkpoint` found.
+      outputs: the wanted outputs, as `export_savedmodel` takes them.
+      signature: `text` or `ids`.
+      lower_cases: whether the tokenizer lower-cases.
+
+    Returns:
+      The changes, for a message; empty without any.
+
+    Raises:
+      ConfigError: an export of text would have to change the texts.
+    """
+    changes = auto_text_changes(
+        checkpoint, parse_outputs(outputs), tokenizer_lower_cases=lower_cases
+    ).describe()
+    if changes and signature == "text":
+        raise ConfigError.naming(
+            "pooling 'auto' of {name} {changes}, which an export of text cannot do; choose another "
+            "pooling, or pass {signature:'ids'}",
+            name=checkpoint.name,
+            changes=changes,
+        )
+    return changes
 
 
 def _check_pooler(source: ExportSource, signature: Signature) -> None:
@@ -248,9 +298,10 @@ def check_before(
         return checkpoint
     check_target(to, found.files(), overwrite=overwrite)
     check_outputs(wanted_outputs(outputs, layers, signature, found), signature)
-    check_length(max_seq_length, found, signature)
+    check_length(max_seq_length, found, signature, outputs)
     if signature == "text":
-        resolve_vocabulary(found, do_lower_case)
+        _, lower_cases = resolve_vocabulary(found, do_lower_case)
+        check_text_changes(found, outputs, signature, lower_cases=lower_cases)
     return found
 
 

@@ -28,7 +28,6 @@ from bert_features.export.checks import (
     Signature,
     check_source,
     check_target,
-    wanted_outputs,
 )
 from bert_features.export.signatures import build_signatures
 from bert_features.files import replacing
@@ -67,7 +66,8 @@ def export_savedmodel(
         each of `layers` by itself, as `layer_output_0`, …; for `ids` no further output.
       layers: LAYERS for outputs that name none.
       max_seq_length: for `text`, the tokens of the longest row; longer texts are truncated as the
-        official script does. By default as many as the checkpoint has positions.
+        official script does. By default as many as the checkpoint has positions; with pooling
+        `auto`, as many as sentence-transformers recorded.
       config_file: the config, if it is not beside the weights.
       vocab_file: the vocabulary, if it is not beside the weights.
       do_lower_case: whether to lower-case; by default what the checkpoint records.
@@ -80,7 +80,8 @@ def export_savedmodel(
     Raises:
       CheckpointError: the checkpoint is not usable; or it has no pooler weights, and an export of
         `ids` has no outputs to return instead of the pooled one.
-      ConfigError: there is no such signature, or an output is wrong or unavailable.
+      ConfigError: there is no such signature, an output is wrong or unavailable, or its pooling
+        `auto` changes texts in a way that an export of `text` cannot.
       OutputError: the directory exists, or cannot be written.
     """
     _check_call(signature)
@@ -92,8 +93,9 @@ def export_savedmodel(
     check_target(to, checkpoint.files(), overwrite=overwrite)
     source = check_source(
         checkpoint,
-        wanted_outputs(outputs, layers, signature, checkpoint),
+        outputs,
         signature,
+        layers=layers,
         max_seq_length=max_seq_length,
         do_lower_case=do_lower_case,
     )

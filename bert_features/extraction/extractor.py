@@ -14,6 +14,7 @@ from bert_features.batches.input_fn import Batch, TextInputFn
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.json_files import shown
 from bert_features.config.output_specs import (
     needs_pooler,
     outputs_on_device,
@@ -31,7 +32,7 @@ from bert_features.extraction.encoding import (
     progress_bar,
 )
 from bert_features.extraction.preparation import Preparation
-from bert_features.extraction.similarity import compute_similarity
+from bert_features.extraction.similarity import SIMILARITY_FUNCTIONS, compute_similarity
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.readers.examples import Table, Texts, examples_of_texts
@@ -228,11 +229,16 @@ class FeatureExtractor:
           float32 [N, M].
 
         Raises:
-          ConfigError: the function is neither of the two; the vectors have other shapes, or their
-            widths differ.
+          ConfigError: the function, or the one that the checkpoint records, is neither of the two;
+            the vectors have other shapes, or their widths differ.
         """
         settings = self.checkpoint.sentence_transformers
         recorded = None if settings is None else settings.similarity
+        if function is None and recorded is not None and recorded not in SIMILARITY_FUNCTIONS:
+            raise ConfigError(
+                f"{self.checkpoint.name} records the similarity function {shown(recorded)}, which "
+                "is not available; pass function='cosine' or function='dot'"
+            )
         return compute_similarity(a, b, function=function or recorded or "cosine")
 
     def _examples(
@@ -343,6 +349,7 @@ class FeatureExtractor:
                 "sha256": hashlib.sha256(vocab.read_bytes()).hexdigest() if vocab else None
             },
             "do_lower_case": self.tokenizer.do_lower_case,
+            **self.preparation.prompts.metadata(),
             "precision": self.precision,
             "runtime": self.preparation.runtime.name,
             "versions": {name: importlib.metadata.version(name) for name in packages}

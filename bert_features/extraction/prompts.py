@@ -3,8 +3,10 @@
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.pooling import auto_text_changes
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import uses_auto_pooling
 from bert_features.errors import ConfigError
@@ -35,11 +37,10 @@ class Prompts:
         self._auto = uses_auto_pooling(outputs)
         self._word_level = any(output.level == "word" for output in outputs)
         self._counted = settings is None or settings.include_prompt
-        self._default = ""
-        self._lower_cases = False
-        if settings is not None and self._auto:
-            self._default = settings.default_prompt
-            self._lower_cases = settings.do_lower_case and not tokenizer_lower_cases
+        changes = auto_text_changes(
+            checkpoint, outputs, tokenizer_lower_cases=tokenizer_lower_cases
+        )
+        self._default, self._lower_cases = changes.prompt, changes.lower_cases
 
     def find(self, prompt: str | None, name: str | None) -> str | None:
         """The prompt that a caller asks for.
@@ -67,6 +68,15 @@ class Prompts:
           ConfigError: they cannot have it.
         """
         self._check(self._default)
+
+    def metadata(self) -> dict[str, Any]:
+        """What is done to each text by default, for the metadata of a run.
+
+        Returns:
+          `prompt`, the default prompt, and `lower_cased_first`, true; each only if it applies.
+        """
+        done = {"prompt": self._default, "lower_cased_first": self._lower_cases}
+        return {key: value for key, value in done.items() if value}
 
     def put_before(self, examples: Examples, prompt: str | None) -> Examples:
         """The examples with a prompt before the first text of each.

@@ -11,6 +11,7 @@ import numpy as np
 from bert_features.errors import ConfigError
 
 SimilarityFunction = Literal["cosine", "dot"]
+SIMILARITY_FUNCTIONS: tuple[str, ...] = get_args(SimilarityFunction)
 
 # A vector is divided by at least this, so that a zero vector is similar to nothing.
 _MIN_NORM = 1e-12
@@ -31,7 +32,7 @@ def compute_similarity(a: Any, b: Any = None, *, function: str = "cosine") -> np
       ConfigError: `function` is neither of the two; the vectors have other shapes, or their widths
         differ.
     """
-    if function not in get_args(SimilarityFunction):
+    if function not in SIMILARITY_FUNCTIONS:
         raise ConfigError(f"the similarity function is {function!r}; allowed: 'cosine', 'dot'")
     first = _vectors("a", a)
     second = first if b is None else _vectors("b", b)

@@ -3,6 +3,7 @@
 Shape legend: `B` batch, `S` sequence, `D` width of an output.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -10,8 +11,9 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
-from bert_features.checkpoints.pooling import auto_pooling
+from bert_features.checkpoints.pooling import auto_pooling, auto_text_changes
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.bert_config import BertConfig, config_family
 from bert_features.config.output_specs import (
@@ -24,6 +26,7 @@ from bert_features.config.output_specs import (
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,
     Layers,
+    OutputConfig,
     Outputs,
     parse_layers,
     parse_outputs,
@@ -35,6 +38,8 @@ from bert_features.encoder.step import MODEL_INPUTS, input_names
 from bert_features.encoder.types import Tensor
 from bert_features.errors import ConfigError
 from bert_features.text.vocabulary import CLS, SEP, ids_of, read_vocab
+
+logger = logging.getLogger("bert_features")
 
 
 @keras.saving.register_keras_serializable(package="bert_features")
@@ -125,6 +130,8 @@ class BertFeatures(keras.layers.Layer):
     ) -> Self:
         """Makes the layer of a checkpoint, with its weights.
 
+        A warning is logged if pooling `auto` also changes texts, which this layer does not see.
+
         Args:
           checkpoint: anything `find_checkpoint` accepts.
           outputs: see the class.
@@ -148,6 +155,7 @@ class BertFeatures(keras.layers.Layer):
         initializer = settings.pop("initializer", None)
         # With the poolings themselves, so that a saved model needs no checkpoint to know them.
         wanted = parse_outputs(outputs)
+        _warn_of_text_changes(found, wanted)
         wanted = resolve_auto(wanted, auto_pooling(found, wanted))
         layer = cls(found.config, wanted, initializer="zeros", **settings)
         weights = read_weights(found, pooler=needs_pooler(layer.output_specs))
@@ -244,3 +252,14 @@ class BertFeatures(keras.layers.Layer):
             if self._initializer is not None
             else None,
         }
+
+
+def _warn_of_text_changes(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> None:
+    lower_cases = checkpoint.do_lower_case is True
+    changes = auto_text_changes(checkpoint, outputs, tokenizer_lower_cases=lower_cases)
+    if described := changes.describe():
+        logger.warning(
+            "%s: pooling 'auto' %s; this layer takes ids, so do that before you tokenise",
+            checkpoint.name,
+            described,
+        )

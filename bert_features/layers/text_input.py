@@ -98,7 +98,8 @@ class BertTextInput(keras.layers.Layer):
           checkpoint: anything `find_checkpoint` accepts.
           vocab_file: the vocabulary, if it is not beside the weights.
           do_lower_case: whether to lower-case; by default what the checkpoint records.
-          **settings: further arguments of the class: max_seq_length, tokens_lost, name.
+          **settings: further arguments of the class: max_seq_length, tokens_lost, name. If
+            sentence-transformers wrote the checkpoint, max_seq_length is by default its own.
 
         Raises:
           CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
@@ -108,8 +109,11 @@ class BertTextInput(keras.layers.Layer):
 
         found = find_checkpoint(checkpoint, vocab_file=vocab_file)
         tokenizer = make_tokenizer(found, do_lower_case)
-        layer = cls(tokenizer.tokens, do_lower_case=tokenizer.do_lower_case, **settings)
         positions = found.config.max_position_embeddings
+        trained = found.sentence_transformers
+        if trained is not None and trained.unsupported is None:
+            settings.setdefault("max_seq_length", trained.row_length(positions))
+        layer = cls(tokenizer.tokens, do_lower_case=tokenizer.do_lower_case, **settings)
         if layer.max_seq_length > positions:
             raise ConfigError(
                 f"max_seq_length is {layer.max_seq_length}; {found.name} has {positions} "

@@ -19,7 +19,7 @@ def parse_pieces(text: str, source: str) -> list[str]:
 
     Raises:
       CheckpointError: it is not JSON, or its tokenizer is not BERT's: WordPiece with `##`, BERT's
-        normaliser, ids from 0 without a gap.
+        normaliser, which strips accents where it lower-cases; ids from 0 without a gap.
     """
     try:
         values = json.loads(text)
@@ -53,6 +53,12 @@ def _check_kind(values: Mapping[str, Any], source: str) -> None:
                 f"{source} is not BERT's tokenizer: {key} is {str(received)[:60]!r}; allowed: "
                 f"{allowed!r}"
             )
+    lower, strips = normalizer.get("lowercase", True), normalizer.get("strip_accents")
+    if strips is not None and strips != lower:
+        raise CheckpointError(
+            f"{source} is not BERT's tokenizer: normalizer.strip_accents is {str(strips)[:60]!r}; "
+            f"allowed: null, or the value of normalizer.lowercase, {str(lower)[:60]!r}"
+        )
 
 
 def _ids(values: Mapping[str, Any], source: str) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """The casing of a checkpoint: from its files, its name, its vocabulary."""
 
+import json
 import shutil
 
 import pytest
@@ -41,6 +42,33 @@ def test_the_tokenizer_config_tells_the_casing_first(tf1, tmp_path):
         CheckpointError, match=r"is cased \(do_lower_case is false.*pass do_lower_case=False"
     ):
         check_casing(checkpoint, True)
+
+
+def write_tokenizer(folder, **normalizer):
+    values = {"normalizer": {"type": "BertNormalizer", **normalizer}}
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_tokenizer_json_tells_the_casing_after_the_tokenizer_config(tf1, tmp_path, lower):
+    name = "bert-base-cased" if lower else "bert-base-uncased"
+    folder = shutil.copytree(tf1, tmp_path / name)
+    write_tokenizer(folder, lowercase=lower)
+    found = find_checkpoint(folder)
+    assert found.do_lower_case is lower
+    stated = str(lower).lower()
+    assert found.casing_evidence == f"normalizer.lowercase is {stated} in tokenizer.json"
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": not lower}))
+    assert find_checkpoint(folder).do_lower_case is not lower
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"normalizer": null}', '{"normalizer": {"type": "Lowercase"}}']
+)
+def test_another_tokenizer_json_beside_a_vocabulary_shows_nothing(tf1, tmp_path, text):
+    folder = shutil.copytree(tf1, tmp_path / "bert-base-cased")
+    (folder / "tokenizer.json").write_text(text)
+    assert find_checkpoint(folder).do_lower_case is False
 
 
 def test_vocabularies_tell_their_casing(vocabularies, minilm_dir):

@@ -144,6 +144,8 @@ def test_what_is_not_followed_is_said_where_it_is_asked_for(tmp_path, modules, p
         ({"modules": [{"type": [], "path": ""}]}, "a module is"),
         ({"modules": modules_of("Transformer", transformer_path="../x")}, r"path is '\.\./x'"),
         ({"modules": modules_of("Transformer", transformer_path="/etc")}, "path is '/etc'"),
+        ({"modules": modules_of("Transformer", transformer_path="a/../b")}, "path is 'a/../b'"),
+        ({"modules": modules_of("Transformer", transformer_path="./.hidden")}, "path is './.hid"),
         ({"modules": modules_of("Transformer", transformer_path="a\0")}, "path is"),
         ({"modules": modules_of("Transformer", transformer_path="x" * 999)}, "path is 'xxx"),
         ({"pooling": {"pooling_mode_mean_tokens": "yes"}}, "mean_tokens is 'yes'; allowed: true"),
@@ -198,6 +200,43 @@ def test_weights_in_a_folder_of_their_own(safetensors, tmp_path):
     assert read_weights(found)
     # The weights alone are a checkpoint without these settings.
     assert find_checkpoint(inner).sentence_transformers is None
+
+
+@pytest.mark.parametrize(
+    ("transformer", "pooling"),
+    [("./0_Transformer", "./1_Pooling"), ("0_Transformer/", "1_Pooling/")],
+)
+def test_other_spellings_of_a_modules_folder(tmp_path, transformer, pooling):
+    modules = modules_of("Transformer", "Pooling", transformer_path=transformer)
+    modules[1]["path"] = pooling
+    cls = {"pooling_mode_cls_token": True}
+    settings = read_sentence_transformers(write(tmp_path, modules, cls))
+    assert settings.transformer_path == "0_Transformer"
+    assert settings.pooling_modes == ("cls",)
+    assert settings.unsupported is None
+
+
+@pytest.mark.parametrize("path", ["", ".", "./"])
+def test_the_main_folder_as_the_transformers(tmp_path, path):
+    modules = modules_of("Transformer", "Pooling", transformer_path=path)
+    assert read_sentence_transformers(write(tmp_path, modules)).transformer_path == ""
+
+
+@pytest.mark.parametrize("flag", [True, None])  # None damages the settings
+def test_the_settings_are_files_of_the_checkpoint(safetensors, tmp_path, flag):
+    modules = modules_of("Transformer", "Pooling", transformer_path="0_Transformer")
+    main = write(tmp_path / "model", modules, config_sentence_transformers={})
+    inner = shutil.copytree(safetensors, main / "0_Transformer")
+    (inner / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": flag}))
+    settings = {
+        main / "modules.json",
+        main / "config_sentence_transformers.json",
+        main / "1_Pooling" / "config.json",
+        inner / "sentence_bert_config.json",
+    }
+    files = {path: role for role, path in find_checkpoint(main).files()}
+    assert settings < files.keys()
+    assert files[main / "modules.json"] == "the checkpoint's modules.json"
 
 
 def test_a_file_of_such_a_folder(copy):

@@ -4,6 +4,8 @@ import pytest
 
 from bert_features import export_savedmodel, load_export
 from bert_features.errors import CheckpointError, ConfigError, OutputError
+from bert_features.export.checks import check_before
+from tests.reference.sentence_transformers_folder import write_settings
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB
 
@@ -52,6 +54,38 @@ def test_an_existing_directory_is_kept(toy, toy_text, tmp_path):
     with pytest.raises(OutputError, match="holds the checkpoint's weights"):
         export_savedmodel(toy_text, checkpoint=toy_text, overwrite=True)
     assert (tmp_path / "file").read_text() == "data"
+
+
+PROMPTED = {"prompts": {"q": "this is "}, "default_prompt_name": "q"}
+AUTO = {"name": "s", "level": "sequence", "pooling": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("uncased", {**PROMPTED, "do_lower_case": True}, "puts the prompt 'this is ' before each"),
+        ("cased", {"do_lower_case": True}, "lower-cases each text but keeps its accents"),
+        ("cased", {**PROMPTED, "do_lower_case": True}, "each text and lower-cases each text but"),
+    ],
+)
+def test_what_auto_does_to_texts_is_refused_or_said(
+    tmp_path, weights, caplog, name, settings, message
+):
+    folder = write_directory(tmp_path / f"toy-{name}", TOY, TOY_VOCAB, weights)
+    write_settings(folder, **settings)
+    wanted = {"checkpoint": str(folder), "outputs": [AUTO]}
+    refused = rf"^pooling 'auto' of .*{message}.* cannot do; .* pass signature='ids'$"
+    with pytest.raises(ConfigError, match=refused):
+        check_before(tmp_path / "x", signature="text", **wanted)
+    with pytest.raises(ConfigError, match=refused):
+        export_savedmodel(tmp_path / "x", **wanted)
+    assert not caplog.records
+    export_savedmodel(tmp_path / "x", signature="ids", **wanted)
+    (record,) = caplog.records
+    assert message in record.getMessage()
+    assert "so do that before you tokenise" in record.getMessage()
+    # Another pooling leaves the texts as they are.
+    check_before(tmp_path / "y", signature="text", checkpoint=str(folder), outputs=[MEAN])
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,20 @@ def test_auto_pooling_is_that_of_the_folder(tmp_path, weights):
     np.testing.assert_allclose(load_export(to)(texts, "s"), extractor.encode(texts), atol=1e-6)
 
 
+AUTO = {"name": "s", "level": "sequence", "pooling": "auto"}
+
+
+def test_auto_pooling_of_texts_has_the_length_of_the_folder(tmp_path, weights):
+    folder = write_directory(tmp_path / "uncased_toy", TOY, TOY_VOCAB, weights)
+    write_settings(folder, length=6, do_lower_case=True)  # the tokenizer lower-cases already
+    to = export_savedmodel(tmp_path / "x", checkpoint=folder, outputs=[AUTO])
+    texts = ["is this jackson the a b", "The a"]
+    result = load_export(to)(texts)
+    assert result["input_word_ids"].shape == (2, 6)
+    extractor = FeatureExtractor.from_checkpoint(folder, outputs=[AUTO], batch_size=8)
+    np.testing.assert_allclose(result["s"], extractor.encode(texts), atol=1e-6)
+
+
 @pytest.mark.parametrize(("signature", "hidden_act"), [("text", "gelu_erf"), ("ids", "gelu_tanh")])
 def test_export_reads_back_as_the_same_checkpoint(toy, tmp_path, weights, signature, hidden_act):
     export = export_savedmodel(

@@ -171,6 +171,31 @@ def test_the_similarity_is_the_folders(folder):
     assert extractor.similarity([3.0, 4.0], [6.0, 8.0], function="cosine") == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("recorded", ["euclidean", "manhattan"])
+def test_a_similarity_that_is_not_here_is_refused_unless_another_is_passed(folder, recorded):
+    extractor = FeatureExtractor.from_checkpoint(
+        write_settings(folder, similarity=recorded), **AUTO
+    )
+    message = f"toy records the similarity function '{recorded}', .*'cosine' or function='dot'"
+    with pytest.raises(ConfigError, match=message):
+        extractor.similarity([3.0, 4.0])
+    assert extractor.similarity([3.0, 4.0], function="dot") == 25.0
+
+
+def test_the_metadata_record_what_was_done_to_the_texts(folder):
+    write_settings(
+        folder, do_lower_case=True, prompts={"query": "this is "}, default_prompt_name="query"
+    )
+    cased = AUTO | {"do_lower_case": False}
+    metadata = FeatureExtractor.from_checkpoint(folder, **cased).metadata()
+    assert (metadata["prompt"], metadata["lower_cased_first"]) == ("this is ", True)
+    # The tokenizer of an uncased checkpoint lower-cases by itself.
+    assert "lower_cased_first" not in FeatureExtractor.from_checkpoint(folder, **AUTO).metadata()
+    plain = cased | {"pooling": "mean", "layers": [-1], "max_seq_length": 20}
+    metadata = FeatureExtractor.from_checkpoint(folder, **plain).metadata()
+    assert not {"prompt", "lower_cased_first"} & metadata.keys()
+
+
 def test_a_pooling_that_is_not_here_is_refused_only_if_it_is_asked_for(folder):
     write_settings(folder, modes=["weightedmean"])
     with pytest.raises(CheckpointError, match="its pooling is weightedmean; choose a pooling"):

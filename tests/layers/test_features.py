@@ -74,6 +74,18 @@ def test_auto_pooling_is_settled_when_the_layer_is_made(tmp_path, weights, batch
     assert copy.output_specs == layer.output_specs
 
 
+def test_what_auto_does_to_texts_is_a_warning(tmp_path, weights, caplog):
+    folder = write_directory(tmp_path / "toy-cased", TOY, TOY_VOCAB, weights)
+    prompts = {"prompts": {"q": "this is "}, "default_prompt_name": "q"}
+    write_settings(folder, do_lower_case=True, **prompts)
+    BertFeatures.from_checkpoint(folder, [MEAN])
+    assert not caplog.records
+    BertFeatures.from_checkpoint(folder, [{"level": "sequence", "pooling": "auto"}])
+    (record,) = caplog.records
+    changes = "puts the prompt 'this is ' before each text and lower-cases each text but keeps its"
+    assert f"pooling 'auto' {changes} accents; this layer takes ids" in record.getMessage()
+
+
 def test_words_need_their_indices(toy, batch, states):
     layer = BertFeatures.from_checkpoint(
         toy, [{"name": "w", "level": "word", "pooling": "mean", "layers": [-1]}]

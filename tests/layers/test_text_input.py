@@ -10,7 +10,9 @@ from bert_features import BertTextInput, InputExample, convert_examples_to_featu
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.text.vocabulary import read_vocab
 from tests.layers.sentences import QUESTIONS
-from tests.toy import TOY_VOCAB
+from tests.reference.sentence_transformers_folder import write_settings
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_weights
 
 IDS = ("input_word_ids", "input_mask", "input_type_ids")
 TEXTS = ["is this jacksonville ?", "no it is not .", "", "the a b"]
@@ -59,6 +61,14 @@ def test_text_input_equals_the_official_conversion(minilm_dir, length):
         layer.tokenizer, [(a, None) for a in [*TRICKY, *QUESTIONS]], length
     ).items():
         np.testing.assert_array_equal(alone[name], column, err_msg=name)
+
+
+@pytest.mark.parametrize(("recorded", "length"), [(6, 6), (None, 24), (512, 24)])
+def test_the_length_is_by_default_that_of_sentence_transformers(tmp_path, recorded, length):
+    folder = write_directory(tmp_path / "toy-uncased", TOY, TOY_VOCAB, random_weights(TOY))
+    write_settings(folder, length=recorded)
+    assert BertTextInput.from_checkpoint(folder).max_seq_length == length
+    assert BertTextInput.from_checkpoint(folder, max_seq_length=9).max_seq_length == 9
 
 
 def test_text_input_takes_texts_in_many_forms(toy):
