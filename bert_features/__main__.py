@@ -10,15 +10,17 @@ def main() -> None:
     """Runs the command line."""
     # Until a command begins there is nothing to clean up, and imports do not survive an exception
     # well. From then on `cli.edge` takes the signals.
-    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, _end)
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) != signal.SIG_IGN:
+            signal.signal(ending, _end)
     from bert_features.cli import main as run
 
     run()
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    os.write(2, b"bert-features: interrupted\n")
+    by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
+    os.write(2, f"bert-features: interrupted{by}\n".encode())
     os._exit(128 + number)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from bert_features.cli.command import DebugOption, command, describe_size
 from bert_features.cli.settings import as_option
-from bert_features.errors import BertFeaturesError
+from bert_features.errors import BertFeaturesError, OutputError
 
 
 @command
@@ -50,6 +50,8 @@ def _is_whole(path: Path, format: str | None, *, debug: bool) -> bool:
 def _report(path: Path, format: str | None) -> str:
     from bert_features.formats import output_targets, read_features
 
+    if not path.exists():
+        raise OutputError(f"cannot read {path}: No such file or directory")
     with read_features(path, format=format) as file:
         unchecked = file.verify()
         examples = len(file)

@@ -6,6 +6,7 @@ Exit status: 0; 1 (the run failed); 2 (bad usage); 128 + n after the signal n, a
 import contextlib
 import errno
 import importlib.metadata
+import io
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ import typer
 
 from bert_features.cli.settings import as_option
 from bert_features.errors import BertFeaturesError, ConfigError
+from bert_features.files import is_writing
 
 # Ctrl-C; a batch scheduler that ends a job; a closed terminal (nohup ignores that one).
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -36,6 +38,8 @@ _REFUSED: dict[int | None, str] = {
     errno.EDQUOT: "cannot write the output: the disk quota is used up",
     errno.EFBIG: "cannot write the output: the file would be too large",
 }
+# What the loader of libraries says when it gets no memory.
+_NO_ROOM = "failed to map segment"
 _MAX_CHARACTERS = 300
 
 
@@ -84,7 +88,22 @@ class _Ending:
 
     def _raise(self, number: int, frame: FrameType | None) -> NoReturn:
         self.received = signal.Signals(number)
+        if _is_importing(frame) and not is_writing():
+            # Nothing is to be cleaned up yet. An import that an exception ends may crash in C code,
+            # or drop the exception where Python has nobody to pass it to.
+            line, status = _describe_interruption(KeyboardInterrupt(), self.received)
+            os.write(2, f"bert-features: {line}\n".encode())
+            os._exit(status)
         raise KeyboardInterrupt
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a frame, or one that called it, is Python's import."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _describe(
@@ -115,6 +134,8 @@ def _describe_foreseen(error: Exception) -> str | None:
         return _NO_THREAD
     if isinstance(error, OSError):
         return _REFUSED.get(error.errno)
+    if isinstance(error, ImportError) and _NO_ROOM in str(error):
+        return f"out of memory: {_first_line(error)}"
     if not _DEVICE_ERRORS.isdisjoint(kind.__name__ for kind in type(error).__mro__):
         text = f"the device failed: {_first_line(error)}"
         return f"{text}; {_LESS_MEMORY}" if _is_exhausted(error) else text
@@ -210,3 +231,6 @@ def secure_standard_streams() -> None:
         raise BertFeaturesError(
             "standard output is closed; redirect it to a file, or to /dev/null if nobody needs it"
         )
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # The name of a file, or a piece, that the terminal's encoding lacks ends no command.
+        sys.stdout.reconfigure(errors="backslashreplace")

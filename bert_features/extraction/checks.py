@@ -23,8 +23,8 @@ from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction.prompts import Prompts
 from bert_features.extraction.sentence_settings import as_trained
-from bert_features.files import STDOUT, Role, check_apart, check_target, is_url, real_target
-from bert_features.formats import check_dtype, output_format, output_targets
+from bert_features.files import STDOUT, Role, check_apart, check_target, is_url, local_path, real_target
+from bert_features.formats import check_dtype, check_output, output_format, output_targets
 from bert_features.formats.checks import check_name
 from bert_features.readers.examples import read_examples
 from bert_features.readers.opening import check_file, is_stream
@@ -65,9 +65,9 @@ class Targets:
           OutputError: the suffix of `output` does not say a format, or says another than `config`.
         """
         return cls(
-            None if str(output) == STDOUT else shard.path(output),
+            None if str(output) == STDOUT else shard.path(local_path(output)),
             decide_format(output, config.format),
-            None if ledger is None else shard.path(ledger),
+            None if ledger is None else shard.path(local_path(ledger)),
             overwrite,
         )
 
@@ -82,9 +82,10 @@ class Targets:
         """
         roles = self._roles()
         check_apart(read, roles)
-        for _, path in roles:
-            if isinstance(path, Path):
-                check_target(path, overwrite=self.overwrite)
+        if self.output is not None:
+            check_output(self.output, format=self.format, overwrite=self.overwrite)
+        if self.ledger is not None:
+            check_target(real_target(self.ledger), overwrite=self.overwrite)
 
     def _roles(self) -> list[Role]:
         """The files, each with its part in the run."""
@@ -122,6 +123,11 @@ def check_extraction(
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
     """
+    for target in (output, ledger):
+        if target is not None and is_url(target):
+            raise OutputError(
+                f"{target} is an address; outputs are local files: write to a path, then copy it"
+            )
     _check_outputs(config, decide_format(output, config.format))
     if ledger is not None and str(ledger) == STDOUT:
         raise OutputError("the ledger cannot go to standard output; pass a path for the ledger")

@@ -3,7 +3,7 @@
 from bert_features.files.addresses import connect, is_url, local_path, remote_errors
 from bert_features.files.cache import CACHE_VARIABLE, IN_CACHE, cache_dir, locked
 from bert_features.files.reporting import Reporting, storage_errors
-from bert_features.files.staging import Staging, remove_leftovers, replacing, write_whole
+from bert_features.files.staging import Staging, is_writing, remove_leftovers, replacing, write_whole
 from bert_features.files.targets import STDOUT, Role, check_apart, check_target, real_target
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "check_target",
     "connect",
     "is_url",
+    "is_writing",
     "local_path",
     "locked",
     "real_target",

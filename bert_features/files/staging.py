@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("bert_features")
 
 _SUFFIX = ".partial"
+# The hidden folders of this process that are there.
+_open: set[Path] = set()
 # The hidden name adds a few bytes to the target's.
 _LONGEST_NAME = 200
 
@@ -142,6 +144,7 @@ class Staging:
         self._close_files()
         _put_back(self._hidden, self.targets[-1])
         shutil.rmtree(self._hidden, ignore_errors=True)
+        _open.discard(self._hidden)
         self._lock.release()
 
     def _check(self) -> None:
@@ -178,6 +181,11 @@ class Staging:
     def _close_files(self) -> None:
         for file in self._files:
             file.buffered.close()
+
+
+def is_writing() -> bool:
+    """Whether this process has hidden folders, which it has to remove before it ends."""
+    return bool(_open)
 
 
 @contextlib.contextmanager
@@ -239,14 +247,17 @@ def _claim(target: Path) -> "tuple[Path, BaseFileLock]":
         # The name is known before the folder is made: Ctrl-C may come as soon as it is there.
         hidden = target.parent / f"{_prefix(target)}{secrets.token_hex(4)}{_SUFFIX}"
         try:
+            _open.add(hidden)
             hidden.mkdir(0o700)  # makes a folder of this name or fails: no two runs can share one
             if (lock := _lock(hidden)) is not None:
                 return hidden, lock
         except FileExistsError:
-            continue
-        except KeyboardInterrupt:
+            pass
+        except BaseException:
+            _open.discard(hidden)
             shutil.rmtree(hidden, ignore_errors=True)
             raise
+        _open.discard(hidden)
 
 
 def _lock(hidden: Path) -> "BaseFileLock | None":

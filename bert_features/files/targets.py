@@ -35,6 +35,8 @@ def check_target(
         parent = target.parent
         if folder and not parent.exists():
             return  # it will be made
+        if parent.exists() and not parent.is_dir():
+            raise error(f"cannot write {target}: {parent} is not a folder")
         if not parent.is_dir():
             raise error(f"cannot write {target}: there is no folder {parent}; create it")
         if not os.access(parent, os.W_OK | os.X_OK):

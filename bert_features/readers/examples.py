@@ -121,7 +121,7 @@ def _examples_of_table(
 def _examples_of_list(texts: Texts) -> Iterator[InputExample]:
     own_ids = frames.index_ids(texts)
     values = frames.column_values(texts)
-    if not isinstance(values, Iterable):
+    if not isinstance(values, Iterable) or isinstance(values, Set):  # a set has no order
         raise InputError(f"texts is {shown(texts)}; pass a list of texts")
     for position, text in enumerate(values):
         where = f"texts[{position}]"

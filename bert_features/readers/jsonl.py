@@ -50,8 +50,10 @@ def _object(source: Source, number: int, line: str) -> dict[str, Any]:
             f"not JSON: {error.msg} (column {error.colno}); expected one object on each line",
             number,
         ) from error
-    except (ValueError, RecursionError) as error:  # too many digits or brackets
-        raise source.error(f"not JSON that can be read: {error}", number) from error
+    except RecursionError as error:
+        raise source.error("the JSON is nested too deeply to be read", number) from error
+    except ValueError as error:  # Python's limit of 4,300 digits
+        raise source.error("the JSON holds an integer with too many digits", number) from error
     if not isinstance(record, dict):
         raise source.error(f"not a JSON object: {reprlib.repr(record)}", number)
     if "\\u" in line and _SURROGATE.search(_unescaped(record)):

@@ -147,13 +147,11 @@ main()
 """
 
 
-@pytest.mark.parametrize(
-    ("module", "outcome"), [("typer", ""), ("tensorflow", "; nothing was written")]
-)
-def test_an_interruption_during_the_imports_is_one_line(text, out, module, outcome):
+@pytest.mark.parametrize("module", ["typer", "tensorflow"])
+def test_an_interruption_during_the_imports_is_one_line(text, out, module):
     command = [sys.executable, "-c", INTERRUPTED, "extract", text, "-o", out / "o.npz", module]
     result = subprocess.run(command, capture_output=True, text=True)
-    assert result.stderr == f"bert-features: interrupted{outcome}\n"
+    assert result.stderr == "bert-features: interrupted\n"
     assert result.returncode == 130
 
 
