@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.config.json_files import shown
 from bert_features.config.outputs import AutoPooling, OutputConfig, uses_auto_pooling
+from bert_features.config.settings import shown
 
 # sentence-transformers' names of poolings, and those of this project.
 _POOLINGS = {

@@ -74,10 +74,12 @@ class _Ending:
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
         self._before: dict[signal.Signals, object] = {}
+        self._stderr: int | None = None
 
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
+        self._stderr = os.dup(2)  # the import of TensorFlow sends the number 2 nowhere
         for number in _ENDINGS:
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 self._before[number] = signal.signal(number, self._raise)
@@ -85,6 +87,8 @@ class _Ending:
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what `signal` returned
+        if self._stderr is not None:
+            os.close(self._stderr)
 
     def _raise(self, number: int, frame: FrameType | None) -> NoReturn:
         self.received = signal.Signals(number)
@@ -92,7 +96,7 @@ class _Ending:
             # Nothing is to be cleaned up yet. An import that an exception ends may crash in C code,
             # or drop the exception where Python has nobody to pass it to.
             line, status = _describe_interruption(KeyboardInterrupt(), self.received)
-            os.write(2, f"bert-features: {line}\n".encode())
+            os.write(self._stderr or 2, f"bert-features: {line}\n".encode())
             os._exit(status)
         raise KeyboardInterrupt
 

@@ -24,6 +24,7 @@ from bert_features.config.outputs import (
     DEFAULT_LAYERS,
     AutoPooling,
     Combine,
+    Float32,
     LayerEntry,
     Level,
     OutputConfig,
@@ -109,7 +110,7 @@ class ExtractConfig(Settings):
         json_schema_extra={"allowed": "a list of integers and the word 'embeddings'"},
     )
     combine: Combine = _as_in_outputs("combine")
-    weights: tuple[float, ...] | None = _as_in_outputs("weights")
+    weights: tuple[Float32, ...] | None = _as_in_outputs("weights")
     level: Level = _as_in_outputs("level")
     pooling: str | None = _as_in_outputs("pooling")
     special_tokens: bool = _as_in_outputs("special_tokens")

@@ -18,6 +18,8 @@ from bert_features.errors import BertFeaturesError, ConfigError
 Combine = Literal["none", "sum", "mean", "concat", "weighted"]
 Level = Literal["token", "word", "sequence"]
 OutputDtype = Literal["float32", "float16", "bfloat16"]
+_FLOAT32_MAX = 3.4028234e38
+Float32 = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
 ITEM_SIZES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes
 LayerEntry = Annotated[int, Field(strict=True, ge=-MAX_INT, le=MAX_INT)] | Literal["embeddings"]
 # LAYERS as a caller may pass them: one entry, several, or several as text ("-1,-2").
@@ -108,10 +110,12 @@ class OutputConfig(Settings):
         description="How several layers become one vector; none keeps them apart.",
         json_schema_extra={"allowed": "'none', 'sum', 'mean', 'concat' or 'weighted'"},
     )
-    weights: tuple[float, ...] | None = Field(
+    weights: tuple[Float32, ...] | None = Field(
         default=None,
         description="One weight for each layer, used unscaled, for combine = 'weighted'.",
-        json_schema_extra={"allowed": "a list of finite numbers, one for each layer"},
+        json_schema_extra={
+            "allowed": "a list of finite numbers that float32 holds, one for each layer"
+        },
     )
     level: Level = Field(
         default="token",

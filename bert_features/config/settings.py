@@ -17,7 +17,7 @@ MAX_INT = 2**31 - 1
 _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = _shown.maxlong = 200
 _shown.maxlist = _shown.maxtuple = _shown.maxdict = 20
-_shown.maxlevel = 2
+_shown.maxlevel = 1
 
 
 def shown(value: Any) -> str:

@@ -23,7 +23,15 @@ from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction.prompts import Prompts
 from bert_features.extraction.sentence_settings import as_trained
-from bert_features.files import STDOUT, Role, check_apart, check_target, is_url, local_path, real_target
+from bert_features.files import (
+    STDOUT,
+    Role,
+    check_apart,
+    check_target,
+    is_url,
+    local_path,
+    real_target,
+)
 from bert_features.formats import check_dtype, check_output, output_format, output_targets
 from bert_features.formats.checks import check_name
 from bert_features.readers.examples import read_examples

@@ -14,11 +14,11 @@ from bert_features.batches.input_fn import Batch, TextInputFn
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.json_files import shown
 from bert_features.config.output_specs import (
     needs_pooler,
     outputs_on_device,
 )
+from bert_features.config.settings import shown
 from bert_features.encoder.step import DeviceStep, Precision
 from bert_features.errors import ConfigError, as_keyword
 from bert_features.extraction import losses

@@ -3,7 +3,13 @@
 from bert_features.files.addresses import connect, is_url, local_path, remote_errors
 from bert_features.files.cache import CACHE_VARIABLE, IN_CACHE, cache_dir, locked
 from bert_features.files.reporting import Reporting, storage_errors
-from bert_features.files.staging import Staging, is_writing, remove_leftovers, replacing, write_whole
+from bert_features.files.staging import (
+    Staging,
+    is_writing,
+    remove_leftovers,
+    replacing,
+    write_whole,
+)
 from bert_features.files.targets import STDOUT, Role, check_apart, check_target, real_target
 
 __all__ = [

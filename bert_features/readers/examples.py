@@ -1,6 +1,6 @@
 """Examples from a file or from texts in memory."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 from typing import Any, TypeAlias
 

@@ -86,4 +86,7 @@ def test_tensorflow_is_not_imported(tmp_path):
 
 def test_an_error_names_options(tmp_path):
     done = run("check", tmp_path / "f")
+    assert "f: No such file or directory" in done.stderr
+    (tmp_path / "f").touch()
+    done = run("check", tmp_path / "f")
     assert "; or pass --format: parquet, arrow, " in done.stderr

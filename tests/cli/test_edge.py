@@ -215,3 +215,37 @@ def test_results_that_cannot_be_written_are_an_error():
 
 def test_the_decorator_passes_the_exit_status_of_a_command_on():
     assert run("doctor", "--timeout", "0").exit_code == 2
+
+
+def test_an_interruption_of_an_import_ends_the_process_unless_files_are_half_written(tmp_path):
+    """Python drops an exception in some places of an import, so that the command would go on."""
+    code = (
+        "import signal, sys\n"
+        "from bert_features.cli import edge\n"
+        "from bert_features.files import Staging\n"
+        "from pathlib import Path\n"
+        "class Interrupts:\n"
+        "    def find_spec(name, path, target=None):\n"
+        "        if name == 'colorsys':\n"
+        "            try:\n"
+        "                signal.raise_signal(signal.SIGTERM)\n"
+        "            except KeyboardInterrupt:\n"
+        "                print('dropped')\n"
+        "sys.meta_path.insert(0, Interrupts)\n"
+        "staging = Staging([Path(sys.argv[2])]) if sys.argv[1] == 'writing' else None\n"
+        "with edge.guard(debug=False):\n"
+        "    import colorsys\n"
+    )
+    results = {}
+    for state in ("idle", "writing"):
+        command = [sys.executable, "-c", code, state, tmp_path / "f"]
+        results[state] = subprocess.run(command, capture_output=True, text=True)
+    assert results["idle"].returncode == 128 + signal.SIGTERM
+    assert results["idle"].stderr == "bert-features: interrupted by SIGTERM\n"
+    assert results["writing"].stdout == "dropped\n"
+
+
+def test_libraries_that_get_no_memory(capsys):
+    with pytest.raises(typer.Exit), edge.guard(debug=False):
+        raise ImportError("lib.so.2: failed to map segment from shared object")
+    assert capsys.readouterr().err.startswith("bert-features: out of memory: ImportError: lib.so.2")

@@ -44,4 +44,4 @@ def test_messages_show_a_part_of_a_value():
     assert shown(["gelu"]) == "['gelu']"
     assert len(shown("x" * 10_000)) <= 200
     assert len(shown(10**4000)) <= 200
-    assert len(shown([[[["x" * 99] * 99] * 99] * 99] * 99)) < 100
+    assert len(shown([[[["x" * 99] * 99] * 99] * 99] * 99)) <= 200

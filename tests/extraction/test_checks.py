@@ -147,3 +147,28 @@ def test_what_can_be_read_only_once_is_left_for_the_run(files):
     os.mkfifo("pipe")  # opening it here would wait for a writer
     assert check(input_path="pipe").name == "uncased_toy"
     assert check(input_path="-").name == "uncased_toy"
+
+
+def test_a_sidecar_that_a_killed_run_left_alone_is_in_nobodys_way(files):
+    Path("o.jsonl.metadata.json").write_text('{"features": [], "format_version": 2}')
+    config = ExtractConfig.load("c.toml", checkpoint="uncased_toy")
+    assert check_extraction(config, "in.txt", "o.jsonl") is not None
+    Path("o.jsonl").write_text("precious")
+    with pytest.raises(OutputError, match="exists"):
+        check_extraction(config, "in.txt", "o.jsonl")
+
+
+@pytest.mark.parametrize("arguments", [{"output": "s3://b/o.npz"}, {"ledger": "gs://b/ledger"}])
+def test_outputs_are_local(files, arguments):
+    with pytest.raises(OutputError, match="is an address; outputs are local files"):
+        check(**arguments)
+
+
+def test_a_local_address_is_a_path(files):
+    with pytest.raises(OutputError, match=r"the input and the output are the same file"):
+        check(output=f"file://{files}/in.txt", format="npz")
+
+
+def test_a_folder_that_is_a_file(files):
+    with pytest.raises(OutputError, match=r"in\.txt is not a folder"):
+        check(output="in.txt/o.npz")
