@@ -159,7 +159,7 @@ def _writer(
     extractor: "FeatureExtractor", targets: Targets, id_type: IdType
 ) -> contextlib.AbstractContextManager[FeatureWriter | StreamWriter]:
     if targets.output is None:
-        return StreamWriter(features=extractor.features(), id_type=id_type)
+        return contextlib.nullcontext(StreamWriter(features=extractor.features(), id_type=id_type))
     return open_writer(
         targets.output,
         format=targets.format,

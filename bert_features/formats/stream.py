@@ -2,8 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 from bert_features.errors import OutputError
 from bert_features.formats.checks import check_batch, check_features, check_id_type
@@ -13,7 +11,7 @@ from bert_features.formats.records import Feature, FeatureBatch
 
 
 class StreamWriter:
-    """Writes the lines of a .jsonl file to standard output; a context manager.
+    """Writes the lines of a .jsonl file to standard output; there is nothing to close.
 
     Args:
       features: what each batch holds, in order.
@@ -59,14 +57,3 @@ class StreamWriter:
             ) from error
         self.records += len(batch)
         self.bytes_written += len(lines)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Nothing is left to do: each batch has been handed on."""
