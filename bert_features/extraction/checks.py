@@ -17,12 +17,11 @@ from bert_features.batches.bucketing import resolve_buckets
 from bert_features.batches.long_text import LongText
 from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import find_without_tensorflow, resolve_vocabulary
-from bert_features.checkpoints.pooling import auto_pooling
+from bert_features.checkpoints.pooling import auto_length, auto_pooling
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction.prompts import Prompts
-from bert_features.extraction.sentence_settings import as_trained
 from bert_features.files import (
     STDOUT,
     Role,
@@ -169,8 +168,7 @@ def check_input_and_checkpoint(config: ExtractConfig, input_path: str | Path) ->
         hidden_act=config.hidden_act,
     )
     if checkpoint is not None:
-        length = as_trained(config, checkpoint).row_length(checkpoint.config, checkpoint.name)
-        check_lengths(config, length)
+        check_lengths(config, row_length(config, checkpoint))
         config.plan_outputs(checkpoint.config, auto_pooling(checkpoint, config.output_configs()))
         _, lower_cases = resolve_vocabulary(checkpoint, config.do_lower_case)
         Prompts(config, checkpoint, lower_cases).check_default()
@@ -229,6 +227,21 @@ def check_input(config: ExtractConfig, path: str | Path) -> None:
     if not is_stream(path):
         with contextlib.closing(examples):  # type: ignore[type-var]  # it is a generator
             next(examples, None)
+
+
+def row_length(config: ExtractConfig, checkpoint: Checkpoint) -> int:
+    """The maximum tokens of a row.
+
+    It is `max_seq_length`; if the user set none, the length that sentence-transformers recorded for
+    pooling `auto`, or else the number of positions.
+
+    Raises:
+      ConfigError: the checkpoint has fewer positions than `max_seq_length`.
+    """
+    recorded = auto_length(checkpoint, config.output_configs())
+    if config.max_seq_length is None and recorded is not None:
+        return recorded
+    return config.row_length(checkpoint.config, checkpoint.name)
 
 
 def check_lengths(config: ExtractConfig, length: int) -> LongText:

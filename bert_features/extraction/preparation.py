@@ -19,10 +19,9 @@ from bert_features.config.output_specs import (
 )
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.shards import AUTO, Shard
-from bert_features.extraction.checks import check_lengths
+from bert_features.extraction.checks import check_lengths, row_length
 from bert_features.extraction.losses import truncation_cures
 from bert_features.extraction.prompts import Prompts
-from bert_features.extraction.sentence_settings import as_trained
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
@@ -75,7 +74,7 @@ class Preparation:
             hidden_act=config.hidden_act,
         )
         bert_config = self.checkpoint.config
-        length = as_trained(config, self.checkpoint).row_length(bert_config, self.checkpoint.name)
+        length = row_length(config, self.checkpoint)
         self.max_seq_length = length
         self.config = config.model_copy(update={"max_seq_length": length})
         self.outputs = config.plan_outputs(

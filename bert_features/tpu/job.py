@@ -12,7 +12,7 @@ from bert_features.config.output_specs import (
     outputs_on_device,
 )
 from bert_features.errors import ConfigError
-from bert_features.extraction.sentence_settings import as_trained
+from bert_features.extraction.checks import row_length
 from bert_features.tpu.chips import Topology, parse_topology
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ def plan_job(
     """
     where = parse_topology(topology)
     name, config, checkpoint = _architecture(settings, architecture)
-    auto = None
-    if checkpoint is not None:
-        settings = as_trained(settings, checkpoint)
+    if checkpoint is None:
+        auto, length = None, settings.row_length(config, name)
+    else:
         auto = auto_pooling(checkpoint, settings.output_configs())
-    length = settings.row_length(config, name)
+        length = row_length(settings, checkpoint)
     return Job(
         topology=where,
         name=name,
