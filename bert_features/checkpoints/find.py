@@ -101,12 +101,20 @@ def find_without_tensorflow(
     config_file: str | Path | None = None,
     vocab_file: str | Path | None = None,
     hidden_act: GeluForm | None = None,
+    network: bool = True,
 ) -> Checkpoint | None:
     """Does what `find_checkpoint` does, unless that would import TensorFlow.
 
+    Args:
+      name: see `find_checkpoint`, as for the next three.
+      config_file: the config.
+      vocab_file: the vocabulary.
+      hidden_act: the form of GELU.
+      network: whether a checkpoint may be looked for, and downloaded, over the network.
+
     Returns:
       The checkpoint; None for a handle of TF-Hub, for an object-based checkpoint and a SavedModel,
-      which only TensorFlow reads.
+      which only TensorFlow reads, and for what `network` rules out.
 
     Raises:
       CheckpointError, ConfigError, MissingExtraError: see `find_checkpoint`.
@@ -115,34 +123,16 @@ def find_without_tensorflow(
     name = str(name)
     if tf_hub.is_handle(name):
         return None
+    if not network and not (_is_here(name) and _are_local(config_file, vocab_file)):
+        return None
     located = _locate(name)
     if located.kind == "tf2" or locate.is_saved_model(located.weights_path):
         return None
     return _describe(name, located, config_file, vocab_file, hidden_act)
 
 
-def check_local(
-    name: str | Path,
-    *,
-    config_file: str | Path | None = None,
-    vocab_file: str | Path | None = None,
-    hidden_act: GeluForm | None = None,
-) -> Checkpoint | None:
-    """Refuses what `find_checkpoint` refuses, as far as neither network nor TensorFlow is needed.
-
-    Returns:
-      The checkpoint; None if the network or TensorFlow is needed to find it.
-
-    Raises:
-      CheckpointError, ConfigError, MissingExtraError: see `find_checkpoint`.
-    """
-    _check_hidden_act(hidden_act)
-    files_given = [path for path in (config_file, vocab_file) if path is not None]
-    if any(map(files.is_url, files_given)) or not _is_here(str(name)):
-        return None
-    return find_without_tensorflow(
-        name, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
-    )
+def _are_local(*paths: str | Path | None) -> bool:
+    return not any(path is not None and files.is_url(path) for path in paths)
 
 
 def _is_here(name: str) -> bool:

@@ -66,11 +66,15 @@ def verify(
     In float32 a value may differ by 1e-5, and by 2e-6 of the largest value of its vector; between
     programs, by 1e-5 of that. The table shows differences divided by what the second part adds.
     """
-    from bert_features.checkpoints.find import check_local
+    from bert_features.checkpoints.find import find_without_tensorflow
 
-    check_local(
-        checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
-    )  # at once: importing TensorFlow takes seconds
+    find_without_tensorflow(  # refuses at once: importing TensorFlow takes seconds
+        checkpoint,
+        config_file=config_file,
+        vocab_file=vocab_file,
+        hidden_act=hidden_act,
+        network=False,
+    )
     import_tensorflow(runtime, device)
     from bert_features.verify.run import PRECISIONS
     from bert_features.verify.run import verify as run
