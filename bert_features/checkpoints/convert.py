@@ -15,7 +15,7 @@ from bert_features.checkpoints.find import check_casing, check_vocab
 from bert_features.checkpoints.read import has_pooler, read_weights
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
 from bert_features.errors import CheckpointError, ConfigError, OutputError
-from bert_features.files import Role, check_apart, check_target, real_target, replacing
+from bert_features.files import Role, check_folder, replacing
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.text.vocabulary import read_vocab, write_vocab
 
@@ -192,9 +192,7 @@ def check_out(out: Path, read: Iterable[Role], *, overwrite: bool) -> None:
     Raises:
       OutputError: there is such a directory, or it cannot be written.
     """
-    target = real_target(out)
-    check_apart(read, [("the output", target)], folder=True)
-    check_target(target, overwrite=overwrite, folder=True)
+    target = check_folder(out, read, overwrite=overwrite)
     if not target.exists():
         return
     others = sorted(path.name for path in target.iterdir() if path.name not in _WRITTEN)

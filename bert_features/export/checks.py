@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bert_features import files
 from bert_features.batches.truncation import MIN_SEQ_LENGTH
 from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import (
@@ -33,7 +32,7 @@ from bert_features.config.outputs import (
     parse_outputs,
 )
 from bert_features.errors import CheckpointError, ConfigError, OutputError
-from bert_features.files import Role
+from bert_features.files import Role, check_folder
 from bert_features.text.vocabulary import CLS, SEP, read_vocab
 
 if TYPE_CHECKING:
@@ -260,9 +259,7 @@ def check_target(to: Path, read: Iterable[Role], *, overwrite: bool) -> None:
     Raises:
       OutputError: `to` exists and `overwrite` is false, is no SavedModel, or holds such a file.
     """
-    target = files.real_target(to)
-    files.check_apart(read, [("the output", target)], folder=True)
-    files.check_target(target, overwrite=overwrite, folder=True)
+    target = check_folder(to, read, overwrite=overwrite)
     if target.exists() and any(target.iterdir()) and not (target / SAVED_MODEL).is_file():
         raise OutputError(f"{to} holds no SavedModel and is not replaced; pass another path")
 

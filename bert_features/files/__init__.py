@@ -10,7 +10,14 @@ from bert_features.files.staging import (
     replacing,
     write_whole,
 )
-from bert_features.files.targets import STDOUT, Role, check_apart, check_target, real_target
+from bert_features.files.targets import (
+    STDOUT,
+    Role,
+    check_apart,
+    check_folder,
+    check_target,
+    real_target,
+)
 
 __all__ = [
     "CACHE_VARIABLE",
@@ -21,6 +28,7 @@ __all__ = [
     "Staging",
     "cache_dir",
     "check_apart",
+    "check_folder",
     "check_target",
     "connect",
     "is_url",

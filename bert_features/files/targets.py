@@ -103,6 +103,26 @@ def check_apart(read: Iterable[Role], written: Iterable[Role], *, folder: bool =
         others.append((role, path))
 
 
+def check_folder(folder: Path, read: Iterable[Role], *, overwrite: bool) -> Path:
+    """Refuses a folder that cannot be written or replaced, or that holds a file that is read.
+
+    Args:
+      folder: the folder to write.
+      read: the files that the run reads, as far as they are known.
+      overwrite: whether an older folder may be replaced.
+
+    Returns:
+      The folder that would be written: of a symbolic link, what it points to.
+
+    Raises:
+      OutputError: see `check_apart` and `check_target`.
+    """
+    target = real_target(folder)
+    check_apart(read, [("the output", target)], folder=True)
+    check_target(target, overwrite=overwrite, folder=True)
+    return target
+
+
 def _exists(path: str | Path | int) -> bool:
     # Not by `Path`, which raises for a name that is too long.
     return isinstance(path, int) or (not is_url(path) and os.path.exists(_local(path)))  # noqa: PTH110
