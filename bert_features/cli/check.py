@@ -3,12 +3,13 @@
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from bert_features.cli.command import DebugOption, command, describe_size
 from bert_features.cli.settings import as_option
+from bert_features.config.extract_config import FileFormat
 from bert_features.errors import BertFeaturesError, OutputError
 
 
@@ -18,7 +19,7 @@ def check(
         list[Path], typer.Argument(metavar="FILE...", help="Features files to check.")
     ],
     format: Annotated[
-        Literal["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"] | None,
+        FileFormat | None,
         typer.Option(
             help="Format of the files; by default that of the suffix.", show_default=False
         ),

@@ -37,6 +37,8 @@ from bert_features.config.settings import MAX_INT, Settings, read_toml, shown
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError
 
+# The formats of features files; `formats.FORMATS` has the module of each.
+FileFormat = Literal["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"]
 _Positive = Annotated[int, Field(ge=1, le=MAX_INT)]
 # The settings of the single output of a run without `outputs`.
 _SINGLE_OUTPUT = (
@@ -188,7 +190,7 @@ class ExtractConfig(Settings):
         description="Look up words by a matrix product instead of a gather.",
         json_schema_extra={"allowed": "true or false"},
     )
-    format: Literal["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"] | None = Field(
+    format: FileFormat | None = Field(
         default=None,
         description="Format of the output file; by default that of the suffix.",
         json_schema_extra={"allowed": "'parquet', 'arrow', 'jsonl', 'npz', 'hdf5' or 'tfrecord'"},
