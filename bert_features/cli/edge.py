@@ -14,7 +14,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from types import FrameType
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import typer
 
@@ -64,12 +64,25 @@ def guard(*, debug: bool, signals: bool = True) -> Iterator[None]:
         _fail(line, status, debug=debug)
 
 
+def raise_if_interrupted() -> None:
+    """Raises KeyboardInterrupt if a signal came and the command still runs.
+
+    Python drops an exception where it has no caller to pass it to, as in a callback of the garbage
+    collector.
+    """
+    if _Ending.current is not None and _Ending.current.received is not None:
+        raise KeyboardInterrupt
+
+
 class _Ending:
     """While entered, the signals that end a program raise KeyboardInterrupt.
 
     Attributes:
+      current: the one that is entered, if any.
       received: the signal that came; None if none did.
     """
+
+    current: ClassVar["_Ending | None"] = None
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -79,12 +92,14 @@ class _Ending:
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
+        _Ending.current = self
         self._stderr = os.dup(2)  # the import of TensorFlow sends the number 2 nowhere
         for number in _ENDINGS:
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 self._before[number] = signal.signal(number, self._raise)
 
     def __exit__(self, *exception: object) -> None:
+        _Ending.current = None
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what `signal` returned
         if self._stderr is not None:

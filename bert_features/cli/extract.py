@@ -12,6 +12,7 @@ from bert_features.cli.command import (
     command,
     describe_size,
 )
+from bert_features.cli.edge import raise_if_interrupted
 from bert_features.cli.help import FILES
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
 from bert_features.cli.settings import describe_cures, takes_settings
@@ -61,6 +62,7 @@ def extract(
     with ProgressDisplay(EXAMPLES) as display:
 
         def show(counts: "Counts", total: int | None) -> None:
+            raise_if_interrupted()
             display.update(counts.examples, total, counts.tokens)
 
         try:

@@ -224,6 +224,13 @@ def test_an_interruption_of_an_import_ends_the_process_unless_files_are_half_wri
         "from bert_features.cli import edge\n"
         "from bert_features.files import Staging\n"
         "from pathlib import Path\n"
+        "import contextlib, typer\n"
+        "@contextlib.contextmanager\n"
+        "def leaving():\n"
+        "    try:\n"
+        "        yield\n"
+        "    except typer.Exit as ending:\n"
+        "        sys.exit(ending.exit_code)\n"
         "class Interrupts:\n"
         "    def find_spec(name, path, target=None):\n"
         "        if name == 'colorsys':\n"
@@ -233,8 +240,14 @@ def test_an_interruption_of_an_import_ends_the_process_unless_files_are_half_wri
         "                print('dropped')\n"
         "sys.meta_path.insert(0, Interrupts)\n"
         "staging = Staging([Path(sys.argv[2])]) if sys.argv[1] == 'writing' else None\n"
-        "with edge.guard(debug=False):\n"
+        "with leaving(), edge.guard(debug=False):\n"
         "    import colorsys\n"
+        "    try:\n"
+        "        edge.raise_if_interrupted()\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('raised again')\n"
+        "        staging.discard()\n"
+        "        raise\n"
     )
     results = {}
     for state in ("idle", "writing"):
@@ -242,7 +255,8 @@ def test_an_interruption_of_an_import_ends_the_process_unless_files_are_half_wri
         results[state] = subprocess.run(command, capture_output=True, text=True)
     assert results["idle"].returncode == 128 + signal.SIGTERM
     assert results["idle"].stderr == "bert-features: interrupted by SIGTERM\n"
-    assert results["writing"].stdout == "dropped\n"
+    assert results["writing"].stdout == "dropped\nraised again\n"
+    assert results["writing"].returncode == 128 + signal.SIGTERM
 
 
 def test_libraries_that_get_no_memory(capsys):
