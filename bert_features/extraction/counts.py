@@ -1,7 +1,7 @@
 """Counts: what a run did with its examples, tokens and words."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -36,6 +36,43 @@ class ExampleCounts:
     words_lost: int = 0
     tokens_unknown: int = 0
     non_finite: bool = False
+
+
+_NONE = np.zeros(1, np.int64)
+
+
+@dataclass(frozen=True)
+class CountsByExample:
+    """The counts of several examples, one array for each field of `ExampleCounts`.
+
+    Attributes:
+      unique_ids: N ids.
+      tokens_kept: int64 [N]; this and the others as in `ExampleCounts`.
+      tokens_lost: int32 [N].
+      windows: int64 [N].
+      tokens_unknown: int64 [N].
+      non_finite: bool [N].
+      words: int64 [N]; this and the last two are [1] unless an output has words.
+      words_vanished: int64 [N].
+      words_lost: int64 [N].
+    """
+
+    unique_ids: Sequence[int | str]
+    tokens_kept: np.ndarray
+    tokens_lost: np.ndarray
+    windows: np.ndarray
+    tokens_unknown: np.ndarray
+    non_finite: np.ndarray
+    words: np.ndarray = field(default_factory=lambda: _NONE)
+    words_vanished: np.ndarray = field(default_factory=lambda: _NONE)
+    words_lost: np.ndarray = field(default_factory=lambda: _NONE)
+
+    def __iter__(self) -> Iterator[ExampleCounts]:
+        names = [f.name for f in fields(ExampleCounts) if f.name != "unique_id"]
+        count = len(self.unique_ids)
+        columns = [np.broadcast_to(getattr(self, name), count).tolist() for name in names]
+        for unique_id, *values in zip(self.unique_ids, *columns, strict=True):
+            yield ExampleCounts(unique_id, **dict(zip(names, values, strict=True)))
 
 
 @dataclass
@@ -92,34 +129,14 @@ class Counts:
         self.tokens_lost += int(batch["tokens_lost"].sum())
         self.truncated_examples += int(np.count_nonzero(batch["tokens_lost"]))
 
-    def add_example(self, example: ExampleCounts) -> None:
-        """Adds what is counted when an example is finished."""
-        self.tokens_kept += example.tokens_kept
-        self.tokens_unknown += example.tokens_unknown
-        self.non_finite_examples += example.non_finite
-        self.words += example.words
-        self.words_vanished += example.words_vanished
-        self.words_lost += example.words_lost
-
-
-def count_unknown(batch: Mapping[str, np.ndarray], unknown_id: int) -> np.ndarray:
-    """int64 [B]: how many of the tokens that each row gives are [UNK].
-
-    A token that stands in two windows counts in the one that gives its vector.
-
-    Args:
-      batch: a batch of `TextInputFn`.
-      unknown_id: id of [UNK].
-    """
-    unknown = batch["input_word_ids"] == unknown_id
-    if "window" in batch:
-        positions = np.arange(unknown.shape[1])
-        unknown &= positions >= batch["own_starts"][:, None]
-        unknown &= positions < batch["own_ends"][:, None]
-    else:
-        unknown &= batch["input_mask"] == 1
-    counts: np.ndarray = unknown.sum(axis=1)
-    return counts
+    def add_examples(self, examples: "CountsByExample") -> None:
+        """Adds what is counted when examples are finished."""
+        self.tokens_kept += int(examples.tokens_kept.sum())
+        self.tokens_unknown += int(examples.tokens_unknown.sum())
+        self.non_finite_examples += int(examples.non_finite.sum())
+        self.words += int(examples.words.sum())
+        self.words_vanished += int(examples.words_vanished.sum())
+        self.words_lost += int(examples.words_lost.sum())
 
 
 def find_non_finite(

@@ -38,7 +38,7 @@ from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
-from bert_features.runtime.loop import run_step
+from bert_features.runtime.loop import prefetched, run_step
 from bert_features.text.vocabulary import CLS, SEP, UNK
 
 logger = logging.getLogger("bert_features")
@@ -316,12 +316,13 @@ class FeatureExtractor:
             unknown_id=self._unknown_id,
         )
         for batch, outputs in self._run(self.preparation.input_fn(examples, prompt=prompt)):
-            assembler.add(batch, outputs)
+            finished = assembler.add(batch, outputs)
             counts.add_batch(batch.columns)
-            for example in assembler.take_ready():
-                counts.add_example(example)
+            if finished is not None:
+                counts.add_examples(finished)
                 if ledger:
-                    ledger(example)
+                    for example in finished:
+                        ledger(example)
             if progress:
                 progress(counts)
             yield from assembler.take_batches()
@@ -363,9 +364,11 @@ class FeatureExtractor:
 
     def _run(self, input_fn: TextInputFn) -> Iterator[tuple[Batch, dict[str, np.ndarray]]]:
         """The batches of an input with their outputs, [B, S, D] or [B, D]."""
+        # Two threads: one reads and tokenizes the next window, one cuts this one into batches.
+        windows = prefetched(input_fn.windows())
         return run_step(
             self._step,
-            input_fn.stream(self.preparation.batch_params()),
+            input_fn.stream(self.preparation.batch_params(), windows),
             lambda batch: {name: batch.columns[name] for name in self._inputs},
         )
 
