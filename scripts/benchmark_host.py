@@ -28,6 +28,7 @@ import numpy as np
 
 from bert_features import ExtractConfig, FeatureExtractor, read_examples
 from bert_features.config.output_specs import OutputSpec
+from bert_features.extraction.writing import write_behind
 from bert_features.formats import FORMATS, open_writer
 from bert_features.machine.hardware import cores
 from bert_features.runtime.base import CompiledStep, Runtime, Started
@@ -153,20 +154,25 @@ def _write(extractor: FeatureExtractor, texts: Path, output: Path, format: str) 
     with open_writer(
         output, format=format, features=extractor.features(), metadata=extractor.metadata()
     ) as writer:
-        for batch in extractor.batches(lambda: read_examples(texts)):
-            writer.write(batch)
-    for made in output.parent.glob(f"{output.name}*"):
-        made.unlink()
+        batches = extractor.batches(lambda: read_examples(texts))
+        write_behind(batches, writer.write, max_bytes=extractor.config.buffer_mb << 20)
 
 
-def measure(runs: Mapping[Any, Callable[[], None]], rounds: int) -> dict[Any, tuple[float, float]]:
-    """Medians of elapsed seconds and CPU seconds of each run, in turns after one unmeasured."""
+def measure(
+    runs: Mapping[Any, Callable[[], None]], output: Path, rounds: int
+) -> dict[Any, tuple[float, float]]:
+    """Medians of elapsed seconds and CPU seconds of each run, in turns after one unmeasured.
+
+    What a run writes at `output` is removed after it.
+    """
     seconds: dict[Any, list[tuple[float, float]]] = {key: [] for key in runs}
     for turn in range(rounds + 1):
         for key, run in runs.items():
             cpu, elapsed = time.process_time(), time.perf_counter()
             run()
             measured = time.perf_counter() - elapsed, time.process_time() - cpu
+            for made in output.parent.glob(f"{output.name}*"):
+                made.unlink()
             if turn:
                 seconds[key].append(measured)
     return {
@@ -219,6 +225,10 @@ def main() -> None:
     parser.add_argument("--formats", nargs="*", default=FAST, choices=list(FORMATS))
     parser.add_argument("--stages", action="store_true", help="the table of stages alone")
     arguments = parser.parse_args()
+    if os.environ.get("SWI"):
+        import sys
+
+        sys.setswitchinterval(float(os.environ["SWI"]))
     print(f"{cores()} cores, load {os.getloadavg()[0]:.1f}; medians of {arguments.rounds} runs")
     extractors = {level: make_extractor(level) for level in arguments.levels}
     words = words_of_one_token(arguments.texts, next(iter(extractors.values())))
@@ -248,7 +258,7 @@ def main() -> None:
                         else [(format, "write", format) for format in arguments.formats]
                     )
                 }
-                seconds = measure(runs, arguments.rounds)
+                seconds = measure(runs, output, arguments.rounds)
                 if arguments.stages:
                     print_stages(level, length, tokens, seconds)
                 else:

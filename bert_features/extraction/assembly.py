@@ -136,9 +136,8 @@ class Assembler:
         self._results.add(batch, outputs)
         if not self._results.complete:
             return None
-        features = self._results.features()
         counts = self._results.counts(self._unknown_id)
-        self._ready.append(self._finish(batch.window, features))
+        self._ready.append(self._finish(batch.window, self._results))
         del self._results
         return counts
 
@@ -160,7 +159,7 @@ class Assembler:
             yield first.part(0, size)
             count -= size
 
-    def _finish(self, window: Window, features: dict[str, np.ndarray]) -> _Finished:
+    def _finish(self, window: Window, results: WindowResults) -> _Finished:
         none = np.zeros(len(window.examples) + 1, np.int64)
         levels = set(self._levels.values())
         words: list[str] = []
@@ -171,11 +170,11 @@ class Assembler:
             for i, example in enumerate(window.examples):
                 rows = slice(bounds[i], bounds[i + 1])
                 words += word_strings(example, *(column[rows] for column in columns))
-        token_ids, token_splits = self._results.tokens()
+        token_ids, token_splits = results.tokens()
         return _Finished(
             unique_ids=[example.unique_id for example in window.examples],
             levels=self._levels,
-            features=features,
+            features=results.features,
             token_ids=token_ids,
             token_splits=token_splits,
             words=words,
@@ -194,7 +193,7 @@ class Assembler:
         if "word" in levels:
             words = Words(finished.word_splits, finished.words, **finished.word_columns)
         return FeatureBatch(
-            unique_ids=np.array(ids, np.int64 if all(type(i) is int for i in ids) else object),
+            unique_ids=np.array(ids, np.int64 if set(map(type, ids)) == {int} else object),
             features=finished.features,
             tokens=tokens,
             words=words,

@@ -1,6 +1,6 @@
 """Counts: what a run did with its examples, tokens and words."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -9,6 +9,7 @@ from bert_features.batches.bucketing import FILLER_ID
 
 # The exponent's bits of the types of two bytes: all are set in NaN and infinity alone.
 _EXPONENTS = {"float16": np.uint16(0x7C00), "bfloat16": np.uint16(0x7F80)}
+_BLOCK = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -139,30 +140,20 @@ class Counts:
         self.words_lost += int(examples.words_lost.sum())
 
 
-def find_non_finite(
-    outputs: Mapping[str, np.ndarray], mask: np.ndarray, token_level: Collection[str]
-) -> np.ndarray:
-    """Bool [B]: the rows that have a NaN or an infinity in an output.
-
-    Args:
-      outputs: output name -> values [B, S, D] or [B, D].
-      mask: int32 [B, S], 1 for real tokens.
-      token_level: names of the outputs with a vector for each token; those of padding are left out.
-    """
-    rows = np.zeros(len(mask), bool)
-    for name, values in outputs.items():
-        if _may_have_non_finite(values):
-            vectors = ~np.isfinite(values).all(axis=-1)
-            if name in token_level:
-                vectors &= mask == 1
-            rows |= vectors.reshape(len(mask), -1).any(axis=1)
-    return rows
+def find_non_finite(values: np.ndarray) -> np.ndarray | None:
+    """Bool [R]: the vectors [R, D] that have a NaN or an infinity; None if none has one."""
+    return ~np.isfinite(values).all(axis=1) if _may_have_non_finite(values) else None
 
 
 def _may_have_non_finite(values: np.ndarray) -> bool:
     """A check of one pass, which nearly always settles it: false if every value is finite."""
     if values.dtype.itemsize == 2:  # arithmetic of 16 bits is slow; the exponent's bits are not
         exponent = _EXPONENTS[values.dtype.name]
-        return bool((values.view(np.uint16) & exponent).max(initial=0) == exponent)
+        flat = np.ascontiguousarray(values).reshape(-1).view(np.uint16)
+        block = np.empty(_BLOCK, np.uint16)  # stays in the cache
+        return any(
+            np.bitwise_and(part, exponent, out=block[: len(part)]).max() == exponent
+            for part in (flat[start : start + _BLOCK] for start in range(0, len(flat), _BLOCK))
+        )
     with np.errstate(all="ignore"):  # a sum of finite values may overflow too
         return not np.isfinite(values.sum())
