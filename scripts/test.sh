@@ -5,7 +5,8 @@
 #   bash scripts/test.sh --fast            without the tests marked slow: under 3 minutes on 2 cores
 #   bash scripts/test.sh [--fast] ARGS…    ARGS go to pytest: a folder, -k NAME, -n0 for one process
 #
-# Two modules of tests run at a time, as most of their time goes to processes of one thread.
+# Two modules of tests run at a time, as most of their time goes to processes of one thread. Their
+# order is that of tests/conftest.py, where modules with many slow tests come first.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 
@@ -21,4 +22,5 @@ cd "$root"
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/mypy
-.venv/bin/python -m pytest -n2 --dist=loadfile ${selection[@]+"${selection[@]}"} "$@"
+.venv/bin/python -m pytest -n2 --dist=loadfile --no-loadscope-reorder \
+  ${selection[@]+"${selection[@]}"} "$@"

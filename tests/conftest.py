@@ -1,5 +1,6 @@
 """Shared fixtures; and the world tightened: 8 logical CPU devices, so distribution is tested."""
 
+import collections
 import importlib.util
 import lzma
 import os
@@ -23,6 +24,12 @@ tf.config.set_logical_device_configuration(
 
 DATA = Path(__file__).resolve().parent / "data"
 LARGE_DATA = Path(os.environ.get("BERT_FEATURES_LARGE_DATA", DATA.parents[2] / "shared" / "data"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Modules with many slow tests come first, so that no process is left alone with one."""
+    slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])  # keeps the order otherwise
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ The job comes as JSON on standard input; the results go to the folder it names.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -53,6 +54,7 @@ def step():
     facts = {
         "devices": runtime.devices.count,
         "process": runtime.process,
+        "numbered": _numbered(),
         "any_shape": runtime.any_shape,
         "described": runtime.devices.describe(),
         "done": done,
@@ -69,6 +71,16 @@ def step():
         "rounded_products": _rounded_products(compiled, batch),
     }
     return arrays, facts
+
+
+def _numbered():
+    """The place among the processes where the environment gives each a number."""
+    numbers = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}
+    os.environ.update(numbers)
+    place = JaxRuntime("cpu").process
+    for name in numbers:
+        del os.environ[name]
+    return place
 
 
 def _rounded_products(compiled, batch):

@@ -10,7 +10,7 @@ MEAN = {"name": "mean", "level": "sequence", "layers": [-1], "special_tokens": F
 LAST = {"name": "last", "layers": [-1]}
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def weights():
     return random_weights(TOY)
 
@@ -21,18 +21,18 @@ def no_pooler(tmp_path, weights):
     return write_directory(tmp_path / "uncased_bare", TOY, TOY_VOCAB, bare, kind="tf1")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def toy_text(tmp_path_factory, toy):
     to = tmp_path_factory.mktemp("export") / "text"
     return export_savedmodel(to, checkpoint=toy, outputs=[MEAN, LAST], max_seq_length=12)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def toy_ids(tmp_path_factory, toy):
     to = tmp_path_factory.mktemp("export") / "ids"
     return export_savedmodel(to, signature="ids", checkpoint=toy, outputs=[MEAN])
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def batch():
     return random_batch(TOY, [9, 4, 1], 9)

@@ -1,5 +1,6 @@
 """SavedModels: what they compute without this package, and how they are written."""
 
+import shutil
 import subprocess
 import sys
 
@@ -52,30 +53,34 @@ except ImportError:
     pass
 else:
     sys.exit("bert_features is importable")
-inputs = np.load(sys.argv[2], allow_pickle=True)
-model = tf.saved_model.load(sys.argv[1])
-(arguments,) = [f.structured_input_signature[1] for f in model.signatures.values()]
-result = model.signatures["serving_default"](**{n: tf.constant(inputs[n]) for n in arguments})
-np.savez(sys.argv[3], **{name: value.numpy() for name, value in result.items()})
+for export in sys.argv[1:]:
+    inputs = np.load(export + "_in.npz", allow_pickle=True)
+    model = tf.saved_model.load(export)
+    (arguments,) = [f.structured_input_signature[1] for f in model.signatures.values()]
+    result = model.signatures["serving_default"](**{n: tf.constant(inputs[n]) for n in arguments})
+    np.savez(export + "_out.npz", **{name: value.numpy() for name, value in result.items()})
 """
 
 
-def served(export, folder, **inputs):
-    """What `serving_default` gives in a process that cannot import bert_features."""
-    np.savez(folder / "in.npz", **inputs)
-    command = [sys.executable, "-c", BLOCKED, export, folder / "in.npz", folder / "out.npz"]
-    run = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=folder)
+@pytest.fixture(scope="module")
+def served(minilm_dir, toy_ids, batch, tmp_path_factory):
+    """What `serving_default` of two exports gives in a process that cannot import bert_features."""
+    folder = tmp_path_factory.mktemp("served")
+    export_savedmodel(
+        folder / "text", checkpoint=minilm_dir, outputs=[UNIT, LAST], max_seq_length=32
+    )
+    np.savez(folder / "text_in.npz", text=np.array([t.encode() for t in TEXTS], object))
+    shutil.copytree(toy_ids, folder / "ids")
+    np.savez(folder / "ids_in.npz", **batch)
+    command = [sys.executable, "-c", BLOCKED, str(folder / "text"), str(folder / "ids")]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert run.returncode == 0, run.stderr
-    with np.load(folder / "out.npz") as result:
-        return dict(result)
+    return {name: dict(np.load(folder / f"{name}_out.npz")) for name in ("text", "ids")}
 
 
 @pytest.mark.slow
-def test_minilm_from_text_in_a_fresh_process(minilm_dir, tmp_path, one_device):
-    export = export_savedmodel(
-        tmp_path / "text", checkpoint=minilm_dir, outputs=[UNIT, LAST], max_seq_length=32
-    )
-    result = served(export, tmp_path, text=np.array([t.encode() for t in TEXTS], object))
+def test_minilm_from_text_in_a_fresh_process(minilm_dir, served, one_device):
+    result = served["text"]
     assert result.keys() == {"unit", "last", "input_word_ids", "input_mask"}
 
     batch = BertTextInput.from_checkpoint(minilm_dir, max_seq_length=32)(TEXTS)
@@ -94,8 +99,8 @@ def test_minilm_from_text_in_a_fresh_process(minilm_dir, tmp_path, one_device):
 
 
 @pytest.mark.slow
-def test_toy_ids_in_a_fresh_process(toy, toy_ids, batch, tmp_path):
-    result = served(toy_ids, tmp_path, **batch)
+def test_toy_ids_in_a_fresh_process(toy, batch, served):
+    result = served["ids"]
     assert result.keys() == {"default", "pooled_output", "sequence_output", "mean"}
     outputs = [LAST, MEAN, {"name": "pooled", "level": "sequence", "pooling": "pooler"}]
     layer = BertFeatures.from_checkpoint(toy, outputs)(batch)
@@ -103,7 +108,7 @@ def test_toy_ids_in_a_fresh_process(toy, toy_ids, batch, tmp_path):
         np.testing.assert_allclose(result[name], layer[same], rtol=0, atol=1e-6)
 
 
-def test_auto_pooling_is_that_of_the_folder(tmp_path, weights):
+def test_auto_pooling_is_that_of_the_folder(tmp_path, weights, one_device):
     folder = write_directory(tmp_path / "uncased_toy", TOY, TOY_VOCAB, weights)
     write_settings(folder, modes=["max", "cls"], normalize=True)
     auto = {"name": "s", "level": "sequence", "pooling": "auto"}
@@ -119,7 +124,7 @@ def test_auto_pooling_is_that_of_the_folder(tmp_path, weights):
 AUTO = {"name": "s", "level": "sequence", "pooling": "auto"}
 
 
-def test_auto_pooling_of_texts_has_the_length_of_the_folder(tmp_path, weights):
+def test_auto_pooling_of_texts_has_the_length_of_the_folder(tmp_path, weights, one_device):
     folder = write_directory(tmp_path / "uncased_toy", TOY, TOY_VOCAB, weights)
     write_settings(folder, length=6, do_lower_case=True)  # the tokenizer lower-cases already
     to = export_savedmodel(tmp_path / "x", checkpoint=folder, outputs=[AUTO])
@@ -149,11 +154,10 @@ def test_export_reads_back_as_the_same_checkpoint(toy, tmp_path, weights, signat
 
 
 @pytest.mark.slow
-def test_overwrite_replaces_an_export(toy, tmp_path):
-    to = tmp_path / "x"
-    export_savedmodel(to, checkpoint=toy, outputs=[LAST])
-    export_savedmodel(to, checkpoint=toy, outputs=[MEAN], overwrite=True)
-    assert "mean" in load_export(to).outputs
+def test_overwrite_replaces_an_export(toy, toy_text, tmp_path):
+    to = shutil.copytree(toy_text, tmp_path / "x")
+    export_savedmodel(to, checkpoint=toy, outputs=[{**MEAN, "name": "other"}], overwrite=True)
+    assert load_export(to).outputs == ("input_mask", "input_word_ids", "other")
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
 
@@ -170,9 +174,8 @@ def test_a_failure_of_a_library_is_one_line(toy, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_failure_leaves_what_was_there(toy, tmp_path, monkeypatch):
-    to = tmp_path / "x"
-    export_savedmodel(to, checkpoint=toy, outputs=[LAST])
+def test_a_failure_leaves_what_was_there(toy, toy_text, tmp_path, monkeypatch):
+    to = shutil.copytree(toy_text, tmp_path / "x")
 
     def full_disk(obj, path, signatures):
         del obj, signatures

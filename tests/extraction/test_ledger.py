@@ -1,5 +1,6 @@
 """The ledger: a line for each example, whole or not at all."""
 
+import contextlib
 import json
 import resource
 import signal
@@ -76,22 +77,23 @@ def test_the_output_and_its_sidecar_are_no_ledger(toy, tmp_path, ledger):
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def full_disk():
-    """No file may grow beyond 10 bytes."""
+    """No file may grow beyond 10 bytes; not even the one that pytest's report goes to."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 # One line is written as the file is closed, many before.
 @pytest.mark.parametrize("count", [1, 20_000])
-@pytest.mark.usefixtures("full_disk")
 def test_a_full_disk(tmp_path, count):
     ledger = Ledger(tmp_path / "ledger")
     message = r"^cannot write the ledger .*: File too large; nothing was left behind$"
-    with pytest.raises(OutputError, match=message):
+    with full_disk(), pytest.raises(OutputError, match=message):
         _fill(ledger, count)
     assert list(tmp_path.iterdir()) == []
 

@@ -104,6 +104,10 @@ def write(
     return writer
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
 def make_sidecar_old(path: Path) -> None:
     """Makes the sidecar of a file that of an earlier version, which knew no checksums."""
     sidecar = path.with_name(f"{path.name}.metadata.json")

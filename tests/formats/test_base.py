@@ -1,7 +1,7 @@
 """A features file appears whole or not at all; what stands in the way is said beforehand."""
 
 import contextlib
-import itertools
+import json
 import os
 import subprocess
 import sys
@@ -18,18 +18,16 @@ from bert_features.formats import (
     read_features,
 )
 from bert_features.formats.records import FeatureBatch
+from tests.formats.faults import FULL_DISKS, KILLS
 from tests.formats.feature_files import (
     ONE,
     SIDECARS,
     SUFFIX,
     all_formats,
+    files_of,
     make_batch,
     write,
 )
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def test_bytes_written_is_what_lies_on_disk(tmp_path: Path) -> None:
@@ -189,57 +187,30 @@ def test_closing_twice_is_closing_once(tmp_path: Path) -> None:
     assert (tmp_path / "f").stat().st_size == writer.bytes_written == size
 
 
-FULL_DISK = """
-import resource, signal, sys
-from pathlib import Path
-from bert_features.errors import OutputError
-from bert_features.formats import open_writer
-from tests.formats.feature_files import ONE, make_batch
-
-path, format, limit, batches = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-if format == "tfrecord":
-    from bert_features.machine.quiet_tensorflow import import_tensorflow
-
-    import_tensorflow()  # before the limit, which its own files would meet
-batch = make_batch(ONE, [30] * 100)
-resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-try:
-    with open_writer(path, format=format, features=ONE, metadata={}, overwrite=True) as writer:
-        for _ in range(batches):
-            writer.write(batch)
-except OutputError as error:
-    print(error)
-"""
-
-
-@pytest.mark.slow
-@all_formats
-@pytest.mark.parametrize(
-    ("limit", "batches"),
-    [
-        pytest.param(300_000, 200, id="while writing"),
-        pytest.param(1000, 1, id="while closing"),
-        pytest.param(0, 0, id="nothing fits"),
-    ],
-)
-def test_a_full_disk_is_one_clear_error(
-    tmp_path: Path, format: str, limit: int, batches: int
-) -> None:
-    path = tmp_path / "f"
-    write(path, format, ONE, make_batch(ONE, [5]))
-    before = files_of(tmp_path)
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What came of kills and full disks, which `tests/formats/faults.py` tries in forks."""
     done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(path), format, str(limit), str(batches)],
+        [sys.executable, "-m", "tests.formats.faults", tmp_path_factory.mktemp("faults")],
         capture_output=True,
         text=True,
         check=False,
         cwd=Path(__file__).resolve().parents[2],
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
     )
-    assert done.stdout == f"cannot write {path}: File too large; nothing was left behind\n"
-    assert done.stderr == ""
-    assert done.returncode == 0
-    assert files_of(tmp_path) == before
+    assert done.returncode == 0, done.stderr
+    results: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    return results
+
+
+@pytest.mark.slow
+@all_formats
+@pytest.mark.parametrize("case", FULL_DISKS)
+def test_a_full_disk_is_one_clear_error(
+    faults: dict[str, dict[str, Any]], format: str, case: str
+) -> None:
+    said, wrong = faults["full disks"][f"{format} {case}"]
+    assert wrong == ""
+    assert said == "cannot write PATH: File too large; nothing was left behind"
 
 
 @all_formats
@@ -271,146 +242,15 @@ def test_the_name_of_the_sidecar_is_too_long(tmp_path: Path) -> None:
         check_output(tmp_path / ("x" * 250), format="jsonl")
 
 
-# Writes files in forks that are killed at each of their calls of the system, the Nth before it is
-# made. Each fork is followed by one that looks at what is there, and tries again.
-KILLED = """
-import os, signal, sys, traceback
-from pathlib import Path
-
-import h5py, pyarrow.dataset, pyarrow.parquet  # once, not in every fork
-from bert_features.formats import open_writer, read_features, tfrecord
-from tests.formats.feature_files import ONE, make_batch
-
-format, scenario, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-CALLS = ["replace", "rename", "link", "fsync", "unlink", "rmdir", "mkdir"]
-BATCHES = {"old": make_batch(ONE, [3, 1], seed=1), "new": make_batch(ONE, [2, 5], seed=2)}
-
-if format == "tfrecord":  # TensorFlow takes seconds to import, and makes threads, which forks lose
-    class Example:
-        def __init__(self, record):
-            self.text = repr(record).encode()
-
-        def SerializeToString(self, deterministic):
-            return self.text
-
-    tfrecord.convert_to_example = Example
-
-
-def write(path, run, overwrite):
-    with open_writer(
-        path, format=format, features=ONE, metadata={"run": run}, overwrite=overwrite
-    ) as writer:
-        writer.write(BATCHES[run])
-
-
-def names(path):
-    return sorted(each.name for each in path.parent.iterdir())
-
-
-def prepare(path):
-    path.parent.mkdir(parents=True)
-    if scenario != "nothing":
-        write(path, "old", False)
-    if scenario == "orphan":
-        path.unlink()
-
-
-def kill_at(count):
-    left = [count]
-
-    def wrap(call):
-        def counted(*arguments, **options):
-            left[0] -= 1
-            if left[0] < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*arguments, **options)
-
-        return counted
-
-    for name in CALLS:
-        setattr(os, name, wrap(getattr(os, name)))
-
-
-def look_and_try_again(path, whole):
-    if path.exists():
-        run = next(run for run, content in whole.items() if content == path.read_bytes())
-        with read_features(path, format=format) as file:
-            assert file.metadata["run"] == run
-    else:
-        assert scenario != "older", names(path)
-    write(path, "new", path.exists())
-    assert path.read_bytes() == whole["new"]
-    with read_features(path, format=format) as file:
-        assert file.metadata["run"] == "new"
-    assert names(path) == names(reference), names(path)
-    assert sidecar(path) == sidecar(reference)
-
-
-def sidecar(path):
-    found = path.with_name(path.name + ".metadata.json")
-    return found.exists() and found.read_bytes()
-
-
-def in_fork(function, *arguments):
-    child = os.fork()
-    if child == 0:
-        try:
-            function(*arguments)
-            sys.stdout.flush()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def killed(path, count):
-    kill_at(count)
-    write(path, "new", scenario == "older")
-
-
-reference = folder / "new" / "f"
-whole = {}
-for run in ("old", "new"):
-    (folder / run).mkdir()
-    assert in_fork(write, folder / run / "f", run, False) == 0
-    whole[run] = (folder / run / "f").read_bytes()
-count = 0
-while True:
-    path = folder / str(count) / "f"
-    assert in_fork(prepare, path) == 0
-    status = in_fork(killed, path, count)
-    assert status in (0, -signal.SIGKILL), (count, status)
-    assert in_fork(look_and_try_again, path, whole) == 0, (count, names(path))
-    if status == 0:
-        break
-    count += 1
-print(count)
-"""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("format", "scenario"),
-    [
-        *itertools.product(FORMATS, ["nothing", "older"]),
-        *itertools.product(sorted(SIDECARS), ["orphan"]),
-    ],
-)
+@pytest.mark.parametrize(("format", "scenario"), KILLS)
 def test_a_kill_at_any_time_leaves_a_whole_file_or_none(
-    tmp_path: Path, format: str, scenario: str
+    faults: dict[str, dict[str, Any]], format: str, scenario: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, format, scenario, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).resolve().parents[2],
-    )
-    assert done.returncode == 0, done.stderr
+    calls, wrong = faults["kills"][f"{format} {scenario}"]
+    assert wrong == ""
     # At the least: three folders, a fsync and a renaming, and the removal of what is hidden.
-    assert int(done.stdout) >= 8
+    assert calls >= 8
 
 
 # A run that writes rows of one value, a batch each time that a line comes.
@@ -421,6 +261,7 @@ import numpy as np
 from bert_features.errors import OutputError
 from bert_features.formats import open_writer
 from bert_features.formats.records import FeatureBatch
+from tests.formats.faults import FULL_DISKS, KILLS
 from tests.formats.feature_files import ONE, make_batch
 
 path, value, overwrite = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True"

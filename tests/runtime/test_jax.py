@@ -211,6 +211,7 @@ def test_a_batch_that_cannot_be_shared_out(facts):
 def test_what_it_says_of_itself(facts):
     assert facts["described"] == "running on 8 CPU device(s) by JAX"
     assert facts["process"] == [0, 1]
+    assert facts["numbered"] == [1, 2]
     assert facts["visible_to_tensorflow"] == 0
     assert facts["timed"] == [["float32", 3.0], ["bfloat16", 3.0]]
 
@@ -305,10 +306,6 @@ def free_port():
         return server.getsockname()[1]
 
 
-def by_number(i):
-    return {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": str(i)}
-
-
 def by_slurm(i):
     """JAX asks the variables of a cluster's manager."""
     numbers = {"PROCID": i, "LOCALID": i, "NTASKS": 2, "JOB_ID": 1, "STEP_NUM_TASKS": 2}
@@ -317,8 +314,7 @@ def by_slurm(i):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", [by_number, by_slurm])
-def test_processes_of_a_slice_share_out_the_input(one_device, toy, tmp_path, place):
+def test_processes_of_a_slice_share_out_the_input(one_device, toy, tmp_path):
     """As the hosts of a TPU slice: each writes its own share, and waits for no other to end."""
     address = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}"}
     output = tmp_path / "out.jsonl"
@@ -326,7 +322,7 @@ def test_processes_of_a_slice_share_out_the_input(one_device, toy, tmp_path, pla
         "extract", "-", "-o", output, "--checkpoint", toy, "--runtime=jax", "--shard=auto",
         *TOY_OPTIONS,
     ]  # fmt: skip
-    last, first = run_processes(arguments, *({**address, **place(i)} for i in range(2)))
+    last, first = run_processes(arguments, *({**address, **by_slurm(i)} for i in range(2)))
     texts = "\n".join(TEXTS) + "\n"
     try:
         _, said = first.communicate(texts, timeout=600)  # while the other still waits for its texts
@@ -382,27 +378,58 @@ except ConfigError as error:
 @pytest.mark.parametrize(
     ("options", "changes", "message"),
     [
-        (["--runtime=jax", "--device=gpu"], {"JAX_PLATFORMS": ""}, "no GPU: this machine has none"),
-        (["--runtime=jax", "--device=tpu"], {"JAX_PLATFORMS": ""}, "no TPU: this machine has none"),
         (["--runtime=jax"], {"JAX_PLATFORMS": "cuda"}, "(JAX_PLATFORMS); unset JAX_PLATFORMS"),
         (["--runtime=torch"], {}, "torch"),
         ([], {"KERAS_BACKEND": "torch"}, "Keras runs on torch"),
-        (
-            [],
-            {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1"},
-            "Set JAX_NUM_PROCESSES and JAX_PROCESS_ID",
-        ),
-        ([], {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "2"}, "JAX_PROCESS_ID is 2 and"),
-        ([], {"JAX_NUM_PROCESSES": "two", "JAX_PROCESS_ID": "1"}, "JAX_NUM_PROCESSES is 'two'"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(texts_file, tmp_path, options, changes, message):
-    if message.startswith("no GPU") and tf.config.list_physical_devices("GPU"):
-        pytest.skip("there is a GPU here")
     done = run_cli("extract", texts_file, "-o", tmp_path / "out.jsonl", *options, **changes)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+    assert sorted(tmp_path.iterdir()) == [texts_file]
+
+
+# Runs a command for each case: options, changes of the environment.
+REFUSED = """
+import json, os, sys
+from unittest.mock import patch
+from tests.cli.command_line import run
+
+*arguments, cases = sys.argv[1:]
+for options, changes, _ in json.loads(cases):
+    with patch.dict(os.environ, changes):
+        result = run("extract", *arguments, "--runtime=jax", *options)
+    print(json.dumps([result.exit_code, result.stderr]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="there is a GPU here")
+def test_what_jax_does_not_find_is_refused_in_one_line(texts_file, tmp_path):
+    """All in one process, as importing JAX and TensorFlow takes seconds."""
+    unset = "Set JAX_NUM_PROCESSES and JAX_PROCESS_ID"
+    cases = [
+        (["--device=gpu"], {}, "no GPU: this machine has none"),
+        (["--device=tpu"], {}, "no TPU: this machine has none"),
+        ([], {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "2"}, "JAX_PROCESS_ID is 2 and"),
+        ([], {"JAX_NUM_PROCESSES": "two", "JAX_PROCESS_ID": "1"}, "JAX_NUM_PROCESSES is 'two'"),
+        ([], {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1"}, unset),
+    ]
+    arguments = [texts_file, "-o", tmp_path / "out.jsonl", json.dumps(cases)]
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=environment(JAX_PLATFORMS=""),
+    )
+    results = map(json.loads, done.stdout.splitlines())
+    for (_, _, message), (status, stderr) in zip(cases, results, strict=True):
+        assert status == 2, done.stderr
+        assert message in stderr
+        assert "Traceback" not in stderr
     assert sorted(tmp_path.iterdir()) == [texts_file]
 
 
