@@ -4,7 +4,7 @@ import importlib.util
 import lzma
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -20,6 +20,14 @@ tf.config.set_logical_device_configuration(
 
 DATA = Path(__file__).resolve().parent / "data"
 LARGE_DATA = Path(os.environ.get("BERT_FEATURES_LARGE_DATA", DATA.parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A new folder as the cache, in place of the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BERT_FEATURES_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture
