@@ -10,7 +10,10 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import pytest
-import tensorflow as tf
+
+import bert_features  # noqa: F401 - before TensorFlow, whose oneDNN it turns on
+
+import tensorflow as tf  # isort: skip
 
 NUM_DEVICES = 8
 _cpu = tf.config.list_physical_devices("CPU")[0]

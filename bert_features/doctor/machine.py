@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bert_features.doctor.finding import Finding, describe_bytes
-from bert_features.machine import hardware, tpu_installation
+from bert_features.machine import hardware, onednn, tpu_installation
 
 _NVIDIA_SMI_SECONDS = 10
-# Lines of /proc/cpuinfo: x86 says `flags`, ARM `Features`.
-_CPU_FLAGS = re.compile(r"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)
 _CPU_MODEL = re.compile(r"^model name\s*:\s*(.*)$", re.MULTILINE)
-_VECTOR_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
+_VECTOR_FLAGS = (
+    *("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_bf16"),
+    *("asimd", "bf16"),
+)
 _BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 
 
@@ -66,23 +67,21 @@ def check_system() -> Finding:
 
 def check_cpu(environment: Mapping[str, str], root: Path = Path("/")) -> Finding:
     """The CPU's cores and vector instructions, bfloat16, and whether oneDNN is on."""
-    text = _read(root / "proc" / "cpuinfo")
-    flags = _CPU_FLAGS.search(text or "")
-    model = _CPU_MODEL.search(text or "")
+    model = _CPU_MODEL.search(_read(root / "proc" / "cpuinfo") or "")
     count = hardware.cores()
     name = f"{count} cores of {model[1] if model else platform.processor() or platform.machine()}"
-    if environment.get("TF_ENABLE_ONEDNN_OPTS") == "0":
-        found = f"{name}; TF_ENABLE_ONEDNN_OPTS=0 turns off oneDNN, the fast CPU kernels"
-        return Finding("cpu", "warning", found, "unset TF_ENABLE_ONEDNN_OPTS", {"cores": count})
-    if flags is None:
-        return Finding(
-            "cpu", "ok", f"{name}; vector instructions unknown", details={"cores": count}
-        )
-    has = set(flags[1].split())
-    known = [flag for flag in _VECTOR_FLAGS if flag in has]
-    details = {"cores": count, "flags": known}
+    flags = hardware.cpu_flags(root)
+    known = [flag for flag in _VECTOR_FLAGS if flag in flags]
+    off = onednn.find_off(environment)
+    details = {"cores": count, "flags": known, "onednn": onednn.is_x86() and off is None}
+    if off is not None:
+        found = f"{name}; oneDNN, the fast CPU kernels, is off: {off.reason}"
+        return Finding("cpu", "warning", found, off.remedy, details)
+    if not flags:
+        return Finding("cpu", "ok", f"{name}; vector instructions unknown", details=details)
     found = f"{name}; {', '.join(known) or 'no known vector instructions'}"
-    if has.isdisjoint(_BFLOAT16_FLAGS):
+    found += "; oneDNN on" if onednn.is_x86() else ""
+    if flags.isdisjoint(_BFLOAT16_FLAGS):
         found += "; no bfloat16 instructions, so --precision bfloat16 is slow"
         remedy = "bert-features extract --precision float32 …"
         return Finding("cpu", "note", found, remedy, details)  # the default is float32

@@ -13,6 +13,9 @@ from pathlib import Path
 
 ROOT = Path("/")  # of the file system
 
+# Lines of /proc/cpuinfo: x86 says `flags`, ARM `Features`.
+_CPU_FLAGS = re.compile(r"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)
+
 # PCI vendors and devices, as in JAX's `hardware_utils.py`. The vendor alone does not suffice:
 # network cards and disks of Google's virtual machines have it too.
 _GOOGLE = "0x1ae0"
@@ -51,6 +54,16 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
     return min(count, _container_cores() or count)
+
+
+def cpu_flags(root: Path | None = None) -> frozenset[str]:
+    """The features that the kernel lists for the CPU, as `avx2`; empty if it lists none.
+
+    Args:
+      root: root of the file system, if not this machine's.
+    """
+    flags = _CPU_FLAGS.search(_read((root or ROOT) / "proc/cpuinfo"))
+    return frozenset(flags[1].split() if flags else ())
 
 
 def _container_cores() -> int | None:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from bert_features.encoder.kernels import matmul, traced_for
 from bert_features.errors import ConfigError
+from bert_features.machine import onednn
 from bert_features.machine.hardware import cores, tpu_slice
 from bert_features.machine.names import Device
 from bert_features.runtime.base import (
@@ -67,6 +68,8 @@ class TensorFlowRuntime(Runtime):
         each shape is compiled at its first use.
         """
         logger.info("%s", self.devices.describe())
+        if self.devices.kind == "cpu" and (warning := onednn.warning()):
+            logger.warning("%s", warning)
         alone_on_cpu = self.devices.kind == "cpu" and self.devices.strategy is None
         kind = _StepOnCpu if alone_on_cpu else _StepByShape
         return kind(step, weights, self.devices)

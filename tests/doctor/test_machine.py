@@ -1,6 +1,7 @@
 """Findings about CPU, memory and accelerators, on file systems made for them."""
 
 import os
+import platform
 
 import pytest
 
@@ -55,9 +56,21 @@ def test_no_cpuinfo(root):
     assert "unknown" in machine.check_cpu({}, root).found
 
 
-def test_onednn_turned_off(root):
+def test_onednn_turned_off(root, monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    write(root / "proc" / "cpuinfo", "flags : avx2\n")
     finding = machine.check_cpu({"TF_ENABLE_ONEDNN_OPTS": "0"}, root)
     assert verdict(finding) == ("warning", "unset TF_ENABLE_ONEDNN_OPTS")
+    assert finding.details["onednn"] is False
+    on = machine.check_cpu({}, root)
+    assert on.found.split("; ")[1:3] == ["avx2", "oneDNN on"]
+    assert on.details["onednn"] is True
+
+
+def test_onednn_is_not_mentioned_on_arm(root, monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    write(root / "proc" / "cpuinfo", "Features : asimd bf16\n")
+    assert "oneDNN" not in machine.check_cpu({"TF_ENABLE_ONEDNN_OPTS": "0"}, root).found
 
 
 def test_memory_of_a_container(root):

@@ -1,0 +1,95 @@
+"""oneDNN is on for every x86 CPU, unless the user says otherwise."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from bert_features.machine import hardware, onednn
+
+needs_x86 = pytest.mark.skipif(
+    not onednn.is_x86(), reason=f"{platform.machine()} is no x86; TensorFlow decides there"
+)
+
+
+@pytest.fixture
+def untouched(monkeypatch):
+    """An x86 without neural-network instructions, where nothing has been decided yet."""
+    monkeypatch.setenv(onednn.VARIABLE, "")  # so that the end of the test restores it
+    monkeypatch.delenv(onednn.VARIABLE)
+    monkeypatch.setattr(onednn, "_too_late", False)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(hardware, "cpu_flags", lambda: frozenset({"avx2"}))
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+
+
+def is_on(first_imports, **environment):
+    """Whether TensorFlow says that oneDNN is on, in a new process."""
+    program = f"""{first_imports}
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+import_tensorflow()
+from tensorflow.python.util import _pywrap_util_port
+print(_pywrap_util_port.IsMklEnabled())
+"""
+    inherited = {name: v for name, v in os.environ.items() if name != onednn.VARIABLE}
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env=inherited | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stderr == ""
+    return result.stdout == "True\n"
+
+
+@needs_x86
+@pytest.mark.slow
+def test_on_without_the_users_wish():
+    assert is_on("import bert_features")
+
+
+@needs_x86
+@pytest.mark.slow
+def test_off_at_the_users_wish():
+    assert not is_on("import bert_features", TF_ENABLE_ONEDNN_OPTS="0")
+
+
+def test_the_variable_is_set_on_x86_alone(untouched, monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    onednn.turn_on()
+    assert onednn.VARIABLE not in os.environ
+    assert onednn.find_off() is None
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    onednn.turn_on()
+    assert os.environ[onednn.VARIABLE] == "1"
+    assert onednn.find_off() is None
+
+
+@pytest.mark.parametrize("value", ["0", "false", "False"])
+def test_a_users_wish_stands_without_a_warning(untouched, monkeypatch, value):
+    monkeypatch.setenv(onednn.VARIABLE, value)
+    onednn.turn_on()
+    assert os.environ[onednn.VARIABLE] == value
+    off = onednn.find_off()
+    assert off == (f"TF_ENABLE_ONEDNN_OPTS={value}", "unset TF_ENABLE_ONEDNN_OPTS")
+    assert onednn.warning() is None
+
+
+def test_too_late_after_tensorflow(untouched, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    onednn.turn_on()
+    assert onednn.VARIABLE not in os.environ
+    assert onednn.warning() == (
+        "oneDNN, TensorFlow's fast CPU kernels, is off: TensorFlow was imported before "
+        "bert_features; import bert_features first, or set TF_ENABLE_ONEDNN_OPTS=1"
+    )
+
+
+def test_never_too_late_where_tensorflow_turns_it_on(untouched, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    monkeypatch.setattr(hardware, "cpu_flags", lambda: frozenset({"avx2", "avx512_vnni"}))
+    onednn.turn_on()
+    assert onednn.warning() is None
