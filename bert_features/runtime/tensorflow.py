@@ -102,12 +102,20 @@ class _StepOnCpu(CompiledStep):
         self.in_flight = streams + 1
 
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
+        future = self._streams.submit(_run, *self._prepare(batch))
+        return Started(future.result, future.done, future.cancel)
+
+    def run(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """As `CompiledStep.run`, without another thread."""
+        return _run(*self._prepare(batch))
+
+    def _prepare(self, batch: Mapping[str, np.ndarray]) -> tuple[Any, dict[str, tf.Tensor]]:
+        """The traced step for a batch, and the batch as tensors."""
         inputs = {name: tf.constant(value) for name, value in batch.items()}
         long_rows = batch["input_mask"].shape[1] > _LONG_ROW
         if long_rows not in self._traced:
             self._traced[long_rows] = self._trace(inputs, long_rows)
-        future = self._streams.submit(_run, self._traced[long_rows], inputs)
-        return Started(future.result, future.done, future.cancel)
+        return self._traced[long_rows], inputs
 
     def _trace(self, batch: Mapping[str, tf.Tensor], long_rows: bool) -> Any:
         self.traces += 1
