@@ -34,6 +34,8 @@ from bert_features.runtime.start import make_runtime
 _CPU_BATCH_TOKENS = 2048
 # Enough to sort by length. Where vectors are small, more would only hold results back.
 _MAX_WINDOW_TOKENS = 1 << 20
+# Characters of a text that is tokenized in some milliseconds.
+_MAX_SHORT_TEXT = 1 << 15
 _MAX_SPECIAL_TOKENS = 3  # of a row: [CLS] and two [SEP]s
 
 
@@ -150,6 +152,8 @@ class Preparation:
         """Whether examples surely make a single batch: a piece has at least one character."""
         sizes = [len(example.text_a) + len(example.text_b or "") for example in examples]
         longest = max(sizes, default=0) + _MAX_SPECIAL_TOKENS
+        if len(sizes) == 1 and not self.in_windows:
+            return longest <= _MAX_SHORT_TEXT
         shapes = self._shapes
         if longest > shapes.buckets[-1]:
             return False
