@@ -15,9 +15,9 @@ from benchmarking.programs import PROGRAMS
 STEP_ALONE = "the device step alone"
 _TEXT = "After the bank vault, the river bank."
 # Programs take turns, so that a busy minute of the machine concerns all of them.
-_CALLS_PER_TURN = 50
+_CALLS_PER_TURN = 10
 # A turn begins with calls that bring its code and weights back into the caches.
-_UNTIMED_CALLS = 5
+_UNTIMED_CALLS = 2
 # Allowed difference of float32 vectors.
 _MAX_DIFFERENCE = 1e-4
 
