@@ -254,5 +254,5 @@ def test_a_wrong_sha_256_is_the_error_whatever_the_reader_finds(copy, damage):
     if damage:
         checkpoint.weights_path.write_bytes(checkpoint.weights_path.read_bytes()[:-100])
     wrong = dataclasses.replace(checkpoint, expected_sha256="0" * 64)
-    with pytest.raises(CheckpointError, match=r"has SHA-256 .*, expected 0000.*install its package"):
+    with pytest.raises(CheckpointError, match=r"has SHA-256 .*, expected 0000"):
         read_weights(wrong)
