@@ -153,8 +153,13 @@ def join_columns(chunks: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
-def cut_batches(window: Columns, shapes: BatchShapes) -> Iterator[Columns]:
-    """Cuts a window into batches, longest first: columns of rows [B] and of tokens [B, S]."""
+def cut_batches(window: Columns, shapes: BatchShapes) -> Iterator[tuple[np.ndarray, Columns]]:
+    """Cuts a window into batches, longest first.
+
+    Yields:
+      The numbers of a batch's rows in the window, int64; and its columns, those of rows [B] and
+      those of tokens [B, S].
+    """
     plan = plan_batches(window["lengths"], shapes)
     row_starts = np.cumsum(window["lengths"]) - window["lengths"]
     for start, count, rows, length in zip(
@@ -165,7 +170,7 @@ def cut_batches(window: Columns, shapes: BatchShapes) -> Iterator[Columns]:
         strict=True,
     ):
         members = plan.order[start : start + count]
-        yield _batch(window, members, row_starts[members], rows, length)
+        yield members, _batch(window, members, row_starts[members], rows, length)
 
 
 def _batch(

@@ -6,7 +6,6 @@ the rows.
 Shape legend: `R` rows, `T` tokens of all these rows, `B` rows of a batch, `S` length of the bucket.
 """
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,45 +39,48 @@ Params = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class PreparedExample:
-    """An example whose rows are on their way to the device.
-
-    Attributes:
-      example: the example.
-      words: its words; None unless an output has words.
-    """
-
-    example: InputExample
-    words: WordTable | None = None
-
-
-@dataclass(frozen=True)
 class Chunk:
-    """Neighbouring examples, tokenised and laid out together.
+    """Neighbouring examples, tokenised and laid out together; or those of a sorting window.
 
     Attributes:
       examples: in the order of the input.
       columns: their rows as flat columns: {values int32 [T], the ids of all rows; lengths int64
         [R]; unique_ids int64 [R]; type_starts int32 [R]; tokens_lost int32 [R]}, and the further
         columns of the batches where they are needed.
+      words: their words; None unless an output has words.
     """
 
-    examples: list[PreparedExample]
+    examples: list[InputExample]
     columns: Columns
+    words: WordTable | None = None
+
+    @classmethod
+    def join(cls, chunks: Sequence["Chunk"]) -> "Chunk":
+        """The examples of several chunks."""
+        tables = [chunk.words for chunk in chunks if chunk.words is not None]
+        return cls(
+            [example for chunk in chunks for example in chunk.examples],
+            join_columns([chunk.columns for chunk in chunks]),
+            WordTable.join(tables) if tables else None,
+        )
+
+
+Window = Chunk  # examples whose rows are sorted by length together
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A static batch, and the examples that arrive with it.
+    """A static batch.
 
     Attributes:
       columns: arrays [B] and [B, S], see `TextInputFn`.
-      examples: all examples of a sorting window, in the order of the input, with the first batch of
-        that window; none with its other batches.
+      rows: int64, the numbers of its rows in the window; fewer than B where filler rows follow.
+      window: the sorting window that its rows are taken from.
     """
 
     columns: Columns
-    examples: Sequence[PreparedExample]
+    rows: np.ndarray
+    window: Window
 
 
 class TextInputFn:
@@ -140,14 +142,30 @@ class TextInputFn:
         )
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    def stream(self, params: Params) -> Iterator[Batch]:
-        """The batches with their examples, without tf.data; `params` as for a call."""
+    def windows(self) -> Iterator[Window]:
+        """The examples and their rows, by the sorting window."""
+        held: list[Chunk] = []
+        tokens = 0
+        for chunk in self.chunks():
+            held.append(chunk)
+            tokens += len(chunk.columns["values"])
+            if tokens >= self._window_tokens:
+                yield Window.join(held)
+                held, tokens = [], 0
+        if held:
+            yield Window.join(held)
+
+    def stream(self, params: Params, windows: Iterable[Window] | None = None) -> Iterator[Batch]:
+        """The batches, without tf.data.
+
+        Args:
+          params: as for a call.
+          windows: what `windows` gives, if a caller has it already.
+        """
         shapes = self.shapes(params)
-        for window in self._windows():
-            examples = [example for chunk in window for example in chunk.examples]
-            for columns in cut_batches(join_columns([c.columns for c in window]), shapes):
-                yield Batch(columns, examples)
-                examples = []
+        for window in self.windows() if windows is None else windows:
+            for rows, columns in cut_batches(window.columns, shapes):
+                yield Batch(columns, rows, window)
 
     def batches(self, params: Params) -> Iterator[Columns]:
         """The batches of the dataset as NumPy arrays, without tf.data; `params` as for a call."""
@@ -166,25 +184,8 @@ class TextInputFn:
     def chunks(self) -> Iterator[Chunk]:
         """The examples and their rows, in the order of the input, before rows are sorted."""
         for first, examples in self._read():
-            rows, tables = self._lay_out(examples)
-            words = tables if self._words is not None else itertools.repeat(None)
-            yield Chunk(
-                [PreparedExample(*pair) for pair in zip(examples, words, strict=False)],
-                self._columns(rows, first),
-            )
-
-    def _windows(self) -> Iterator[list[Chunk]]:
-        """Groups chunks until they hold `window_tokens` tokens or the input ends."""
-        window: list[Chunk] = []
-        tokens = 0
-        for chunk in self.chunks():
-            window.append(chunk)
-            tokens += len(chunk.columns["values"])
-            if tokens >= self._window_tokens:
-                yield window
-                window, tokens = [], 0
-        if window:
-            yield window
+            rows, words = self._lay_out(examples)
+            yield Chunk(examples, self._columns(rows, first), words)
 
     def _read(self) -> Iterator[tuple[int, list[InputExample]]]:
         """Reads examples by the chunk: the position of its first example, its examples."""
@@ -204,8 +205,8 @@ class TextInputFn:
         if held:
             yield first, held
 
-    def _lay_out(self, examples: list[InputExample]) -> tuple[Rows, list[WordTable]]:
-        """Tokenises examples and lays them out: their rows, and the words of each, if wanted."""
+    def _lay_out(self, examples: list[InputExample]) -> tuple[Rows, WordTable | None]:
+        """Tokenises examples and lays them out: their rows, and their words, if wanted."""
         units = Units.of(examples, self._words)
         texts = tf.constant([utf8(unit) for unit in units.strings], tf.string)
         words: WordPieces | None = None

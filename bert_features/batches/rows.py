@@ -50,7 +50,7 @@ class Layout:
         text_lengths: np.ndarray,
         words: WordPieces | None,
         name: Callable[[int], str],
-    ) -> tuple[Rows, list[WordTable]]:
+    ) -> tuple[Rows, WordTable | None]:
         """Lays some examples out.
 
         Args:
@@ -60,8 +60,8 @@ class Layout:
           name: names the i-th example to the user.
 
         Returns:
-          The rows, those of an example one after the other; and the words of each example (an empty
-          list without `words`).
+          The rows, those of an example one after the other; and the words of the examples (None
+          without `words`).
 
         Raises:
           InputError: policy `error` and an example that does not fit; or windows, and a word whose
@@ -84,10 +84,10 @@ class Layout:
             tokens_lost=_tokens_lost(plan, text_lengths, windows),
         )
         if words is None:
-            return rows, []
+            return rows, None
         word_of_token = _word_of_piece(words, len(pieces))[indices]
-        tables = place_words(rows, word_of_token, words, num_examples=len(text_lengths) // 2)
-        return rows, tables
+        table = place_words(rows, word_of_token, words, num_examples=len(text_lengths) // 2)
+        return rows, table
 
     def _plan(self, texts: Texts) -> RowPlan:
         length_a, length_b = texts.lengths[0::2], texts.lengths[1::2]

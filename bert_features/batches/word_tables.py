@@ -1,11 +1,11 @@
-"""WordTable: the words of an example, and where their vectors are found among its rows.
+"""WordTable: the words of several examples, and where their vectors are found among the rows.
 
-Shape legend: `T` tokens of all rows, `W` words of all examples, `O` occurrences: runs of tokens of
-one word in one row.
+Shape legend: `N` examples, `T` tokens of all rows, `W` words of all examples, `O` occurrences: runs
+of tokens of one word in one row.
 """
 
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -15,18 +15,20 @@ from bert_features.batches.words import WordPieces
 
 @dataclass(frozen=True)
 class WordTable:
-    """The words of one example, and where their vectors are found.
+    """The words of several examples, one example after the other.
 
     Attributes:
-      starts: int32 [words], the first character in the text, or -1.
-      ends: int32 [words], one past the last character, or -1.
-      type_ids: int32 [words]: 1 for words of text_b.
-      num_pieces: int32 [words], pieces that the vector is made of; 0 for a zero vector.
-      all_pieces: int32 [words], pieces that the word has; 0 if it vanished in cleaning.
-      windows: int32 [words], the row of the example that the vector is taken from; -1 for none.
-      indices: int32 [words], its number among the words of that row.
+      row_splits: int64 [N + 1]; the words of example i lie at row_splits[i]:row_splits[i + 1].
+      starts: int32 [W], the first character in the text, or -1.
+      ends: int32 [W], one past the last character, or -1.
+      type_ids: int32 [W]: 1 for words of text_b.
+      num_pieces: int32 [W], pieces that the vector is made of; 0 for a zero vector.
+      all_pieces: int32 [W], pieces that the word has; 0 if it vanished in cleaning.
+      windows: int32 [W], the row of its example that the vector is taken from; -1 for none.
+      indices: int32 [W], its number among the words of that row.
     """
 
+    row_splits: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
     type_ids: np.ndarray
@@ -34,6 +36,33 @@ class WordTable:
     all_pieces: np.ndarray
     windows: np.ndarray
     indices: np.ndarray
+
+    @classmethod
+    def join(cls, tables: Sequence["WordTable"]) -> "WordTable":
+        """The words of several tables."""
+        lengths = [np.diff(table.row_splits) for table in tables]
+        return cls(
+            np.concatenate([[0], *lengths]).cumsum(dtype=np.int64),
+            *(
+                np.concatenate([getattr(table, field.name) for table in tables])
+                for field in fields(cls)[1:]
+            ),
+        )
+
+    def counts(self) -> dict[str, np.ndarray]:
+        """How many words each example has, int64 [N]: `words`, `words_vanished`, `words_lost`."""
+        vanished = self.all_pieces == 0
+        lost = (self.num_pieces == 0) & ~vanished
+        return {
+            "words": np.diff(self.row_splits),
+            "words_vanished": self._count(vanished),
+            "words_lost": self._count(lost),
+        }
+
+    def _count(self, found: np.ndarray) -> np.ndarray:
+        before = np.concatenate([[0], np.cumsum(found)])
+        counts: np.ndarray = np.diff(before[self.row_splits])
+        return counts
 
 
 @dataclass(frozen=True)
@@ -66,7 +95,7 @@ class _Occurrences:
 
 def place_words(
     rows: Rows, word_of_token: np.ndarray, words: WordPieces, *, num_examples: int
-) -> list[WordTable]:
+) -> WordTable:
     """Numbers the words of each row, in `rows.word_indices`, and finds the best row of each word.
 
     Args:
@@ -83,19 +112,16 @@ def place_words(
     windows[found.words[best]] = rows.windows[found.rows[best]]
     indices[found.words[best]] = found.numbers[best]
     num_pieces[found.words[best]] = found.sizes[best]
-    columns = (
-        words.starts.astype(np.int32),
-        words.ends.astype(np.int32),
-        (words.texts % 2).astype(np.int32),
-        num_pieces,
-        words.num_pieces.astype(np.int32),
-        windows,
-        indices,
+    return WordTable(
+        row_splits=np.searchsorted(words.texts, 2 * np.arange(num_examples + 1)),
+        starts=words.starts.astype(np.int32),
+        ends=words.ends.astype(np.int32),
+        type_ids=(words.texts % 2).astype(np.int32),
+        num_pieces=num_pieces,
+        all_pieces=words.num_pieces.astype(np.int32),
+        windows=windows,
+        indices=indices,
     )
-    bounds = np.searchsorted(words.texts, 2 * np.arange(num_examples + 1)).tolist()
-    return [
-        WordTable(*(column[start:stop] for column in columns)) for start, stop in pairwise(bounds)
-    ]
 
 
 def _find_occurrences(rows: Rows, word_of_token: np.ndarray) -> _Occurrences:

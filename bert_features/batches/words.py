@@ -61,11 +61,23 @@ class Units:
     @classmethod
     def of(cls, examples: Iterable[InputExample], split: WordSplit | None) -> "Units":
         """The units of some examples; without a split, whole texts."""
+        examples = list(examples)
+        if split is None and not any(e.words_a or e.words_b for e in examples):
+            return cls._whole_texts(examples)
         units = cls([], [], [], [], [])
         for example in examples:
             units._add(example.text_a, example.words_a, split)
             units._add(example.text_b, example.words_b, split)
         return units
+
+    @classmethod
+    def _whole_texts(cls, examples: Sequence[InputExample]) -> "Units":
+        """The same for examples without words, which are many; places matter to words alone."""
+        texts = [text for example in examples for text in (example.text_a, example.text_b)]
+        strings = [text for text in texts if text is not None]
+        nowhere = [0] * len(strings)
+        per_text = [int(text is not None) for text in texts]
+        return cls(strings, nowhere, nowhere, per_text, [False] * len(texts))
 
     def _add(self, text: str | None, words: Sequence[str] | None, split: WordSplit | None) -> None:
         if words is not None:

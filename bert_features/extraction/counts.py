@@ -1,7 +1,7 @@
 """Counts: what a run did with its examples, tokens and words."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from bert_features.batches.bucketing import FILLER_ID
 
 # The exponent's bits of the types of two bytes: all are set in NaN and infinity alone.
 _EXPONENTS = {"float16": np.uint16(0x7C00), "bfloat16": np.uint16(0x7F80)}
+_BLOCK = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,43 @@ class ExampleCounts:
     words_lost: int = 0
     tokens_unknown: int = 0
     non_finite: bool = False
+
+
+_NONE = np.zeros(1, np.int64)
+
+
+@dataclass(frozen=True)
+class CountsByExample:
+    """The counts of several examples, one array for each field of `ExampleCounts`.
+
+    Attributes:
+      unique_ids: N ids.
+      tokens_kept: int64 [N]; this and the others as in `ExampleCounts`.
+      tokens_lost: int32 [N].
+      windows: int64 [N].
+      tokens_unknown: int64 [N].
+      non_finite: bool [N].
+      words: int64 [N]; this and the last two are [1] unless an output has words.
+      words_vanished: int64 [N].
+      words_lost: int64 [N].
+    """
+
+    unique_ids: Sequence[int | str]
+    tokens_kept: np.ndarray
+    tokens_lost: np.ndarray
+    windows: np.ndarray
+    tokens_unknown: np.ndarray
+    non_finite: np.ndarray
+    words: np.ndarray = field(default_factory=lambda: _NONE)
+    words_vanished: np.ndarray = field(default_factory=lambda: _NONE)
+    words_lost: np.ndarray = field(default_factory=lambda: _NONE)
+
+    def __iter__(self) -> Iterator[ExampleCounts]:
+        names = [f.name for f in fields(ExampleCounts) if f.name != "unique_id"]
+        count = len(self.unique_ids)
+        columns = [np.broadcast_to(getattr(self, name), count).tolist() for name in names]
+        for unique_id, *values in zip(self.unique_ids, *columns, strict=True):
+            yield ExampleCounts(unique_id, **dict(zip(names, values, strict=True)))
 
 
 @dataclass
@@ -92,60 +130,30 @@ class Counts:
         self.tokens_lost += int(batch["tokens_lost"].sum())
         self.truncated_examples += int(np.count_nonzero(batch["tokens_lost"]))
 
-    def add_example(self, example: ExampleCounts) -> None:
-        """Adds what is counted when an example is finished."""
-        self.tokens_kept += example.tokens_kept
-        self.tokens_unknown += example.tokens_unknown
-        self.non_finite_examples += example.non_finite
-        self.words += example.words
-        self.words_vanished += example.words_vanished
-        self.words_lost += example.words_lost
+    def add_examples(self, examples: "CountsByExample") -> None:
+        """Adds what is counted when examples are finished."""
+        self.tokens_kept += int(examples.tokens_kept.sum())
+        self.tokens_unknown += int(examples.tokens_unknown.sum())
+        self.non_finite_examples += int(examples.non_finite.sum())
+        self.words += int(examples.words.sum())
+        self.words_vanished += int(examples.words_vanished.sum())
+        self.words_lost += int(examples.words_lost.sum())
 
 
-def count_unknown(batch: Mapping[str, np.ndarray], unknown_id: int) -> np.ndarray:
-    """int64 [B]: how many of the tokens that each row gives are [UNK].
-
-    A token that stands in two windows counts in the one that gives its vector.
-
-    Args:
-      batch: a batch of `TextInputFn`.
-      unknown_id: id of [UNK].
-    """
-    unknown = batch["input_word_ids"] == unknown_id
-    if "window" in batch:
-        positions = np.arange(unknown.shape[1])
-        unknown &= positions >= batch["own_starts"][:, None]
-        unknown &= positions < batch["own_ends"][:, None]
-    else:
-        unknown &= batch["input_mask"] == 1
-    counts: np.ndarray = unknown.sum(axis=1)
-    return counts
-
-
-def find_non_finite(
-    outputs: Mapping[str, np.ndarray], mask: np.ndarray, token_level: Collection[str]
-) -> np.ndarray:
-    """Bool [B]: the rows that have a NaN or an infinity in an output.
-
-    Args:
-      outputs: output name -> values [B, S, D] or [B, D].
-      mask: int32 [B, S], 1 for real tokens.
-      token_level: names of the outputs with a vector for each token; those of padding are left out.
-    """
-    rows = np.zeros(len(mask), bool)
-    for name, values in outputs.items():
-        if _may_have_non_finite(values):
-            vectors = ~np.isfinite(values).all(axis=-1)
-            if name in token_level:
-                vectors &= mask == 1
-            rows |= vectors.reshape(len(mask), -1).any(axis=1)
-    return rows
+def find_non_finite(values: np.ndarray) -> np.ndarray | None:
+    """Bool [R]: the vectors [R, D] that have a NaN or an infinity; None if none has one."""
+    return ~np.isfinite(values).all(axis=1) if _may_have_non_finite(values) else None
 
 
 def _may_have_non_finite(values: np.ndarray) -> bool:
     """A check of one pass, which nearly always settles it: false if every value is finite."""
     if values.dtype.itemsize == 2:  # arithmetic of 16 bits is slow; the exponent's bits are not
         exponent = _EXPONENTS[values.dtype.name]
-        return bool((values.view(np.uint16) & exponent).max(initial=0) == exponent)
+        flat = np.ascontiguousarray(values).reshape(-1).view(np.uint16)
+        block = np.empty(_BLOCK, np.uint16)  # stays in the cache
+        return any(
+            np.bitwise_and(part, exponent, out=block[: len(part)]).max() == exponent
+            for part in (flat[start : start + _BLOCK] for start in range(0, len(flat), _BLOCK))
+        )
     with np.errstate(all="ignore"):  # a sum of finite values may overflow too
         return not np.isfinite(values.sum())

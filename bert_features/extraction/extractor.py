@@ -38,7 +38,7 @@ from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
-from bert_features.runtime.loop import run_in_turn, run_step
+from bert_features.runtime.loop import prefetched, run_in_turn, run_step
 from bert_features.text.vocabulary import CLS, SEP, UNK
 
 logger = logging.getLogger("bert_features")
@@ -322,12 +322,13 @@ class FeatureExtractor:
         )
         input_fn = self.preparation.input_fn(examples, prompt=prompt)
         for batch, outputs in self._run(input_fn, threads=threads):
-            assembler.add(batch, outputs)
+            finished = assembler.add(batch, outputs)
             counts.add_batch(batch.columns)
-            for example in assembler.take_ready():
-                counts.add_example(example)
+            if finished is not None:
+                counts.add_examples(finished)
                 if ledger:
-                    ledger(example)
+                    for example in finished:
+                        ledger(example)
             if progress:
                 progress(counts)
             yield from assembler.take_batches()
@@ -371,10 +372,14 @@ class FeatureExtractor:
         self, input_fn: TextInputFn, *, threads: bool
     ) -> Iterator[tuple[Batch, dict[str, np.ndarray]]]:
         """The batches of an input with their outputs, [B, S, D] or [B, D]."""
+        windows = input_fn.windows()
+        if threads:
+            # Two threads: one reads and tokenizes the next window, one cuts this one into batches.
+            windows = prefetched(windows)
         run = run_step if threads else run_in_turn
         return run(
             self._step,
-            input_fn.stream(self.preparation.batch_params()),
+            input_fn.stream(self.preparation.batch_params(), windows),
             lambda batch: {name: batch.columns[name] for name in self._inputs},
         )
 

@@ -17,6 +17,7 @@ from bert_features.config.shards import AUTO, Shard
 from bert_features.extraction.checks import Targets, check_extraction, files_read
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.ledger import Ledger
+from bert_features.extraction.writing import write_behind
 from bert_features.formats import FeatureWriter, IdType, open_writer
 from bert_features.formats.stream import StreamWriter
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -148,8 +149,8 @@ def _write(
             ledger = stack.enter_context(Ledger(targets.ledger, overwrite=targets.overwrite))
         mine, id_type = _peeked(examples, shard)
         writer = stack.enter_context(_writer(extractor, targets, id_type))
-        for batch in extractor.batches(lambda: mine, progress=progress, ledger=ledger):
-            writer.write(batch)
+        batches = extractor.batches(lambda: mine, progress=progress, ledger=ledger)
+        write_behind(batches, writer.write, max_bytes=extractor.config.buffer_mb << 20)
         if ledger:
             ledger.finish()
     return writer.bytes_written

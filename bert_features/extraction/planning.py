@@ -22,7 +22,7 @@ from bert_features.readers.examples import read_examples
 from bert_features.text.vocabulary import CLS, SEP, UNK
 
 if TYPE_CHECKING:
-    from bert_features.batches.input_fn import PreparedExample
+    from bert_features.batches.word_tables import WordTable
 
 # Suggested lengths are multiples of this: the sublane tile of a TPU's bfloat16 registers is 16, of
 # float32 8; and no device likes odd shapes.
@@ -218,7 +218,8 @@ def plan(
         _add_examples(result, chunk.columns)
         result.tokens_unknown += _count_own(chunk.columns, [unknown])
         result.tokens_kept -= _count_own(chunk.columns, special)
-        _add_words(result, chunk.examples)
+        if chunk.words is not None:
+            _add_words(result, chunk.words)
         held.append(chunk.columns["lengths"])
         if sum(int(lengths.sum()) for lengths in held) >= preparation.window_tokens:
             _add_rows(result, np.concatenate(held))
@@ -258,11 +259,9 @@ def _count_own(chunk: dict[str, np.ndarray], ids: list[int]) -> int:
     return int(counts.sum())
 
 
-def _add_words(result: Plan, examples: "Sequence[PreparedExample]") -> None:
-    for table in (example.words for example in examples):
-        if table is not None:
-            result.words += len(table.num_pieces)
-            result.words_without_vector += int(np.count_nonzero(table.num_pieces == 0))
+def _add_words(result: Plan, table: "WordTable") -> None:
+    result.words += len(table.num_pieces)
+    result.words_without_vector += int(np.count_nonzero(table.num_pieces == 0))
 
 
 def _add_rows(result: Plan, lengths: np.ndarray) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("bert_features")
 
 _SUFFIX = ".partial"
+# Gathers small writes; a write of more than this, such as a page of vectors, goes past the buffer.
+_BUFFER_BYTES = 1 << 16
 # The hidden folders of this process that are there.
 _open: set[Path] = set()
 # The hidden name adds a few bytes to the target's.
@@ -92,7 +94,7 @@ class Staging:
         """
         raw = _SteadyFile(path, "x+b")
         self._files.append(raw)
-        raw.buffered = io.BufferedRandom(raw, buffer_size=1 << 20)
+        raw.buffered = io.BufferedRandom(raw, buffer_size=_BUFFER_BYTES)
         return raw.buffered
 
     def raise_failure(self) -> None:

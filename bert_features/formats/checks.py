@@ -116,5 +116,5 @@ def _describe(values: Any, expected: str) -> tuple[str, tuple[int, ...]]:
     if isinstance(values, np.ndarray) and values.dtype.kind not in "OU":
         is_integer = expected == INTEGERS and values.dtype.kind in "iu"
         return INTEGERS if is_integer else str(values.dtype), values.shape
-    is_text = all(isinstance(value, str) for value in values)
+    is_text = all(issubclass(kind, str) for kind in set(map(type, values)))
     return TEXT if is_text else "objects", (len(values),)

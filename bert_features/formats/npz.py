@@ -7,9 +7,10 @@ array [T, D], [W, D] or [N, D] per feature of tokens, words or the sequence; and
 unicode array of JSON. The tokens of example i lie at row_splits[i]:row_splits[i + 1], its words at
 word_splits[i]:word_splits[i + 1].
 
-An .npy member begins with its length, which is known only at the end. So each column goes to a
-hidden file of its own, a spool. Closing the writer copies the spools into the archive and removes
-them one by one. Until then the disk needs up to twice the space of the file.
+An .npy member begins with its length, which is known only at the end. The largest feature is the
+first member, and its header is written again at the end. Each other column goes to a hidden file of
+its own, a spool. Closing the writer copies the spools into the archive and removes them one by one.
+Until then the disk needs up to twice their space.
 
 The archive has the CRC-32 of each member, which covers the whole array and its header, so the
 metadata has no other. `np.load` compares it when it reads an array; a memory map does not, and
@@ -25,19 +26,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from isal import isal_zlib
 
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.column_file import ColumnFile, check_columns
 from bert_features.formats.columns import (
     LEVELS,
     TEXT,
+    Column,
     columns_of,
     continue_splits,
     convert_to_columns,
     levels_of,
 )
 from bert_features.formats.headers import Header, parse_metadata
-from bert_features.formats.records import FeatureBatch
+from bert_features.formats.records import Feature, FeatureBatch
 
 BLOCK_BYTES = 1 << 20
 # In front of each run of texts in a spool: their number, and their width in characters.
@@ -52,10 +55,17 @@ class Writer(FeatureWriter):
 
     def _open(self) -> None:
         self._columns = columns_of(self._features, self._id_type)
+        file = self._create(self._partial(self.path))
+        self._archive = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED)
+        self._streamed: _StreamedMember | None = None
+        if self._features:
+            name = max(self._features, key=_expected_bytes).name
+            self._streamed = _StreamedMember(self._archive, name, self._columns[name])
         # Numbered: the name of a feature may be too long for a file name, or not allowed in one.
         self._spools = {
             name: self._create(self._temporary(f"column{i}"))
             for i, name in enumerate(self._columns)
+            if self._streamed is None or name != self._streamed.name
         }
         self._totals = dict.fromkeys(levels_of(self._features), 0)
         self._text_widths = dict.fromkeys(self._columns, 1)
@@ -65,12 +75,14 @@ class Writer(FeatureWriter):
     def _write(self, batch: FeatureBatch) -> None:
         columns = convert_to_columns(batch, self._features)
         continue_splits(columns, self._totals)
-        for name, column in self._columns.items():
+        if self._streamed is not None:
+            self._streamed.write(columns[self._streamed.name])
+        for name, spool in self._spools.items():
+            column = self._columns[name]
             if column.dtype == TEXT:
                 self._spool_texts(name, columns[name])
             else:
-                values = columns[name].astype(column.dtype, copy=False)
-                self._spools[name].write(_raw(values))
+                spool.write(_raw(columns[name].astype(column.dtype, copy=False)))
 
     def _spool_texts(self, name: str, texts: Iterable[str]) -> None:
         # An array of texts is as wide as the longest text, so its final width is not known yet.
@@ -80,15 +92,23 @@ class Writer(FeatureWriter):
         self._spools[name].write(RUN.pack(len(array), width) + array.tobytes())
 
     def _finish(self) -> None:
-        file = self._create(self._partial(self.path))
         rows = {"sequence": self.records, "splits": self.records + 1, **self._totals}
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name, column in self._columns.items():
-                count = rows[column.rows]
-                shape = (count,) if column.width is None else (count, column.width)
-                self._copy(archive, name, column.dtype, shape)
-            metadata = np.array(json.dumps(self._metadata))
-            _write_member(archive, "metadata", metadata.dtype, (), iter([metadata.tobytes()]))
+        if self._streamed is not None:
+            self._streamed.finish()
+        for name in list(self._spools):
+            column = self._columns[name]
+            count = rows[column.rows]
+            shape = (count,) if column.width is None else (count, column.width)
+            self._copy(self._archive, name, column.dtype, shape)
+        metadata = np.array(json.dumps(self._metadata))
+        blocks = iter([metadata.tobytes()])
+        _write_member(self._archive, "metadata", metadata.dtype, (), blocks)
+        self._archive.close()
+
+    def _abandon(self) -> None:
+        if self._streamed is not None:
+            self._streamed.close()
+        self._archive.close()
 
     def _copy(
         self, archive: zipfile.ZipFile, name: str, dtype: str, shape: tuple[int, ...]
@@ -136,6 +156,60 @@ class File(ColumnFile):
             }
 
 
+class _StreamedMember:
+    """The first member of an archive: an array whose number of rows is known only at its end.
+
+    Args:
+      archive: the archive, which has no member yet.
+      name: name of the array.
+      column: its dtype and width.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, name: str, column: Column) -> None:
+        self.name = name
+        self._archive, self._column = archive, column
+        self._rows = self._size = 0
+        self._info = zipfile.ZipInfo(f"{name}.npy")
+        # force_zip64: the size may exceed 4 GB.
+        self._member = archive.open(self._info, "w", force_zip64=True)
+        self._header = self._make_header()
+        self._member.write(self._header)
+
+    def write(self, values: np.ndarray) -> None:
+        """Appends rows."""
+        data = _raw(values.astype(self._column.dtype, copy=False))
+        self._member.write(data)
+        self._rows += len(values)
+        self._size += len(data)
+
+    def finish(self) -> None:
+        """Ends the member, and writes its header again with the number of rows."""
+        self.close()
+        header = self._make_header()
+        assert len(header) == len(self._header)  # NumPy leaves room for the number to grow
+        # A CRC-32 is linear: what the first bytes change does not depend on the bytes behind them.
+        for changed in (self._header, header):
+            crc = isal_zlib.crc32_combine(isal_zlib.crc32(changed), 0, self._size)
+            self._info.CRC ^= crc
+        file = self._archive.fp
+        assert file is not None  # the archive is open
+        file.seek(self._info.header_offset)
+        file.write(self._info.FileHeader(zip64=True) + header)
+
+    def close(self) -> None:
+        """Ends the member as it is."""
+        self._member.close()
+
+    def _make_header(self) -> bytes:
+        return _npy_header(np.dtype(self._column.dtype), (self._rows, self._column.width))
+
+
+def _expected_bytes(feature: Feature) -> tuple[int, int]:
+    """Orders features by the bytes that they are likely to have in a file."""
+    levels = ("sequence", "word", "token")
+    return levels.index(feature.level), feature.width * np.dtype(feature.dtype).itemsize
+
+
 def _raw(values: np.ndarray) -> bytes | memoryview:
     """The bytes of an array in C order, without a copy where they lie in that order."""
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
@@ -148,16 +222,22 @@ def _write_member(
     shape: tuple[int, ...],
     blocks: Iterator[bytes],
 ) -> None:
+    # force_zip64: the size, which is known only at the end, may exceed 4 GB.
+    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+        member.write(_npy_header(dtype, shape))
+        for block in blocks:
+            member.write(block)
+
+
+def _npy_header(dtype: np.dtype, shape: tuple[int | None, ...]) -> bytes:
     header = {
         "descr": np.lib.format.dtype_to_descr(dtype),
         "fortran_order": False,
         "shape": shape,
     }
-    # force_zip64: the size, which is known only at the end, may exceed 4 GB.
-    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-        np.lib.format.write_array_header_1_0(member, header)
-        for block in blocks:
-            member.write(block)
+    encoded = io.BytesIO()
+    np.lib.format.write_array_header_1_0(encoded, header)
+    return encoded.getvalue()
 
 
 def _blocks(spool: io.BufferedRandom) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ from bert_features.readers.lines import count_lines
 from bert_features.readers.source import Source
 
 # Greedy, as in google-research/bert's extract_features.py: the last separator splits.
+_SEPARATOR = " ||| "
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
 
@@ -28,5 +29,5 @@ def count_rows(source: Source) -> int | None:
 def split_pair(line: str) -> tuple[str, str | None]:
     """The text of a line, without white space around it, and the second text if it is a pair."""
     line = line.strip()
-    pair = _PAIR.match(line)
+    pair = _PAIR.match(line) if _SEPARATOR in line else None  # most lines are no pairs
     return (pair[1], pair[2]) if pair else (line, None)

@@ -4,7 +4,7 @@ import contextlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TypeVar, cast
 
 import numpy as np
@@ -31,7 +31,7 @@ def run_step(
     """
     under_way: deque[tuple[_Item, Started]] = deque()
     try:
-        for item in _prefetched(items):
+        for item in prefetched(items):
             under_way.append((item, step(inputs(item))))
             while under_way and (len(under_way) == step.in_flight or under_way[0][1].done()):
                 item, started = under_way.popleft()
@@ -58,10 +58,11 @@ def run_in_turn(
         yield item, step.run(inputs(item))
 
 
-def _prefetched(items: Iterator[_Item]) -> Iterator[_Item]:
+def prefetched(items: Iterator[_Item]) -> Iterator[_Item]:
     """The same items, taken by a thread of their own.
 
-    That thread may block in TensorFlow on slow input; the caller's thread still hears Ctrl-C.
+    That thread may block in TensorFlow on slow input; the caller's thread still hears Ctrl-C. It
+    closes the items, a generator, when it ends.
     """
     ready: queue.Queue[tuple[_Item | None, BaseException | None]] = queue.Queue(maxsize=1)
     unwanted = threading.Event()
@@ -81,6 +82,9 @@ def _prefetched(items: Iterator[_Item]) -> Iterator[_Item]:
             offer(None, StopIteration())
         except BaseException as error:
             offer(None, error)
+        finally:
+            if isinstance(items, Generator):
+                items.close()  # so that what it has prefetched itself ends too
 
     thread = threading.Thread(target=take, daemon=True)
     thread.start()

@@ -8,51 +8,26 @@ import pytest
 
 from bert_features import FeatureExtractor, extract, plan, read_features
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.extraction.counts import count_unknown, find_non_finite
+from bert_features.extraction.counts import find_non_finite
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
-
-UNK, PAD = 9, 0
-
-
-def test_unknown_tokens_of_rows_without_their_padding():
-    batch = {
-        "input_word_ids": np.array([[1, UNK, 5, UNK, 2], [1, UNK, 2, UNK, UNK]]),
-        "input_mask": np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
-    }
-    assert count_unknown(batch, UNK).tolist() == [2, 1]
-
-
-def test_unknown_tokens_count_in_the_window_that_gives_their_vector():
-    batch = {
-        "input_word_ids": np.array([[1, UNK, 5, UNK, 2], [1, UNK, UNK, 5, 2]]),
-        "input_mask": np.ones((2, 5), int),
-        "window": np.array([0, 1]),
-        "own_starts": np.array([0, 2]),
-        "own_ends": np.array([3, 5]),
-    }
-    assert count_unknown(batch, UNK).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_rows_with_a_value_that_is_not_finite(dtype, value):
-    tokens, sequences = np.ones((3, 4, 2), dtype), np.ones((3, 2), dtype)
-    mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]])
-    outputs = {"t": tokens, "s": sequences}
-    assert find_non_finite(outputs, mask, {"t"}).tolist() == [False, False, False]
-    tokens[1, 2, 1] = value  # padding
-    tokens[2, 2, 0] = value
-    assert find_non_finite(outputs, mask, {"t"}).tolist() == [False, False, True]
-    sequences[0, 1] = value
-    assert find_non_finite(outputs, mask, {"t"}).tolist() == [True, False, True]
+@pytest.mark.parametrize("rows", [3, 300_000])  # of a block, and of several
+def test_vectors_with_a_value_that_is_not_finite(dtype, value, rows):
+    values = np.ones((rows, 2), dtype)
+    assert find_non_finite(values) is None
+    values[rows - 2, 1] = value
+    assert np.flatnonzero(find_non_finite(values)).tolist() == [rows - 2]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 def test_the_largest_values_are_finite(dtype):
     """Their sum is not."""
-    values = np.full((2, 3, 2), ml_dtypes.finfo(dtype).max, dtype)
-    assert find_non_finite({"t": values}, np.ones((2, 3)), {"t"}).tolist() == [False, False]
+    found = find_non_finite(np.full((6, 2), ml_dtypes.finfo(dtype).max, dtype))
+    assert found is None or not found.any()
 
 
 SETTINGS = {"do_lower_case": True, "layers": (-1,), "max_seq_length": 8, "batch_size": 2}

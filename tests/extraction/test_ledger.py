@@ -11,7 +11,7 @@ import pytest
 from bert_features import extract, read_features
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError, OutputError
-from bert_features.extraction.assembly import ExampleCounts
+from bert_features.extraction.counts import ExampleCounts
 from bert_features.extraction.ledger import Ledger
 
 pytestmark = pytest.mark.usefixtures("one_device")

@@ -8,7 +8,7 @@ import pytest
 from bert_features import FeatureExtractor
 from bert_features.config.outputs import POOLINGS
 from bert_features.errors import ConfigError, InputError
-from bert_features.extraction.assembly import ExampleCounts
+from bert_features.extraction.counts import ExampleCounts
 from bert_features.readers.input_example import InputExample
 from bert_features.text.vocabulary import CLS, SEP
 from tests.reference import numpy_outputs

@@ -1,0 +1,182 @@
+"""The results of one sorting window, each row at its place in the order of the input.
+
+Shape legend: `N` examples of the window, `R` their rows, `T` tokens that the rows own, `W` words,
+`B` rows of a batch, `S` its length, `D` width of an output.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_features.batches.input_fn import Batch, Window
+from bert_features.batches.segments import expand_ranges
+from bert_features.batches.word_tables import WordTable
+from bert_features.config.output_specs import OutputSpec
+from bert_features.extraction.counts import CountsByExample, find_non_finite
+
+_MIN_NORM = 1e-12
+
+
+class WindowResults:
+    """Takes the outputs of the batches of one sorting window.
+
+    Args:
+      window: the window.
+      outputs: what the device computes.
+      in_windows: whether an example may have several rows, see `Assembler`.
+    """
+
+    def __init__(self, window: Window, outputs: Sequence[OutputSpec], *, in_windows: bool) -> None:
+        columns = window.columns
+        self._window, self._outputs, self._in_windows = window, tuple(outputs), in_windows
+        self._lengths = columns["lengths"]
+        self._own_starts = columns.get("own_starts", np.zeros_like(self._lengths))
+        self._own = columns.get("own_ends", self._lengths) - self._own_starts
+        self._places = np.cumsum(self._own) - self._own  # of each row among the T tokens
+        examples = columns["unique_ids"] - columns["unique_ids"][0]
+        self._first_rows = np.flatnonzero(np.diff(examples, prepend=-1))
+        self._values: dict[str, np.ndarray] = {}
+        self._missing = len(self._lengths)
+        if window.words is not None:
+            self._sort_words(window.words)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rows are here."""
+        return self._missing == 0
+
+    def add(self, batch: Batch, outputs: Mapping[str, np.ndarray]) -> None:
+        """Copies the outputs of a batch, [B, S, D] or [B, D], to their places."""
+        rows = batch.rows
+        for output in self._outputs:
+            values = outputs[output.name]
+            if output.level == "sequence":
+                self._array(output, values, len(self._lengths))[rows] = values[: len(rows)]
+            elif output.level == "token":
+                self._add_tokens(rows, values, output)
+            else:
+                self._add_words(rows, values, output)
+        self._missing -= len(rows)
+
+    def _array(self, output: OutputSpec, values: np.ndarray, count: int) -> np.ndarray:
+        if output.name not in self._values:
+            self._values[output.name] = np.empty((count, values.shape[-1]), values.dtype)
+        return self._values[output.name]
+
+    def _add_tokens(self, rows: np.ndarray, values: np.ndarray, output: OutputSpec) -> None:
+        array = self._array(output, values, int(self._own.sum()))
+        width = values[0, 0].nbytes
+        begins = np.arange(len(rows)) * values.shape[1] + self._own_starts[rows]
+        bounds = (
+            self._places[rows],
+            self._places[rows] + self._own[rows],
+            begins,
+            begins + self._own[rows],
+        )
+        # One copy for each row: 1.2 to 1.8 times as fast as index arrays, which need two passes.
+        # NumPy would give up the interpreter's lock each time, and wait for it up to 5 ms.
+        target, source = _bytes_of(array), _bytes_of(values)
+        for to, to_end, start, end in zip(*((b * width).tolist() for b in bounds), strict=True):
+            target[to:to_end] = source[start:end]
+
+    def _sort_words(self, table: WordTable) -> None:
+        """Sorts the words that have a vector by the row that it is taken from."""
+        example_of_word = np.repeat(np.arange(len(table.row_splits) - 1), np.diff(table.row_splits))
+        found = np.flatnonzero(table.windows >= 0)
+        row_of_word = self._first_rows[example_of_word[found]] + table.windows[found]
+        order = np.argsort(row_of_word, kind="stable")
+        self._words = found[order]
+        bounds = np.arange(len(self._lengths) + 1)
+        self._word_splits = np.searchsorted(row_of_word[order], bounds)
+
+    def _add_words(self, rows: np.ndarray, values: np.ndarray, output: OutputSpec) -> None:
+        table = self._window.words
+        assert table is not None  # the input_fn finds words for such outputs
+        if output.name not in self._values:  # words that are in no row have zeros
+            self._values[output.name] = np.zeros(
+                (len(table.windows), values.shape[-1]), values.dtype
+            )
+        counts = np.diff(self._word_splits)[rows]
+        words = self._words[expand_ranges(self._word_splits[rows], counts)]
+        begins = np.repeat(np.arange(len(rows)) * values.shape[1], counts)
+        flat = values.reshape(-1, values.shape[-1])
+        self._values[output.name][words] = flat[begins + table.indices[words]]
+
+    def tokens(self) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of the examples, each once: ids, int32 [T], and splits, int64 [N + 1]."""
+        values = self._window.columns["values"]
+        if self._in_windows:
+            begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
+            values = values[expand_ranges(begins, self._own)]
+        splits = np.append(self._places[self._first_rows], int(self._own.sum()))
+        return values, splits.astype(np.int64)
+
+    @functools.cached_property
+    def features(self) -> dict[str, np.ndarray]:
+        """The features of the examples, all of which are here: name -> [T, D], [W, D] or [N, D]."""
+        return {
+            output.name: self._averaged(output)
+            if self._in_windows and output.level == "sequence"
+            else self._values[output.name]
+            for output in self._outputs
+        }
+
+    def _non_finite(self) -> np.ndarray:
+        """Bool [N]: the examples with a NaN or an infinity among their features."""
+        count = len(self._first_rows)
+        examples = np.zeros(count, bool)
+        splits = {"sequence": np.arange(count + 1), "token": self.tokens()[1]}
+        if self._window.words is not None:
+            splits["word"] = self._window.words.row_splits
+        for output in self._outputs:
+            found = find_non_finite(self.features[output.name])
+            if found is not None:
+                examples |= _sums(found, splits[output.level]) > 0
+        return examples
+
+    def _averaged(self, output: OutputSpec) -> np.ndarray:
+        """[N, D]: the mean of the rows' vectors by their tokens, finished as on the device."""
+        rows = self._values[output.name].astype(np.float32, copy=False)
+        vectors = rows[self._first_rows]
+        counted = self._lengths - (0 if output.special_tokens else self._specials())
+        bounds = np.append(self._first_rows, len(rows))
+        for example in np.flatnonzero(np.diff(bounds) > 1).tolist():
+            its = slice(bounds[example], bounds[example + 1])
+            vectors[example] = np.average(rows[its], axis=0, weights=counted[its])
+        if output.normalize:
+            norms = np.sqrt(np.matmul(vectors[:, None, :], vectors[:, :, None])[:, :, 0])
+            vectors /= np.maximum(norms, np.float32(_MIN_NORM))
+        with np.errstate(over="ignore"):  # what overflows is counted
+            return vectors.astype(output.dtype, copy=False)
+
+    def _specials(self) -> np.ndarray:
+        """int64 [R]: the number of [CLS] and [SEP] in each row."""
+        return np.where(self._window.columns["type_starts"] < self._lengths, 3, 2)
+
+    def counts(self, unknown_id: int) -> CountsByExample:
+        """The counts of each example."""
+        first = self._first_rows
+        token_ids, token_splits = self.tokens()
+        table = self._window.words
+        return CountsByExample(
+            unique_ids=[example.unique_id for example in self._window.examples],
+            tokens_kept=np.diff(token_splits) - self._specials()[first],
+            tokens_lost=self._window.columns["tokens_lost"][first],
+            windows=np.diff(np.append(first, len(self._lengths))),
+            tokens_unknown=_sums(token_ids == unknown_id, token_splits),
+            non_finite=self._non_finite(),
+            **{} if table is None else table.counts(),
+        )
+
+
+def _bytes_of(array: np.ndarray) -> memoryview:
+    """The bytes of an array, in C order."""
+    return np.ascontiguousarray(array).view(np.uint8).reshape(-1).data
+
+
+def _sums(found: np.ndarray, splits: np.ndarray) -> np.ndarray:
+    """int64 [N]: how many of the values of each example are true."""
+    before = np.concatenate([[0], np.cumsum(found)])
+    sums: np.ndarray = np.diff(before[splits])
+    return sums

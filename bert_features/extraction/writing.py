@@ -1,0 +1,64 @@
+"""Writing beside computing: a thread writes finished examples while the device goes on."""
+
+import contextlib
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from bert_features.formats.records import FeatureBatch
+
+# A thread that has given up the interpreter's lock, as for a write or an operation of TensorFlow,
+# gets it back from a busy thread only after this time; Python's own 5 ms are as long as the work.
+_SWITCH_SECONDS = 0.0005
+
+
+def write_behind(
+    batches: Iterable[FeatureBatch], write: Callable[[FeatureBatch], None], *, max_bytes: int
+) -> None:
+    """Writes batches in their order in a thread of its own, while the next ones are computed.
+
+    The examples of a sorting window are finished all at once. Without this the device would wait
+    until they are on the disk.
+
+    Args:
+      batches: the batches; taken by the caller's thread.
+      write: writes one batch. It is never called again once this function has ended or raised.
+      max_bytes: bytes of features that may wait for their turn; a single batch may have more.
+
+    Raises:
+      Exception: the first that `batches` or `write` raised.
+    """
+    waiting: deque[tuple[Future[None], int]] = deque()
+    held = 0
+    with _switching_often(), ThreadPoolExecutor(1, "write") as thread:
+        try:
+            for batch in batches:
+                size = sum(values.nbytes for values in batch.features.values())
+                while waiting and (waiting[0][0].done() or held + size > max_bytes):
+                    held -= _wait_for_first(waiting)
+                held += size
+                waiting.append((thread.submit(write, batch), size))
+                del batch  # the thread frees its memory
+            while waiting:
+                _wait_for_first(waiting)
+        finally:
+            thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _wait_for_first(waiting: deque[tuple[Future[None], int]]) -> int:
+    """Waits for the batch whose turn it is; gives its size, or raises what its writing raised."""
+    future, size = waiting.popleft()
+    future.result()
+    return size
+
+
+@contextlib.contextmanager
+def _switching_often() -> Iterator[None]:
+    """Lets the threads of this process take turns more often, until the block ends."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, _SWITCH_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

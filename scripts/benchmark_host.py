@@ -1,0 +1,270 @@
+"""How fast the host is when the device costs nothing: reading, tokenizing, batching, writing.
+
+    .venv/bin/python scripts/benchmark_host.py TEXTS FOLDER [--megabytes 400] [--rounds 3]
+
+The device step is replaced by arrays of zeros that were made beforehand, in batches as for one TPU
+chip. Everything else is what `extract` runs. The rows are made of the words of TEXTS, and have 5,
+20, 100 or 500 tokens. The features are float16 of width 768: two layers of all-MiniLM-L6-v2 (not
+Google's BERT) side by side. Files are written to FOLDER and removed; with a folder in memory, such
+as /dev/shm, no disk is measured.
+
+The table of stages runs the first stage alone, then the first two, and so on; each line has what a
+stage adds in CPU seconds per million tokens, and the tokens/s of all stages up to it. The table of
+formats has the whole job. Medians of interleaved runs.
+"""
+
+import argparse
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from bert_features import ExtractConfig, FeatureExtractor, read_examples
+from bert_features.config.output_specs import OutputSpec
+from bert_features.extraction.writing import write_behind
+from bert_features.formats import FORMATS, open_writer
+from bert_features.machine.hardware import cores
+from bert_features.runtime.base import CompiledStep, Runtime, Started
+
+LENGTHS = (5, 20, 100, 500)
+LEVELS = ("sequence", "word", "token")
+FAST = ("arrow", "parquet", "hdf5", "npz")  # the others write a record at a time
+STAGES = ("read", "tokenize and lay out", "batch", "assemble", "write")
+_SEED = 20
+
+
+@dataclass(frozen=True)
+class NullDevices:
+    """One chip that computes nothing."""
+
+    kind: str = "tpu"
+    count: int = 1
+
+    def describe(self) -> str:
+        """One line for the log."""
+        return "no device: zeros in place of features"
+
+
+class NullRuntime(Runtime):
+    """A runtime whose step gives zeros at once."""
+
+    name = "tensorflow"
+    devices = NullDevices()
+
+    def __init__(self) -> None:
+        self.outputs: tuple[OutputSpec, ...] = ()
+
+    def compile(self, step: Any, weights: Any) -> CompiledStep:
+        """The step; `outputs` must be set before its first call."""
+        del step, weights
+        return NullStep(self)
+
+    def bfloat16_slowdown(self) -> float:
+        """Not measured."""
+        return 1.0
+
+
+class NullStep(CompiledStep):
+    """Gives the same zeros for every batch of a shape."""
+
+    def __init__(self, runtime: NullRuntime) -> None:
+        self._runtime = runtime
+        self._zeros: dict[tuple[str, tuple[int, ...]], np.ndarray] = {}
+
+    def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
+        """Starts a batch."""
+        rows, length = batch["input_mask"].shape
+        outputs = {
+            output.name: self._array(
+                output, (rows,) if output.level == "sequence" else (rows, length)
+            )
+            for output in self._runtime.outputs
+        }
+        return Started(lambda: outputs, lambda: True)
+
+    def _array(self, output: OutputSpec, rows: tuple[int, ...]) -> np.ndarray:
+        shape = (*rows, output.width)
+        key = (output.dtype, shape)
+        if key not in self._zeros:
+            self._zeros[key] = np.full(shape, 0, output.dtype)  # unlike zeros(), in memory at once
+        return self._zeros[key]
+
+
+def make_extractor(level: str) -> FeatureExtractor:
+    """An extractor of one output of width 768 whose device step costs nothing."""
+    runtime = NullRuntime()
+    config = ExtractConfig.of(
+        {
+            "layers": [-1, -2],
+            "combine": "concat",
+            "dtype": "float16",
+            "max_seq_length": 512,
+            "precision": "float32",
+            "level": level,
+        }
+    )
+    extractor = FeatureExtractor(config, runtime=runtime)
+    runtime.outputs = extractor.outputs
+    return extractor
+
+
+def write_texts(path: Path, words: list[str], tokens: int, length: int) -> None:
+    """Writes lines of `length - 2` words, each of which is one token."""
+    rng = random.Random(_SEED)
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(max(tokens // length, 1)):
+            file.write(" ".join(rng.choices(words, k=length - 2)) + "\n")
+
+
+def words_of_one_token(texts: Path, extractor: FeatureExtractor) -> list[str]:
+    """The words of some texts that are in the vocabulary, as often as they occur."""
+    words = texts.read_text(encoding="utf-8").split()
+    known = set(extractor.tokenizer.tokens)
+    return [word for word in words if word.isalpha() and word.isascii() and word.lower() in known]
+
+
+def run_stage(
+    stage: str, extractor: FeatureExtractor, texts: Path, output: Path, format: str
+) -> None:
+    """Runs the stages up to this one."""
+    input_fn = extractor.preparation.input_fn(lambda: read_examples(texts))
+    runs: dict[str, Callable[[], Any]] = {
+        "read": lambda: _exhaust(read_examples(texts)),
+        "tokenize and lay out": lambda: _exhaust(input_fn.chunks()),
+        "batch": lambda: _exhaust(input_fn.stream(extractor.preparation.batch_params())),
+        "assemble": lambda: _exhaust(extractor.batches(lambda: read_examples(texts))),
+        "write": lambda: _write(extractor, texts, output, format),
+    }
+    runs[stage]()
+
+
+def _exhaust(items: Iterator[Any]) -> None:
+    for _ in items:
+        pass
+
+
+def _write(extractor: FeatureExtractor, texts: Path, output: Path, format: str) -> None:
+    with open_writer(
+        output, format=format, features=extractor.features(), metadata=extractor.metadata()
+    ) as writer:
+        batches = extractor.batches(lambda: read_examples(texts))
+        write_behind(batches, writer.write, max_bytes=extractor.config.buffer_mb << 20)
+
+
+def measure(
+    runs: Mapping[Any, Callable[[], None]], output: Path, rounds: int
+) -> dict[Any, tuple[float, float]]:
+    """Medians of elapsed seconds and CPU seconds of each run, in turns after one unmeasured.
+
+    What a run writes at `output` is removed after it.
+    """
+    seconds: dict[Any, list[tuple[float, float]]] = {key: [] for key in runs}
+    for turn in range(rounds + 1):
+        for key, run in runs.items():
+            cpu, elapsed = time.process_time(), time.perf_counter()
+            run()
+            measured = time.perf_counter() - elapsed, time.process_time() - cpu
+            for made in output.parent.glob(f"{output.name}*"):
+                made.unlink()
+            if turn:
+                seconds[key].append(measured)
+    return {
+        key: (median(e for e, _ in pairs), median(c for _, c in pairs))
+        for key, pairs in seconds.items()
+    }
+
+
+def print_stages(
+    level: str, length: int, tokens: int, seconds: Mapping[str, tuple[float, float]]
+) -> None:
+    """A line for each stage."""
+    before = 0.0
+    for stage, (elapsed, cpu) in seconds.items():
+        added = (cpu - before) / tokens * 1e6
+        before = cpu
+        print(
+            f"| {level} | {length} | {stage} | {added:.2f} | {tokens / elapsed / 1e6:.2f} |",
+            flush=True,
+        )
+
+
+def print_job(
+    level: str, length: int, format: str, tokens: int, seconds: tuple[float, float]
+) -> None:
+    """A line for the whole job."""
+    elapsed, cpu = seconds
+    vectors = tokens / length if level == "sequence" else tokens
+    vectors -= 2 * tokens / length if level == "word" else 0
+    print(
+        f"| {level} | {length} | {format} | {tokens / elapsed / 1e6:.2f} "
+        f"| {tokens / length / elapsed / 1e3:.1f} | {vectors * 768 * 2 / elapsed / 1e6:.0f} "
+        f"| {cpu / tokens * 1e6:.2f} | {cpu / elapsed:.2f} |",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Prints both tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("texts", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--megabytes", type=int, default=400, help="features of a run")
+    parser.add_argument("--max-tokens", type=int, default=2_000_000, help="tokens of a run")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lengths", nargs="*", type=int, default=LENGTHS)
+    parser.add_argument("--levels", nargs="*", default=LEVELS, choices=LEVELS)
+    parser.add_argument("--formats", nargs="*", default=FAST, choices=list(FORMATS))
+    parser.add_argument("--stages", action="store_true", help="the table of stages alone")
+    arguments = parser.parse_args()
+    if os.environ.get("SWI"):
+        import sys
+
+        sys.setswitchinterval(float(os.environ["SWI"]))
+    print(f"{cores()} cores, load {os.getloadavg()[0]:.1f}; medians of {arguments.rounds} runs")
+    extractors = {level: make_extractor(level) for level in arguments.levels}
+    words = words_of_one_token(arguments.texts, next(iter(extractors.values())))
+    if arguments.stages:
+        print("| level | length | up to | CPU s added per M tokens | M tokens/s |")
+        print("|---|---|---|---|---|")
+    else:
+        print("| level | length | format | M tokens/s | k rows/s | MB/s | CPU s/M tokens | cores |")
+        print("|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        texts, output = Path(folder, "texts.txt"), Path(folder, "features")
+        for level, extractor in extractors.items():
+            for length in arguments.lengths:
+                size = 1536 / length if level == "sequence" else 1536
+                tokens = min(int(arguments.megabytes * 1e6 / size), arguments.max_tokens)
+                write_texts(texts, words, tokens, length)
+                tokens = tokens // length * length
+                runs: dict[Any, Callable[[], None]] = {
+                    key: (
+                        lambda stage=stage, format=format, extractor=extractor: run_stage(
+                            stage, extractor, texts, output, format
+                        )
+                    )
+                    for key, stage, format in (
+                        [(stage, stage, "parquet") for stage in STAGES]
+                        if arguments.stages
+                        else [(format, "write", format) for format in arguments.formats]
+                    )
+                }
+                seconds = measure(runs, output, arguments.rounds)
+                if arguments.stages:
+                    print_stages(level, length, tokens, seconds)
+                else:
+                    for format, values in seconds.items():
+                        print_job(level, length, format, tokens, values)
+
+
+if __name__ == "__main__":
+    main()

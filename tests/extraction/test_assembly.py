@@ -1,0 +1,154 @@
+"""Rows come back to their examples: against a reading of the batches row by row."""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from bert_features.batches.input_fn import TextInputFn
+from bert_features.batches.long_text import LongText
+from bert_features.config.output_specs import OutputSpec
+from bert_features.extraction.assembly import Assembler
+from bert_features.readers.input_example import InputExample
+from bert_features.text.tokenization import FullTokenizer
+from tests.toy import TOY_VOCAB, WORDS
+
+D = 3
+MAX_SEQ_LENGTH = 9
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return FullTokenizer(TOY_VOCAB)
+
+
+def make_examples(count, seed):
+    """Texts of 0 to 30 words, some of them pairs."""
+    rng = np.random.default_rng(seed)
+    words = [word for word in WORDS if not word.startswith("##")]
+    texts = [" ".join(rng.choice([*words, "漢"], rng.integers(0, 30))) for _ in range(count)]
+    return [
+        InputExample(i, text, texts[i - 1][:8] if i % 3 == 1 else None)
+        for i, text in enumerate(texts)
+    ]
+
+
+def spec(level):
+    return OutputSpec(level, (-1,), "none", D, "float32", level, "mean", states=(1,))
+
+
+def stream(examples, tokenizer, policy):
+    """The batches of several sorting windows."""
+    input_fn = TextInputFn(
+        lambda: examples,
+        tokenizer,
+        buckets=(4, 6, MAX_SEQ_LENGTH),
+        window_tokens=2000,
+        long_text=LongText(policy, MAX_SEQ_LENGTH),
+        words="bert",
+    )
+    return input_fn.stream({"batch_tokens": 30})
+
+
+def make_assembler(outputs, tokenizer, policy):
+    return Assembler(
+        outputs,
+        in_windows=policy == "window",
+        pieces=np.array(tokenizer.tokens, object),
+        unknown_id=tokenizer.vocab["[UNK]"],
+    )
+
+
+def run(examples, tokenizer, outputs, *, policy):
+    """The batches with random outputs, and what the assembler makes of them."""
+    rng = np.random.default_rng(1)
+    assembler = make_assembler(outputs, tokenizer, policy)
+    computed, counts, features = [], [], []
+    for batch in stream(examples, tokenizer, policy):
+        shape = batch.columns["input_mask"].shape
+        values = {
+            output.name: rng.normal(
+                size=(*shape[: 1 if output.level == "sequence" else 2], D)
+            ).astype(np.float32)
+            for output in outputs
+        }
+        computed.append((batch.columns, values))
+        counts += assembler.add(batch, values) or ()
+        features += assembler.take_batches()
+    features += assembler.take_batches(flush=True)
+    return computed, counts, features
+
+
+def rows_by_example(computed):
+    """Example -> its rows in order: the row's columns, and its outputs."""
+    rows = defaultdict(dict)
+    for columns, values in computed:
+        for i, example in enumerate(columns["unique_ids"].tolist()):
+            if example >= 0:
+                row = {name: column[i] for name, column in columns.items()}
+                outputs = {name: v[i] for name, v in values.items()}
+                rows[example][int(columns["window"][i])] = (row, outputs)
+    return [[rows[e][w] for w in range(len(rows[e]))] for e in range(len(rows))]
+
+
+@pytest.mark.parametrize("policy", ["truncate", "window"])
+@pytest.mark.parametrize("count", [1, 40, 1100])  # a batch of features has 512
+def test_every_value_is_at_its_place(tokenizer, policy, count):
+    examples = make_examples(count, seed=count)
+    outputs = [spec("token"), spec("word"), spec("sequence")]
+    computed, counts, batches = run(examples, tokenizer, outputs, policy=policy)
+    records = [record for batch in batches for record in batch.records(tuple(outputs))]
+    assert [r.unique_id for r in records] == [c.unique_id for c in counts] == list(range(count))
+    assert [len(batch) for batch in batches] == [512] * (count // 512) + [count % 512]
+    for record, count_, rows in zip(records, counts, rows_by_example(computed), strict=True):
+        own = [slice(int(row["own_starts"]), int(row["own_ends"])) for row, _ in rows]
+        parts = [values["token"][part] for (_, values), part in zip(rows, own, strict=True)]
+        np.testing.assert_array_equal(record.features["token"], np.concatenate(parts))
+        ids = [row["input_word_ids"][part] for (row, _), part in zip(rows, own, strict=True)]
+        assert record.token_ids.tolist() == np.concatenate(ids).tolist()
+        assert record.tokens == tuple(tokenizer.tokens[i] for i in record.token_ids)
+        assert_words(record, rows)
+        lengths = [int(row["input_mask"].sum()) for row, _ in rows]
+        vectors = [values["sequence"] for _, values in rows]
+        mean = np.average(np.stack(vectors), axis=0, weights=lengths).astype(np.float32)
+        expected = mean if policy == "window" else vectors[0]
+        np.testing.assert_array_equal(record.features["sequence"], expected)
+        assert count_.windows == len(rows)
+        specials = np.isin(record.token_ids, tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"]))
+        assert count_.tokens_kept == np.count_nonzero(~specials)
+        assert count_.tokens_lost == rows[0][0]["tokens_lost"]
+        assert count_.words == len(record.words)
+
+
+def assert_words(record, rows):
+    """Each word has a vector of the output at its number in one of the rows, or zeros."""
+    allowed = {tuple(vector) for _, values in rows for vector in values["word"].tolist()}
+    used = [tuple(vector) for vector in record.features["word"].tolist()]
+    for vector, pieces in zip(used, record.word_spans.num_pieces.tolist(), strict=True):
+        assert vector in allowed if pieces else vector == (0,) * D
+    with_vector = [vector for vector in used if any(vector)]
+    assert len(set(with_vector)) == len(with_vector)
+    if len(rows) == 1:
+        row, values = rows[0]
+        count = int(row["word_indices"].max(initial=-1)) + 1
+        assert with_vector == [tuple(v) for v in values["word"][:count].tolist()]
+
+
+@pytest.mark.parametrize("policy", ["truncate", "window"])
+def test_values_that_are_not_finite_are_found(tokenizer, policy):
+    """Those of padding, and of tokens that another window gives, do not count."""
+    examples = make_examples(30, seed=3)
+    outputs = [spec("token")]
+    computed, _, _ = run(examples, tokenizer, outputs, policy=policy)
+    assembler = make_assembler(outputs, tokenizer, policy)
+    found = []
+    for batch, (_, values) in zip(stream(examples, tokenizer, policy), computed, strict=True):
+        columns = batch.columns
+        position = np.arange(columns["input_mask"].shape[1])
+        is_own = (position >= columns["own_starts"][:, None]) & (
+            position < columns["own_ends"][:, None]
+        )
+        values["token"][~is_own] = np.nan
+        values["token"][(columns["unique_ids"] == 7), 0, 1] = np.inf  # [CLS] of each row
+        found += assembler.add(batch, values) or ()
+    assert [c.unique_id for c in found if c.non_finite] == [7]
