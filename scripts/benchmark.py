@@ -5,8 +5,9 @@
 
 Sections: `jobs` runs the same texts through every program, from text to the mean vector of the last
 layer (all-MiniLM-L6-v2, not Google's BERT). `encoder` runs equal shapes with random weights.
-`targets` checks the figures that this project promises. `memory` measures its peak memory for
-50,000 and 1,000,000 lines, which takes minutes.
+`targets` checks the figures that this project promises. `latency` computes one short sentence again
+and again. `start` times the parts of a new process up to its first feature. `memory` measures the
+peak memory for 50,000 and 1,000,000 lines, which takes minutes.
 
 Every program runs in a separate process on all cores, as its documentation recommends, and chooses
 its batch size before it is timed. First its vectors are compared with those of transformers in
@@ -25,15 +26,18 @@ from typing import Any
 from benchmarking.corpora import CORPORA, Corpus, read_lines
 from benchmarking.encoders import roofline, run_encoders
 from benchmarking.jobs import run_jobs
+from benchmarking.latency import measure_latency
 from benchmarking.machine import describe_machine
 from benchmarking.processes import BenchmarkError
 from benchmarking.programs import PROGRAMS, PROJECT
 from benchmarking.report import markdown
+from benchmarking.start import measure_start
 from benchmarking.targets import measure_memory, measure_targets
 
 _TEXTS = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "ud_ewt.txt"
-_SECTIONS = ("jobs", "encoder", "targets", "memory")
+_SECTIONS = ("jobs", "encoder", "targets", "latency", "start", "memory")
 _QUICK_TEXTS = 256
+_QUICK_CALLS = 20
 
 
 def main() -> int:
@@ -77,7 +81,7 @@ def _arguments() -> argparse.Namespace:
     add(
         "--sections",
         type=_names(_SECTIONS),
-        default=_SECTIONS[:3],
+        default=_SECTIONS[:-1],
         help=f"sections to run, out of {', '.join(_SECTIONS)}; by default all but memory",
     )
     add(
@@ -97,6 +101,12 @@ def _arguments() -> argparse.Namespace:
         type=_positive,
         default=5,
         help="number of timed runs of each program; default 5",
+    )
+    add(
+        "--calls",
+        type=_positive,
+        default=1000,
+        help="number of timed calls of each program in `latency`; default 1000",
     )
     add("--quick", action="store_true", help="one round with few texts, to test the script")
     add("--sample", type=int, metavar="N", help="use N texts of each set, drawn with a seed")
@@ -152,6 +162,15 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
             _keep(results, arguments.json)
         if "targets" in arguments.sections:
             results["targets"] = measure_targets(lines, quick=arguments.quick, **common)
+            _keep(results, arguments.json)
+        if "latency" in arguments.sections:
+            calls = min(arguments.calls, _QUICK_CALLS) if arguments.quick else arguments.calls
+            results["latency"] = measure_latency(
+                arguments.programs, calls=calls, models=models, log=log
+            )
+            _keep(results, arguments.json)
+        if "start" in arguments.sections:
+            results["start"] = measure_start(rounds)
             _keep(results, arguments.json)
         if "memory" in arguments.sections:
             results["memory"] = measure_memory(lines, quick=arguments.quick, models=models)

@@ -211,8 +211,7 @@ class TextInputFn:
         texts = tf.constant([utf8(unit) for unit in units.strings], tf.string)
         words: WordPieces | None = None
         if self._words is None or all(units.are_words):
-            ids = self._tokenizer(texts)
-            values, lengths = ids.values.numpy(), ids.row_lengths().numpy()
+            values, lengths = self._tokenizer.ids_of(texts)
             starts = ends = np.zeros_like(values)
         else:
             pieces = self._tokenizer.tokenize_with_offsets(texts)

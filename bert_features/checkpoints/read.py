@@ -1,7 +1,9 @@
 """Reading the weights of a BERT encoder: all of them, with the right names and shapes, or none."""
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -46,12 +48,11 @@ def read_weights(checkpoint: Checkpoint, *, pooler: bool = False) -> dict[str, n
       CheckpointError: names are missing, unexpected or of another shape (all in one error), a file
         is damaged, or its SHA-256 is not the expected one.
     """
-    expected = checkpoint.expected_sha256
-    if expected is not None and checkpoint.sha256 != expected:
-        raise CheckpointError(
-            f"{checkpoint.weights_path} has SHA-256 {checkpoint.sha256}, expected {expected}; "
-            "install its package again"
-        )
+    with _hashed_meanwhile(checkpoint):
+        return _read(checkpoint, pooler=pooler)
+
+
+def _read(checkpoint: Checkpoint, *, pooler: bool) -> dict[str, np.ndarray]:
     reader = open_weights(checkpoint.weights_path, checkpoint.kind)
     shapes = reader.shapes()
     stored = stored_names(reader, checkpoint.weights_path, checkpoint.kind)
@@ -67,6 +68,31 @@ def read_weights(checkpoint: Checkpoint, *, pooler: bool = False) -> dict[str, n
     if not all(np.isfinite(value).all() for value in weights.values()):
         logger.warning("%s: some weights are not finite", checkpoint.name)
     return weights
+
+
+@contextlib.contextmanager
+def _hashed_meanwhile(checkpoint: Checkpoint) -> Iterator[None]:
+    """Compares the SHA-256 of the weights with the expected one while they are read.
+
+    A wrong one explains whatever the reader finds, so it is raised in place of that.
+
+    Raises:
+      CheckpointError: it differs.
+    """
+    expected = checkpoint.expected_sha256
+    if expected is None:
+        yield
+        return
+    with ThreadPoolExecutor(1, "sha256") as thread:
+        found = thread.submit(lambda: checkpoint.sha256)
+        try:
+            yield
+        finally:
+            if found.result() != expected:
+                raise CheckpointError(
+                    f"{checkpoint.weights_path} has SHA-256 {found.result()}, expected {expected}; "
+                    "install its package again"
+                )
 
 
 def check_config(checkpoint: Checkpoint) -> None:

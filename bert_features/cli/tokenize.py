@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,7 +16,7 @@ from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
     from bert_features.readers.input_example import InputExample
-    from bert_features.text.tokenization import Encoding, FullTokenizer
+    from bert_features.text.tokenization import FullTokenizer
 
 _Format = Literal["tokens", "ids", "jsonl"]
 
@@ -79,10 +79,11 @@ def tokenize(
         input_path, settings.input_settings(), encoding_errors=settings.encoding_errors
     )
     check_file(input_path)
-    rows = _Rows(_make_tokenizer(settings), special_tokens, max_seq_length)
+    tokenizer = _make_tokenizer(settings)
+    rows = _Rows(tokenizer, special_tokens, max_seq_length, with_offsets=output_format == "jsonl")
     write = _WRITERS[output_format]
     for row in rows.of(examples):
-        sys.stdout.write(write(row) + "\n")
+        sys.stdout.write(write(row, tokenizer) + "\n")
 
 
 def _make_tokenizer(settings: ExtractConfig) -> "FullTokenizer":
@@ -118,19 +119,40 @@ def _vocabulary_alone(path: str, lower: bool | None) -> tuple[list[str], bool]:
     return tokens, lower
 
 
-class _Piece(NamedTuple):
-    token: str
-    id: int
-    type_id: int
-    offsets: tuple[int, int] | None  # None for [CLS] and [SEP]
+_Offsets = tuple[int, int] | None  # None for [CLS] and [SEP]
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """The pieces of a text, or of a row.
+
+    Attributes:
+      ids: vocabulary ids.
+      offsets: the place of each piece in its text; nothing unless offsets are wanted.
+    """
+
+    ids: list[int]
+    offsets: list[_Offsets]
+
+    @classmethod
+    def join(cls, parts: Iterable["_Pieces"]) -> "_Pieces":
+        joined = cls([], [])
+        for part in parts:
+            joined.ids.extend(part.ids)
+            joined.offsets.extend(part.offsets)
+        return joined
+
+    def cut(self, length: int) -> "_Pieces":
+        return _Pieces(self.ids[:length], self.offsets[:length])
 
 
 @dataclass(frozen=True)
 class _Row:
-    """The pieces of an example."""
+    """The pieces of an example; those from `start_b` on belong to its second text."""
 
     unique_id: int | str
-    pieces: list[_Piece]
+    pieces: _Pieces
+    start_b: int
 
 
 class _Rows:
@@ -140,13 +162,19 @@ class _Rows:
       tokenizer: the tokenizer.
       special_tokens: whether rows have [CLS] and [SEP].
       max_seq_length: the length that rows are cut to; None to cut nothing.
+      with_offsets: whether to find the offsets of the pieces, which takes longer.
 
     Raises:
       CheckpointError: the vocabulary lacks a special token that is wanted.
     """
 
     def __init__(
-        self, tokenizer: "FullTokenizer", special_tokens: bool, max_seq_length: int | None
+        self,
+        tokenizer: "FullTokenizer",
+        special_tokens: bool,
+        max_seq_length: int | None,
+        *,
+        with_offsets: bool,
     ) -> None:
         from bert_features.text.vocabulary import CLS, SEP
 
@@ -154,8 +182,13 @@ class _Rows:
         if special_tokens and missing:
             raise CheckpointError(f"the vocabulary lacks {', '.join(missing)}")
         self._tokenizer = tokenizer
-        self._special = [CLS, SEP] if special_tokens else []
         self._max_seq_length = max_seq_length
+        self._with_offsets = with_offsets
+        no_place: list[_Offsets] = [None] if with_offsets else []
+        self._cls, self._sep = (
+            _Pieces([tokenizer.vocab[token]], no_place) if special_tokens else _Pieces([], [])
+            for token in (CLS, SEP)
+        )
 
     def of(self, examples: Iterable["InputExample"]) -> Iterator[_Row]:
         """The rows of some examples, in their order."""
@@ -168,27 +201,30 @@ class _Rows:
                     (example.text_b, example.words_b),
                 )
             ]
-            encodings = iter(self._tokenizer.encode(unit for text in texts for unit, _ in text))
+            encoded = iter(self._encode([string for text in texts for string, _ in text]))
             pieces = [
-                _pieces(text, encodings, type_id=position % 2)
-                for position, text in enumerate(texts)
+                _Pieces.join(_moved(next(encoded), start) for _, start in text) for text in texts
             ]
             for i, example in enumerate(chunk):
-                yield _Row(example.unique_id, self._join(pieces[2 * i], pieces[2 * i + 1]))
+                yield self._join(example.unique_id, pieces[2 * i], pieces[2 * i + 1])
 
-    def _join(self, first: list[_Piece], second: list[_Piece]) -> list[_Piece]:
+    def _encode(self, strings: list[str]) -> list[_Pieces]:
+        if not self._with_offsets:
+            return [_Pieces(ids, []) for ids in self._tokenizer.encode_ids(strings)]
+        return [_Pieces(e.ids, [*e.offsets]) for e in self._tokenizer.encode(strings)]
+
+    def _join(self, unique_id: int | str, first: _Pieces, second: _Pieces) -> _Row:
         from bert_features.batches.truncation import kept_lengths
 
         if self._max_seq_length is not None:
-            kept = kept_lengths(len(first), len(second), self._max_seq_length)
-            first, second = first[: kept[0]], second[: kept[1]]
-        if not self._special:
-            return first + second
-        cls, sep, sep_b = (
-            _Piece(token, self._tokenizer.vocab[token], type_id, None)
-            for token, type_id in zip([*self._special, self._special[1]], (0, 0, 1), strict=True)
-        )
-        return [cls, *first, sep, *(([*second, sep_b]) if second else ())]
+            lengths = len(first.ids), len(second.ids)
+            kept = kept_lengths(*lengths, self._max_seq_length)
+            first, second = first.cut(kept[0]), second.cut(kept[1])
+        parts = [self._cls, first, self._sep, second]
+        if second.ids:
+            parts.append(self._sep)
+        start_b = sum(len(part.ids) for part in parts[:3])
+        return _Row(unique_id, _Pieces.join(parts), start_b)
 
 
 def _chunks(examples: Iterable["InputExample"]) -> Iterator[list["InputExample"]]:
@@ -216,33 +252,29 @@ def _units(text: str | None, words: tuple[str, ...] | None) -> list[tuple[str, i
     return units
 
 
-def _pieces(
-    units: list[tuple[str, int]], encodings: Iterator["Encoding"], *, type_id: int
-) -> list[_Piece]:
-    pieces = []
-    for _, first in units:
-        encoding = next(encodings)
-        for token, piece_id, (start, end) in zip(
-            encoding.tokens, encoding.ids, encoding.offsets, strict=True
-        ):
-            pieces.append(_Piece(token, piece_id, type_id, (first + start, first + end)))
-    return pieces
+def _moved(pieces: _Pieces, start: int) -> _Pieces:
+    """The pieces of a unit that begins at `start` of its text."""
+    if not start:
+        return pieces
+    places = [place and (place[0] + start, place[1] + start) for place in pieces.offsets]
+    return _Pieces(pieces.ids, places)
 
 
-def _json(row: _Row) -> str:
+def _json(row: _Row, tokenizer: "FullTokenizer") -> str:
+    ids = row.pieces.ids
     return json.dumps(
         {
             "id": row.unique_id,
-            "tokens": [piece.token for piece in row.pieces],
-            "ids": [piece.id for piece in row.pieces],
-            "type_ids": [piece.type_id for piece in row.pieces],
-            "offsets": [piece.offsets for piece in row.pieces],
+            "tokens": tokenizer.convert_ids_to_tokens(ids),
+            "ids": ids,
+            "type_ids": [0] * row.start_b + [1] * (len(ids) - row.start_b),
+            "offsets": row.pieces.offsets,
         }
     )
 
 
-_WRITERS: dict[_Format, Callable[[_Row], str]] = {
-    "tokens": lambda row: " ".join([piece.token for piece in row.pieces]),
-    "ids": lambda row: " ".join([str(piece.id) for piece in row.pieces]),
+_WRITERS: dict[_Format, Callable[[_Row, "FullTokenizer"], str]] = {
+    "tokens": lambda row, tokenizer: " ".join(tokenizer.convert_ids_to_tokens(row.pieces.ids)),
+    "ids": lambda row, tokenizer: " ".join([str(i) for i in row.pieces.ids]),
     "jsonl": _json,
 }

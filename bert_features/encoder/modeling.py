@@ -137,7 +137,7 @@ class SelfAttention(_Part):
         for projection in self.projections:
             joined = ops.reshape(projection(x), (batch, length, -1, self.heads, self.head_size))
             count = 3 // len(self.projections)
-            parts += ops.unstack(ops.transpose(joined, (2, 0, 3, 1, 4)), count)
+            parts += ops.unstack(kernels.transpose(joined, (2, 0, 3, 1, 4)), count)
         query, key, value = parts
         scale = self.head_size**-0.5
         if self.dropout is None:
@@ -145,7 +145,7 @@ class SelfAttention(_Part):
         else:
             weights = kernels.attention_weights(query, key, mask, scale)
             context = kernels.matmul(self.dropout(weights, training=training), value)
-        context = ops.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
+        context = kernels.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
         return self.output_dense(kernels.reshape_like(context, x))
 
     def _in_lanes(self, x: Tensor, mask: Tensor) -> Tensor:

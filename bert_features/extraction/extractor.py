@@ -38,7 +38,7 @@ from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
-from bert_features.runtime.loop import prefetched, run_step
+from bert_features.runtime.loop import prefetched, run_in_turn, run_step
 from bert_features.text.vocabulary import CLS, SEP, UNK
 
 logger = logging.getLogger("bert_features")
@@ -271,7 +271,9 @@ class FeatureExtractor:
             if progress:
                 progress(latest)
 
-        yield from self.batches(examples, progress=note, prompt=prompt)
+        found = examples()
+        few = isinstance(found, list) and self.preparation.fit_one_batch(found)
+        yield from self.batches(examples, progress=note, prompt=prompt, threads=not few)
         if counts.truncated_examples:
             cures = self.preparation.truncation_cures()
             keywords = " or ".join(as_keyword(*cure) for cure in cures.items())
@@ -294,6 +296,7 @@ class FeatureExtractor:
         progress: Callable[[Counts], None] | None = None,
         ledger: Callable[[ExampleCounts], None] | None = None,
         prompt: str | None = None,
+        threads: bool = True,
     ) -> Iterator[FeatureBatch]:
         """Streams features in the order of the examples.
 
@@ -303,6 +306,8 @@ class FeatureExtractor:
             computed by length and may wait for their turn, so this runs ahead of the output.
           ledger: called for each example, in order, with its counts.
           prompt: a text to put before each text; None for the default, see `encode`.
+          threads: prepare and compute batches at the same time, in threads. A few examples in
+            memory are done sooner without.
 
         Raises:
           ConfigError: the outputs cannot have a prompt.
@@ -315,7 +320,8 @@ class FeatureExtractor:
             pieces=self._pieces,
             unknown_id=self._unknown_id,
         )
-        for batch, outputs in self._run(self.preparation.input_fn(examples, prompt=prompt)):
+        input_fn = self.preparation.input_fn(examples, prompt=prompt)
+        for batch, outputs in self._run(input_fn, threads=threads):
             finished = assembler.add(batch, outputs)
             counts.add_batch(batch.columns)
             if finished is not None:
@@ -362,11 +368,16 @@ class FeatureExtractor:
         """Number of times the device step was traced so far."""
         return self._step.traces
 
-    def _run(self, input_fn: TextInputFn) -> Iterator[tuple[Batch, dict[str, np.ndarray]]]:
+    def _run(
+        self, input_fn: TextInputFn, *, threads: bool
+    ) -> Iterator[tuple[Batch, dict[str, np.ndarray]]]:
         """The batches of an input with their outputs, [B, S, D] or [B, D]."""
-        # Two threads: one reads and tokenizes the next window, one cuts this one into batches.
-        windows = prefetched(input_fn.windows())
-        return run_step(
+        windows = input_fn.windows()
+        if threads:
+            # Two threads: one reads and tokenizes the next window, one cuts this one into batches.
+            windows = prefetched(windows)
+        run = run_step if threads else run_in_turn
+        return run(
             self._step,
             input_fn.stream(self.preparation.batch_params(), windows),
             lambda batch: {name: batch.columns[name] for name in self._inputs},

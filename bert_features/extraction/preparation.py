@@ -1,9 +1,12 @@
 """Preparation: the settings of a run, checked against their checkpoint; no weights yet."""
 
-from collections.abc import Callable, Iterable
+import bisect
+import functools
+from collections.abc import Callable, Iterable, Sequence
 
 from bert_features.batches.bucketing import (
     DEVICE_BATCH_TOKENS,
+    BatchShapes,
     default_buckets,
     resolve_buckets,
 )
@@ -31,6 +34,9 @@ from bert_features.runtime.start import make_runtime
 _CPU_BATCH_TOKENS = 2048
 # Enough to sort by length. Where vectors are small, more would only hold results back.
 _MAX_WINDOW_TOKENS = 1 << 20
+# Characters of a text that is tokenized in some milliseconds.
+_MAX_SHORT_TEXT = 1 << 15
+_MAX_SPECIAL_TOKENS = 3  # of a row: [CLS] and two [SEP]s
 
 
 class Preparation:
@@ -141,6 +147,21 @@ class Preparation:
             long_text=self.long_text,
             words=self.config.word_split if word_level else None,
         )
+
+    def fit_one_batch(self, examples: Sequence[InputExample]) -> bool:
+        """Whether examples surely make a single batch: a piece has at least one character."""
+        sizes = [len(example.text_a) + len(example.text_b or "") for example in examples]
+        longest = max(sizes, default=0) + _MAX_SPECIAL_TOKENS
+        if len(sizes) == 1 and not self.in_windows:
+            return longest <= _MAX_SHORT_TEXT
+        shapes = self._shapes
+        if longest > shapes.buckets[-1]:
+            return False
+        return len(sizes) <= shapes.rows[bisect.bisect_left(shapes.buckets, longest)]
+
+    @functools.cached_property
+    def _shapes(self) -> BatchShapes:
+        return self.input_fn(lambda: ()).shapes(self.batch_params())
 
     def features(self) -> tuple[Feature, ...]:
         """The features that come out, as an output file describes them."""

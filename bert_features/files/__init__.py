@@ -2,6 +2,7 @@
 
 from bert_features.files.addresses import connect, is_url, local_path, remote_errors
 from bert_features.files.cache import CACHE_VARIABLE, IN_CACHE, cache_dir, locked
+from bert_features.files.kept import from_cache
 from bert_features.files.reporting import Reporting, storage_errors
 from bert_features.files.staging import (
     Staging,
@@ -31,6 +32,7 @@ __all__ = [
     "check_folder",
     "check_target",
     "connect",
+    "from_cache",
     "is_url",
     "is_writing",
     "local_path",

@@ -72,6 +72,10 @@ class CompiledStep(abc.ABC):
           ConfigError: the devices cannot share the rows evenly.
         """
 
+    def run(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs one batch and waits for its outputs, [B, …] by name; errors are a call's."""
+        return self(batch)()
+
 
 class Runtime(abc.ABC):
     """Runs a device step on the devices of one machine.

@@ -33,6 +33,8 @@ _MAX_STREAMS = 8
 _CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
 # Rows longer than this have a graph of their own on a CPU: see `kernels.attend`.
 _LONG_ROW = 256
+# Batches of up to so many tokens have one too: see `kernels.layer_norm` and `kernels.transpose`.
+_FEW_TOKENS = 64
 
 
 class TensorFlowRuntime(Runtime):
@@ -84,7 +86,7 @@ class TensorFlowRuntime(Runtime):
 
 
 class _StepOnCpu(CompiledStep):
-    """Several steps at the same time on one CPU, without a compiler: one trace takes any shape.
+    """Several steps at the same time on one CPU, without a compiler: a trace takes any shape.
 
     XLA does not help on a CPU, and oneDNN's graph rewrites do (BERT-base, tokens/s: 1126 with XLA,
     1122 without in float32, 1051 and 2163 in bfloat16). oneDNN makes its kernels by actual shapes.
@@ -95,26 +97,41 @@ class _StepOnCpu(CompiledStep):
         self._step = step
         with tf.device(_CPU):
             self._variables = [_on_cpu(weight.value) for weight in weights]
-        self._traced: dict[bool, Callable[..., dict[str, tf.Tensor]]] = {}
+        self._traced: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
         streams = min(cores(), _MAX_STREAMS)
         self._streams = ThreadPoolExecutor(streams, "step")
         # One more than can run, so that the next is ready when one ends.
         self.in_flight = streams + 1
 
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
-        inputs = {name: tf.constant(value) for name, value in batch.items()}
-        long_rows = batch["input_mask"].shape[1] > _LONG_ROW
-        if long_rows not in self._traced:
-            self._traced[long_rows] = self._trace(inputs, long_rows)
-        future = self._streams.submit(_run, self._traced[long_rows], inputs)
+        future = self._streams.submit(_run, *self._prepare(batch, _form(batch)))
         return Started(future.result, future.done, future.cancel)
 
-    def _trace(self, batch: Mapping[str, tf.Tensor], long_rows: bool) -> Any:
+    def run(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """As `CompiledStep.run`, without another thread, and with a form for few tokens.
+
+        The calls of a long input have no use for that form: one small batch among many others does
+        not repay the trace.
+        """
+        few_tokens = batch["input_mask"].size <= _FEW_TOKENS
+        return _run(*self._prepare(batch, "few_tokens" if few_tokens else _form(batch)))
+
+    def _prepare(
+        self, batch: Mapping[str, np.ndarray], form: str
+    ) -> tuple[Any, dict[str, tf.Tensor]]:
+        """The step traced in a form, and the batch as tensors."""
+        inputs = {name: tf.constant(value) for name, value in batch.items()}
+        if form not in self._traced:
+            self._traced[form] = self._trace(inputs, form)
+        return self._traced[form], inputs
+
+    def _trace(self, batch: Mapping[str, tf.Tensor], form: str) -> Any:
         self.traces += 1
+        choices = {} if form == "" else {form: True}
 
         @tf.function(autograph=False)
         def run(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            with tf.device(_CPU), traced_for("cpu", long_rows=long_rows):
+            with tf.device(_CPU), traced_for("cpu", **choices):
                 return self._step([variable.value() for variable in self._variables], batch)
 
         return run.get_concrete_function(
@@ -123,6 +140,11 @@ class _StepOnCpu(CompiledStep):
                 for name, value in batch.items()
             }
         )
+
+
+def _form(batch: Mapping[str, np.ndarray]) -> str:
+    """The form of operations for a batch, an argument of `traced_for`; empty for none."""
+    return "long_rows" if batch["input_mask"].shape[1] > _LONG_ROW else ""
 
 
 class _StepByShape(CompiledStep):

@@ -62,7 +62,9 @@ class FullTokenizer:
         warn_of_duplicates(self.tokens)
         pieces = matchable(self.tokens)
         matcher = WordPiece(pieces, unknown_id=self.vocab[UNK], do_lower_case=do_lower_case)
-        self._ids = _TracedLater(matcher.ids)
+        self._ids = _graph_of(matcher.ids)
+        self._fast = _graph_of(lambda texts: _flat(*matcher.fast(texts)))
+        self._exact = _TracedLater(matcher.exact)
         self._pieces = _TracedLater(matcher.pieces)
 
     def __repr__(self) -> str:
@@ -79,7 +81,37 @@ class FullTokenizer:
         Returns:
           int32 ragged [B, pieces], without [CLS] and [SEP].
         """
-        return self._ids(tf.convert_to_tensor(texts, tf.string))
+        texts = tf.convert_to_tensor(texts, tf.string)
+        if not tf.executing_eagerly():
+            return self._ids(texts)
+        ids, lengths = self.ids_of(texts)
+        return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
+
+    def ids_of(self, texts: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of a batch of texts as flat arrays; what a call gives, in less time for few.
+
+        Args:
+          texts: string [B], UTF-8.
+
+        Returns:
+          int32 [P], the ids of all texts; int64 [B], the number of ids of each text.
+        """
+        ids, row_splits, settled = (part.numpy() for part in self._fast_graph(texts))
+        lengths, unsettled = np.diff(row_splits), ~settled
+        if not unsettled.any():
+            return ids, lengths
+        exact = self._exact(tf.boolean_mask(texts, unsettled))
+        kept = ids[np.repeat(~unsettled, lengths)]
+        lengths[unsettled] = exact.row_lengths().numpy()
+        from_exact = np.repeat(unsettled, lengths)
+        joined = np.empty(len(from_exact), np.int32)
+        joined[from_exact], joined[~from_exact] = exact.values.numpy(), kept
+        return joined, lengths
+
+    @functools.cached_property
+    def _fast_graph(self) -> Any:
+        """The fast way. It is traced at once: op by op it takes five times as long."""
+        return self._fast.get_concrete_function()
 
     def tokenize_with_offsets(self, texts: tf.Tensor) -> Pieces:
         """Tokenises a batch of texts and finds where each piece came from.
@@ -99,6 +131,11 @@ class FullTokenizer:
         For many texts call `encode`, which is much faster.
         """
         return self.encode([text])[0].tokens
+
+    def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:
+        """The ids of each text; faster than `encode`."""
+        ids, lengths = self.ids_of(tf.constant([utf8(text) for text in texts], tf.string))
+        return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])][: len(lengths)]
 
     def encode(self, texts: Iterable[str]) -> list[Encoding]:
         """Ids, pieces and character offsets of each text."""
@@ -133,35 +170,40 @@ class FullTokenizer:
         return [self.tokens[i] for i in ids]
 
 
-# Tracing takes 0.5 s and saves some 0.03 s of each call with a few texts, half the time of one with
-# many. So it pays after this many calls, or as soon as there are many texts.
+# Tracing takes 0.5 s and saves some 0.03 s of each call, be the texts few or many. So it pays after
+# this many calls.
 _CALLS_BEFORE_TRACING = 16
-_MANY_TEXTS = 256
+
+
+def _flat(ids: tf.RaggedTensor, settled: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """The parts of a result; to make a ragged tensor of them takes as long as to tokenize."""
+    return ids.values, ids.row_splits, settled
+
+
+def _graph_of(function: Callable[[tf.Tensor], Any]) -> Any:
+    """A function of string [B] as a graph, which is traced at its first use."""
+    return tf.function(
+        function, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+    )
 
 
 class _TracedLater:
-    """A function of string [B] that is traced once, when there is enough work for it.
+    """A function of string [B] that is traced once, when it is called often enough.
 
-    Until then each eager call runs op by op, and so does the first one of all. Inside another graph
-    the traced function is used from the start.
+    Until then each eager call runs op by op. Inside another graph the traced function is used from
+    the start.
     """
 
     def __init__(self, function: Callable[[tf.Tensor], Any]) -> None:
         self._function = function
-        self._graph = tf.function(
-            function, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
-        )
+        self._graph = _graph_of(function)
         self._calls = 0
-        self._is_traced = False
 
     def __call__(self, texts: tf.Tensor) -> Any:
-        if self._is_traced or not tf.executing_eagerly():
+        if not tf.executing_eagerly() or self._calls >= _CALLS_BEFORE_TRACING:
             return self._graph(texts)
-        self._is_traced = self._calls == _CALLS_BEFORE_TRACING or (
-            self._calls > 0 and len(texts) >= _MANY_TEXTS
-        )
         self._calls += 1
-        return self._graph(texts) if self._is_traced else self._function(texts)
+        return self._function(texts)
 
     @property
     def traces(self) -> int:

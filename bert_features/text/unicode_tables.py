@@ -6,10 +6,16 @@ CPython use: pages of 256 code points, and equal pages are stored once.
 """
 
 import functools
+import io
+import sys
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+
+from bert_features.files import from_cache
 
 PAGE_BITS = 8
 CODE_POINTS = 0x110000
@@ -139,6 +145,53 @@ def _characters() -> list[tuple[int, str, str]]:
 @functools.cache
 def properties() -> TwoStageTable:
     """The bits above for every code point, uint8, by this Python's Unicode data."""
+    return _table("properties")
+
+
+@functools.cache
+def combining_classes() -> TwoStageTable:
+    """The canonical combining class of every code point, uint8."""
+    return _table("combining_classes")
+
+
+@functools.cache
+def decompositions() -> Decompositions:
+    """Lower-casing and canonical decomposition of every code point."""
+    tables = {name: _table(name) for name in ("lengths", "deltas", "tail_starts")}
+    return Decompositions(**tables, tails=_arrays()["tails"])
+
+
+def _table(name: str) -> TwoStageTable:
+    return TwoStageTable(_arrays()[f"{name}.pages"], _arrays()[f"{name}.values"])
+
+
+@functools.cache
+def _arrays() -> Mapping[str, np.ndarray]:
+    """The arrays of all tables, by name: from the cache, else made in some 0.3 s."""
+    sources = (
+        sys.version.encode(),  # its unicodedata, and its str.lower()
+        Path(__file__).read_bytes(),
+    )
+    with np.load(io.BytesIO(from_cache("unicode", sources, _make_arrays))) as arrays:
+        return dict(arrays)
+
+
+def _make_arrays() -> bytes:
+    """The arrays of all tables, as an npz archive."""
+    tables = {
+        "properties": _make_properties(),
+        "combining_classes": _make_combining_classes(),
+    }
+    decompositions, tails = _make_decompositions()
+    arrays = {"tails": tails}
+    for name, table in (tables | decompositions).items():
+        arrays |= {f"{name}.pages": table.pages, f"{name}.values": table.values}
+    archive = io.BytesIO()
+    np.savez(archive, **arrays)  # type: ignore[arg-type]
+    return archive.getvalue()
+
+
+def _make_properties() -> TwoStageTable:
     bits = np.zeros(CODE_POINTS, np.uint8)
     for code, char, category in _characters():
         bits[code] = _bits(char, category)
@@ -147,9 +200,7 @@ def properties() -> TwoStageTable:
     return TwoStageTable.compress(bits)
 
 
-@functools.cache
-def combining_classes() -> TwoStageTable:
-    """The canonical combining class of every code point, uint8."""
+def _make_combining_classes() -> TwoStageTable:
     classes = np.zeros(CODE_POINTS, np.uint8)
     for code, char, category in _characters():
         if category.startswith("M"):
@@ -157,9 +208,8 @@ def combining_classes() -> TwoStageTable:
     return TwoStageTable.compress(classes)
 
 
-@functools.cache
-def decompositions() -> Decompositions:
-    """Lower-casing and canonical decomposition of every code point."""
+def _make_decompositions() -> tuple[dict[str, TwoStageTable], np.ndarray]:
+    """The tables of `Decompositions`, and its tails."""
     lengths = np.ones(CODE_POINTS, np.int32)
     deltas = np.zeros(CODE_POINTS, np.int32)
     tail_starts = np.zeros(CODE_POINTS, np.int32)
@@ -177,9 +227,6 @@ def decompositions() -> Decompositions:
         deltas[code] = ord(result[0]) - code
         tail_starts[code] = len(tails)
         tails += map(ord, result[1:])
-    return Decompositions(
-        lengths=TwoStageTable.compress(lengths),
-        deltas=TwoStageTable.compress(deltas),
-        tail_starts=TwoStageTable.compress(tail_starts),
-        tails=np.array(tails, np.int32),
-    )
+    columns = {"lengths": lengths, "deltas": deltas, "tail_starts": tail_starts}
+    tables = {name: TwoStageTable.compress(column) for name, column in columns.items()}
+    return tables, np.array(tails, np.int32)

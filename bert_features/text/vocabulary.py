@@ -93,6 +93,8 @@ def _may_match(token: str, index: int) -> bool:
     piece = token.removeprefix("##")
     if not token or "\0" in token or len(piece) > MAX_CHARS_PER_WORD:
         return False
+    if piece.isascii():
+        return True
     size = len(piece.encode("utf-8", "surrogatepass"))
     if size > MAX_PIECE_BYTES:
         raise CheckpointError(

@@ -9,6 +9,7 @@ BasicTokenizer does, and FastWordpieceTokenizer matches these.
 Shape legend: `B` texts, `C` characters of the whole batch, `W` words, `P` pieces.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,9 +25,7 @@ from bert_features.text.normalization import (
     look_up,
 )
 from bert_features.text.unicode_tables import MARK
-from bert_features.text.vocabulary import MAX_CHARS_PER_WORD
-
-_MAX_UTF8_BYTES = 4  # of a character
+from bert_features.text.wordpiece_models import make_sentence_matcher, make_word_matcher
 
 # Characters that FastBertTokenizer treats as the official tokenizer does, each on its own and so in
 # any sequence: its normaliser works character by character, and neither final sigma nor canonical
@@ -75,44 +74,52 @@ class WordPiece:
     def __init__(self, pieces: Sequence[str], *, unknown_id: int, do_lower_case: bool) -> None:
         self._unknown_id = unknown_id
         self._do_lower_case = do_lower_case
-        self._fast = tf_text.FastBertTokenizer(
-            pieces,
-            max_bytes_per_word=MAX_CHARS_PER_WORD,
-            token_out_type=tf.int32,
-            lower_case_nfd_strip_accents=do_lower_case,
-        )
-        self._wordpiece = tf_text.FastWordpieceTokenizer(
-            pieces,
-            max_bytes_per_word=MAX_CHARS_PER_WORD * _MAX_UTF8_BYTES,
-            token_out_type=tf.int32,
-            no_pretokenization=True,
-        )
+        self._pieces = pieces
+        self._fast = make_sentence_matcher(pieces, do_lower_case=do_lower_case)
+
+    @functools.cached_property
+    def _wordpiece(self) -> tf_text.FastWordpieceTokenizer:
+        """Made when a text takes the exact way, or a graph that may have such texts is traced."""
+        with tf.init_scope():
+            return make_word_matcher(self._pieces)
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """The ids of texts, string [B] -> int32 ragged [B, pieces]."""
+        ids, settled = self.fast(texts)
+        return tf.cond(
+            tf.reduce_all(settled), lambda: ids, lambda: self._complete(texts, ids, settled)
+        )
+
+    def fast(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """The ids of texts by the fast way.
+
+        Args:
+          texts: string [B].
+
+        Returns:
+          int32 ragged [B, pieces]; and bool [B], whether the ids of each text are right. The others
+          take the exact way.
+        """
         eligible = tf.strings.regex_full_match(texts, _FAST_TEXT)
         ids = self._fast.tokenize(tf.where(eligible, texts, ""))
         # A text with an [UNK] always takes the exact way. After an unknown word the fast tokenizer
         # turns a second blank into another [UNK] or loses the next word (tensorflow-text 2.20);
         # and it limits words by bytes, not characters.
         unknown = ids.values == self._unknown_id
-        return tf.cond(
-            tf.reduce_all(eligible) & ~tf.reduce_any(unknown),
-            lambda: ids,
-            lambda: self._complete(texts, ids, eligible & ~_any_in_row(unknown, ids)),
-        )
+        return ids, eligible & ~_any_in_row(unknown, ids)
 
     def _complete(
         self, texts: tf.Tensor, ids: tf.RaggedTensor, settled: tf.Tensor
     ) -> tf.RaggedTensor:
         """Keeps the rows of `ids` where `settled` [B] holds and makes the others the exact way."""
         exact = tf.where(~settled)[:, 0]
-        rows = tf.concat([ids, self._exact(tf.gather(texts, exact))], axis=0)
+        rows = tf.concat([ids, self.exact(tf.gather(texts, exact))], axis=0)
         count = tf.size(texts, tf.int64)
         nth_exact = tf.cumsum(tf.cast(~settled, tf.int64)) - 1
         return tf.gather(rows, tf.where(settled, tf.range(count), count + nth_exact))
 
-    def _exact(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    def exact(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """The ids of any texts, string [B] -> int32 ragged [B, pieces]."""
         words = self._words(tf.strings.unicode_decode(texts, "UTF-8"))
         pieces = self._wordpiece.tokenize(words.texts)
         return tf.RaggedTensor.from_value_rowids(

@@ -121,8 +121,12 @@ class Idling:
         return answer
 
 
-def run(arguments: Sequence[str | Path]) -> str:
+def run(arguments: Sequence[str | Path], **variables: str) -> str:
     """Runs a command to its end and returns its standard output.
+
+    Args:
+      arguments: the command.
+      **variables: further variables of its environment.
 
     Raises:
       BenchmarkError: the command failed.
@@ -131,7 +135,7 @@ def run(arguments: Sequence[str | Path]) -> str:
         [str(argument) for argument in arguments],
         capture_output=True,
         text=True,
-        env=environment(),
+        env=environment() | variables,
         check=False,
     )
     if result.returncode:
@@ -140,9 +144,9 @@ def run(arguments: Sequence[str | Path]) -> str:
     return result.stdout
 
 
-def run_module(module: str, *arguments: str | Path) -> str:
+def run_module(module: str, *arguments: str | Path, **variables: str) -> str:
     """Runs a module of this folder; see `run`."""
-    return run([sys.executable, "-m", f"benchmarking.{module}", *arguments])
+    return run([sys.executable, "-m", f"benchmarking.{module}", *arguments], **variables)
 
 
 def peak_of(arguments: Sequence[str | Path]) -> tuple[int, float]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarking.latency import STEP_ALONE
 from benchmarking.programs import BASELINE, PROJECT
 
 _Table = Mapping[str, Any]
@@ -30,6 +31,10 @@ def markdown(results: Mapping[str, Any]) -> str:
         parts += [_encoders(table, results["roofline"]) for table in results["encoder"]]
     if "targets" in results:
         parts.append(_targets(results["targets"]))
+    if "latency" in results:
+        parts.append(_latency(results["latency"]))
+    if "start" in results:
+        parts.append(_start(results["start"]))
     if "memory" in results:
         parts.append(_targets(results["memory"], title="Memory"))
     return "\n\n".join(parts) + "\n"
@@ -143,6 +148,47 @@ def _targets(rows: Sequence[_Table], title: str = "Targets") -> str:
             [row["what"], row["measured"], row["wanted"], "yes" if row["met"] else "**no**"]
             for row in rows
         ],
+    )
+
+
+def _latency(table: _Table) -> str:
+    alone = next((row["p50"] for row in table["rows"] if row["way"] == STEP_ALONE), None)
+    rows = [
+        [
+            row["program"],
+            row["way"],
+            f"{row['p50'] * 1e3:.2f}",
+            f"{row['p99'] * 1e3:.2f}",
+            f"{row['p50'] / alone:.2f}" if alone else "–",
+            f"{row['max_difference']:.1e}",
+        ]
+        for row in table["rows"]
+    ]
+    header = ("program", "what", "p50, ms", "p99, ms", "p50 / device step", "max. difference")
+    return (
+        f"## Latency\n\n{table['calls']:,} calls with one text, {table['text']!r}; "
+        "all-MiniLM-L6-v2, mean of the last layer, float32. The programs take turns of "
+        f"{table['calls_per_turn']} calls.\n\n" + table_of(header, rows)
+    )
+
+
+def _start(table: _Table) -> str:
+    header = ("part", "seconds, empty cache", "CPU seconds", "seconds, filled cache", "CPU seconds")
+    rows = [
+        [
+            part,
+            *(
+                f"{values[kind][part]:.2f}"
+                for values in (table["empty"], table["filled"])
+                for kind in ("seconds", "cpu_seconds")
+            ),
+        ]
+        for part in table["filled"]["seconds"]
+    ]
+    return (
+        "## A new process up to its first feature\n\n"
+        f"Medians of {table['rounds']} processes. The cache keeps the models of the tokenizer.\n\n"
+        + table_of(header, rows)
     )
 
 

@@ -36,6 +36,7 @@ class Session:
         self._job: Any = None
         self._encoders: list[Any] = []
         self._corpora: dict[str, Corpus] = {}
+        self._calls: Any = None
 
     def _corpus(self, path: str) -> Corpus:
         if path not in self._corpora:
@@ -86,6 +87,24 @@ class Session:
         if save:
             np.save(save, hidden[0])
         return {"seconds": seconds, "tokens": rows * length * count}
+
+    def load_calls(self, folder: str, text: str, save: str) -> dict[str, Any]:
+        """Loads the program for one text at a time; `save` is a path for the text's vectors."""
+        self._calls = self._program.make_calls(Path(folder), text)
+        np.savez(save, **{way: call() for way, call in self._calls.ways.items()})
+        return {"ways": list(self._calls.ways)}
+
+    def run_calls(self, way: str, untimed: int, count: int) -> dict[str, Any]:
+        """Calls the program `untimed` times, then `count` times; the seconds of each of these."""
+        call, clock = self._calls.ways[way], time.perf_counter
+        for _ in range(untimed):
+            call()
+        times = []
+        for _ in range(count):
+            started = clock()
+            call()
+            times.append(clock() - started)
+        return {"seconds": times}
 
 
 def _peak_bytes() -> int:

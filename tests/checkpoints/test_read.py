@@ -1,5 +1,6 @@
 """Reading weights: bit-identical, whole or refused."""
 
+import dataclasses
 import json
 import logging
 import shutil
@@ -241,3 +242,17 @@ def test_a_published_tf1_checkpoint_with_adam_slots(data):
     stored = tf.train.load_checkpoint(str(checkpoint.weights_path))
     for name, value in weights.items():
         np.testing.assert_array_equal(value, stored.get_tensor(f"bert/{name}"))
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_a_wrong_sha_256_is_the_error_whatever_the_reader_finds(copy, damage):
+    checkpoint = find_checkpoint(copy)
+    assert_same(
+        read_weights(dataclasses.replace(checkpoint, expected_sha256=checkpoint.sha256)),
+        read_weights(checkpoint),
+    )
+    if damage:
+        checkpoint.weights_path.write_bytes(checkpoint.weights_path.read_bytes()[:-100])
+    wrong = dataclasses.replace(checkpoint, expected_sha256="0" * 64)
+    with pytest.raises(CheckpointError, match=r"has SHA-256 .*, expected 0000"):
+        read_weights(wrong)

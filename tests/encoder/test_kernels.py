@@ -45,7 +45,7 @@ def run(step, batch):
 
 
 @pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8)])
-@pytest.mark.parametrize("device_kind", ["cpu", "gpu", "tpu"])
+@pytest.mark.parametrize("device_kind", ["cpu", "gpu", "tpu", "few tokens"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.03)])
 def test_layer_norm(shape, device_kind, dtype, tolerance):
     rng = np.random.default_rng(0)
@@ -54,7 +54,8 @@ def test_layer_norm(shape, device_kind, dtype, tolerance):
 
     @tf.function(input_signature=[tf.TensorSpec([None] * (len(shape) - 1) + [8], x.dtype)])
     def norm(x):
-        with kernels.traced_for(device_kind):
+        few_tokens = device_kind == "few tokens"
+        with kernels.traced_for("cpu" if few_tokens else device_kind, few_tokens=few_tokens):
             return kernels.layer_norm(x, tf.cast(gamma, dtype), tf.cast(beta, dtype), 1e-3)
 
     wide = x.numpy().astype(np.float64)
@@ -214,6 +215,37 @@ def test_steps_side_by_side_keep_to_their_batches():
     assert step.traces == 2
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_every_layer_of_a_batch_of_few_tokens(minilm_dir, precision):
+    checkpoint = find_checkpoint(minilm_dir)
+    config, weights = checkpoint.config, read_weights(checkpoint)
+    batch = random_batch(config, [15, 4, 2], 16)
+    step = cpu_step(config, weights, layers=["embeddings", *range(6)], precision=precision)
+    got = step.run(batch)
+    expected = NumpyEncoder(config, weights)(
+        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
+    )
+    assert_layers_equal_reference(list(got.values()), expected, batch["input_mask"] == 1, precision)
+
+
+def test_batches_of_few_tokens_have_a_form_of_their_own():
+    """Where a step runs alone; among many others a small batch does not repay another trace."""
+    config = TOY.model_copy(update={"max_position_embeddings": 300})
+    step = cpu_step(config, random_weights(config), layers=[-1])
+    few, more, long = (random_batch(config, [length], length) for length in (6, 70, 270))
+    for _ in range(2):
+        step.run(few)
+        assert set(step._traced) == {"few_tokens"}
+    graph = step._traced["few_tokens"].graph
+    assert not {op.type for op in graph.get_operations()} & {"FusedBatchNormV3"}
+    alone = step.run(more)["x"]
+    assert set(step._traced) == {"few_tokens", ""}
+    np.testing.assert_array_equal(alone, run(step, more)["x"])
+    np.testing.assert_array_equal(step.run(long)["x"], run(step, long)["x"])
+    np.testing.assert_allclose(step.run(few)["x"], run(step, few)["x"], atol=1e-5, rtol=0)
+    assert step.traces == 3
+
+
 def test_steps_of_a_run_that_is_left_are_dropped(monkeypatch):
     """Those that have not begun; or leaving would take as long as they do."""
     monkeypatch.setattr(runtime, "cores", lambda: 1)
@@ -246,7 +278,7 @@ def test_weights_and_step_are_on_the_cpu():
     step = cpu_step(TOY, random_weights(TOY), layers=[-1])
     run(step, random_batch(TOY, [6], 6))
     assert all("CPU:0" in variable.device for variable in step._variables)
-    graph = step._traced[False].graph
+    graph = step._traced[""].graph
     assert {op.device for op in graph.get_operations() if op.type == "MatMul"} == {"/device:CPU:0"}
 
 

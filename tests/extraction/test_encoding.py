@@ -7,6 +7,7 @@ import bert_features
 from bert_features import FeatureExtractor, Padded, Ragged
 from bert_features.errors import ConfigError, InputError
 from bert_features.readers.input_example import InputExample
+from bert_features.runtime import loop
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -88,6 +89,56 @@ def test_pairs_and_words(extractor):
     texts = [("a", "b"), ["a", "b"], InputExample("x", "b")]
     wanted = [record.features["sequence"] for record in extractor(texts)]
     np.testing.assert_array_equal(extractor.encode(texts, "sequence"), wanted)
+
+
+FEW = ["is this a ?", "", "a b", ("a", "the b"), ["not", "jackson"], "the is"]
+
+
+@pytest.fixture
+def no_threads(monkeypatch):
+    monkeypatch.setattr(loop.threading, "Thread", lambda **_: pytest.fail("a thread was started"))
+
+
+def test_a_few_texts_start_no_thread(extractor, no_threads):
+    assert len(extractor(FEW)) == 6
+    for text in ("a", "a " * 99):
+        assert extractor.encode(text, "sequence").shape == (8,)
+    for texts in (TEXTS, ["a"] * 9, ["a", "a " * 9], iter(FEW)):  # nine are more than a batch
+        with pytest.raises(pytest.fail.Exception):
+            extractor.encode(texts, "sequence")
+
+
+def test_a_few_texts_have_the_features_that_they_have_among_many(extractor):
+    alone = extractor(FEW)
+    among_many = extractor([*FEW, *TEXTS])[: len(FEW)]
+    assert [record.unique_id for record in alone] == [*range(6)]
+    for one, other in zip(alone, among_many, strict=True):
+        assert (one.tokens, one.words) == (other.tokens, other.words)
+        np.testing.assert_array_equal(one.token_ids, other.token_ids)
+        assert one.features.keys() == other.features.keys()
+        for name, values in one.features.items():
+            wide, wanted = (v.astype(np.float32) for v in (values, other.features[name]))
+            tolerance = 0.02 if name == "half" else 1e-5
+            np.testing.assert_allclose(wide, wanted, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("threads", [True, False])
+def test_counts_with_threads_and_without(extractor, threads):
+    examples = [InputExample(i, text) for i, text in enumerate(["a b", "", "a xx", "a " * 30])]
+    totals, ledger = [], []
+    (batch,) = extractor.batches(
+        lambda: examples, progress=totals.append, ledger=ledger.append, threads=threads
+    )
+    assert batch.unique_ids.tolist() == [0, 1, 2, 3]
+    assert [counts.tokens_lost for counts in ledger] == [0, 0, 0, 12]
+    assert [counts.tokens_unknown for counts in ledger] == [0, 0, 1, 0]
+    assert (totals[-1].examples, totals[-1].tokens_lost) == (4, 12)
+
+
+def test_a_few_texts_are_warned_of_too(extractor, no_threads, caplog):
+    extractor.encode(["xx yy zz"], "sequence")
+    (warning,) = [r for r in caplog.records if r.levelname == "WARNING"]
+    assert "3 of 3 tokens" in warning.getMessage()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
 """TensorFlow's start-up messages stay off the terminal; everything else gets there."""
 
+import gc
 import subprocess
 import sys
 import textwrap
+import weakref
 
 import pytest
+
+from bert_features.machine.quiet_tensorflow import _without_garbage_collection
 
 
 def run(program):
@@ -55,3 +59,46 @@ def test_a_failed_import_tells_all():
     assert result.returncode == 1
     assert "port.cc:153] why" in result.stderr
     assert "no such luck" in result.stderr
+
+
+class Thing:
+    """A thing in a circle: only a collection frees it."""
+
+    def __init__(self):
+        self.itself = self
+
+
+def test_an_import_is_not_interrupted_by_collections():
+    collections = []
+    with _without_garbage_collection():
+        gc.callbacks.append(note := lambda phase, info: collections.append(phase))
+        kept, things = [[] for _ in range(10 * gc.get_threshold()[0])], Thing()
+        gc.callbacks.remove(note)
+    assert not collections
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+    assert any(old is kept for old in gc.get_objects(generation=2))
+    freed = weakref.ref(things)
+    del things
+    gc.collect()
+    assert freed() is None
+
+
+def test_a_failed_import_leaves_collections_on():
+    with pytest.raises(ImportError), _without_garbage_collection():
+        raise ImportError
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("state", ["disabled", "frozen"])
+def test_the_users_own_choice_stands(state):
+    try:
+        gc.disable() if state == "disabled" else gc.freeze()
+        frozen = gc.get_freeze_count()
+        with _without_garbage_collection():
+            assert not gc.isenabled()
+        assert gc.isenabled() == (state == "frozen")
+        assert gc.get_freeze_count() == frozen
+    finally:
+        gc.enable()
+        gc.unfreeze()

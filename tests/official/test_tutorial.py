@@ -60,7 +60,7 @@ def test_a_second_short_call_traces_no_graph(toy, made):
     """Tracing takes longer than many short calls."""
     first, second, third = (call(toy, -1) for _ in range(3))
     ((extractor, _),) = tutorial._loaded.values()
-    assert extractor.tokenizer._ids.traces == 0
+    assert extractor.tokenizer._exact.traces == 0
     assert extractor.traces == 1
     for pairs in (second[0], third[0]):
         for (token, vector), (same, wanted) in zip(pairs, first[0], strict=True):

@@ -89,29 +89,35 @@ def small_tokenizer():
     return FullTokenizer([*SPECIAL, "un", "##aff", "##able", "is", ",", "f", "##i"])
 
 
-def test_the_first_calls_give_what_the_graph_gives(small_tokenizer):
+@pytest.mark.parametrize("name", ["__call__", "tokenize_with_offsets"])
+def test_the_first_calls_give_what_the_graph_gives(small_tokenizer, name):
     """They go op by op; texts that take each of the two ways, together."""
     texts = tf.constant(TWO_WAYS)
-    for name, call in {
-        "_ids": small_tokenizer,
-        "_pieces": small_tokenizer.tokenize_with_offsets,
-    }.items():
-        traced = getattr(small_tokenizer, name)
-        eager = [call(texts) for _ in range(16)]
-        assert traced.traces == 0
-        graph = call(texts)
-        assert traced.traces == 1
-        for result in (eager[0], eager[-1]):
-            flat = (tf.nest.flatten(x, expand_composites=True) for x in (result, graph))
-            for a, b in zip(*flat, strict=True):
-                np.testing.assert_array_equal(a, b)
+    call = getattr(small_tokenizer, name)
+    traced = small_tokenizer._exact if name == "__call__" else small_tokenizer._pieces
+    eager = [call(texts) for _ in range(16)]
+    assert traced.traces == 0
+    graph = call(texts)
+    assert traced.traces == 1
+    inside_a_graph = tf.function(call)(texts)
+    for result in (eager[0], eager[-1], inside_a_graph):
+        flat = (tf.nest.flatten(x, expand_composites=True) for x in (result, graph))
+        for a, b in zip(*flat, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
-def test_many_texts_are_worth_a_graph_at_the_second_call(small_tokenizer):
-    texts = tf.constant(TWO_WAYS * 64)
-    for calls in range(3):
-        small_tokenizer(texts)
-        assert small_tokenizer._ids.traces == min(calls, 1)
+def test_texts_of_the_fast_way_need_nothing_of_the_exact_one(monkeypatch, small_tokenizer):
+    monkeypatch.setattr(
+        "bert_features.text.wordpiece.make_word_matcher", lambda pieces: pytest.fail("made")
+    )
+    assert small_tokenizer(tf.constant(["unaffable, is"])).to_list() == [[5, 6, 7, 9, 8]]
+    assert small_tokenizer.encode_ids(["is", "", "un un"]) == [[8], [], [5, 5]]
+
+
+def test_ids_alone(minilm):
+    assert minilm.encode_ids([]) == []
+    texts = ["", "bank robber", "日本 …", "", "q" * 201, "x", ""]
+    assert minilm.encode_ids(texts) == [encoding.ids for encoding in minilm.encode(texts)]
 
 
 def test_empty_batch_and_empty_texts(minilm):

@@ -27,6 +27,7 @@ class Program:
       chooses_batch_size: whether it may choose one of the corpus's batch sizes.
       sample_tokens: number of padded tokens to run, if it is too slow for all; None runs all.
       graphs: the runtime whose graphs it needs, or None.
+      calls: name of its class for one text at a time, or None.
     """
 
     module: str
@@ -37,6 +38,7 @@ class Program:
     chooses_batch_size: bool = True
     sample_tokens: int | None = None
     graphs: str | None = None
+    calls: str | None = None
 
     def all_choices(self, batch_sizes: Sequence[int] = ()) -> dict[str, Sequence[Any]]:
         """Setting -> the values to choose from."""
@@ -69,17 +71,29 @@ class Program:
         """Loads the program for equal shapes."""
         return self._class(self.encoder)(folder, settings)
 
+    def make_calls(self, folder: Path, text: str) -> Any:
+        """Loads the program for one text at a time."""
+        return self._class(self.calls)(folder, text)
+
     def _class(self, name: str | None) -> Any:
         assert name is not None
         return getattr(importlib.import_module(f"benchmarking.programs.{self.module}"), name)
 
 
 def _project(precision: str) -> Program:
-    return Program("project", "ProjectJob", "ProjectEncoder", precision, chooses_batch_size=False)
+    return Program(
+        "project",
+        "ProjectJob",
+        "ProjectEncoder",
+        precision,
+        chooses_batch_size=False,
+        calls="ProjectCalls" if precision == "float32" else None,
+    )
 
 
 def _sentence_transformers(precision: str) -> Program:
-    return Program("pytorch", "SentenceTransformersJob", None, precision)
+    calls = "SentenceTransformersCalls" if precision == "float32" else None
+    return Program("pytorch", "SentenceTransformersJob", None, precision, calls=calls)
 
 
 def _transformers(precision: str) -> Program:

@@ -1,7 +1,7 @@
 """The interface of a program of the benchmark, and code that several programs share."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,6 +49,16 @@ class Encoder(Protocol):
 
     def run(self, batches: Sequence[Arrays]) -> list[np.ndarray]:
         """Runs the timed part."""
+
+
+class Calls(Protocol):
+    """Takes one short text, again and again.
+
+    Attributes:
+      ways: what can be timed: name -> a call that computes the text's vector, [1, H].
+    """
+
+    ways: dict[str, Callable[[], np.ndarray]]
 
 
 def threads() -> int:

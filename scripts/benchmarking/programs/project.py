@@ -10,6 +10,7 @@ import numpy as np
 from benchmarking.corpora import Corpus
 from benchmarking.programs.base import Arrays, Done, Settings
 
+_OUTPUTS = [{"name": "text", "layers": [-1], "level": "sequence"}]
 _NAMES = {
     "input_word_ids": "input_ids",
     "input_mask": "attention_mask",
@@ -26,7 +27,7 @@ class ProjectJob:
         del folder  # the project brings the embedded model
         self._extractor = FeatureExtractor.from_checkpoint(
             "minilm",
-            outputs=[{"name": "text", "layers": [-1], "level": "sequence"}],
+            outputs=_OUTPUTS,
             precision=settings["precision"],
             max_seq_length=corpus.max_length,
         )
@@ -52,8 +53,29 @@ class ProjectJob:
             np.concatenate(result),
             self._counts.tokens,
             self._counts.computed_tokens,
-            self._extractor._estimator.traces,
+            self._extractor.traces,
         )
+
+
+class ProjectCalls:
+    """Calls a `FeatureExtractor` in its two ways, and the device step that both run."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        from bert_features import FeatureExtractor, InputExample
+
+        del folder  # the project brings the embedded model
+        extractor = FeatureExtractor.from_checkpoint("minilm", outputs=_OUTPUTS)
+        step, preparation = extractor._step, extractor.preparation
+        stream = preparation.input_fn(lambda: [InputExample(0, text)]).stream(
+            preparation.batch_params()
+        )
+        columns = next(iter(stream)).columns
+        batch = {name: columns[name] for name in extractor._inputs}
+        self.ways = {
+            "a call": lambda: extractor([text])[0].features["text"][None],
+            "encode": lambda: extractor.encode([text]),
+            "the device step alone": lambda: step.run(batch)["text"],
+        }
 
 
 class ProjectEncoder:

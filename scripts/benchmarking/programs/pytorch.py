@@ -10,25 +10,37 @@ from benchmarking.corpora import Corpus
 from benchmarking.programs.base import Arrays, Done, Settings, SortedBatches, threads
 
 
+def _sentence_transformer(folder: Path, precision: str, max_length: int) -> tuple[Any, Any]:
+    """The model with mean pooling, and its Transformer."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    torch.set_num_threads(threads())
+    transformer = Transformer(
+        str(folder),
+        max_seq_length=max_length,
+        model_kwargs={"dtype": getattr(torch, precision), "attn_implementation": "sdpa"},
+    )
+    pooling = Pooling(transformer.get_embedding_dimension(), pooling_mode="mean")
+    return SentenceTransformer(modules=[transformer, pooling], device="cpu"), transformer
+
+
+class SentenceTransformersCalls:
+    """Calls `SentenceTransformer.encode`."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        model, _ = _sentence_transformer(folder, "float32", max_length=128)
+        self.ways = {"encode": lambda: model.encode([text], show_progress_bar=False)}
+
+
 class SentenceTransformersJob:
     """Runs `SentenceTransformer.encode`, which also tokenizes, sorts, batches and pools."""
 
     def __init__(self, folder: Path, corpus: Corpus, settings: Settings) -> None:
-        import torch
-        from sentence_transformers import SentenceTransformer
-        from sentence_transformers.models import Pooling, Transformer
-
-        torch.set_num_threads(threads())
-        transformer = Transformer(
-            str(folder),
-            max_seq_length=corpus.max_length,
-            model_kwargs={
-                "dtype": getattr(torch, settings["precision"]),
-                "attn_implementation": "sdpa",
-            },
+        self._model, transformer = _sentence_transformer(
+            folder, settings["precision"], corpus.max_length
         )
-        pooling = Pooling(transformer.get_embedding_dimension(), pooling_mode="mean")
-        self._model = SentenceTransformer(modules=[transformer, pooling], device="cpu")
         self._batch_size = settings["batch_size"]
         self._tokens = self._computed = 0
         transformer.register_forward_pre_hook(self._count)

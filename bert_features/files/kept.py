@@ -1,0 +1,66 @@
+"""Kept: bytes that take long to compute, in the cache, checked by their hash."""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from bert_features.errors import BertFeaturesError
+from bert_features.files.cache import cache_dir
+from bert_features.files.staging import replacing
+
+logger = logging.getLogger("bert_features")
+
+_HASH_BYTES = hashlib.sha256().digest_size
+
+
+def from_cache(folder: str, sources: Iterable[bytes], compute: Callable[[], bytes]) -> bytes:
+    """The bytes that `compute` gives: from the cache if they are there, else computed and kept.
+
+    The name of the file is a SHA-256 of the sources, so other sources have another file. The file
+    begins with the SHA-256 of the bytes that follow. A file that is damaged is computed anew. A
+    cache that cannot be read or written costs time, and is no error.
+
+    Args:
+      folder: name of a folder in the cache.
+      sources: all that the bytes depend on; versions of the programs that make them too.
+      compute: computes the bytes.
+    """
+    try:
+        path = cache_dir() / folder / _name(sources)
+    except RuntimeError:  # pathlib found no home folder
+        return compute()
+    found = _read(path)
+    if found is None:
+        found = compute()
+        _write(path, found)
+    return found
+
+
+def _name(sources: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(len(source).to_bytes(8, "big"))  # where one ends and the next begins
+        digest.update(source)
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    found = content[_HASH_BYTES:]
+    if hashlib.sha256(found).digest() == content[:_HASH_BYTES]:
+        return found
+    logger.debug("%s is damaged; it is computed anew", path)
+    return None
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path, overwrite=True) as new:
+            new.write_bytes(hashlib.sha256(content).digest() + content)
+    except (OSError, BertFeaturesError) as error:
+        logger.debug("cannot keep %s: %s", path, error)
