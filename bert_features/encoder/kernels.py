@@ -20,6 +20,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from bert_features.encoder import pallas_attention
+from bert_features.encoder.pallas_attention import OTHER_ROW
 from bert_features.encoder.types import Tensor
 
 _Operation = TypeVar("_Operation", bound=Callable[..., Any])
@@ -38,27 +40,32 @@ _long_rows: ContextVar[bool] = ContextVar("long_rows", default=False)
 _LANES = 128
 # From this length on, XLA computes both products of a feed-forward part in one pass on a TPU.
 _LONG_ENOUGH = 256
-# Added to the scores between different rows that lie side by side: their weights become 0.
-_OTHER_ROW = -1e30
 # Rows of ones below the values: one tile, so that the values stay aligned.
 _ONES = 8
 # Whether the graph being traced runs on a TPU.
 _on_tpu: ContextVar[bool] = ContextVar("on_tpu", default=False)
+# Whether attention there is the Pallas kernel.
+_by_pallas: ContextVar[bool] = ContextVar("by_pallas", default=False)
 
 
 @contextlib.contextmanager
-def traced_for(device_kind: str, *, long_rows: bool = False) -> Iterator[None]:
+def traced_for(
+    device_kind: str, *, long_rows: bool = False, pallas: bool = False
+) -> Iterator[None]:
     """Chooses the forms of operations while a step is traced.
 
     Args:
       device_kind: `tpu`, `gpu` or `cpu`.
       long_rows: whether the scores of a row do not fit a CPU's caches.
+      pallas: whether attention on a TPU is the Pallas kernel; only on JAX, and only where the step
+        is divided over the devices by `shard_map`, as XLA cannot divide a kernel.
     """
     on_cpu = device_kind == "cpu" and keras.backend.backend() == "tensorflow"
     wanted = {
         _on_cpu: on_cpu,
         _long_rows: on_cpu and long_rows,
         _on_tpu: device_kind == "tpu",
+        _by_pallas: device_kind == "tpu" and pallas,
     }
     tokens = {variable: variable.set(value) for variable, value in wanted.items()}
     try:
@@ -355,6 +362,7 @@ def attend_in_lanes(
     Up to 128 tokens the scores are written and read again, in the dtype of `query`. Beyond, they
     are computed twice, for their maximum and for the powers of the softmax, and XLA hands the
     powers to the next product without writing them. Everything in between is float32.
+    `traced_for` can choose the Pallas kernel instead.
 
     Args:
       query: [B / G, A, D, G * S].
@@ -367,6 +375,8 @@ def attend_in_lanes(
       [B / G, A, D, G * S].
     """
     bias = ops.where(mask > 0, ops.cast(0.0, "float32"), ops.cast(MASK_BIAS, "float32"))
+    if _by_pallas.get():
+        return pallas_attention.attend(query, key, value, bias, scale)
     scores = _scores_in_lanes(query, key, bias, scale)
     highest = ops.max(scores, axis=-1, keepdims=True)
     if (query.shape[-1] or 0) <= _LANES:  # None: a length that TensorFlow does not know yet
@@ -386,7 +396,7 @@ def _scores_in_lanes(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> 
         return scores + bias[:, None, None, :]
     numbers = np.arange(joined) // row
     scores = scores + ops.reshape(bias, (-1, 1, 1, joined))
-    return ops.where(numbers[:, None] == numbers, scores, ops.cast(_OTHER_ROW, "float32"))
+    return ops.where(numbers[:, None] == numbers, scores, ops.cast(OTHER_ROW, "float32"))
 
 
 def _weighted_mean(powers: Tensor, value: Tensor) -> Tensor:

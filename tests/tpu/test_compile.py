@@ -164,3 +164,68 @@ def test_what_must_not_be_in_a_step_is_found():
     assert lines[3].startswith("callback ")
     assert lines[3].endswith("['recv', 'send']")
     assert lines[4:] == [f"{name} True" for name in CHIPS]
+
+
+ATTENTION = """
+import sys
+
+from bert_features.tpu.compile import TpuCompiler, prepare_process
+
+prepare_process()
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.tpu.hlo import collectives, host_callbacks
+from bert_features.tpu.job import plan_job
+
+topology, attention, precision = sys.argv[1:4]
+buckets = [int(length) for length in sys.argv[4:]]
+settings = {"layers": [-1], "attention": attention, "precision": precision, "buckets": buckets}
+job = plan_job(
+    ExtractConfig.of(settings | {"max_seq_length": buckets[-1]}), topology,
+    architecture="bert-tiny", rows=8,
+)
+compiler = TpuCompiler(job)
+for rows, length in job.shapes:
+    compiled = compiler.compile(rows, length)
+    text = compiled.as_text()
+    tokens = rows * length
+    print(
+        length, text.count('custom_call_target="tpu_custom_call"'), collectives(text),
+        host_callbacks(text), int(compiled.cost_analysis()["bytes accessed"] / tokens),
+    )
+"""
+
+
+def compiled_attention(*arguments):
+    """For each length: its kernels in Pallas, collectives, host callbacks, bytes per token."""
+    result = run("-c", ATTENTION, *arguments)
+    assert result.returncode == 0, result.stderr
+    return [line.split() for line in result.stdout.splitlines()]
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize(
+    ("topology", "precision", "lengths"),
+    [
+        ("v5e:2x2", "bfloat16", ("40", "512")),
+        ("v6e:2x2", "bfloat16", ("40", "512")),
+        ("v5e:2x2", "float32", ("16", "200")),
+    ],
+)
+def test_the_pallas_kernel_is_compiled_on_its_share_of_the_rows(topology, precision, lengths):
+    """One kernel for each of the two blocks, and nothing that waits for another chip."""
+    for length, *found in compiled_attention(topology, "pallas", precision, *lengths):
+        assert length in lengths
+        assert found[:3] == ["2", "[]", "[]"]
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_neither_form_writes_the_scores_of_long_rows():
+    """512 tokens and two heads: in bfloat16 they would be 2 * 512 * 2 bytes for each token."""
+    one_scores = 2 * 512 * 2
+    states = 128 * 2
+    for attention in ("xla", "pallas"):
+        ((*_, bytes_per_token),) = compiled_attention("v5e:1x1", attention, "bfloat16", "512")
+        # What a block reads and writes of the states is some twenty times a state.
+        assert int(bytes_per_token) < 2 * (20 * states + one_scores)
