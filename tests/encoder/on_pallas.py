@@ -1,4 +1,4 @@
-"""What tests/encoder/test_pallas_attention.py runs in a process of its own, where Keras runs on JAX.
+"""Run by test_pallas_attention.py in a process of its own, where Keras runs on JAX.
 
 Arguments: a form of attention, a dtype, and a folder of batches; the states of each come beside it.
 Pallas's interpreter for TPUs keeps a kernel's memories apart, and fills what nobody has written
