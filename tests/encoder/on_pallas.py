@@ -1,16 +1,17 @@
 """Run by test_pallas_attention.py in a process of its own, where Keras runs on JAX.
 
 Arguments: a form of attention, a dtype, and a folder of batches; the states of each come beside it.
-Pallas's interpreter for TPUs keeps a kernel's memories apart, and fills what nobody has written
-with NaN.
+Pallas's interpreter runs the kernel as operations of XLA, and fills what nobody has written with
+NaN. Its interpreter for TPUs can wait forever on a machine with two cores.
 """
 
+import functools
 import sys
 from pathlib import Path
 
 import jax
 import numpy as np
-from jax.experimental.pallas import tpu
+from jax.experimental import pallas
 
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
@@ -31,9 +32,9 @@ def main():
             encoded, _ = encoder.stateless_call(weights, [], batch)
         return dict(enumerate(EncoderOutputs.from_dict(encoded).states))
 
+    pallas.pallas_call = functools.partial(pallas.pallas_call, interpret=True)
     for path in Path(folder).glob("batch-*.npz"):
-        with tpu.force_tpu_interpret_mode():
-            states = jax.jit(shared_out(step, mesh))(weights, dict(np.load(path)))
+        states = jax.jit(shared_out(step, mesh))(weights, dict(np.load(path)))
         stacked = np.stack([np.asarray(states[i], np.float32) for i in range(len(states))])
         np.save(path.with_suffix(".npy"), stacked)
 
