@@ -69,6 +69,7 @@ def step():
         "backend": keras.backend.backend(),
         "visible_to_tensorflow": _accelerators_of_tensorflow(),
         "rounded_products": _rounded_products(compiled, batch),
+        "rounded_products_of_bfloat16": _rounded_products(_in_bfloat16(runtime, outputs), batch),
     }
     return arrays, facts
 
@@ -81,6 +82,11 @@ def _numbered():
     for name in numbers:
         del os.environ[name]
     return place
+
+
+def _in_bfloat16(runtime, outputs):
+    model = DeviceStep(TOY, random_weights(TOY), outputs, precision="bfloat16")
+    return runtime.compile(model.step, model.weights)
 
 
 def _rounded_products(compiled, batch):

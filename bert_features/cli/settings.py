@@ -57,7 +57,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     LONG_TEXTS: ("long_text", "stride", "max_seq_length"),
     DEVICES: (
         *("device", "runtime", "precision", "buckets", "batch_size", "batch_tokens"),
-        *("buffer_mb", "use_one_hot_embeddings"),
+        *("buffer_mb", "attention", "use_one_hot_embeddings"),
     ),
     FILES: ("format",),
 }

@@ -16,7 +16,7 @@ from bert_features.cli.command import (
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.verify.report import Check, Report
+    from bert_features.verify.report import Check, Report, Timing
 
 # Wide enough for every value, so that each row can be printed as soon as it is known.
 _COLUMNS = {
@@ -61,7 +61,8 @@ def verify(
 
     Computes every layer of a few texts. Compares them with stored values (of the embedded model),
     with an encoder in plain NumPy, with the same texts in other batches, in other lengths and on
-    each device, and with the other runtime. The exit status is 1 if a check fails.
+    each device, and with the other runtime. On a TPU with JAX it also times both forms of
+    attention. The exit status is 1 if a check fails.
 
     In float32 a value may differ by 1e-5, and by 2e-6 of the largest value of its vector; between
     programs, by 1e-5 of that. The table shows differences divided by what the second part adds.
@@ -90,7 +91,10 @@ def verify(
         do_lower_case=uncased,
         progress=None if as_json else _Table().add,
     )
-    print(json.dumps(report.as_dict(), indent=1) if as_json else f"\n{_summary(report)}")
+    if as_json:
+        print(json.dumps(report.as_dict(), indent=1))
+    else:
+        print("\n".join(["", *_speeds(report), _summary(report)]))
     if not report.passed:
         raise typer.Exit(1)
 
@@ -120,6 +124,38 @@ def _row(check: "Check") -> tuple[str, ...]:
         measured = f"{check.measured:{digits}}"
         allowed = f"{_SIGNS[check.measure]} {check.limit:g}"
     return check.name, check.precision, check.outcome, measured, allowed, check.compared
+
+
+def _speeds(report: "Report") -> list[str]:
+    """The lines about both forms of attention; none where they were not timed."""
+    if not report.timings:
+        return []
+    head = ["length", *report.timings[0].seconds]
+    rows = [head, *(_speeds_of(timing) for timing in report.timings)]
+    lines = ["  ".join(cell.rjust(11) for cell in row) for row in rows]
+    return ["tokens/s by form of attention:", *lines, _advice(report), ""]
+
+
+def _speeds_of(timing: "Timing") -> list[str]:
+    speeds = [timing.tokens_per_second(form) for form in timing.seconds]
+    return [str(timing.length), *("failed" if s is None else f"{s:,.0f}" for s in speeds)]
+
+
+def _advice(report: "Report") -> str:
+    """Which form of attention is faster here, and how to ask for it."""
+    if any(check.name == "attention" and check.outcome == "fail" for check in report.checks):
+        return "attention by pallas is not right here: keep to --attention xla, the default"
+    gains = {t.length: t.gain for t in report.timings if t.gain is not None}
+    faster = {length: gain for length, gain in gains.items() if gain > 1}
+    if not gains:
+        return "attention by pallas does not run here: keep to --attention xla, the default"
+    if not faster:
+        return "xla is the faster one; it is the default, there is nothing to set"
+    lengths = ", ".join(map(str, faster))
+    return (
+        f"pallas is faster for rows of {lengths} tokens, up to {max(faster.values()):.2f} times: "
+        "pass --attention pallas for them"
+    )
 
 
 def _summary(report: "Report") -> str:

@@ -185,6 +185,12 @@ class ExtractConfig(Settings):
         description="Precision of the arithmetic; auto is bfloat16 on a TPU, else float32.",
         json_schema_extra={"allowed": "'auto', 'float32' or 'bfloat16'"},
     )
+    attention: Literal["auto", "xla", "pallas"] = Field(
+        default="auto",
+        description="Form of attention on a TPU with JAX: operations that XLA compiles, or a "
+        "kernel in Pallas, for long rows; auto is xla.",
+        json_schema_extra={"allowed": "'auto', 'xla' or 'pallas'"},
+    )
     use_one_hot_embeddings: bool = Field(
         default=False,
         description="Look up words by a matrix product instead of a gather.",

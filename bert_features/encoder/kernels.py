@@ -17,8 +17,11 @@ from contextvars import ContextVar
 from typing import Any, Literal, TypeVar, cast
 
 import keras
+import numpy as np
 from keras import ops
 
+from bert_features.encoder import pallas_attention
+from bert_features.encoder.pallas_attention import OTHER_ROW
 from bert_features.encoder.types import Tensor
 
 _Operation = TypeVar("_Operation", bound=Callable[..., Any])
@@ -34,15 +37,22 @@ _on_cpu: ContextVar[bool] = ContextVar("on_cpu", default=False)
 _long_rows: ContextVar[bool] = ContextVar("long_rows", default=False)
 # Whether its batches have so few tokens that starting oneDNN's kernels takes longer than computing.
 _few_tokens: ContextVar[bool] = ContextVar("few_tokens", default=False)
-# Up to this length it is cheaper to store the scores than to compute them twice (docs/tpu.md).
-_SHORT_ROW = 128
+# Tokens in the lanes of a TPU's registers; shorter rows lie side by side in them. Up to this many
+# tokens it is cheaper to store the scores than to compute them twice (docs/tpu.md).
+_LANES = 128
+# From this length on, XLA computes both products of a feed-forward part in one pass on a TPU.
+_LONG_ENOUGH = 256
+# Rows of ones below the values: one tile, so that the values stay aligned.
+_ONES = 8
 # Whether the graph being traced runs on a TPU.
 _on_tpu: ContextVar[bool] = ContextVar("on_tpu", default=False)
+# Whether attention there is the Pallas kernel.
+_by_pallas: ContextVar[bool] = ContextVar("by_pallas", default=False)
 
 
 @contextlib.contextmanager
 def traced_for(
-    device_kind: str, *, long_rows: bool = False, few_tokens: bool = False
+    device_kind: str, *, long_rows: bool = False, few_tokens: bool = False, pallas: bool = False
 ) -> Iterator[None]:
     """Chooses the forms of operations while a step is traced.
 
@@ -50,6 +60,8 @@ def traced_for(
       device_kind: `tpu`, `gpu` or `cpu`.
       long_rows: whether the scores of a row do not fit a CPU's caches.
       few_tokens: whether a batch has no more than some dozens of tokens.
+      pallas: whether attention on a TPU is the Pallas kernel; only on JAX, and only where the step
+        is divided over the devices by `shard_map`, as XLA cannot divide a kernel.
     """
     on_cpu = device_kind == "cpu" and keras.backend.backend() == "tensorflow"
     wanted = {
@@ -57,6 +69,7 @@ def traced_for(
         _long_rows: on_cpu and long_rows,
         _few_tokens: on_cpu and few_tokens,
         _on_tpu: device_kind == "tpu",
+        _by_pallas: device_kind == "tpu" and pallas,
     }
     tokens = {variable: variable.set(value) for variable, value in wanted.items()}
     try:
@@ -292,6 +305,56 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
     )
 
 
+@contextlib.contextmanager
+def products_traced_in(precision: str) -> Iterator[None]:
+    """Within it, JAX traces the products of bfloat16 arrays in its default precision.
+
+    A runtime asks for exact products, for the sake of float32. For bfloat16 factors that changes no
+    number, but XLA then fuses fewer products on a TPU (docs/tpu.md).
+
+    Args:
+      precision: the dtype of the factors, `float32` or `bfloat16`.
+    """
+    if precision != "bfloat16" or keras.backend.backend() != "jax":
+        yield
+        return
+    import jax
+
+    with jax.default_matmul_precision("default"):
+        yield
+
+
+def joined_rows(x: Tensor) -> Tensor:
+    """Short rows as they pass through an encoder on a TPU: joined to rows of 256 tokens.
+
+    Only for rows of at least that length XLA computes both products of a feed-forward part in one
+    pass.
+
+    Args:
+      x: [B, S, H].
+
+    Returns:
+      [B * S / 256, 256, H], the same tokens in the same order; x itself where S is at least 256,
+      where 256 does not divide B * S, or where TensorFlow does not know both yet.
+    """
+    batch, length, size = x.shape
+    if not batch or not length or length >= _LONG_ENOUGH or batch * length % _LONG_ENOUGH:
+        return x
+    return ops.reshape(x, (-1, _LONG_ENOUGH, size))
+
+
+def rows_side_by_side(mask: Tensor) -> int:
+    """Number of rows that attention takes side by side on a TPU: together at most 128 tokens.
+
+    Args:
+      mask: [B, S]; the result divides B.
+    """
+    batch, length = mask.shape
+    if not batch or not length:  # TensorFlow does not know them yet
+        return 1
+    return max(n for n in range(1, max(_LANES // length, 1) + 1) if batch % n == 0)
+
+
 def project_into_lanes(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """A dense layer with the tokens of a row last: [B, S, H], [H, M], [M] -> [B, M, S]."""
     return ops.einsum("bsh,hm->bms", x, weight) + bias[:, None]
@@ -308,39 +371,71 @@ def attend_in_lanes(
     """As `attend`, with the tokens of a row in the last dimension, the lanes of a TPU.
 
     Every product then leaves its result in the layout that the next one takes, and no array is
-    transposed. One array [B, A, S, S] is written and read again, in the dtype of `query`: the
-    scores of short rows, the powers of the softmax of long rows. Long rows compute the scores
-    twice, for their maximum and for the powers. Everything in between is float32.
+    transposed. G short rows lie side by side; each token attends to its own row.
+
+    Up to 128 tokens the scores are written and read again, in the dtype of `query`. Beyond, they
+    are computed twice, for their maximum and for the powers of the softmax, and XLA hands the
+    powers to the next product without writing them. Everything in between is float32.
+    `traced_for` can choose the Pallas kernel instead.
 
     Args:
-      query: [B, A, D, S].
-      key: [B, A, D, S].
-      value: [B, A, D, S].
+      query: [B / G, A, D, G * S].
+      key: [B / G, A, D, G * S].
+      value: [B / G, A, D, G * S].
       mask: int32 [B, S], 1 = real.
       scale: factor of the scores.
 
     Returns:
-      [B, A, D, S].
+      [B / G, A, D, G * S].
     """
     bias = ops.where(mask > 0, ops.cast(0.0, "float32"), ops.cast(MASK_BIAS, "float32"))
+    if _by_pallas.get():
+        return pallas_attention.attend(query, key, value, bias, scale)
     scores = _scores_in_lanes(query, key, bias, scale)
     highest = ops.max(scores, axis=-1, keepdims=True)
-    if (query.shape[-1] or 0) <= _SHORT_ROW:  # None: a length that TensorFlow does not know yet
+    if (query.shape[-1] or 0) <= _LANES:  # None: a length that TensorFlow does not know yet
         scores, highest = _materialised(ops.cast(scores, query.dtype), highest)
         powers = ops.exp(ops.cast(scores, "float32") - highest)
         weights = powers / ops.sum(powers, axis=-1, keepdims=True)
         return ops.einsum("baqk,badk->badq", ops.cast(weights, query.dtype), value)
     query, key, highest = _materialised(query, key, highest)
-    powers = ops.exp(_scores_in_lanes(query, key, bias, scale) - highest)
-    powers, total = _materialised(ops.cast(powers, query.dtype), ops.sum(powers, axis=-1))
-    context = ops.cast(ops.einsum("baqk,badk->badq", powers, value), "float32")
-    return ops.cast(context / total[:, :, None, :], query.dtype)
+    return _weighted_mean(ops.exp(_scores_in_lanes(query, key, bias, scale) - highest), value)
 
 
 def _scores_in_lanes(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> Tensor:
-    """[B, A, D, S], [B, A, D, S], [B, S] -> float32 [B, A, S, S]."""
-    scores = ops.cast(ops.einsum("badq,badk->baqk", query, key), "float32")
-    return scores * scale + bias[:, None, None, :]
+    """[B / G, A, D, G * S], [B / G, A, D, G * S], [B, S] -> float32 [B / G, A, G * S, G * S]."""
+    scores = ops.cast(ops.einsum("badq,badk->baqk", query, key), "float32") * scale
+    row, joined = bias.shape[-1], query.shape[-1]
+    if row == joined:
+        return scores + bias[:, None, None, :]
+    numbers = np.arange(joined) // row
+    scores = scores + ops.reshape(bias, (-1, 1, 1, joined))
+    return ops.where(numbers[:, None] == numbers, scores, ops.cast(OTHER_ROW, "float32"))
+
+
+def _weighted_mean(powers: Tensor, value: Tensor) -> Tensor:
+    """The mean of the values by weights that do not add up to 1.
+
+    On JAX one product gives the sum of the weighted values and that of the weights, by rows of ones
+    below the values. So the weights have a single use, and XLA need not write them.
+
+    Args:
+      powers: the weights, float32 [B, A, S, S].
+      value: [B, A, D, S].
+
+    Returns:
+      [B, A, D, S] of the dtype of `value`.
+    """
+    narrow = ops.cast(powers, value.dtype)
+    if keras.backend.backend() != "jax":
+        context = ops.cast(ops.einsum("baqk,badk->badq", narrow, value), "float32")
+        return ops.cast(context / ops.sum(powers, axis=-1)[:, :, None, :], value.dtype)
+    import jax.numpy as jnp
+
+    size = value.shape[2]
+    value = jnp.pad(value, [(0, 0), (0, 0), (0, _ONES), (0, 0)], constant_values=1)
+    sums = jnp.einsum("baqk,badk->badq", narrow, value, preferred_element_type="float32")
+    return ops.cast(sums[:, :, :size] / sums[:, :, size : size + 1], value.dtype)
 
 
 def _materialised(*arrays: Tensor) -> tuple[Tensor, ...]:

@@ -129,7 +129,7 @@ class SelfAttention(_Part):
         self.dropout = _dropout(dropout, self.dtype_policy)
 
     def call(self, x: Tensor, mask: Tensor, training: bool = False) -> Tensor:
-        """[N, H], int32 [B, S] -> [N, H]; on a TPU [B, S, H] instead of [N, H]."""
+        """[N, H], int32 [B, S] -> [N, H]; on a TPU [B', S', H] instead of [N, H]."""
         if self.dropout is None and kernels.tokens_in_lanes():
             return self._in_lanes(x, mask)
         batch, length = ops.shape(mask)
@@ -149,8 +149,14 @@ class SelfAttention(_Part):
         return self.output_dense(kernels.reshape_like(context, x))
 
     def _in_lanes(self, x: Tensor, mask: Tensor) -> Tensor:
-        """[B, S, H], int32 [B, S] -> [B, S, H], by `kernels.attend_in_lanes`."""
-        batch, length = ops.shape(mask)
+        """[B', S', H], int32 [B, S] -> [B', S', H] with the same tokens, whatever B' and S' are.
+
+        By `kernels.attend_in_lanes`.
+        """
+        shape, (batch, length) = ops.shape(x), ops.shape(mask)
+        beside = kernels.rows_side_by_side(mask)
+        batch, length = batch // beside, length * beside
+        x = ops.reshape(x, (batch, length, shape[-1]))
         query, key, value = (
             ops.reshape(
                 kernels.project_into_lanes(x, weight, bias),
@@ -162,7 +168,7 @@ class SelfAttention(_Part):
         context = ops.reshape(context, (batch, -1, length))
         output = self.output_dense
         weight, bias = (ops.convert_to_tensor(v) for v in (output.weight, output.bias))
-        return kernels.project_out_of_lanes(context, weight, bias)
+        return ops.reshape(kernels.project_out_of_lanes(context, weight, bias), shape)
 
     def _query_key_value(self) -> list[tuple[Tensor, Tensor]]:
         """Weight [H, H] and bias [H] of query, key and value, from one variable or three."""
@@ -283,7 +289,10 @@ class BertEncoder(keras.layers.Layer):
             embedded = self.embeddings_dropout(embedded, training=training)
         size = self.config.hidden_size
         # A TPU keeps [B, S, H]: after products of [N, H] its compiler would move attention's input.
-        x = embedded if kernels.tokens_in_lanes() else ops.reshape(embedded, (-1, size))
+        if kernels.tokens_in_lanes():
+            x = kernels.joined_rows(embedded)
+        else:
+            x = ops.reshape(embedded, (-1, size))
         outputs = []
         for block in self.blocks:
             x = block(x, mask, training=training)

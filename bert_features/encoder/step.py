@@ -15,6 +15,7 @@ from bert_features.config.output_specs import (
     blocks_needed,
     needs_pooler,
 )
+from bert_features.encoder import kernels
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.types import Tensor
@@ -66,6 +67,7 @@ class DeviceStep:
         self.outputs = tuple(outputs)
         self.inputs = input_names(self.outputs)
         self._special_ids = tuple(special_ids)
+        self._precision = precision
         self.encoder = BertEncoder(
             config,
             num_blocks=blocks_needed(self.outputs),
@@ -96,5 +98,6 @@ class DeviceStep:
           Output name -> [B, S, D] for tokens and words, [B, D] for the sequence.
         """
         inputs = {name: batch[name] for name in MODEL_INPUTS}
-        encoded, _ = self.encoder.stateless_call(list(weights), [], inputs)
+        with kernels.products_traced_in(self._precision):
+            encoded, _ = self.encoder.stateless_call(list(weights), [], inputs)
         return compute_outputs(encoded, batch, self.outputs, self._special_ids)

@@ -94,7 +94,11 @@ def extract(
     from bert_features.extraction.extractor import FeatureExtractor
     from bert_features.runtime.start import make_runtime
 
-    runtime = make_runtime(config.runtime, config.device) if config.shard == AUTO else None
+    runtime = (
+        make_runtime(config.runtime, config.device, config.attention)
+        if config.shard == AUTO
+        else None
+    )
     shard = _shard(config, runtime)
     targets = Targets.of(config, output_path, ledger_path, shard, overwrite=overwrite)
     targets.check(files_read(config, input_path))

@@ -89,7 +89,7 @@ class Preparation:
         self.long_text = check_lengths(config, length)
         self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
         # Before the tokenizer makes its tables: a TPU must be started before TensorFlow's first op.
-        self.runtime = runtime or make_runtime(config.runtime, config.device)
+        self.runtime = runtime or make_runtime(config.runtime, config.device, config.attention)
         self.devices = self.runtime.devices
         self.shard = resolve_shard(config.shard, self.runtime)
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)

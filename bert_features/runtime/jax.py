@@ -5,7 +5,7 @@ import importlib.util
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -15,7 +15,7 @@ from bert_features.encoder.kernels import traced_for
 from bert_features.errors import ConfigError, MissingExtraError
 from bert_features.files import cache_dir
 from bert_features.machine.hardware import nvidia_gpus, tpu_chips, tpu_slice
-from bert_features.machine.names import Device
+from bert_features.machine.names import Attention, Device
 from bert_features.machine.tpu_installation import device_problem
 from bert_features.runtime.base import (
     CompiledStep,
@@ -129,17 +129,39 @@ def _reason(kind: str, message: str) -> str:
 
 
 @contextlib.contextmanager
-def traced_for_jax(device_kind: str) -> Iterator[None]:
+def traced_for_jax(device_kind: str, attention: Attention = "auto") -> Iterator[None]:
     """Inside it, JAX traces a step in the forms for a device, with exact float32 products.
 
-    By default a TPU rounds the factors of float32 products to bfloat16, a GPU to TF32. Products of
-    bfloat16 are not affected.
+    By default a TPU rounds the factors of float32 products to bfloat16, a GPU to TF32. The device
+    step itself takes the default for an encoder in bfloat16, see `kernels.products_traced_in`.
 
     Args:
       device_kind: `tpu`, `gpu` or `cpu`.
+      attention: form of attention on a TPU; `auto` is `xla`, as no TPU has run the Pallas kernel.
     """
-    with traced_for(device_kind), jax.default_matmul_precision("highest"):
+    pallas = attention == "pallas"
+    with traced_for(device_kind, pallas=pallas), jax.default_matmul_precision("highest"):
         yield
+
+
+def shared_out(
+    step: Callable[[Any, Any], dict[str, Any]], mesh: Mesh
+) -> Callable[[Any, Any], dict[str, Any]]:
+    """The step on its share of the rows, on every device of a mesh with the axis `data`.
+
+    Each device computes the whole step for its own rows, so none can wait for another's. Left to
+    itself XLA would divide every operation, which it cannot do with a Pallas kernel.
+    https://docs.jax.dev/en/latest/notebooks/shard_map.html
+
+    Args:
+      step: (weights, batch of arrays [B, …]) -> outputs [B, …].
+      mesh: the devices; their number divides B.
+    """
+    by_rows = PartitionSpec(_DATA)
+    # Nothing is the same on all devices, except the weights: there is nothing to check.
+    return jax.shard_map(
+        step, mesh=mesh, in_specs=(PartitionSpec(), by_rows), out_specs=by_rows, check_vma=False
+    )
 
 
 class JaxRuntime(Runtime):
@@ -150,15 +172,16 @@ class JaxRuntime(Runtime):
 
     Args:
       device: kind of device to take.
+      attention: form of attention; `pallas` is for TPUs alone.
 
     Raises:
-      ConfigError: that kind is absent, Keras runs on another backend than JAX, or the other
-        processes of the job cannot be reached.
+      ConfigError: that kind is absent or has no such form of attention, Keras runs on another
+        backend than JAX, or the other processes of the job cannot be reached.
     """
 
     name: Literal["jax"] = "jax"
 
-    def __init__(self, device: Device = "auto") -> None:
+    def __init__(self, device: Device = "auto", attention: Attention = "auto") -> None:
         import keras
 
         if keras.backend.backend() != "jax":
@@ -170,6 +193,13 @@ class JaxRuntime(Runtime):
         with _no_search_for_absent_platforms(device):
             process = _place_among_processes()
             self.devices: Devices = resolve_devices(device)
+        if attention == "pallas" and self.devices.kind != "tpu":
+            raise ConfigError.naming(
+                "{attention:'pallas'} needs a TPU, but the device is a {kind}; pass "
+                "{attention:'xla'}, or leave it out",
+                kind=self.devices.kind.upper(),
+            )
+        self.attention = attention
         self.process = process or _place_in_slice(self.devices.kind)
         if self.devices.kind != "cpu":
             _keep_compiled_steps()
@@ -181,7 +211,7 @@ class JaxRuntime(Runtime):
         """
         logger.info("%s", self.devices.describe())
         assert isinstance(self.devices, JaxDevices)
-        return _ShardedStep(step, weights, self.devices)
+        return _ShardedStep(step, weights, self.devices, self.attention)
 
     def bfloat16_slowdown(self) -> float:
         """See `Runtime`; measured in some 50 ms."""
@@ -197,7 +227,9 @@ class _ShardedStep(CompiledStep):
 
     in_flight = _IN_FLIGHT
 
-    def __init__(self, step: Step, weights: Sequence[Any], devices: JaxDevices) -> None:
+    def __init__(
+        self, step: Step, weights: Sequence[Any], devices: JaxDevices, attention: Attention
+    ) -> None:
         self._count = devices.count
         mesh = Mesh(np.array(devices.devices), (_DATA,))
         everywhere = NamedSharding(mesh, PartitionSpec())
@@ -210,11 +242,11 @@ class _ShardedStep(CompiledStep):
 
         def run(weights: Sequence[Any], batch: Mapping[str, Any]) -> dict[str, Any]:
             self.traces += 1
-            with traced_for_jax(devices.kind):
+            with traced_for_jax(devices.kind, attention):
                 return step(weights, batch)
 
         self._run = jax.jit(
-            run,
+            shared_out(run, mesh),
             in_shardings=(everywhere, self._by_rows),
             out_shardings=self._by_rows,
             donate_argnums=1,

@@ -147,12 +147,15 @@ class TpuCompiler:
         batch = {
             name: jax.ShapeDtypeStruct(shape, jnp.int32, sharding=by_rows) for name in self._inputs
         }
-        return compile_for_tpu(self._traced_step, weights, batch, by_rows)
+        from bert_features.runtime.jax import shared_out
+
+        step = shared_out(self._traced_step, self._mesh)
+        return compile_for_tpu(step, weights, batch, by_rows)
 
     def _traced_step(self, weights: Sequence[Any], batch: Mapping[str, Any]) -> dict[str, Any]:
         from bert_features.runtime.jax import traced_for_jax
 
-        with traced_for_jax("tpu"):
+        with traced_for_jax("tpu", self.job.attention):
             return self._step(weights, batch)
 
     def _describe(self, compiled: Any, rows: int, length: int, seconds: float) -> ShapeReport:

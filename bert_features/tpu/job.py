@@ -13,6 +13,7 @@ from bert_features.config.output_specs import (
 )
 from bert_features.errors import ConfigError
 from bert_features.extraction.checks import row_length
+from bert_features.machine.names import Attention
 from bert_features.tpu.chips import Topology, parse_topology
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Job:
       precision: precision of the arithmetic.
       shapes: (rows on each chip, length) of each batch.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
+      attention: form of attention.
     """
 
     topology: Topology
@@ -40,6 +42,7 @@ class Job:
     precision: "Precision"
     shapes: tuple[tuple[int, int], ...]
     use_one_hot_embeddings: bool = False
+    attention: Attention = "auto"
 
 
 def plan_job(
@@ -79,6 +82,7 @@ def plan_job(
         precision="float32" if settings.precision == "float32" else "bfloat16",
         shapes=_shapes(settings, length, where, rows),
         use_one_hot_embeddings=settings.use_one_hot_embeddings,
+        attention=settings.attention,
     )
 
 

@@ -19,6 +19,7 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.formats.records import FeatureRecord
 from bert_features.verify import other_runtime
+from bert_features.verify.attention import has_both_forms
 from bert_features.verify.comparison import BETWEEN_PROGRAMS, Comparison
 from bert_features.verify.reference_encoder import ReferenceEncoder
 
@@ -166,6 +167,27 @@ def _devices(subject: Subject) -> Comparison:
     )
 
 
+def _attention(subject: Subject) -> Comparison:
+    extractor = subject.extractor
+    if not has_both_forms(extractor):
+        raise SkippedError("the Pallas kernel is for TPUs with the JAX runtime")
+    mine = "pallas" if extractor.config.attention == "pallas" else "xla"
+    other = "xla" if mine == "pallas" else "pallas"
+    expected: States = []
+    received: States = []
+    compared = FeatureExtractor(extractor.config.model_copy(update={"attention": other}))
+    for length in extractor.preparation.buckets:
+        texts = [_FILLER * (length - 2), *TEXTS]  # the first pads all rows to this length
+        expected += subject.compute(*texts)
+        received += [_stacked(record) for record in compared(texts)]
+    return Comparison(
+        f"attention by {mine} with the same by {other}, in every length",
+        expected,
+        received,
+        BETWEEN_PROGRAMS,
+    )
+
+
 def _runtimes(subject: Subject) -> Comparison:
     mine = subject.extractor.preparation.runtime.name
     other = other_runtime.counterpart(mine)
@@ -182,5 +204,6 @@ CHECKS: dict[str, Callable[[Subject], Comparison]] = {
     "batch": _batch,
     "padding": _padding,
     "devices": _devices,
+    "attention": _attention,
     "runtimes": _runtimes,
 }

@@ -33,6 +33,32 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Timing:
+    """The time of a batch by each form of attention.
+
+    Attributes:
+      length: tokens of a row.
+      rows: rows of a batch, on all devices together.
+      seconds: form of attention -> seconds of a batch; None where it failed.
+    """
+
+    length: int
+    rows: int
+    seconds: dict[str, float | None]
+
+    def tokens_per_second(self, form: str) -> float | None:
+        """The speed of a form; None where it failed."""
+        seconds = self.seconds[form]
+        return None if seconds is None else self.rows * self.length / seconds
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as fast as `xla` `pallas` is; None where one of them failed."""
+        xla, pallas = self.seconds["xla"], self.seconds["pallas"]
+        return None if xla is None or pallas is None else xla / pallas
+
+
+@dataclass(frozen=True)
 class Report:
     """The results of all checks.
 
@@ -42,6 +68,7 @@ class Report:
       device_count: number of devices.
       runtime: `tensorflow` or `jax`.
       checks: the results.
+      timings: the times of both forms of attention, on a TPU with JAX.
     """
 
     checkpoint: str
@@ -49,6 +76,7 @@ class Report:
     device_count: int
     runtime: str
     checks: tuple[Check, ...]
+    timings: tuple[Timing, ...] = ()
 
     @property
     def passed(self) -> bool:

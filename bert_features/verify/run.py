@@ -12,10 +12,11 @@ from bert_features.config.outputs import EMBEDDINGS
 from bert_features.encoder.step import Precision
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.machine.selection import choose_runtime
-from bert_features.verify import other_runtime
+from bert_features.verify import attention, other_runtime
+from bert_features.verify.attention import has_both_forms
 from bert_features.verify.checks import CHECKS, TEXTS, Reference, SkippedError, Subject
 from bert_features.verify.comparison import TOLERANCES
-from bert_features.verify.report import Check, Outcome, Report
+from bert_features.verify.report import Check, Outcome, Report, Timing
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")
 # The first is for texts alone: almost no padding.
@@ -40,7 +41,8 @@ def verify(
       **settings: settings of `ExtractConfig`: device, do_lower_case, vocab_file, …
 
     Returns:
-      A result for each check and precision. A check that raises an error fails; the others go on.
+      A result for each check and precision, and on a TPU with JAX the times of both forms of
+      attention. A check that raises an error fails; the others go on.
 
     Raises:
       BertFeaturesError: the checkpoint is not usable, or the wanted device is missing.
@@ -62,7 +64,11 @@ def verify(
                 if progress:
                     progress(check)
     devices, runtime = extractor.devices, extractor.preparation.runtime.name
-    return Report(checkpoint, devices.kind, devices.count, runtime, tuple(checks))
+    timings: tuple[Timing, ...] = ()
+    if has_both_forms(extractor):
+        usual = "bfloat16" if "bfloat16" in precisions else precisions[0]
+        timings = tuple(attention.time_on(extractor, usual))
+    return Report(checkpoint, devices.kind, devices.count, runtime, tuple(checks), timings)
 
 
 def _settings(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -225,6 +225,13 @@ def test_float32_products_keep_float32_factors(facts):
 
 
 @pytest.mark.slow
+def test_bfloat16_products_ask_for_no_more_than_bfloat16(facts):
+    """Asked for more, a TPU's compiler fuses fewer of them (docs/tpu.md)."""
+    products, rounded = facts["rounded_products_of_bfloat16"]
+    assert rounded == products >= 6 * TOY.num_hidden_layers
+
+
+@pytest.mark.slow
 def test_what_is_compiled_for_seconds_is_kept(facts):
     """For TPUs and GPUs; on a CPU nothing is, so that the test asks for it."""
     assert facts["kept"] == [str(cache_dir() / "jax"), "/chosen"]
@@ -380,6 +387,11 @@ except ConfigError as error:
     [
         (["--runtime=jax"], {"JAX_PLATFORMS": "cuda"}, "(JAX_PLATFORMS); unset JAX_PLATFORMS"),
         (["--runtime=torch"], {}, "torch"),
+        (
+            ["--runtime=jax", "--attention=pallas"],
+            {},
+            "--attention pallas needs a TPU, but the device is a CPU; pass --attention xla",
+        ),
         ([], {"KERAS_BACKEND": "torch"}, "Keras runs on torch"),
     ],
 )

@@ -164,3 +164,90 @@ def test_what_must_not_be_in_a_step_is_found():
     assert lines[3].startswith("callback ")
     assert lines[3].endswith("['recv', 'send']")
     assert lines[4:] == [f"{name} True" for name in CHIPS]
+
+
+PROGRAMS = """
+import json
+import sys
+
+from bert_features.tpu.compile import TpuCompiler, prepare_process
+
+prepare_process()
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.tpu import hlo
+from bert_features.tpu.job import plan_job
+
+job = plan_job(ExtractConfig.of(json.loads(sys.argv[2])), sys.argv[1], rows=8)
+compiler = TpuCompiler(job)
+for rows, length in job.shapes:
+    text = compiler.compile(rows, length).as_text()
+    arrays = {x["dims"] for one in hlo.instructions(hlo.entry(text))
+              for x in hlo._ARRAY.finditer(one.type) if one.opcode != "parameter"}
+    print(json.dumps({
+        "length": length,
+        "kernels": text.count('custom_call_target="tpu_custom_call"'),
+        "exchanged": hlo.collectives(text) + hlo.host_callbacks(text),
+        "arrays": sorted(arrays),
+    }))
+"""
+
+
+def programs(tmp_path, topology, lengths, *, size=128, **settings):
+    """What is in the programs of an encoder of two blocks, for eight rows of each length.
+
+    Heads are 64 wide. `arrays` are the dimensions of everything that is written.
+    """
+    architecture = {
+        "vocab_size": 1000,
+        "hidden_size": size,
+        "num_attention_heads": size // 64,
+        "num_hidden_layers": 2,
+        "intermediate_size": 4 * size,
+        "max_position_embeddings": 512,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(architecture))
+    settings |= {"layers": [-1], "buckets": lengths, "max_seq_length": lengths[-1]}
+    result = run("-c", PROGRAMS, topology, json.dumps(settings | {"config_file": str(path)}))
+    assert result.returncode == 0, result.stderr
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [one["length"] for one in found] == lengths
+    return found
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize(
+    ("topology", "precision", "lengths"),
+    [
+        ("v5e:2x2", "bfloat16", [40, 512]),
+        ("v6e:2x2", "bfloat16", [40, 512]),
+        ("v5e:2x2", "float32", [16, 200]),
+    ],
+)
+def test_the_pallas_kernel_gets_its_share_of_the_rows(tmp_path, topology, precision, lengths):
+    """One kernel for each block, and nothing that waits for another chip."""
+    for one in programs(tmp_path, topology, lengths, attention="pallas", precision=precision):
+        assert (one["kernels"], one["exchanged"]) == (2, [])
+        assert not [
+            dims for dims in one["arrays"] if dims.endswith("{0},{0}".format(one["length"]))
+        ]
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_what_the_operations_for_tpus_do_not_write(tmp_path):
+    """The results between the two products of attention (long rows), and of the feed-forward part.
+
+    64 tokens are two rows side by side: no array has rows of 64 in its lanes, half empty.
+    """
+    short, long = programs(tmp_path, "v5e:2x2", [64, 512], size=768)
+    assert short["kernels"] == long["kernels"] == 0
+    assert short["exchanged"] == long["exchanged"] == []
+    assert "2,256,768" in short["arrays"]
+    assert "2,256,3072" not in short["arrays"]
+    assert "4,12,64,128" in short["arrays"]
+    assert "8,12,64,64" not in short["arrays"]
+    assert "8,512,768" in long["arrays"]
+    assert "8,512,3072" not in long["arrays"]
+    assert "8,12,512,512" not in long["arrays"]

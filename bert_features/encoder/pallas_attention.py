@@ -1,0 +1,119 @@
+"""Attention as one kernel for TPUs, in Pallas (JAX alone): no score leaves the chip's fast memory.
+
+The parts that meet in a kernel are those of FlashAttention (Dao et al. 2022, arXiv:2205.14135):
+scores, powers and their sums stay in fast memory, and the division by the sums comes after the
+product with the values. A row of BERT is short, so all its keys fit at once, and no maximum has to
+be corrected. How Pallas runs a kernel: https://docs.jax.dev/en/latest/pallas/tpu/index.html
+
+It was compiled for TPUs, and computed on CPUs by Pallas's interpreter. No TPU has run it.
+
+Shape legend: `B` rows, `A` heads, `D` head size, `S` tokens; `K` keys and `Q` queries of one step
+of the grid; `P` heads of one step.
+"""
+
+import functools
+from typing import Any
+
+from bert_features.encoder.types import Tensor
+
+# Queries of one step of the grid, if a row has more.
+_QUERIES = 512
+# The query, key, value and output of one step may take this much; they are there twice, as the next
+# step's arrive while this one computes. A v5e allows a kernel 16 MiB of its VMEM by default.
+_STEP_BYTES = 4 << 20
+# Added to the scores between rows that lie side by side: their weights become 0.
+OTHER_ROW = -1e30
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
+    """Scaled dot-product attention, as `kernels.attend_in_lanes`.
+
+    Each step of the grid takes a row, or G rows that lie side by side, with some of the heads and
+    up to 512 of the queries. Scores and softmax are float32; the factors of the second product have
+    the dtype of `value`.
+
+    Args:
+      query: [B, A, D, S], float32 or bfloat16.
+      key: the same shape and dtype.
+      value: the same shape and dtype.
+      bias: added to the scores of a key, float32 [B * G, S / G].
+      scale: factor of the scores.
+
+    Returns:
+      [B, A, D, S] of the dtype of `query`.
+    """
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
+
+    batch, heads, size, length = query.shape
+    queries = min(length, _QUERIES)
+    together = _heads_together(heads, (3 * length + queries) * size * query.dtype.itemsize)
+    of_queries = pl.BlockSpec((None, together, size, queries), lambda b, a, q: (b, a, 0, q))
+    of_keys = pl.BlockSpec((None, together, size, length), lambda b, a, q: (b, a, 0, 0))
+    of_bias = pl.BlockSpec((None, 1, length), lambda b, a, q: (b, 0, 0))
+    call = pl.pallas_call(
+        functools.partial(_step, scale=scale, row=bias.shape[-1]),
+        out_shape=jax.ShapeDtypeStruct(query.shape, query.dtype),
+        grid=(batch, heads // together, pl.cdiv(length, queries)),
+        in_specs=[of_bias, of_queries, of_keys, of_keys],
+        out_specs=of_queries,
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",) * 3),
+        cost_estimate=pl.CostEstimate(
+            flops=4 * batch * heads * size * length**2,
+            transcendentals=batch * heads * length**2,
+            bytes_accessed=4 * query.size * query.dtype.itemsize + 4 * batch * length,
+        ),
+        name="attention",
+    )
+    return call(jnp.reshape(bias, (batch, 1, length)), query, key, value)
+
+
+def _heads_together(heads: int, bytes_of_one: int) -> int:
+    """The largest divisor of `heads` that fits one step of the grid; at least 1."""
+    fitting = max(_STEP_BYTES // bytes_of_one, 1)
+    return max(n for n in range(1, heads + 1) if heads % n == 0 and n <= fitting)
+
+
+def _step(
+    bias_ref: Any, query_ref: Any, key_ref: Any, value_ref: Any, out_ref: Any, *, scale: float,
+    row: int,
+) -> None:  # fmt: skip
+    """One step of the grid: bias [1, K]; query, output [P, D, Q]; key, value [P, D, K]."""
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import pallas as pl
+
+    heads, _, queries = query_ref.shape
+    keys = key_ref.shape[-1]
+    first = pl.program_id(2) * queries
+    visible = jnp.transpose(jnp.broadcast_to(bias_ref[...], (8, keys)))[:, :1]  # [K, 1]
+    if row != keys:
+        shape = (keys, queries)
+        of_key = jax.lax.broadcasted_iota(jnp.int32, shape, 0) // row
+        of_query = (jax.lax.broadcasted_iota(jnp.int32, shape, 1) + first) // row
+        visible = jnp.where(of_key == of_query, visible, OTHER_ROW)
+
+    def head(number: Any, carry: None) -> None:
+        query, key, value = (ref[number] for ref in (query_ref, key_ref, value_ref))
+        scores = _product(key, query, 0) * scale + visible  # [K, Q]
+        powers = jnp.exp(scores - jnp.max(scores, axis=0, keepdims=True))
+        total = jnp.sum(powers, axis=0, keepdims=True)  # [1, Q]
+        context = _product(value, powers.astype(value.dtype), 1) / total
+        out_ref[number] = context.astype(out_ref.dtype)
+        return carry
+
+    jax.lax.fori_loop(0, heads, head, None)
+
+
+def _product(x: Any, y: Any, axis: int) -> Any:
+    """The float32 product of two matrices over dimension `axis` of x and the first of y."""
+    import jax
+    import jax.numpy as jnp
+
+    # A wish for more precision than the factors have is an error in a kernel.
+    exact = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else jax.lax.Precision.DEFAULT
+    return jax.lax.dot_general(
+        x, y, (((axis,), (0,)), ((), ())), precision=exact, preferred_element_type=jnp.float32
+    )

@@ -1,0 +1,118 @@
+"""Times both forms of attention on a TPU, so that a user can choose the faster one.
+
+Shape legend: `B` rows, `S` tokens of a row.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from bert_features.batches.bucketing import DEVICE_BATCH_TOKENS
+from bert_features.checkpoints.read import read_weights
+from bert_features.config.output_specs import plan_outputs
+from bert_features.config.outputs import OutputConfig
+from bert_features.encoder.step import MODEL_INPUTS, DeviceStep, Precision
+from bert_features.extraction.extractor import FeatureExtractor
+from bert_features.machine.names import Attention
+from bert_features.runtime.base import CompiledStep, Runtime
+from bert_features.verify.report import Timing
+
+FORMS: tuple[Attention, ...] = ("xla", "pallas")
+# Lengths that runs pad their rows to.
+LENGTHS = (64, 128, 256, 512)
+# Batches of one measurement, of which some are always under way, as in a run.
+_BATCHES = 20
+# Measurements of each form, in turn; the quickest counts.
+_ROUNDS = 3
+
+
+def has_both_forms(extractor: FeatureExtractor) -> bool:
+    """Whether attention has two forms where this extractor runs: on a TPU with JAX."""
+    return (extractor.devices.kind, extractor.preparation.runtime.name) == ("tpu", "jax")
+
+
+def time_on(extractor: FeatureExtractor, precision: Precision) -> Iterator[Timing]:
+    """Times a step with small outputs, the mean of each row, in both forms.
+
+    Args:
+      extractor: gives the checkpoint; it runs by JAX on a TPU.
+      precision: precision of the arithmetic.
+    """
+    from bert_features.runtime.jax import JaxRuntime
+
+    config = extractor.checkpoint.config
+    mean = OutputConfig.of({"level": "sequence", "pooling": "mean"})
+    step = DeviceStep(
+        config,
+        read_weights(extractor.checkpoint),
+        plan_outputs([mean], config),
+        precision=precision,
+        fuse_qkv=False,
+    )
+    runtimes = {form: JaxRuntime("tpu", form) for form in FORMS}
+    lengths = [length for length in LENGTHS if length <= config.max_position_embeddings]
+    yield from time_forms(step, runtimes, lengths, vocabulary=config.vocab_size)
+
+
+def time_forms(
+    step: DeviceStep,
+    runtimes: Mapping[Attention, Runtime],
+    lengths: Sequence[int],
+    *,
+    vocabulary: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[Timing]:
+    """Times a step by several runtimes, which differ in nothing but their form of attention.
+
+    A form that raises an error has no time; the others go on.
+
+    Args:
+      step: what to compute.
+      runtimes: form of attention -> the runtime that has it.
+      lengths: lengths of rows, S; each batch has 16,384 tokens for each device.
+      vocabulary: number of token ids.
+      clock: gives the seconds.
+    """
+    compiled = {form: one.compile(step.step, step.weights) for form, one in runtimes.items()}
+    devices = next(iter(runtimes.values())).devices.count
+    for length in lengths:
+        rows = DEVICE_BATCH_TOKENS // length * devices
+        batch = _batch(rows, length, vocabulary)
+        seconds = {form: _warmed_up(one, batch) for form, one in compiled.items()}
+        for _ in range(_ROUNDS):
+            for form, quickest in seconds.items():
+                if quickest is not None:
+                    seconds[form] = min(quickest, _seconds(compiled[form], batch, clock))
+        yield Timing(length, rows, {str(form): value for form, value in seconds.items()})
+
+
+def _batch(rows: int, length: int, vocabulary: int) -> dict[str, np.ndarray]:
+    """Rows without padding, int32 [B, S] each."""
+    ids = np.random.default_rng(0).integers(0, vocabulary, (rows, length), np.int32)
+    arrays = ids, np.ones_like(ids), np.zeros_like(ids)
+    return dict(zip(MODEL_INPUTS, arrays, strict=True))
+
+
+def _warmed_up(step: CompiledStep, batch: Mapping[str, np.ndarray]) -> float | None:
+    """Infinity after a first batch, for which the step is compiled; None if it fails."""
+    try:
+        step(batch)()
+    # A device and its compiler may raise anything; the check of the numbers shows what.
+    except Exception:
+        return None
+    return float("inf")
+
+
+def _seconds(
+    step: CompiledStep, batch: Mapping[str, np.ndarray], clock: Callable[[], float]
+) -> float:
+    """The time of one batch in a row of many."""
+    started = clock()
+    pending = [step(batch) for _ in range(step.in_flight)]
+    for _ in range(_BATCHES - step.in_flight):
+        pending.pop(0)()
+        pending.append(step(batch))
+    for one in pending:
+        one()
+    return (clock() - started) / _BATCHES
