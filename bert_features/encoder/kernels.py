@@ -33,7 +33,7 @@ MASK_BIAS = -10000.0
 # Whether the graph being traced runs on a CPU. Only a runtime knows where its graph will run. A
 # layer in a user's own model, or an export, takes the forms that work anywhere.
 _on_cpu: ContextVar[bool] = ContextVar("on_cpu", default=False)
-# Whether its rows are so long that the scores of all heads together do not fit the caches.
+# Whether its rows are so long that attention goes head by head.
 _long_rows: ContextVar[bool] = ContextVar("long_rows", default=False)
 # Whether its batches have so few tokens that starting oneDNN's kernels takes longer than computing.
 _few_tokens: ContextVar[bool] = ContextVar("few_tokens", default=False)
@@ -58,7 +58,7 @@ def traced_for(
 
     Args:
       device_kind: `tpu`, `gpu` or `cpu`.
-      long_rows: whether the scores of a row do not fit a CPU's caches.
+      long_rows: whether attention on a CPU goes head by head, see `attend_by_head`.
       few_tokens: whether a batch has no more than some dozens of tokens.
       pallas: whether attention on a TPU is the Pallas kernel; only on JAX, and only where the step
         is divided over the devices by `shard_map`, as XLA cannot divide a kernel.
@@ -82,6 +82,11 @@ def traced_for(
 def tokens_in_lanes() -> bool:
     """Whether attention keeps the tokens of a row in the last dimension, as on a TPU."""
     return _on_tpu.get()
+
+
+def head_by_head() -> bool:
+    """Whether attention goes head by head, as on a CPU for long rows."""
+    return _long_rows.get()
 
 
 def on_cpu() -> bool:
@@ -263,22 +268,23 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor, scale: float) ->
     """Softmax of the scaled scores, without masked positions.
 
     Args:
-      query: [B, A, S, D].
-      key: [B, A, S, D].
+      query: [B, A, S, D], or [B, S, D] for one head.
+      key: the same shape.
       mask: int32 [B, S], 1 = real.
       scale: factor of the scores.
 
     Returns:
-      [B, A, S, S] of the dtype of `query`. The softmax is computed in float32; on a CPU by
-      oneDNN's kernel, whose input has the dtype of `query`.
+      [B, A, S, S] or [B, S, S] of the dtype of `query`. The softmax is computed in float32; on a
+      CPU by oneDNN's kernel, whose input has the dtype of `query`.
     """
-    scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+    scores = ops.matmul(query, ops.swapaxes(key, -1, -2))
     # On a CPU the factor and the bias fuse with the product. Elsewhere the casts cost nothing,
     # because the compiler fuses them.
     dtype = scores.dtype if _on_cpu.get() else "float32"
     # `where`, not a product: with two products to add, the rewrite may fuse the wrong one.
     bias = ops.where(mask > 0, ops.cast(0.0, dtype), ops.cast(MASK_BIAS, dtype))
-    scores = ops.cast(scores, dtype) * ops.cast(scale, dtype) + bias[:, None, None, :]
+    bias = bias[:, None, None, :] if len(query.shape) == 4 else bias[:, None, :]
+    scores = ops.cast(scores, dtype) * ops.cast(scale, dtype) + bias
     return ops.cast(ops.softmax(scores, axis=-1), query.dtype)
 
 
@@ -296,12 +302,29 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
     Returns:
       [B, A, S, D].
     """
-    if not _long_rows.get():
-        return ops.matmul(attention_weights(query, key, mask, scale), value)
-    # Head by head, so that each operation finds its input in the caches.
-    heads = zip(*(ops.split(x, x.shape[1], axis=1) for x in (query, key, value)), strict=True)
+    return ops.matmul(attention_weights(query, key, mask, scale), value)
+
+
+@_rounded_once(3)
+def attend_by_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """As `attend`, head by head, so that each operation finds its input in a CPU's caches.
+
+    With the heads first they are taken apart without a copy, and put together by the one copy that
+    their transposition would take.
+
+    Args:
+      query: [A, B, S, D].
+      key: [A, B, S, D].
+      value: [A, B, S, D].
+      mask: int32 [B, S], 1 = real.
+      scale: factor of the scores.
+
+    Returns:
+      [B, S, A * D].
+    """
+    heads = zip(*(ops.unstack(x, x.shape[0]) for x in (query, key, value)), strict=True)
     return ops.concatenate(
-        [ops.matmul(attention_weights(q, k, mask, scale), v) for q, k, v in heads], axis=1
+        [ops.matmul(attention_weights(q, k, mask, scale), v) for q, k, v in heads], axis=-1
     )
 
 

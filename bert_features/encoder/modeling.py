@@ -132,14 +132,13 @@ class SelfAttention(_Part):
         """[N, H], int32 [B, S] -> [N, H]; on a TPU [B', S', H] instead of [N, H]."""
         if self.dropout is None and kernels.tokens_in_lanes():
             return self._in_lanes(x, mask)
-        batch, length = ops.shape(mask)
-        parts = []  # query, key, value: [B, A, S, D]
-        for projection in self.projections:
-            joined = ops.reshape(projection(x), (batch, length, -1, self.heads, self.head_size))
-            count = 3 // len(self.projections)
-            parts += ops.unstack(kernels.transpose(joined, (2, 0, 3, 1, 4)), count)
-        query, key, value = parts
+        by_head = self.dropout is None and kernels.head_by_head()
+        # query, key, value: [B, A, S, D], or [A, B, S, D] head by head
+        query, key, value = self._heads(x, mask, (2, 3, 0, 1, 4) if by_head else (2, 0, 3, 1, 4))
         scale = self.head_size**-0.5
+        if by_head:
+            context = kernels.attend_by_head(query, key, value, mask, scale)
+            return self.output_dense(kernels.reshape_like(context, x))
         if self.dropout is None:
             context = kernels.attend(query, key, value, mask, scale)
         else:
@@ -147,6 +146,21 @@ class SelfAttention(_Part):
             context = kernels.matmul(self.dropout(weights, training=training), value)
         context = kernels.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
         return self.output_dense(kernels.reshape_like(context, x))
+
+    def _heads(self, x: Tensor, mask: Tensor, order: tuple[int, ...]) -> list[Tensor]:
+        """Query, key and value of [N, H], each of four dimensions.
+
+        Args:
+          x: [N, H].
+          mask: int32 [B, S].
+          order: what becomes of [B, S, 3, A, D]; the 3 comes first.
+        """
+        batch, length = ops.shape(mask)
+        parts = []
+        for projection in self.projections:
+            joined = ops.reshape(projection(x), (batch, length, -1, self.heads, self.head_size))
+            parts += ops.unstack(kernels.transpose(joined, order), 3 // len(self.projections))
+        return parts
 
     def _in_lanes(self, x: Tensor, mask: Tensor) -> Tensor:
         """[B', S', H], int32 [B, S] -> [B', S', H] with the same tokens, whatever B' and S' are.

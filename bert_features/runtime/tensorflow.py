@@ -31,8 +31,8 @@ logger = logging.getLogger("bert_features")
 # the activations of its batch, so their number is limited on machines with many cores.
 _MAX_STREAMS = 8
 _CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
-# Rows longer than this have a graph of their own on a CPU: see `kernels.attend`.
-_LONG_ROW = 256
+# Rows longer than this have a graph of their own on a CPU: see `kernels.attend_by_head`.
+_LONG_ROW = 96
 # Batches of up to so many tokens have one too: see `kernels.layer_norm` and `kernels.transpose`.
 _FEW_TOKENS = 64
 
