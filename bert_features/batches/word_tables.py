@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from bert_features.batches.segments import Rows
+from bert_features.batches.segments import Rows, count_by_row
 from bert_features.batches.words import WordPieces
 
 
@@ -55,14 +55,9 @@ class WordTable:
         lost = (self.num_pieces == 0) & ~vanished
         return {
             "words": np.diff(self.row_splits),
-            "words_vanished": self._count(vanished),
-            "words_lost": self._count(lost),
+            "words_vanished": count_by_row(vanished, self.row_splits),
+            "words_lost": count_by_row(lost, self.row_splits),
         }
-
-    def _count(self, found: np.ndarray) -> np.ndarray:
-        before = np.concatenate([[0], np.cumsum(found)])
-        counts: np.ndarray = np.diff(before[self.row_splits])
-        return counts
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_features.batches.input_fn import Batch, Window
-from bert_features.batches.segments import expand_ranges
+from bert_features.batches.segments import count_by_row, expand_ranges
 from bert_features.batches.word_tables import WordTable
 from bert_features.config.output_specs import OutputSpec
 from bert_features.extraction.counts import CountsByExample, find_non_finite
@@ -132,7 +132,7 @@ class WindowResults:
         for output in self._outputs:
             found = find_non_finite(self.features[output.name])
             if found is not None:
-                examples |= _sums(found, splits[output.level]) > 0
+                examples |= count_by_row(found, splits[output.level]) > 0
         return examples
 
     def _averaged(self, output: OutputSpec) -> np.ndarray:
@@ -164,7 +164,7 @@ class WindowResults:
             tokens_kept=np.diff(token_splits) - self._specials()[first],
             tokens_lost=self._window.columns["tokens_lost"][first],
             windows=np.diff(np.append(first, len(self._lengths))),
-            tokens_unknown=_sums(token_ids == unknown_id, token_splits),
+            tokens_unknown=count_by_row(token_ids == unknown_id, token_splits),
             non_finite=self._non_finite(),
             **{} if table is None else table.counts(),
         )
@@ -173,10 +173,3 @@ class WindowResults:
 def _bytes_of(array: np.ndarray) -> memoryview:
     """The bytes of an array, in C order."""
     return np.ascontiguousarray(array).view(np.uint8).reshape(-1).data
-
-
-def _sums(found: np.ndarray, splits: np.ndarray) -> np.ndarray:
-    """int64 [N]: how many of the values of each example are true."""
-    before = np.concatenate([[0], np.cumsum(found)])
-    sums: np.ndarray = np.diff(before[splits])
-    return sums

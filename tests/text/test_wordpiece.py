@@ -4,10 +4,11 @@ import random
 import unicodedata
 
 import pytest
+import tensorflow as tf
 
 from bert_features.text.tokenization import FullTokenizer
-from bert_features.text.vocabulary import MAX_CHARS_PER_WORD
-from bert_features.text.wordpiece import FAST_CHARACTERS
+from bert_features.text.vocabulary import MAX_CHARS_PER_WORD, matchable
+from bert_features.text.wordpiece import FAST_CHARACTERS, WordPiece
 from tests.text.comparison import assert_equals_reference, graph_ids
 from tests.toy import SPECIAL
 
@@ -94,6 +95,27 @@ def test_offsets_recover_every_word_of_english(minilm, read_lines, file):
         for token, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
             if token != "[UNK]" and text.isascii():
                 assert text[start:end].lower() == token.removeprefix("##")
+
+
+ASCII_TEXTS = [
+    *("", " ", "\t a  b \t", "a", "Don't -- stop !!", "[CLS] [MASK] ##a", "a\x7fb", "a\x00b"),
+    *("x" * 100, "x" * 101, "a " + "x" * 101 + "  b", "unaffable  unaffable", "\u4e2d  a"),
+]
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+@pytest.mark.parametrize("file", [None, "english.txt", "udhr_300.txt"])
+def test_the_fast_way_to_offsets_gives_those_of_the_exact_one(
+    minilm, read_lines, file, do_lower_case
+):
+    texts = [text.encode() for text in (ASCII_TEXTS if file is None else read_lines(file)[:500])]
+    unknown = minilm.vocab["[UNK]"]
+    matcher = WordPiece(matchable(minilm.tokens), unknown_id=unknown, do_lower_case=do_lower_case)
+    for batch in (texts, texts[3:5], texts[-1:]):  # of both ways, and of one
+        both = matcher.pieces(tf.constant(batch)), matcher.exact_pieces(tf.constant(batch))
+        for found, expected in zip(*both, strict=True):
+            assert found.dtype == expected.dtype
+            assert found.to_list() == expected.to_list()
 
 
 @pytest.mark.parametrize(("file", "step"), [("udhr_300.txt", 1), ("udhr.txt", 40)])
