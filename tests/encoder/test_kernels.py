@@ -115,7 +115,7 @@ def assert_layers_equal_reference(got, expected, real, precision):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     ("fuse_qkv", "padded"),
-    [(False, 40), (True, 40), pytest.param(True, 136, marks=pytest.mark.slow)],
+    [(False, 40), (True, 136)],
 )
 def test_every_layer_in_the_forms_for_tpus(minilm_dir, precision, fuse_qkv, padded):
     """Computed on the CPU: that they are other ways to the same numbers.
