@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -193,11 +194,11 @@ def test_words_become_means_of_their_tokens(monkeypatch: pytest.MonkeyPatch, tmp
     assert SortedBatches(tmp_path, 16).count(texts, 2) == (13, 16)
 
 
-class OneVector:
-    """A worker that makes the vector (1, 0) of each text; some programs add a difference."""
+class FakeWorker:
+    """Makes the vector (1, 0) of each text, or of its words; some programs add a difference."""
 
-    differences: dict[str, float] = {}
-    loaded: list[tuple[str, bool]] = []
+    differences: ClassVar[dict[str, float]] = {}
+    loaded: ClassVar[list[tuple[str, bool]]] = []
 
     def __init__(self, program: str, log: Path) -> None:
         self.program = program
@@ -216,8 +217,10 @@ class OneVector:
             self.loaded.append((self.program, arguments["words"]))
             return {"seconds": 1.0}
         texts = json.loads(Path(arguments["corpus"]).read_text())["texts"]
+        _, words = self.loaded[-1]
+        count = sum(len(text.split()) for text in texts) if words else len(texts)
         if save := arguments.get("save"):
-            np.save(save, np.full((len(texts), 2), [1.0 + self.differences[self.program], 0.0]))
+            np.save(save, np.full((count, 2), [1.0 + self.differences[self.program], 0.0]))
         tokens = {"tokens": 10, "computed_tokens": 20, "traces": None}
         return {"seconds": 2.0, "peak_bytes": 1, **tokens}
 
@@ -233,17 +236,17 @@ def test_a_peer_whose_vectors_differ_is_not_timed(
     from benchmarking.report import _jobs
 
     peer, other = ("flair fp32", "keras-hub fp32") if words else ("keras-hub fp32", "flair fp32")
-    monkeypatch.setattr(jobs, "Worker", OneVector)
+    monkeypatch.setattr(jobs, "Worker", FakeWorker)
     monkeypatch.setattr(jobs, "run_module", lambda *arguments: "")
     monkeypatch.setattr("benchmarking.processes._SETTLING_SECONDS", 0.0)
     names = ["bert_features fp32", "transformers fp32"]
     arguments = {"rounds": 2, "models": tmp_path, "log": tmp_path, "words": words}
     for difference in (5e-5, 2e-4):
-        OneVector.loaded = []
-        OneVector.differences = {**dict.fromkeys(names, 0.0), peer: difference}
+        FakeWorker.loaded = []
+        FakeWorker.differences = {**dict.fromkeys(names, 0.0), peer: difference}
         (table,) = jobs.run_jobs([ud_ewt(["a text"])], [*names, peer, other], **arguments)
         timed = {row["program"]: row["max_difference"] for row in table["rows"]}
-        assert set(OneVector.loaded) == {(name, words) for name in [*names, peer]}
+        assert set(FakeWorker.loaded) == {(name, words) for name in [*names, peer]}
         assert set(timed) == {*names, peer} - ({peer} if difference > 1e-4 else set())
         assert set(table["refused"]) == ({peer} if difference > 1e-4 else set())
     document = _jobs(table)
