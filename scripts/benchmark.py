@@ -28,6 +28,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,25 +159,21 @@ def _names(allowed: Any) -> Any:
 def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     lines = read_lines(arguments.texts)
     rounds = 1 if arguments.quick else arguments.rounds
-    environments = sorted({e for name in arguments.programs if (e := PROGRAMS[name].environment)})
-    make_environments(environments)
-    pins = {name: pinned_versions(name) for name in environments}
+    pins = _environments(arguments.programs)
     results: dict[str, Any] = {"machine": describe_machine() | {"environments": pins}}
     with tempfile.TemporaryDirectory() as work:
         models = arguments.models or Path(work)
         log = arguments.log or _log_file()
         log.write_text("")
         common: dict[str, Any] = {"rounds": rounds, "models": models, "log": log}
+        count = arguments.sample or (_QUICK_TEXTS if arguments.quick else None)
         if "jobs" in arguments.sections:
-            count = arguments.sample or (_QUICK_TEXTS if arguments.quick else None)
-            corpora = [_corpus(name, lines, count) for name in arguments.corpora]
+            corpora = [_sampled(CORPORA[name](lines), count) for name in arguments.corpora]
             results["jobs"] = run_jobs(corpora, arguments.programs, **common)
             _keep(results, arguments.json)
         if "words" in arguments.sections:
-            corpus = ud_ewt_words(lines)
-            if count := arguments.sample or (_QUICK_TEXTS if arguments.quick else None):
-                corpus = corpus.sample(count)
-            results["words"] = run_jobs([corpus], arguments.programs, words=True, **common)
+            corpora = [_sampled(ud_ewt_words(lines), count)]
+            results["words"] = run_jobs(corpora, arguments.programs, words=True, **common)
             _keep(results, arguments.json)
         if "encoder" in arguments.sections:
             results["roofline"] = roofline(rounds)
@@ -200,12 +197,18 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     return results
 
 
-def _corpus(name: str, lines: list[str], count: int | None) -> Corpus:
-    corpus = CORPORA[name](lines)
+def _environments(programs: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Makes the further environments of the programs; returns the versions that each pins."""
+    names = sorted({e for name in programs if (e := PROGRAMS[name].environment)})
+    make_environments(names)
+    return {name: pinned_versions(name) for name in names}
+
+
+def _sampled(corpus: Corpus, count: int | None) -> Corpus:
     if count is None:
         return corpus
     # Fewer long documents have as many tokens.
-    return corpus.sample(max(16, count // 16) if name == "long" else count)
+    return corpus.sample(max(16, count // 16) if corpus.name == "long" else count)
 
 
 if __name__ == "__main__":
