@@ -1,18 +1,26 @@
-"""Compares the speed of this project with its peers; run it by `scripts/benchmark.sh`.
+r"""Compares the speed of this project with its peers; run it by `scripts/benchmark.sh`.
 
-    bash scripts/benchmark.sh                          # all but memory; takes most of an hour
+    bash scripts/benchmark.sh                          # all but words and memory: most of an hour
     bash scripts/benchmark.sh --quick --sections jobs  # few texts, one round: a test of the script
 
 Sections: `jobs` runs the same texts through every program, from text to the mean vector of the last
-layer (all-MiniLM-L6-v2, not Google's BERT). `encoder` runs equal shapes with random weights.
-`targets` checks the figures that this project promises. `latency` computes one short sentence again
-and again. `start` times the parts of a new process up to its first feature. `memory` measures the
-peak memory for 50,000 and 1,000,000 lines, which takes minutes.
+layer (all-MiniLM-L6-v2, not Google's BERT). `words` does the same for the mean vector of each word,
+on ud_ewt alone. `encoder` runs equal shapes with random weights. `targets` checks the figures that
+this project promises. `latency` computes one short sentence again and again. `start` times the
+parts of a new process up to its first feature. `memory` measures the peak memory for 50,000 and
+1,000,000 lines, which takes minutes.
 
 Every program runs in a separate process on all cores, as its documentation recommends, and chooses
 its batch size before it is timed. First its vectors are compared with those of transformers in
 float32: a float32 program that differs by more than 1e-4 is not timed. The results go to standard
 output as Markdown; progress goes to standard error.
+
+fastembed, KerasHub and flair do not share an environment with the others. They run if --programs
+names them; that makes .venv-benchmark-fastembed, -kerashub or -flair, which takes minutes once.
+
+    bash scripts/benchmark.sh --sections jobs --corpora ud_ewt --programs \
+        "bert_features fp32,fastembed fp32,keras-hub fp32,keras-hub as loaded"
+    bash scripts/benchmark.sh --sections words --programs "bert_features fp32,flair fp32"
 """
 
 import argparse
@@ -20,11 +28,13 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarking.corpora import CORPORA, Corpus, read_lines
+from benchmarking.corpora import CORPORA, Corpus, read_lines, ud_ewt_words
 from benchmarking.encoders import roofline, run_encoders
+from benchmarking.environments import make_environments, pinned_versions
 from benchmarking.jobs import run_jobs
 from benchmarking.latency import measure_latency
 from benchmarking.machine import describe_machine
@@ -35,7 +45,10 @@ from benchmarking.start import measure_start
 from benchmarking.targets import measure_memory, measure_targets
 
 _TEXTS = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "ud_ewt.txt"
-_SECTIONS = ("jobs", "encoder", "targets", "latency", "start", "memory")
+_SECTIONS = ("jobs", "words", "encoder", "targets", "latency", "start", "memory")
+_DEFAULT_SECTIONS = tuple(name for name in _SECTIONS if name not in ("words", "memory"))
+# Programs in further environments run only if they are asked for.
+_DEFAULT_PROGRAMS = tuple(name for name, program in PROGRAMS.items() if not program.environment)
 _QUICK_TEXTS = 256
 _QUICK_CALLS = 20
 
@@ -56,7 +69,8 @@ def main() -> int:
     print(document)
     if arguments.markdown:
         arguments.markdown.write_text(document, encoding="utf-8")
-    refused = any(PROJECT in table["refused"] for table in results.get("jobs", []))
+    tables = [*results.get("jobs", []), *results.get("words", [])]
+    refused = any(PROJECT in table["refused"] for table in tables)
     return 1 if refused else 0
 
 
@@ -81,8 +95,8 @@ def _arguments() -> argparse.Namespace:
     add(
         "--sections",
         type=_names(_SECTIONS),
-        default=_SECTIONS[:-1],
-        help=f"sections to run, out of {', '.join(_SECTIONS)}; by default all but memory",
+        default=_DEFAULT_SECTIONS,
+        help=f"sections to run, out of {', '.join(_SECTIONS)}; by default all but words and memory",
     )
     add(
         "--corpora",
@@ -93,8 +107,9 @@ def _arguments() -> argparse.Namespace:
     add(
         "--programs",
         type=_names(PROGRAMS),
-        default=tuple(PROGRAMS),
-        help=f"programs to run, out of {', '.join(PROGRAMS)}",
+        default=_DEFAULT_PROGRAMS,
+        help=f"programs to run, out of {', '.join(PROGRAMS)}; by default those that need no "
+        "further environment",
     )
     add(
         "--rounds",
@@ -144,17 +159,21 @@ def _names(allowed: Any) -> Any:
 def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     lines = read_lines(arguments.texts)
     rounds = 1 if arguments.quick else arguments.rounds
-    results: dict[str, Any] = {"machine": describe_machine()}
+    pins = _environments(arguments.programs)
+    results: dict[str, Any] = {"machine": describe_machine() | {"environments": pins}}
     with tempfile.TemporaryDirectory() as work:
         models = arguments.models or Path(work)
         log = arguments.log or _log_file()
         log.write_text("")
         common: dict[str, Any] = {"rounds": rounds, "models": models, "log": log}
+        count = arguments.sample or (_QUICK_TEXTS if arguments.quick else None)
         if "jobs" in arguments.sections:
-            count = arguments.sample or (_QUICK_TEXTS if arguments.quick else None)
-            corpora = [_corpus(name, lines, count) for name in arguments.corpora]
-            programs = [name for name in arguments.programs if PROGRAMS[name].job]
-            results["jobs"] = run_jobs(corpora, programs, **common)
+            corpora = [_sampled(CORPORA[name](lines), count) for name in arguments.corpora]
+            results["jobs"] = run_jobs(corpora, arguments.programs, **common)
+            _keep(results, arguments.json)
+        if "words" in arguments.sections:
+            corpora = [_sampled(ud_ewt_words(lines), count)]
+            results["words"] = run_jobs(corpora, arguments.programs, words=True, **common)
             _keep(results, arguments.json)
         if "encoder" in arguments.sections:
             results["roofline"] = roofline(rounds)
@@ -178,12 +197,18 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     return results
 
 
-def _corpus(name: str, lines: list[str], count: int | None) -> Corpus:
-    corpus = CORPORA[name](lines)
+def _environments(programs: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Makes the further environments of the programs; returns the versions that each pins."""
+    names = sorted({e for name in programs if (e := PROGRAMS[name].environment)})
+    make_environments(names)
+    return {name: pinned_versions(name) for name in names}
+
+
+def _sampled(corpus: Corpus, count: int | None) -> Corpus:
     if count is None:
         return corpus
     # Fewer long documents have as many tokens.
-    return corpus.sample(max(16, count // 16) if name == "long" else count)
+    return corpus.sample(max(16, count // 16) if corpus.name == "long" else count)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #   install_into_venv EXTRAS      installs bert_features, as in `install_into_venv demo,test`
 #   pip_install PYTHON ARGUMENTS  runs `pip install` and says on standard error what it does
 #   install_peers                 makes .venv-benchmark: bert_features and what it is compared with
+#   install_peer NAME             makes .venv-benchmark-NAME for a peer that does not fit in there
 
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -74,4 +75,14 @@ install_peers() {
   echo "Installing bert_features and its peers into .venv-benchmark (the first time: minutes)" >&2
   pip_install "$environment/bin/python" --constraint "$root/scripts/constraints.txt" \
     --requirement "$root/scripts/benchmark-requirements.txt" --editable "$root[demo]"
+}
+
+install_peer() {
+  local environment="$root/.venv-benchmark-$1" python
+  if [ ! -x "$environment/bin/python" ]; then
+    python=$(find_python)
+    "$python" -m venv "$environment"
+  fi
+  echo "Installing $1 into .venv-benchmark-$1 (the first time: minutes)" >&2
+  pip_install "$environment/bin/python" --requirement "$root/scripts/benchmark-requirements-$1.txt"
 }

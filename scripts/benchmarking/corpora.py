@@ -91,6 +91,11 @@ def drawn_texts(lines: Sequence[str], count: int, median: float) -> Iterator[str
         yield " ".join(rng.choices(words, k=max(1, round(median * rng.lognormvariate(0.0, 0.8)))))
 
 
+def ud_ewt_words(lines: Sequence[str]) -> Corpus:
+    """The lines for vectors of their words; longer rows, so that every word has its tokens."""
+    return Corpus("ud_ewt", tuple(lines), 512, _SHORT_BATCH_SIZES)
+
+
 CORPORA: dict[str, Callable[[Sequence[str]], Corpus]] = {
     "ud_ewt": ud_ewt,
     "long": long_documents,

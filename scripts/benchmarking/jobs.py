@@ -22,20 +22,48 @@ class RefusedError(BenchmarkError):
 
 
 def run_jobs(
-    corpora: Sequence[Corpus], programs: Sequence[str], *, rounds: int, models: Path, log: Path
+    corpora: Sequence[Corpus],
+    programs: Sequence[str],
+    *,
+    rounds: int,
+    models: Path,
+    log: Path,
+    words: bool = False,
 ) -> list[dict[str, Any]]:
-    """Times the programs on each corpus; returns the values of one table for each."""
-    runtimes = sorted({g for name in programs if (g := PROGRAMS[name].graphs)})
+    """Times the programs on each corpus; returns the values of one table for each.
+
+    Args:
+      corpora: the texts.
+      programs: names of programs; those without a class for the job are left out.
+      rounds: number of timed runs of each.
+      models: folder of the converted models.
+      log: file for the output of the programs.
+      words: makes a vector of each word, in place of each text.
+
+    Raises:
+      BenchmarkError: none of the programs does the job, or none can be timed.
+    """
+    able = [name for name in programs if (PROGRAMS[name].words if words else PROGRAMS[name].job)]
+    if not able:
+        what = "words" if words else "texts"
+        raise BenchmarkError(f"none of {', '.join(programs)} makes vectors of {what}")
+    runtimes = sorted({g for name in able if (g := PROGRAMS[name].graphs)})
     say("writing the model in every form")
     run_module("models", models / "minilm", "minilm", "pooled", *runtimes)
-    return [_Comparison(corpus, programs, models / "minilm", log).run(rounds) for corpus in corpora]
+    return [
+        _Comparison(corpus, able, models / "minilm", log, words=words).run(rounds)
+        for corpus in corpora
+    ]
 
 
 class _Comparison:
     """Compares and times the programs on one corpus."""
 
-    def __init__(self, corpus: Corpus, programs: Sequence[str], folder: Path, log: Path) -> None:
+    def __init__(
+        self, corpus: Corpus, programs: Sequence[str], folder: Path, log: Path, *, words: bool
+    ) -> None:
         self._corpus = corpus
+        self._words = words
         # The reference goes first, even if it is not timed.
         self._programs = [REFERENCE, *(name for name in programs if name != REFERENCE)]
         self._timed = programs
@@ -83,7 +111,7 @@ class _Comparison:
         choices = PROGRAMS[name].all_choices(self._corpus.batch_sizes)
         if not choices:
             return settings
-        part = self._corpus.sample(_TUNING_TEXTS)
+        part = PROGRAMS[name].texts_of(self._corpus).sample(_TUNING_TEXTS)
         path = str(part.write(self._work / "tuning.json"))
         seconds: dict[str, float] = {}
         with Worker(name, self._log) as worker:
@@ -91,7 +119,7 @@ class _Comparison:
             def time_once(settings: dict[str, Any]) -> float:
                 key = str(settings)
                 if key not in seconds:
-                    worker("load_job", folder=str(self._folder), corpus=path, settings=settings)
+                    self._load(worker, path, settings)
                     worker("run_job", corpus=path)  # the first run makes kernels for every shape
                     seconds[key] = worker("run_job", corpus=path)["seconds"]
                 return seconds[key]
@@ -101,13 +129,20 @@ class _Comparison:
                 settings = min(({**settings, choice: v} for v in values), key=time_once)
         return settings
 
+    def _load(self, worker: Worker, corpus: str, settings: dict[str, Any]) -> dict[str, Any]:
+        return worker(
+            "load_job",
+            folder=str(self._folder),
+            corpus=corpus,
+            settings=settings,
+            words=self._words,
+        )
+
     def _warm_up(self, worker: Worker, settings: dict[str, Any]) -> bool:
         """Loads, runs once and compares; returns whether the program may be timed."""
         name = worker.program
         say(f"{self._corpus.name}: warming up {name} {_describe(settings)}")
-        loaded = worker(
-            "load_job", folder=str(self._folder), corpus=self._paths[name], settings=settings
-        )
+        loaded = self._load(worker, self._paths[name], settings)
         done = worker("run_job", corpus=self._paths[name], save=str(self._vectors(name)))
         try:
             compared = self._compare(name)
@@ -137,7 +172,7 @@ class _Comparison:
         """
         vectors, expected = np.load(self._vectors(name)), np.load(self._vectors(REFERENCE))
         texts = PROGRAMS[name].texts_of(self._corpus).texts
-        if len(texts) < len(expected):
+        if len(texts) < len(self._corpus.texts):  # vectors of texts: programs for words run all
             expected = expected[_indices(self._corpus.texts, texts)]
         if vectors.shape != expected.shape:
             raise RefusedError(
@@ -185,6 +220,7 @@ class _Comparison:
             "texts": len(self._corpus.texts),
             "tokens": self._rows[REFERENCE]["tokens"],
             "max_length": self._corpus.max_length,
+            "words": self._words,
             "rounds": rounds,
             "rows": rows,
             "refused": self._refused,

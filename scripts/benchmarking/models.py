@@ -169,6 +169,23 @@ def _export_plain_onnx(path: Path, graph: str, to: Path) -> None:
         )
 
 
+def _fused(plain: Path, size: Architecture, *, embeddings: bool = True) -> Any:
+    """The graph with fused operators; whether the operator of the embeddings is one of them."""
+    from onnxruntime.transformers.fusion_options import FusionOptions
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    options = FusionOptions("bert")
+    options.enable_embed_layer_norm = embeddings
+    return optimize_model(
+        str(plain),
+        model_type="bert",
+        num_heads=size.heads,
+        hidden_size=size.hidden,
+        optimization_options=options,
+        opt_level=1,
+    )
+
+
 def _export_onnx(path: Path, graph: str, size: Architecture) -> None:
     """Writes the graph with fused attention, layer norm and GELU, and its int8 form.
 
@@ -177,21 +194,12 @@ def _export_onnx(path: Path, graph: str, size: Architecture) -> None:
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
-    from onnxruntime.transformers.fusion_options import FusionOptions
-    from onnxruntime.transformers.optimizer import optimize_model
 
     fused, plain = path / f"{graph}.onnx", path / f"{graph}-plain.onnx"
     if (path / f"{graph}-int8.onnx").exists():
         return
     _export_plain_onnx(path, graph, plain)
-    optimized = optimize_model(
-        str(plain),
-        model_type="bert",
-        num_heads=size.heads,
-        hidden_size=size.hidden,
-        optimization_options=FusionOptions("bert"),
-        opt_level=1,
-    )
+    optimized = _fused(plain, size)
     fusions = optimized.get_fused_operator_statistics()
     (path / f"{graph}-fusions.json").write_text(json.dumps(fusions))
     optimized.save_model_to_file(str(fused))
@@ -203,6 +211,18 @@ def _export_onnx(path: Path, graph: str, size: Architecture) -> None:
         # ONNX's shape inference does not know the fused operators.
         extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
     )
+    plain.unlink()
+
+
+def _export_fastembed(path: Path, graph: str, size: Architecture) -> None:
+    """Writes the graph of the last layer, fused, with int64 inputs, which fastembed passes."""
+    del graph  # fastembed makes the mean itself
+    to, plain = path / "fastembed.onnx", path / "fastembed-plain.onnx"
+    if to.exists():
+        return
+    _export_plain_onnx(path, "hidden", plain)
+    # The fused operator of the embeddings takes int32.
+    _fused(plain, size, embeddings=False).save_model_to_file(str(to))
     plain.unlink()
 
 
@@ -224,7 +244,11 @@ def _export_openvino(path: Path, graph: str, size: Architecture) -> None:
     openvino.save_model(model, str(path / f"{graph}.xml"), compress_to_fp16=False)
 
 
-_EXPORTERS = {"onnxruntime": _export_onnx, "openvino": _export_openvino}
+_EXPORTERS = {
+    "onnxruntime": _export_onnx,
+    "openvino": _export_openvino,
+    "fastembed": _export_fastembed,
+}
 
 
 if __name__ == "__main__":

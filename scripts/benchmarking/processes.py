@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from benchmarking.programs import PROGRAMS
+
 _SCRIPTS = Path(__file__).resolve().parents[1]
 _ENDING_SECONDS = 1.0
 # Thread pools spin for a while after their last work.
@@ -34,6 +36,14 @@ def environment() -> dict[str, str]:
     }
 
 
+def python_of(program: str) -> str:
+    """The interpreter that runs a program: this one, or that of the program's environment."""
+    environment = PROGRAMS[program].environment
+    if environment is None:
+        return sys.executable
+    return str(_SCRIPTS.parent / f".venv-benchmark-{environment}" / "bin" / "python")
+
+
 class Worker:
     """A program in a separate process; a context manager.
 
@@ -50,7 +60,7 @@ class Worker:
         self._log = log
         with log.open("ab") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarking.worker", program],
+                [python_of(program), "-m", "benchmarking.worker", program],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
@@ -99,6 +109,8 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
 class Idling:

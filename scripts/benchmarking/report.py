@@ -25,7 +25,7 @@ _JOB_HEADER = (
 def markdown(results: Mapping[str, Any]) -> str:
     """The whole document."""
     parts = [_machine(results["machine"])]
-    parts += [_jobs(table) for table in results.get("jobs", [])]
+    parts += [_jobs(table) for table in [*results.get("jobs", []), *results.get("words", [])]]
     if "encoder" in results:
         parts.append(_roofline(results["roofline"]))
         parts += [_encoders(table, results["roofline"]) for table in results["encoder"]]
@@ -54,11 +54,16 @@ def _machine(machine: _Table) -> str:
             ("family", "model", "stepping"), machine["family_model_stepping"], strict=True
         )
     )
+    environments = "".join(
+        f"\n\nIn an environment of their own: "
+        f"{', '.join(f'{name} {version}' for name, version in pins.items())}."
+        for pins in machine.get("environments", {}).values()
+    )
     return (
         "# Benchmark\n\n"
         f"{machine['cpu']} ({family}), {machine['cores']} cores, {machine['memory_gib']} GiB; "
         f"{', '.join(machine['flags']) or 'no AVX'}; {machine['system']}, "
-        f"Python {machine['python']}.\n\n{versions}.\n\n"
+        f"Python {machine['python']}.\n\n{versions}.{environments}\n\n"
         "Medians of interleaved runs (smallest – largest). Compare ratios: speeds depend on the "
         "machine and the hour."
     )
@@ -68,11 +73,12 @@ def _jobs(table: _Table) -> str:
     medians = _medians(table["rows"])
     rows = [_job_cells(row, table["texts"], medians) for row in table["rows"]]
     notes = [_refused(table), _idle(table), *_traces(table["rows"])]
+    title, mean = ("Words", "each word's mean") if table["words"] else ("Whole job", "mean")
     return "\n\n".join(
         [
-            f"## Whole job, {table['corpus']}\n\n"
+            f"## {title}, {table['corpus']}\n\n"
             f"{table['texts']:,} texts, {table['tokens']:,} tokens without padding, cut at "
-            f"{table['max_length']}; all-MiniLM-L6-v2, mean of the last layer, tokenizing "
+            f"{table['max_length']}; all-MiniLM-L6-v2, {mean} of the last layer, tokenizing "
             f"included; {table['rounds']} rounds.",
             table_of(_JOB_HEADER, rows),
             *(note for note in notes if note),

@@ -43,11 +43,13 @@ class Session:
             self._corpora[path] = Corpus.read(path)
         return self._corpora[path]
 
-    def load_job(self, folder: str, corpus: str, settings: dict[str, Any]) -> dict[str, Any]:
-        """Loads the program for the texts of a corpus."""
+    def load_job(
+        self, folder: str, corpus: str, settings: dict[str, Any], words: bool = False
+    ) -> dict[str, Any]:
+        """Loads the program for the texts of a corpus, or for their words."""
         texts = self._corpus(corpus)
         started = time.perf_counter()
-        self._job = self._program.make_job(Path(folder), texts, settings)
+        self._job = self._program.make_job(Path(folder), texts, settings, words=words)
         return {"seconds": time.perf_counter() - started}
 
     def run_job(self, corpus: str, save: str | None = None) -> dict[str, Any]:

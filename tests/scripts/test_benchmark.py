@@ -1,10 +1,11 @@
-"""The parts of scripts/benchmark.py that need no peers: options, errors, texts."""
+"""The parts of scripts/benchmark.py that need no peers: options, errors, texts; peers if there."""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_help_names_the_sections():
     result = benchmark("--help")
     assert result.returncode == 0, result.stderr
-    for section in ("jobs", "encoder", "targets", "latency", "start", "memory"):
+    for section in ("jobs", "words", "encoder", "targets", "latency", "start", "memory"):
         assert f"`{section}`" in result.stdout
 
 
@@ -31,7 +32,7 @@ def test_help_names_the_sections():
         (
             ["--sections", "speed"],
             2,
-            "'speed'; allowed: jobs, encoder, targets, latency, start, memory",
+            "'speed'; allowed: jobs, words, encoder, targets, latency, start, memory",
         ),
         (["--calls", "0"], 2, "0; allowed: an integer of at least 1"),
         (["--rounds", "0"], 2, "0; allowed: an integer of at least 1"),
@@ -127,3 +128,161 @@ def test_calls_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         latency.measure_latency(names, **arguments)
     with pytest.raises(BenchmarkError, match="none of openvino"):
         latency.measure_latency(["openvino fp32"], **arguments)
+
+
+def test_only_programs_without_an_environment_run_by_default(monkeypatch: pytest.MonkeyPatch):
+    """The other programs have a list of pinned packages, from which the script installs them."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    import benchmark
+    from benchmarking.environments import pinned_versions
+    from benchmarking.programs import PROGRAMS
+
+    further = {name: p.environment for name, p in PROGRAMS.items() if p.environment}
+    assert set(further.values()) == {"fastembed", "kerashub", "flair"}
+    assert set(benchmark._DEFAULT_PROGRAMS) == set(PROGRAMS) - set(further)
+    assert pinned_versions("flair")["flair"] == "0.15.1"
+    assert pinned_versions("kerashub")["keras-hub"] == "0.32.0"
+    assert "numpy" in pinned_versions("fastembed")
+
+
+def test_an_environment_that_cannot_be_made_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from benchmarking import environments
+    from benchmarking.processes import BenchmarkError
+
+    commands = []
+
+    def run(command, **settings):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, int(command[-1] == "flair"))
+
+    monkeypatch.setattr(environments.subprocess, "run", run)
+    environments.make_environments(["fastembed"])
+    assert commands[0][-2:] == [str(SCRIPTS / "venv.sh"), "fastembed"]
+    with pytest.raises(BenchmarkError, match=r"\.venv-benchmark-flair cannot be made"):
+        environments.make_environments(["flair"])
+
+
+def test_words_become_means_of_their_tokens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    tokenizers = pytest.importorskip("tokenizers")
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from benchmarking.programs.base import SortedBatches, SortedWords
+
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "no", "jack", "##son", "!"]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary))
+    tokenizers.BertWordPieceTokenizer(str(tmp_path / "vocab.txt")).save(
+        str(tmp_path / "tokenizer.json")
+    )
+    batches = SortedWords(tmp_path, 16)
+    ((rows, batch),) = batches(["no", "jackson! no"], 2)
+    assert rows.tolist() == [1, 0]  # the longest first
+    assert batch["input_ids"].tolist() == [[2, 6, 7, 8, 5, 3], [2, 5, 3, 0, 0, 0]]
+    third = np.float32(1 / 3)
+    np.testing.assert_array_equal(
+        batches.weights(rows, 6),
+        np.array(
+            [
+                [[0, third, third, third, 0, 0], [0, 0, 0, 0, 1, 0]],
+                [[0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]],
+            ],
+            np.float32,
+        ),
+    )
+    assert [batches.num_words(row) for row in rows] == [2, 1]
+    texts = ["no", "jackson! no", "jackson"]
+    # 3, 6 and 4 tokens; rows of 6, 6 and 4 in batches of two.
+    assert SortedBatches(tmp_path, 16).count(texts, 2) == (13, 16)
+
+
+class FakeWorker:
+    """Makes the vector (1, 0) of each text, or of its words; some programs add a difference."""
+
+    differences: ClassVar[dict[str, float]] = {}
+    loaded: ClassVar[list[tuple[str, bool]]] = []
+
+    def __init__(self, program: str, log: Path) -> None:
+        self.program = program
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+    def cpu_seconds(self) -> float:
+        return 0.0
+
+    def __call__(self, do: str, **arguments):
+        if do == "load_job":
+            self.loaded.append((self.program, arguments["words"]))
+            return {"seconds": 1.0}
+        texts = json.loads(Path(arguments["corpus"]).read_text())["texts"]
+        _, words = self.loaded[-1]
+        count = sum(len(text.split()) for text in texts) if words else len(texts)
+        if save := arguments.get("save"):
+            np.save(save, np.full((count, 2), [1.0 + self.differences[self.program], 0.0]))
+        tokens = {"tokens": 10, "computed_tokens": 20, "traces": None}
+        return {"seconds": 2.0, "peak_bytes": 1, **tokens}
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_a_peer_whose_vectors_differ_is_not_timed(
+    words: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from benchmarking import jobs
+    from benchmarking.corpora import ud_ewt
+    from benchmarking.processes import BenchmarkError
+    from benchmarking.report import _jobs
+
+    peer, other = ("flair fp32", "keras-hub fp32") if words else ("keras-hub fp32", "flair fp32")
+    monkeypatch.setattr(jobs, "Worker", FakeWorker)
+    monkeypatch.setattr(jobs, "run_module", lambda *arguments: "")
+    monkeypatch.setattr("benchmarking.processes._SETTLING_SECONDS", 0.0)
+    names = ["bert_features fp32", "transformers fp32"]
+    arguments = {"rounds": 2, "models": tmp_path, "log": tmp_path, "words": words}
+    for difference in (5e-5, 2e-4):
+        FakeWorker.loaded = []
+        FakeWorker.differences = {**dict.fromkeys(names, 0.0), peer: difference}
+        (table,) = jobs.run_jobs([ud_ewt(["a text"])], [*names, peer, other], **arguments)
+        timed = {row["program"]: row["max_difference"] for row in table["rows"]}
+        assert set(FakeWorker.loaded) == {(name, words) for name in [*names, peer]}
+        assert set(timed) == {*names, peer} - ({peer} if difference > 1e-4 else set())
+        assert set(table["refused"]) == ({peer} if difference > 1e-4 else set())
+    document = _jobs(table)
+    assert document.startswith("## Words, ud_ewt" if words else "## Whole job, ud_ewt")
+    assert f"{peer} is refused on ud_ewt: its float32 vectors differ" in document
+    what = "words" if words else "texts"
+    with pytest.raises(BenchmarkError, match=f"none of {other} makes vectors of {what}"):
+        jobs.run_jobs([], [other], **arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program", ["transformers pipeline", "fastembed fp32", "keras-hub fp32", "flair fp32"]
+)
+def test_a_peer_gives_the_reference_vectors(
+    program: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Where scripts/benchmark.sh made its environment before; one that differs is refused."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from benchmarking import processes
+    from benchmarking.corpora import Corpus
+    from benchmarking.jobs import run_jobs
+    from benchmarking.programs import PROGRAMS
+
+    common = SCRIPTS.parent / ".venv-benchmark" / "bin" / "python"
+    monkeypatch.setattr(processes.sys, "executable", str(common))
+    for python in (common, Path(processes.python_of(program))):
+        if not python.exists():
+            pytest.skip(f"{python.parents[1].name} is not made")
+    texts = ("Cafés in Łódź, un naïve!", "a", "jackson's unbelievable bank " * 20)
+    corpus = Corpus("few", texts, 32, (2,))
+    words = PROGRAMS[program].job is None
+    if words:  # flair has no maximum length of its own, so that all words fit here
+        corpus = Corpus("few", texts, 256, (2,))
+    (table,) = run_jobs(
+        [corpus], [program], rounds=1, models=tmp_path, log=tmp_path / "log", words=words
+    )
+    assert table["refused"] == {}
+    assert [row["program"] for row in table["rows"]] == [program]

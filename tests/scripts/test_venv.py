@@ -59,3 +59,34 @@ def test_a_failed_installation_shows_pips_own_words_and_ends_the_script(install,
     stdout, stderr = process.communicate(timeout=600)
     assert stderr.splitlines()[-1] == "ERROR: no such package"
     assert (process.returncode, stdout) == (1, "")
+
+
+PYTHON = """#!/bin/sh
+[ "$1" != -c ] || exit 0
+echo "$*" >>"$(dirname "$0")/calls"
+if [ "$2" = venv ]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; fi
+"""
+
+
+def test_a_peer_gets_an_environment_of_its_own(tmp_path):
+    """The second time it is kept, and pip looks at the requirements again."""
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    (scripts / "venv.sh").write_text(VENV.read_text())
+    python = tmp_path / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    environment = tmp_path / ".venv-benchmark-flair"
+    for _ in range(2):
+        subprocess.run(
+            ["bash", "-c", f"source {scripts}/venv.sh; install_peer flair"],
+            env={**os.environ, "PYTHON": str(python)},
+            check=True,
+            timeout=600,
+        )
+    assert (tmp_path / "calls").read_text() == f"-m venv {environment}\n"
+    pips = (environment / "bin" / "calls").read_text().splitlines()
+    assert len(pips) == 2
+    for line in pips:
+        assert line.startswith("-m pip install")
+        assert line.endswith(f"--requirement {scripts}/benchmark-requirements-flair.txt")

@@ -11,6 +11,8 @@ from benchmarking.corpora import Corpus
 REFERENCE = "transformers fp32"
 BASELINE = "sentence-transformers fp32"
 PROJECT = "bert_features fp32"
+# For programs that pad every row to the maximum length.
+_PADDED_TOKENS = 32768
 _HINTS = ("LATENCY", "THROUGHPUT")
 
 
@@ -28,6 +30,8 @@ class Program:
       sample_tokens: number of padded tokens to run, if it is too slow for all; None runs all.
       graphs: the runtime whose graphs it needs, or None.
       calls: name of its class for one text at a time, or None.
+      words: name of its class for vectors of words, or None.
+      environment: NAME of its environment .venv-benchmark-NAME; None is .venv-benchmark.
     """
 
     module: str
@@ -39,6 +43,8 @@ class Program:
     sample_tokens: int | None = None
     graphs: str | None = None
     calls: str | None = None
+    words: str | None = None
+    environment: str | None = None
 
     def all_choices(self, batch_sizes: Sequence[int] = ()) -> dict[str, Sequence[Any]]:
         """Setting -> the values to choose from."""
@@ -63,9 +69,11 @@ class Program:
             return corpus
         return corpus.sample(max(32, self.sample_tokens // corpus.max_length))
 
-    def make_job(self, folder: Path, corpus: Corpus, settings: dict[str, Any]) -> Any:
-        """Loads the program for the texts of a corpus."""
-        return self._class(self.job)(folder, corpus, settings)
+    def make_job(
+        self, folder: Path, corpus: Corpus, settings: dict[str, Any], *, words: bool = False
+    ) -> Any:
+        """Loads the program for the texts of a corpus, or for their words."""
+        return self._class(self.words if words else self.job)(folder, corpus, settings)
 
     def make_encoder(self, folder: Path, settings: dict[str, Any]) -> Any:
         """Loads the program for equal shapes."""
@@ -88,6 +96,7 @@ def _project(precision: str) -> Program:
         precision,
         chooses_batch_size=False,
         calls="ProjectCalls" if precision == "float32" else None,
+        words="ProjectWords",
     )
 
 
@@ -97,8 +106,14 @@ def _sentence_transformers(precision: str) -> Program:
 
 
 def _transformers(precision: str) -> Program:
-    job = "TransformersJob" if precision == "float32" else None
-    return Program("pytorch", job, "TransformersEncoder", precision)
+    exact = precision == "float32"
+    return Program(
+        "pytorch",
+        "TransformersJob" if exact else None,
+        "TransformersEncoder",
+        precision,
+        words="TransformersWords" if exact else None,
+    )
 
 
 def _onnx_runtime(precision: str) -> Program:
@@ -111,6 +126,20 @@ def _open_vino(precision: str) -> Program:
     choices = {"hint": _HINTS}
     return Program(
         "open_vino", "OpenVinoJob", "OpenVinoEncoder", precision, choices, graphs="openvino"
+    )
+
+
+def _keras_hub(job: str) -> Program:
+    return Program(
+        "keras_hub",
+        job,
+        None,
+        "float32",
+        # All rows are padded to one length, so that the default of `predict` serves.
+        {"batch_size": (32,), "jit_compile": (False, True)},
+        chooses_batch_size=False,
+        sample_tokens=_PADDED_TOKENS // 2,
+        environment="kerashub",
     )
 
 
@@ -131,6 +160,28 @@ PROGRAMS = {
         None,
         "float32",
         chooses_batch_size=False,
-        sample_tokens=32768,
+        sample_tokens=_PADDED_TOKENS,
+    ),
+    # On a CPU its documentation advises against batches.
+    "transformers pipeline": Program(
+        "pytorch",
+        "PipelineJob",
+        None,
+        "float32",
+        {"batch_size": (1, 8, 32)},
+        chooses_batch_size=False,
+    ),
+    "fastembed fp32": Program(
+        "fast_embed",
+        "FastEmbedJob",
+        None,
+        "float32",
+        graphs="fastembed",
+        environment="fastembed",
+    ),
+    "keras-hub fp32": _keras_hub("KerasHubJob"),
+    "keras-hub as loaded": _keras_hub("KerasHubAsLoadedJob"),
+    "flair fp32": Program(
+        "flair_words", None, None, "float32", words="FlairWords", environment="flair"
     ),
 }

@@ -98,7 +98,7 @@ class SortedBatches:
             and pads each batch to its longest row.
         """
         self.tokens = self.computed_tokens = 0
-        ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts))]
+        ids = self._ids(texts)
         lengths = np.array([len(row) for row in ids])
         order = np.arange(len(ids)) if length else np.argsort(-lengths, kind="stable")
         for start in range(0, len(order), batch_size):
@@ -107,6 +107,50 @@ class SortedBatches:
             self.tokens += int(lengths[rows].sum())
             self.computed_tokens += inputs["input_ids"].size
             yield rows, inputs
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts))]
+
+    def count(self, texts: Sequence[str], batch_size: int) -> tuple[int, int]:
+        """Number of tokens without and with padding, if batches keep the order of the texts.
+
+        For programs that do not report them; each batch is padded to its longest row.
+        """
+        lengths = np.array([len(row) for row in self._ids(texts)])
+        batches = [lengths[i : i + batch_size] for i in range(0, len(lengths), batch_size)]
+        return int(lengths.sum()), sum(len(batch) * int(batch.max()) for batch in batches)
+
+
+class SortedWords(SortedBatches):
+    """`SortedBatches` for texts as words, which are separated by white space."""
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        words = [text.split() for text in texts]
+        encodings = self._tokenizer.encode_batch(words, is_pretokenized=True)
+        self._word_ids = [encoding.word_ids for encoding in encodings]
+        self._counts = [len(of_text) for of_text in words]
+        return [encoding.ids for encoding in encodings]
+
+    def weights(self, rows: np.ndarray, length: int) -> np.ndarray:
+        """The matrices that average the tokens of each word.
+
+        Args:
+          rows: indices of texts, as `__call__` yields them.
+          length: length S of the batch's rows.
+
+        Returns:
+          float32 [B, W, S] for at most W words: 1 / number of the word's tokens, else 0.
+        """
+        weights = np.zeros((len(rows), max(self._counts[row] for row in rows), length), np.float32)
+        for i, row in enumerate(rows):
+            for position, word in enumerate(self._word_ids[row]):
+                if word is not None:
+                    weights[i, word, position] = 1.0
+        return weights / np.maximum(weights.sum(-1, keepdims=True), 1.0)
+
+    def num_words(self, row: int) -> int:
+        """Number of words of a text."""
+        return self._counts[row]
 
 
 def _padded(ids: list[list[int]], length: int) -> Arrays:

@@ -11,6 +11,7 @@ from benchmarking.corpora import Corpus
 from benchmarking.programs.base import Arrays, Done, Settings
 
 _OUTPUTS = [{"name": "text", "layers": [-1], "level": "sequence"}]
+_WORDS = [{"name": "text", "layers": [-1], "level": "word", "pooling": "mean"}]
 _NAMES = {
     "input_word_ids": "input_ids",
     "input_mask": "attention_mask",
@@ -21,13 +22,15 @@ _NAMES = {
 class ProjectJob:
     """Runs `FeatureExtractor.batches` for the mean vector of the last layer of each text."""
 
+    outputs = _OUTPUTS
+
     def __init__(self, folder: Path, corpus: Corpus, settings: Settings) -> None:
         from bert_features import FeatureExtractor
 
         del folder  # the project brings the embedded model
         self._extractor = FeatureExtractor.from_checkpoint(
             "minilm",
-            outputs=_OUTPUTS,
+            outputs=self.outputs,
             precision=settings["precision"],
             max_seq_length=corpus.max_length,
         )
@@ -35,10 +38,9 @@ class ProjectJob:
 
     def run(self, corpus: Corpus) -> list[np.ndarray]:
         """Returns the vectors of each batch, in the order of the texts."""
-        from bert_features import InputExample
 
         def examples() -> Any:
-            return (InputExample(i, text) for i, text in enumerate(corpus.texts))
+            return (self.example(i, text) for i, text in enumerate(corpus.texts))
 
         def note(counts: Any) -> None:
             self._counts = counts
@@ -46,6 +48,12 @@ class ProjectJob:
         return [
             batch.features["text"] for batch in self._extractor.batches(examples, progress=note)
         ]
+
+    def example(self, unique_id: int, text: str) -> Any:
+        """The input for a text."""
+        from bert_features import InputExample
+
+        return InputExample(unique_id, text)
 
     def finish(self, result: list[np.ndarray]) -> Done:
         """Joins the vectors; the counts come from the extractor."""
@@ -55,6 +63,18 @@ class ProjectJob:
             self._counts.computed_tokens,
             self._extractor.traces,
         )
+
+
+class ProjectWords(ProjectJob):
+    """The same for the vector of each word: the mean of its tokens."""
+
+    outputs = _WORDS
+
+    def example(self, unique_id: int, text: str) -> Any:
+        """The input for a text as words, which are separated by white space."""
+        from bert_features import InputExample
+
+        return InputExample.from_words(unique_id, text.split())
 
 
 class ProjectCalls:

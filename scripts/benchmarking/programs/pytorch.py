@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 
 from benchmarking.corpora import Corpus
-from benchmarking.programs.base import Arrays, Done, Settings, SortedBatches, threads
+from benchmarking.programs.base import (
+    Arrays,
+    Done,
+    Settings,
+    SortedBatches,
+    SortedWords,
+    threads,
+)
 
 
 def _sentence_transformer(folder: Path, precision: str, max_length: int) -> tuple[Any, Any]:
@@ -67,6 +74,50 @@ class SentenceTransformersJob:
         return Done(np.asarray(result, np.float32), tokens, computed)
 
 
+class PipelineJob:
+    """Iterates over the `feature-extraction` pipeline and averages the tokens of each text.
+
+    The pipeline batches in the order of the texts. It returns a text's padding too, so that the
+    mean needs the masks that the model received.
+    """
+
+    def __init__(self, folder: Path, corpus: Corpus, settings: Settings) -> None:
+        import torch
+        from transformers import pipeline
+
+        torch.set_num_threads(threads())
+        self._pipeline = pipeline(
+            "feature-extraction",
+            model=str(folder),
+            device="cpu",
+            dtype=getattr(torch, settings["precision"]),
+            batch_size=settings["batch_size"],
+            tokenize_kwargs={"truncation": True, "max_length": corpus.max_length},
+            return_tensors=True,
+        )
+        self._pipeline.model.register_forward_pre_hook(self._note, with_kwargs=True)
+
+    def _note(self, module: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        del module, inputs
+        mask = named["attention_mask"]
+        self._computed += mask.numel()
+        self._lengths += mask.sum(1).tolist()
+
+    def run(self, corpus: Corpus) -> np.ndarray:
+        """Returns the vectors."""
+        self._computed = 0
+        self._lengths: list[int] = []
+        outputs = self._pipeline(text for text in corpus.texts)
+        # A text's mask is noted before its output arrives.
+        return np.stack(
+            [hidden[0, : self._lengths[i]].mean(0).numpy() for i, hidden in enumerate(outputs)]
+        )
+
+    def finish(self, result: np.ndarray) -> Done:
+        """Takes the counts from the masks."""
+        return Done(result, sum(self._lengths), self._computed)
+
+
 class _Model:
     """A BertModel with PyTorch's fused attention."""
 
@@ -111,6 +162,32 @@ class TransformersJob(_Model):
     def finish(self, result: np.ndarray) -> Done:
         """Takes the counts from the batches."""
         return Done(result, self._batches.tokens, self._batches.computed_tokens)
+
+
+class TransformersWords(_Model):
+    """Runs a plain loop over sorted batches; each word is the mean of its tokens."""
+
+    def __init__(self, folder: Path, corpus: Corpus, settings: Settings) -> None:
+        super().__init__(folder, settings)
+        self._batches = SortedWords(folder, corpus.max_length)
+        self._batch_size = settings["batch_size"]
+
+    def run(self, corpus: Corpus) -> list[np.ndarray]:
+        """Returns the vectors of the words of each text."""
+        torch = self._torch
+        vectors: list[Any] = [None] * len(corpus.texts)
+        with torch.inference_mode():
+            for rows, batch in self._batches(corpus.texts, self._batch_size):
+                hidden = self.model(**self.inputs(batch)).last_hidden_state
+                weights = self._batches.weights(rows, hidden.shape[1])
+                words = torch.from_numpy(weights).to(hidden.dtype) @ hidden
+                for row, values in zip(rows.tolist(), words.float().numpy(), strict=True):
+                    vectors[row] = values[: self._batches.num_words(row)]
+        return vectors
+
+    def finish(self, result: list[np.ndarray]) -> Done:
+        """Takes the counts from the batches."""
+        return Done(np.concatenate(result), self._batches.tokens, self._batches.computed_tokens)
 
 
 class TransformersEncoder(_Model):
