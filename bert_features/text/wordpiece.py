@@ -132,11 +132,12 @@ class WordPiece:
         ids, *bounds = self._fast.tokenize_with_offsets(tf.where(ascii_alone, texts, ""))
         found = Pieces(ids, *(part.with_values(tf.cast(part.values, tf.int32)) for part in bounds))
         settled = ascii_alone & ~_any_in_row(ids.values == self._unknown_id, ids)
-        return tf.cond(
+        pieces: Pieces = tf.cond(
             tf.reduce_all(settled),
             lambda: found,
             lambda: Pieces(*_complete(texts, found, settled, self.exact_pieces)),
         )
+        return pieces
 
     def exact_pieces(self, texts: tf.Tensor) -> Pieces:
         """The same for any texts, in several times the time."""
