@@ -14,6 +14,7 @@ formats has the whole job. Medians of interleaved runs.
 """
 
 import argparse
+import functools
 import os
 import random
 import tempfile
@@ -119,7 +120,7 @@ def write_texts(path: Path, words: list[str], tokens: int, length: int) -> None:
     """Writes lines of `length - 2` words, each of which is one token."""
     rng = random.Random(_SEED)
     with path.open("w", encoding="utf-8") as file:
-        for _ in range(max(tokens // length, 1)):
+        for _ in range(tokens // length):
             file.write(" ".join(rng.choices(words, k=length - 2)) + "\n")
 
 
@@ -211,7 +212,24 @@ def print_job(
 
 
 def main() -> None:
-    """Prints both tables."""
+    """Prints one of both tables."""
+    arguments = _parse_arguments()
+    print(f"{cores()} cores, load {os.getloadavg()[0]:.1f}; medians of {arguments.rounds} runs")
+    if arguments.stages:
+        print("| level | length | up to | CPU s added per M tokens | M tokens/s |")
+        print("|---|---|---|---|---|")
+    else:
+        print("| level | length | format | M tokens/s | k rows/s | MB/s | CPU s/M tokens | cores |")
+        print("|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        for level in arguments.levels:
+            extractor = make_extractor(level)
+            words = words_of_one_token(arguments.texts, extractor)
+            for length in arguments.lengths:
+                _measure_length(extractor, level, length, words, Path(folder), arguments)
+
+
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -224,46 +242,38 @@ def main() -> None:
     parser.add_argument("--levels", nargs="*", default=LEVELS, choices=LEVELS)
     parser.add_argument("--formats", nargs="*", default=FAST, choices=list(FORMATS))
     parser.add_argument("--stages", action="store_true", help="the table of stages alone")
-    arguments = parser.parse_args()
-    if os.environ.get("SWI"):
-        import sys
+    return parser.parse_args()
 
-        sys.setswitchinterval(float(os.environ["SWI"]))
-    print(f"{cores()} cores, load {os.getloadavg()[0]:.1f}; medians of {arguments.rounds} runs")
-    extractors = {level: make_extractor(level) for level in arguments.levels}
-    words = words_of_one_token(arguments.texts, next(iter(extractors.values())))
+
+def _measure_length(
+    extractor: FeatureExtractor,
+    level: str,
+    length: int,
+    words: list[str],
+    folder: Path,
+    arguments: argparse.Namespace,
+) -> None:
+    """Prints the lines of rows of one length."""
+    texts, output = folder / "texts.txt", folder / "features"
+    bytes_of_token = 1536 / length if level == "sequence" else 1536
+    tokens = min(int(arguments.megabytes * 1e6 / bytes_of_token), arguments.max_tokens)
+    tokens = max(tokens // length, 1) * length
+    write_texts(texts, words, tokens, length)
+    kinds = (
+        [(stage, stage, "parquet") for stage in STAGES]
+        if arguments.stages
+        else [(format, "write", format) for format in arguments.formats]
+    )
+    runs = {
+        key: functools.partial(run_stage, stage, extractor, texts, output, format)
+        for key, stage, format in kinds
+    }
+    seconds = measure(runs, output, arguments.rounds)
     if arguments.stages:
-        print("| level | length | up to | CPU s added per M tokens | M tokens/s |")
-        print("|---|---|---|---|---|")
-    else:
-        print("| level | length | format | M tokens/s | k rows/s | MB/s | CPU s/M tokens | cores |")
-        print("|---|---|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        texts, output = Path(folder, "texts.txt"), Path(folder, "features")
-        for level, extractor in extractors.items():
-            for length in arguments.lengths:
-                size = 1536 / length if level == "sequence" else 1536
-                tokens = min(int(arguments.megabytes * 1e6 / size), arguments.max_tokens)
-                write_texts(texts, words, tokens, length)
-                tokens = tokens // length * length
-                runs: dict[Any, Callable[[], None]] = {
-                    key: (
-                        lambda stage=stage, format=format, extractor=extractor: run_stage(
-                            stage, extractor, texts, output, format
-                        )
-                    )
-                    for key, stage, format in (
-                        [(stage, stage, "parquet") for stage in STAGES]
-                        if arguments.stages
-                        else [(format, "write", format) for format in arguments.formats]
-                    )
-                }
-                seconds = measure(runs, output, arguments.rounds)
-                if arguments.stages:
-                    print_stages(level, length, tokens, seconds)
-                else:
-                    for format, values in seconds.items():
-                        print_job(level, length, format, tokens, values)
+        print_stages(level, length, tokens, seconds)
+        return
+    for format, values in seconds.items():
+        print_job(level, length, format, tokens, values)
 
 
 if __name__ == "__main__":
