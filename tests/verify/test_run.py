@@ -76,13 +76,13 @@ def test_every_device_is_checked(toy):
 def test_the_rows_are_padded_to_every_bucket(toy, monkeypatch):
     """Of a checkpoint with room for the longest texts each declared length is computed."""
     shapes = set()
-    compute = runtime._StepOnCpu.__call__
+    prepare = runtime._StepOnCpu._prepare  # of batches in threads, and of a single one
 
-    def noting(step, batch):
+    def noting(step, batch, form):
         shapes.add(tuple(batch["input_mask"].shape))
-        return compute(step, batch)
+        return prepare(step, batch, form)
 
-    monkeypatch.setattr(runtime._StepOnCpu, "__call__", noting)
+    monkeypatch.setattr(runtime._StepOnCpu, "_prepare", noting)
     assert verify("minilm", precisions=("float32",)).passed
     # Three texts and what fills the bucket, in one batch.
     assert {(4, 32), (4, 64), (4, 128), (4, 256), (4, 512)} <= shapes
