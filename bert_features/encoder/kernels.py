@@ -35,6 +35,8 @@ MASK_BIAS = -10000.0
 _on_cpu: ContextVar[bool] = ContextVar("on_cpu", default=False)
 # Whether its rows are so long that attention goes head by head.
 _long_rows: ContextVar[bool] = ContextVar("long_rows", default=False)
+# Whether that CPU has no AVX-512.
+_narrow: ContextVar[bool] = ContextVar("narrow", default=False)
 # Whether its batches have so few tokens that starting oneDNN's kernels takes longer than computing.
 _few_tokens: ContextVar[bool] = ContextVar("few_tokens", default=False)
 # Tokens in the lanes of a TPU's registers; shorter rows lie side by side in them. Up to this many
@@ -52,13 +54,19 @@ _by_pallas: ContextVar[bool] = ContextVar("by_pallas", default=False)
 
 @contextlib.contextmanager
 def traced_for(
-    device_kind: str, *, long_rows: bool = False, few_tokens: bool = False, pallas: bool = False
+    device_kind: str,
+    *,
+    long_rows: bool = False,
+    narrow: bool = False,
+    few_tokens: bool = False,
+    pallas: bool = False,
 ) -> Iterator[None]:
     """Chooses the forms of operations while a step is traced.
 
     Args:
       device_kind: `tpu`, `gpu` or `cpu`.
       long_rows: whether attention on a CPU goes head by head, see `attend_by_head`.
+      narrow: whether the CPU computes without AVX-512, see `machine.onednn.is_narrow`.
       few_tokens: whether a batch has no more than some dozens of tokens.
       pallas: whether attention on a TPU is the Pallas kernel; only on JAX, and only where the step
         is divided over the devices by `shard_map`, as XLA cannot divide a kernel.
@@ -67,6 +75,7 @@ def traced_for(
     wanted = {
         _on_cpu: on_cpu,
         _long_rows: on_cpu and long_rows,
+        _narrow: on_cpu and narrow,
         _few_tokens: on_cpu and few_tokens,
         _on_tpu: device_kind == "tpu",
         _by_pallas: device_kind == "tpu" and pallas,
@@ -268,7 +277,7 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor, scale: float) ->
     """Softmax of the scaled scores, without masked positions.
 
     Args:
-      query: [B, A, S, D], or [B, S, D] for one head.
+      query: [B, A, S, D], or [B, S, D] for a single head.
       key: the same shape.
       mask: int32 [B, S], 1 = real.
       scale: factor of the scores.
@@ -322,10 +331,15 @@ def attend_by_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scal
     Returns:
       [B, S, A * D].
     """
+    if not _narrow.get():
+        # Of four dimensions, so that TensorFlow fuses scale and mask with the product of the
+        # scores. With AVX2 alone the fused product is slower than the three operations.
+        query, key, value = (ops.expand_dims(x, 2) for x in (query, key, value))
     heads = zip(*(ops.unstack(x, x.shape[0]) for x in (query, key, value)), strict=True)
-    return ops.concatenate(
+    context = ops.concatenate(
         [ops.matmul(attention_weights(q, k, mask, scale), v) for q, k, v in heads], axis=-1
     )
+    return context if _narrow.get() else ops.squeeze(context, 1)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,10 @@ _ON_BY_DEFAULT = {
     *("amx_tile", "amx_int8", "amx_bf16"),
 }
 _OFF = ("0", "false")  # in any case
+# oneDNN's own limit of the instructions that it uses, and its values that allow AVX-512.
+_LIMIT = "ONEDNN_MAX_CPU_ISA"
+_NO_LIMIT = ("", "ALL", "DEFAULT")
+_WIDE_LIMITS = ("AVX512", "AVX10")
 
 # Whether TensorFlow had made its choice before this package could.
 _too_late = False
@@ -64,6 +68,13 @@ def find_off(environment: Mapping[str, str] = os.environ) -> Off | None:
             f"import bert_features first, or set {VARIABLE}=1",
         )
     return None
+
+
+def is_narrow(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether oneDNN computes on this x86 CPU without AVX-512: it has none, or may not use it."""
+    limit = environment.get(_LIMIT, "").upper()
+    may_use = limit in _NO_LIMIT or limit.startswith(_WIDE_LIMITS)
+    return is_x86() and not (may_use and "avx512f" in hardware.cpu_flags())
 
 
 def warning() -> str | None:

@@ -31,8 +31,9 @@ logger = logging.getLogger("bert_features")
 # the activations of its batch, so their number is limited on machines with many cores.
 _MAX_STREAMS = 8
 _CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
-# Rows longer than this have a graph of their own on a CPU: see `kernels.attend_by_head`.
-_LONG_ROW = 96
+# Rows longer than this have a graph of their own on a CPU: see `kernels.attend_by_head`. Without
+# AVX-512 it pays earlier (docs/performance.md).
+_LONG_ROW, _LONG_ROW_IF_NARROW = 256, 96
 # Batches of up to so many tokens have one too: see `kernels.layer_norm` and `kernels.transpose`.
 _FEW_TOKENS = 64
 
@@ -97,6 +98,8 @@ class _StepOnCpu(CompiledStep):
         self._step = step
         with tf.device(_CPU):
             self._variables = [_on_cpu(weight.value) for weight in weights]
+        self._narrow = onednn.is_narrow()
+        self._long_row = _LONG_ROW_IF_NARROW if self._narrow else _LONG_ROW
         self._traced: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
         streams = min(cores(), _MAX_STREAMS)
         self._streams = ThreadPoolExecutor(streams, "step")
@@ -104,7 +107,7 @@ class _StepOnCpu(CompiledStep):
         self.in_flight = streams + 1
 
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
-        future = self._streams.submit(_run, *self._prepare(batch, _form(batch)))
+        future = self._streams.submit(_run, *self._prepare(batch, self._form(batch)))
         return Started(future.result, future.done, future.cancel)
 
     def run(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -114,7 +117,7 @@ class _StepOnCpu(CompiledStep):
         not repay the trace.
         """
         few_tokens = batch["input_mask"].size <= _FEW_TOKENS
-        return _run(*self._prepare(batch, "few_tokens" if few_tokens else _form(batch)))
+        return _run(*self._prepare(batch, "few_tokens" if few_tokens else self._form(batch)))
 
     def _prepare(
         self, batch: Mapping[str, np.ndarray], form: str
@@ -125,13 +128,17 @@ class _StepOnCpu(CompiledStep):
             self._traced[form] = self._trace(inputs, form)
         return self._traced[form], inputs
 
+    def _form(self, batch: Mapping[str, np.ndarray]) -> str:
+        """The form of operations for a batch, an argument of `traced_for`; empty for none."""
+        return "long_rows" if batch["input_mask"].shape[1] > self._long_row else ""
+
     def _trace(self, batch: Mapping[str, tf.Tensor], form: str) -> Any:
         self.traces += 1
         choices = {} if form == "" else {form: True}
 
         @tf.function(autograph=False)
         def run(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            with tf.device(_CPU), traced_for("cpu", **choices):
+            with tf.device(_CPU), traced_for("cpu", narrow=self._narrow, **choices):
                 return self._step([variable.value() for variable in self._variables], batch)
 
         return run.get_concrete_function(
@@ -140,11 +147,6 @@ class _StepOnCpu(CompiledStep):
                 for name, value in batch.items()
             }
         )
-
-
-def _form(batch: Mapping[str, np.ndarray]) -> str:
-    """The form of operations for a batch, an argument of `traced_for`; empty for none."""
-    return "long_rows" if batch["input_mask"].shape[1] > _LONG_ROW else ""
 
 
 class _StepByShape(CompiledStep):

@@ -24,6 +24,7 @@ from bert_features.encoder import kernels
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.step import DeviceStep
+from bert_features.machine import onednn
 from bert_features.runtime import base
 from bert_features.runtime import tensorflow as runtime
 from bert_features.runtime.tensorflow import TensorFlowRuntime
@@ -88,7 +89,10 @@ def test_attention_weights(on_cpu):
     [([40, 13, 2], 40), pytest.param([300, 270, 7], 320, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_every_layer_of_the_cpu_step(minilm_dir, lengths, padded, precision):
+@pytest.mark.parametrize("narrow", [False, True])
+def test_every_layer_of_the_cpu_step(minilm_dir, monkeypatch, lengths, padded, precision, narrow):
+    """In the forms for CPUs with and without AVX-512, whichever this one is."""
+    monkeypatch.setattr(onednn, "is_narrow", lambda: narrow)
     checkpoint = find_checkpoint(minilm_dir)
     config, weights = checkpoint.config, read_weights(checkpoint)
     batch = random_batch(config, lengths, padded)

@@ -93,3 +93,25 @@ def test_never_too_late_where_tensorflow_turns_it_on(untouched, monkeypatch):
     monkeypatch.setattr(hardware, "cpu_flags", lambda: frozenset({"avx2", "avx512_vnni"}))
     onednn.turn_on()
     assert onednn.warning() is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "limit", "narrow"),
+    [
+        ({"avx2"}, None, True),
+        ({"avx2", "avx512f"}, None, False),
+        ({"avx2", "avx512f"}, "AVX2", True),
+        ({"avx2", "avx512f"}, "avx2_vnni", True),
+        ({"avx2", "avx512f"}, "SSE41", True),
+        ({"avx2", "avx512f"}, "AVX512_CORE_BF16", False),
+        ({"avx2", "avx512f"}, "AVX10_1_512", False),
+        ({"avx2", "avx512f"}, "ALL", False),
+        ({"avx2"}, "ALL", True),
+    ],
+)
+def test_a_cpu_without_avx512_is_narrow(untouched, monkeypatch, flags, limit, narrow):
+    monkeypatch.setattr(hardware, "cpu_flags", lambda: frozenset(flags))
+    environment = {} if limit is None else {"ONEDNN_MAX_CPU_ISA": limit}
+    assert onednn.is_narrow(environment) is narrow
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert not onednn.is_narrow(environment)
