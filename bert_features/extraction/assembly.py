@@ -170,7 +170,7 @@ class Assembler:
             for i, example in enumerate(window.examples):
                 rows = slice(bounds[i], bounds[i + 1])
                 words += word_strings(example, *(column[rows] for column in columns))
-        token_ids, token_splits = results.tokens()
+        token_ids, token_splits = results.tokens
         return _Finished(
             unique_ids=[example.unique_id for example in window.examples],
             levels=self._levels,

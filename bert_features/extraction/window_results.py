@@ -98,6 +98,7 @@ class WindowResults:
         flat = values.reshape(-1, values.shape[-1])
         self._values[output.name][words] = flat[begins + table.indices[words]]
 
+    @functools.cached_property
     def tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of the examples, each once: ids, int32 [T], and splits, int64 [N + 1]."""
         values = self._window.columns["values"]
@@ -121,7 +122,7 @@ class WindowResults:
         """Bool [N]: the examples with a NaN or an infinity among their features."""
         count = len(self._first_rows)
         examples = np.zeros(count, bool)
-        splits = {"sequence": np.arange(count + 1), "token": self.tokens()[1]}
+        splits = {"sequence": np.arange(count + 1), "token": self.tokens[1]}
         if self._window.words is not None:
             splits["word"] = self._window.words.row_splits
         for output in self._outputs:
@@ -152,7 +153,7 @@ class WindowResults:
     def counts(self, unknown_id: int) -> CountsByExample:
         """The counts of each example."""
         first = self._first_rows
-        token_ids, token_splits = self.tokens()
+        token_ids, token_splits = self.tokens
         table = self._window.words
         return CountsByExample(
             unique_ids=[example.unique_id for example in self._window.examples],

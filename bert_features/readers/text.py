@@ -8,8 +8,8 @@ from bert_features.readers.input_example import InputExample
 from bert_features.readers.lines import count_lines
 from bert_features.readers.source import Source
 
-# Greedy, as in google-research/bert's extract_features.py: the last separator splits.
 _SEPARATOR = " ||| "
+# Greedy, as in google-research/bert's extract_features.py: the last separator splits.
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
 
