@@ -56,33 +56,31 @@ _pip_steps() {
   done
 }
 
-install_into_venv() {
+make_environment() { # FOLDER
   local python
-  if [ ! -x "$root/.venv/bin/python" ]; then
+  if [ ! -x "$1/bin/python" ]; then
     python=$(find_python)
-    "$python" -m venv "$root/.venv"
+    "$python" -m venv "$1"
   fi
+}
+
+install_into_venv() {
+  make_environment "$root/.venv"
   echo "Installing bert_features[$1] into .venv (the first time: minutes, and 2.5 GB of disk)"
   pip_install "$root/.venv/bin/python" --constraint "$root/scripts/constraints.txt" --editable "${root}[$1]"
 }
 
 install_peers() {
-  local environment="$root/.venv-benchmark" python
-  if [ ! -x "$environment/bin/python" ]; then
-    python=$(find_python)
-    "$python" -m venv "$environment"
-  fi
+  local environment="$root/.venv-benchmark"
+  make_environment "$environment"
   echo "Installing bert_features and its peers into .venv-benchmark (the first time: minutes)" >&2
   pip_install "$environment/bin/python" --constraint "$root/scripts/constraints.txt" \
     --requirement "$root/scripts/benchmark-requirements.txt" --editable "$root[demo]"
 }
 
 install_peer() {
-  local environment="$root/.venv-benchmark-$1" python
-  if [ ! -x "$environment/bin/python" ]; then
-    python=$(find_python)
-    "$python" -m venv "$environment"
-  fi
+  local environment="$root/.venv-benchmark-$1"
+  make_environment "$environment"
   echo "Installing $1 into .venv-benchmark-$1 (the first time: minutes)" >&2
   pip_install "$environment/bin/python" --requirement "$root/scripts/benchmark-requirements-$1.txt"
 }
