@@ -1,0 +1,232 @@
+"""The manifest of a features folder: what its shards are, and which of them are finished.
+
+A features folder has one features file for each shard of a run, and `manifest.json`, written before
+the first shard. While the run goes on, the record of each finished shard is a file of its own in
+the hidden folder `.finished`; so finishing a shard costs the same in a folder of ten and of ten
+thousand. When all are finished, their records move into the manifest.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from bert_features.errors import OutputError
+from bert_features.files import write_whole
+
+MANIFEST = "manifest.json"
+FINISHED = ".finished"
+MANIFEST_VERSION = 1
+
+_Count = Annotated[int, Field(ge=0)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class InputEntry(_Entry):
+    """An input of the run.
+
+    Attributes:
+      path: its path or address.
+      bytes: its size.
+      modified_ns: when it was last changed, in nanoseconds since 1970; None if that is unknown.
+      records: the number of its examples.
+    """
+
+    path: str
+    bytes: _Count
+    modified_ns: int | None
+    records: _Count
+
+
+class ShardEntry(_Entry):
+    """A shard: consecutive examples of one input.
+
+    Attributes:
+      input: the number of the input, from 0.
+      first: the number of its first example, counted from 0 over all inputs.
+      records: the number of its examples.
+      start: where it begins in the input, in bytes.
+      end: where it ends; None for an input that is read from its beginning to its end.
+      line: the number of lines before it.
+      crc32c: the CRC-32C of these lines, or of the whole input where it has no lines.
+    """
+
+    input: _Count
+    first: _Count
+    records: _Count
+    start: _Count
+    end: _Count | None
+    line: _Count
+    crc32c: str
+
+
+class FinishedEntry(_Entry):
+    """The record of a finished shard.
+
+    Attributes:
+      bytes: the size of its features file.
+      crc32c: the CRC-32C of that file.
+      sidecar_crc32c: the same of its sidecar; None where there is none.
+      seconds: how long it took.
+      counts: totals by the names of `extraction.counts.Counts`.
+    """
+
+    bytes: _Count
+    crc32c: str
+    sidecar_crc32c: str | None
+    seconds: Annotated[float, Field(ge=0)]
+    counts: dict[str, _Count]
+
+
+class _File(_Entry):
+    """`manifest.json`."""
+
+    manifest_version: Literal[1]
+    format: str
+    suffix: str
+    id_type: Literal["int", "str"]
+    run: dict[str, Any]
+    inputs: list[InputEntry]
+    shards: list[ShardEntry]
+    finished: list[FinishedEntry] | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a features folder holds, or will hold.
+
+    Attributes:
+      folder: the folder.
+      format: the format of its files.
+      suffix: the suffix of their names.
+      id_type: whether ids are `int` or `str`.
+      run: what the bytes of the files depend on: settings, checkpoint, vocabulary, versions.
+      inputs: the inputs, in order.
+      shards: the shards, in order; at least one.
+      finished: the records of all shards once the run is finished; None until then.
+    """
+
+    folder: Path
+    format: str
+    suffix: str
+    id_type: Literal["int", "str"]
+    run: dict[str, Any]
+    inputs: tuple[InputEntry, ...]
+    shards: tuple[ShardEntry, ...]
+    finished: tuple[FinishedEntry, ...] | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Reads the manifest of a folder.
+
+        Raises:
+          OutputError: there is none, it is damaged, or another version wrote it.
+        """
+        path = folder / MANIFEST
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise OutputError(f"cannot read {path}: {error.strerror}") from error
+        try:
+            _check_version(path, text)
+            file = _File.model_validate_json(text)
+            if not file.shards or len(file.finished or file.shards) != len(file.shards):
+                raise ValueError(f"{len(file.shards)} shards, {len(file.finished or ())} finished")
+        except ValueError as error:  # pydantic's are of this type too
+            raise _damaged(path, error) from error
+        return cls(
+            folder,
+            file.format,
+            file.suffix,
+            file.id_type,
+            file.run,
+            tuple(file.inputs),
+            tuple(file.shards),
+            None if file.finished is None else tuple(file.finished),
+        )
+
+    def write(self) -> None:
+        """Puts the manifest in the folder.
+
+        Raises:
+          OutputError: it cannot be written; what was there is as before.
+        """
+        file = _File(
+            manifest_version=MANIFEST_VERSION,
+            format=self.format,
+            suffix=self.suffix,
+            id_type=self.id_type,
+            run=self.run,
+            inputs=list(self.inputs),
+            shards=list(self.shards),
+            finished=None if self.finished is None else list(self.finished),
+        )
+        write_whole(self.folder / MANIFEST, file.model_dump_json(indent=1) + "\n")
+
+    @property
+    def records(self) -> int:
+        """Number of examples of all shards."""
+        return sum(shard.records for shard in self.shards)
+
+    def path(self, shard: int) -> Path:
+        """The features file of a shard, as `part-00000-of-00042.parquet`."""
+        return self.folder / f"part-{shard:05d}-of-{len(self.shards):05d}{self.suffix}"
+
+    def finish_shard(self, shard: int, entry: FinishedEntry) -> None:
+        """Records that the features file of a shard is in its place.
+
+        Raises:
+          OutputError: the record cannot be written.
+        """
+        write_whole(self._record(shard), entry.model_dump_json() + "\n")
+
+    def finished_shards(self) -> Iterator[tuple[int, FinishedEntry]]:
+        """The number and the record of each finished shard, in order.
+
+        Raises:
+          OutputError: a record is damaged.
+        """
+        if self.finished is not None:
+            yield from enumerate(self.finished)
+            return
+        names = {path.name for path in _entries(self.folder / FINISHED)}
+        for shard in range(len(self.shards)):
+            record = self._record(shard)
+            if record.name in names:
+                try:
+                    yield shard, _FINISHED.validate_json(record.read_bytes())
+                except ValidationError as error:
+                    raise _damaged(record, error) from error
+
+    def _record(self, shard: int) -> Path:
+        return self.folder / FINISHED / f"{shard:05d}.json"
+
+
+_FINISHED = TypeAdapter(FinishedEntry)
+
+
+def _entries(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _check_version(path: Path, text: bytes) -> None:
+    content = json.loads(text)
+    version = content.get("manifest_version") if isinstance(content, dict) else None
+    if version != MANIFEST_VERSION:
+        raise OutputError(
+            f"{path} has manifest_version {version!r}; this release reads {MANIFEST_VERSION}"
+        )
+
+
+def _damaged(path: Path, error: Exception) -> OutputError:
+    reason = str(error).strip().splitlines()[0][:200]
+    return OutputError(
+        f"cannot read {path}: it is damaged, or not one of bert_features ({reason}); take it from "
+        "a copy, or extract again with --overwrite"
+    )
