@@ -7,13 +7,13 @@ from .config.bert_config import BertConfig as BertConfig
 from .config.extract_config import ExtractConfig as ExtractConfig
 from .config.input_format import InputFormat as InputFormat
 from .config.outputs import OutputConfig as OutputConfig
+from .corpus.job import extract as extract
 from .encoder.modeling import BertEncoder as BertEncoder
 from .export.loading import load_export as load_export
 from .export.savedmodel import export_savedmodel as export_savedmodel
 from .extraction.encoding import Padded as Padded
 from .extraction.encoding import Ragged as Ragged
 from .extraction.extractor import FeatureExtractor as FeatureExtractor
-from .extraction.job import extract as extract
 from .extraction.planning import Plan as Plan
 from .extraction.planning import plan as plan
 from .formats import read_features as read_features

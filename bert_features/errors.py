@@ -37,9 +37,21 @@ class BertFeaturesError(Exception):
         error._template, error._values = template, values
         return error
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Another process makes it without `__init__`, whose arguments a subclass may have changed.
+        return _restore, (type(self), self.args, self.__dict__)
+
     def spelled(self, spell: Spell) -> str:
         """The message with its settings as `spell` writes them."""
         return str(self) if self._template is None else _fill(self._template, self._values, spell)
+
+
+def _restore(
+    kind: type[BertFeaturesError], args: tuple[object, ...], state: dict[str, object]
+) -> BertFeaturesError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class _Names(dict[str, object]):

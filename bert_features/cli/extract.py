@@ -13,7 +13,7 @@ from bert_features.cli.command import (
     describe_size,
 )
 from bert_features.cli.edge import raise_if_interrupted
-from bert_features.cli.help import FILES
+from bert_features.cli.help import DEVICES, FILES
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
 from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.config.extract_config import ExtractConfig
@@ -34,7 +34,9 @@ def extract(
         typer.Option(
             "--output",
             "-o",
-            help="File to write; - writes JSON lines to standard output, without the metadata.",
+            help="File to write; - writes JSON lines to standard output, without the metadata. "
+            "With / at its end: folder to write, a file for each shard. The same command goes on "
+            "with a folder that is not finished.",
             rich_help_panel=FILES,
         ),
     ],
@@ -50,14 +52,24 @@ def extract(
         bool,
         typer.Option(
             "--overwrite",
-            help="Replace an existing output file and ledger.",
+            help="Replace an existing output file and ledger; begin a folder again.",
             rich_help_panel=FILES,
         ),
     ] = False,
+    processes: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Processes that compute the shards of a folder, each with its share of the TPU "
+            "chips, GPUs or CPU cores.",
+            rich_help_panel=DEVICES,
+        ),
+    ] = 1,
     debug: DebugOption = False,
 ) -> None:
     """Writes the hidden layers of tokens, words or texts to a file."""
-    from bert_features.extraction.job import extract as run
+    from bert_features.corpus.job import extract as run
+    from bert_features.corpus.job import is_folder
 
     with ProgressDisplay(EXAMPLES) as display:
 
@@ -72,10 +84,13 @@ def extract(
                 output,
                 ledger_path=ledger,
                 overwrite=overwrite,
+                processes=processes,
                 progress=show,
             )
         except KeyboardInterrupt:
             left = "what was written is incomplete" if output == STDOUT else "nothing was written"
+            if is_folder(output):
+                left = "finished shards are kept, the same command goes on"
             raise KeyboardInterrupt(left) from None
     print(_describe(summary), file=sys.stderr if output == STDOUT else sys.stdout)
 
@@ -84,7 +99,7 @@ def _describe(summary: "ExtractSummary") -> str:
     counts = summary.counts
     cures = describe_cures(summary.cures) if counts.tokens_lost else ""
     rows = {
-        "examples": f"{counts.examples:,}",
+        "examples": f"{counts.examples:,}{_describe_before(summary)}",
         "tokens": f"{counts.tokens:,}",
         "truncated": f"{counts.truncated_examples:,} examples, {counts.tokens_lost:,} tokens lost"
         + cures,
@@ -93,7 +108,14 @@ def _describe(summary: "ExtractSummary") -> str:
         "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s",
         "output": f"{summary.output or 'standard output'} ({describe_size(summary.bytes_written)})",
     }
+    if summary.shards is not None:
+        rows["shards"] = f"{summary.shards:,}"
     return "\n".join(f"{name:<10} {value}" for name, value in rows.items())
+
+
+def _describe_before(summary: "ExtractSummary") -> str:
+    before = summary.before.examples
+    return f", {before:,} of them before this run" if before else ""
 
 
 def _describe_rare(counts: "Counts") -> dict[str, str]:

@@ -59,7 +59,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         *("device", "runtime", "precision", "buckets", "batch_size", "batch_tokens"),
         *("buffer_mb", "attention", "use_one_hot_embeddings"),
     ),
-    FILES: ("format",),
+    FILES: ("format", "shard_examples"),
 }
 _NO_DEFAULT = {"do_lower_case", "outputs"}  # their descriptions say what happens without them
 

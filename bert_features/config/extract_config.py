@@ -39,6 +39,9 @@ from bert_features.errors import ConfigError
 
 # The formats of features files; `formats.FORMATS` has the module of each.
 FileFormat = Literal["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"]
+# Of MiniLM on two CPU cores, minutes; of BERT-base on a TPU chip, seconds (docs/performance.md).
+SHARD_EXAMPLES = 50_000
+
 _Positive = Annotated[int, Field(ge=1, le=MAX_INT)]
 # The settings of the single output of a run without `outputs`.
 _SINGLE_OUTPUT = (
@@ -257,6 +260,11 @@ class ExtractConfig(Settings):
         description="Share of the examples to compute, I/N: every N-th from the I-th, counted "
         "from 0, into a file with that number; or auto, the share of this host of a TPU slice.",
         json_schema_extra={"allowed": "'auto', or 'I/N' with I from 0 to N - 1"},
+    )
+    shard_examples: _Positive = Field(
+        default=SHARD_EXAMPLES,
+        description="Examples of a shard, where the output is a folder of shards.",
+        json_schema_extra={"allowed": "an integer of at least 1"},
     )
     buffer_mb: _Positive = Field(
         default=256,

@@ -19,8 +19,9 @@ from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import find_without_tensorflow, resolve_vocabulary
 from bert_features.checkpoints.pooling import auto_length, auto_pooling
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.settings import shown
 from bert_features.config.shards import AUTO, Shard
-from bert_features.errors import ConfigError, OutputError
+from bert_features.errors import ConfigError, InputError, OutputError
 from bert_features.extraction.prompts import Prompts
 from bert_features.files import (
     STDOUT,
@@ -34,7 +35,7 @@ from bert_features.files import (
 from bert_features.formats import check_dtype, check_output, output_format, output_targets
 from bert_features.formats.checks import check_name
 from bert_features.readers.examples import read_examples
-from bert_features.readers.opening import check_file, is_stream
+from bert_features.readers.opening import check_file, is_stream, name_of
 
 # The only format that is written from its beginning to its end and needs no sidecar.
 STREAM_FORMAT = "jsonl"
@@ -147,6 +148,37 @@ def check_extraction(
     if targets is not None and checkpoint is not None:
         targets.check(checkpoint.files())
     return checkpoint
+
+
+def check_folder_extraction(
+    config: ExtractConfig, input_path: str, file_format: str
+) -> Checkpoint | None:
+    """Refuses what is wrong with an extraction into a folder of shards, without TensorFlow.
+
+    Args:
+      config: the settings.
+      input_path: the file to read.
+      file_format: the format of the shards.
+
+    Returns:
+      The checkpoint; None if only TensorFlow can read it.
+
+    Raises:
+      BertFeaturesError: says in one sentence what was wrong.
+    """
+    if config.shard is not None:
+        raise ConfigError.naming(
+            "{shard} is {received}, which makes one file of a share of the input, but the output "
+            "is a folder; leave it out",
+            received=shown(config.shard),
+        )
+    if is_stream(input_path):
+        raise InputError(
+            f"{name_of(input_path)} can be read only once, but a run that writes a folder may have "
+            "to go on later; save it to a file first"
+        )
+    _check_outputs(config, file_format)
+    return check_input_and_checkpoint(config, input_path)
 
 
 def check_input_and_checkpoint(config: ExtractConfig, input_path: str | Path) -> Checkpoint | None:

@@ -1,7 +1,8 @@
 """Counts: what a run did with its examples, tokens and words."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Self
 
 import numpy as np
 
@@ -118,6 +119,12 @@ class Counts:
     def pad_waste(self) -> float:
         """The share of computed tokens that were padding or filler."""
         return 1.0 - self.tokens / self.computed_tokens if self.computed_tokens else 0.0
+
+    @classmethod
+    def sum(cls, counts: "Iterable[Counts]") -> Self:
+        """The totals of several runs."""
+        counts = list(counts)
+        return cls(*(sum(getattr(each, f.name) for each in counts) for f in fields(cls)))
 
     def add_batch(self, batch: Mapping[str, np.ndarray]) -> None:
         """Adds the rows of a batch of `TextInputFn`."""

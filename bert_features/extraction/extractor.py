@@ -297,6 +297,7 @@ class FeatureExtractor:
         ledger: Callable[[ExampleCounts], None] | None = None,
         prompt: str | None = None,
         threads: bool = True,
+        warn: bool = True,
     ) -> Iterator[FeatureBatch]:
         """Streams features in the order of the examples.
 
@@ -308,6 +309,7 @@ class FeatureExtractor:
           prompt: a text to put before each text; None for the default, see `encode`.
           threads: prepare and compute batches at the same time, in threads. A few examples in
             memory are done sooner without.
+          warn: log a warning at the end if the features are worthless (`losses.warn`).
 
         Raises:
           ConfigError: the outputs cannot have a prompt.
@@ -333,7 +335,8 @@ class FeatureExtractor:
                 progress(counts)
             yield from assembler.take_batches()
         yield from assembler.take_batches(flush=True)
-        losses.warn(counts, self.checkpoint)
+        if warn:
+            losses.warn(counts, self.checkpoint)
 
     def features(self) -> tuple[Feature, ...]:
         """The features of each example, as an output file describes them."""

@@ -41,6 +41,8 @@ class ExtractSummary:
       bytes_written: size of the output.
       output: the file written; None for standard output.
       cures: settings that would keep what truncation cut off, with their values as in Python.
+      before: the part of `counts` that earlier runs into the same folder computed.
+      shards: the number of shards of a folder; None for a single file.
     """
 
     counts: Counts
@@ -48,6 +50,8 @@ class ExtractSummary:
     bytes_written: int
     output: Path | None
     cures: Mapping[str, str] = field(default_factory=dict)
+    before: Counts = field(default_factory=Counts)
+    shards: int | None = None
 
     def __repr__(self) -> str:
         return (
@@ -58,8 +62,9 @@ class ExtractSummary:
 
     @property
     def tokens_per_second(self) -> float:
-        """Real tokens divided by the time of the whole run."""
-        return self.counts.tokens / self.seconds if self.seconds else 0.0
+        """Real tokens of this run divided by its whole time."""
+        tokens = self.counts.tokens - self.before.tokens
+        return tokens / self.seconds if self.seconds else 0.0
 
 
 def extract(

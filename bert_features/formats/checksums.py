@@ -1,40 +1,16 @@
-"""Checksums of features files: CRC-32C of the values of each column, and of the bytes of a file.
-
-CRC-32C finds every change of up to 32 bits in a row, and all but one in 4 billion of any others.
-"""
+"""Checksums of features files: CRC-32C of the values of each column, and of the bytes of a file."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from bert_features.files.checksums import BLOCK_BYTES as BLOCK_BYTES
+from bert_features.files.checksums import as_hex as as_hex
+from bert_features.files.checksums import checksum as checksum
+from bert_features.files.checksums import checksum_of_file as checksum_of_file
 from bert_features.formats.columns import TEXT, columns_of, convert_to_columns
 from bert_features.formats.records import Feature, FeatureBatch
-
-BLOCK_BYTES = 1 << 20
-
-
-def checksum(data: bytes, so_far: int = 0) -> int:
-    """The CRC-32C of some bytes, which may continue others."""
-    import google_crc32c
-
-    crc: int = google_crc32c.extend(so_far, data)
-    return crc
-
-
-def as_hex(crc: int) -> str:
-    """A checksum as files hold it: eight hexadecimal digits."""
-    return f"{crc:08x}"
-
-
-def checksum_of_file(path: Path) -> str:
-    """The checksum of all bytes of a file."""
-    crc = 0
-    with path.open("rb", buffering=0) as file:
-        while block := file.read(BLOCK_BYTES):
-            crc = checksum(block, crc)
-    return as_hex(crc)
 
 
 class ChecksummedFile:

@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bert_features.errors import OutputError
-from bert_features.files import write_whole
+from bert_features.files import storage_errors, write_whole
 
 MANIFEST = "manifest.json"
 FINISHED = ".finished"
-MANIFEST_VERSION = 1
+MANIFEST_VERSION: Literal[1] = 1
 
 _Count = Annotated[int, Field(ge=0)]
 
@@ -54,7 +54,7 @@ class ShardEntry(_Entry):
       start: where it begins in the input, in bytes.
       end: where it ends; None for an input that is read from its beginning to its end.
       line: the number of lines before it.
-      crc32c: the CRC-32C of these lines, or of the whole input where it has no lines.
+      crc32c: the CRC-32C of these lines; None in Parquet.
     """
 
     input: _Count
@@ -63,7 +63,7 @@ class ShardEntry(_Entry):
     start: _Count
     end: _Count | None
     line: _Count
-    crc32c: str
+    crc32c: str | None
 
 
 class FinishedEntry(_Entry):
@@ -150,6 +150,15 @@ class Manifest:
             tuple(file.shards),
             None if file.finished is None else tuple(file.finished),
         )
+
+    def begin(self) -> None:
+        """Makes room for the records of finished shards.
+
+        Raises:
+          OutputError: the folder cannot be written.
+        """
+        with storage_errors(f"write {self.folder}"):
+            (self.folder / FINISHED).mkdir(exist_ok=True)
 
     def write(self) -> None:
         """Puts the manifest in the folder.

@@ -43,7 +43,7 @@ def read_examples(
         its ids are wrong or repeated.
       MissingExtraError: the package that opens this kind of address is not installed.
     """
-    return registry.read(_source(path, input_format, encoding_errors))
+    return registry.read(source_of(path, input_format, encoding_errors))
 
 
 def count_examples(path: str | Path, input_format: InputFormat | None = None) -> int | None:
@@ -56,7 +56,7 @@ def count_examples(path: str | Path, input_format: InputFormat | None = None) ->
       ConfigError: see `read_examples`.
       InputError: the file cannot be read.
     """
-    return registry.count(_source(path, input_format, "strict"))
+    return registry.count(source_of(path, input_format, "strict"))
 
 
 def examples_of_texts(
@@ -144,8 +144,13 @@ def _example(text: Any, unique_id: int | str, where: str) -> InputExample:
     )
 
 
-def _source(
+def source_of(
     path: str | Path, input_format: InputFormat | None, encoding_errors: EncodingErrors
 ) -> Source:
+    """What `read_examples` reads, with its format decided.
+
+    Raises:
+      ConfigError: see `read_examples`.
+    """
     decided = registry.decide_format(input_format or InputFormat(), path)
     return Source(path, decided, encoding_errors)

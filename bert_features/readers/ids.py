@@ -16,15 +16,20 @@ _SQL_TYPES: dict[type, str] = {int: "INTEGER", str: "TEXT"}
 
 
 class Ids:
-    """Gives each example of a source its id: its own, checked, or its number from 0.
+    """Gives each example of a source its id: its own, checked, or its number.
 
     An id that occurs twice is refused at its second row; if many rows lie between the two, up to
     `_HELD` rows later.
+
+    Args:
+      source: where the examples come from.
+      first: the number of the first example.
     """
 
-    def __init__(self, source: Origin) -> None:
+    def __init__(self, source: Origin, *, first: int = 0) -> None:
         self._source = source
-        self._count = 0  # numbers given so far
+        self._first = first
+        self._next = first
         self._own: _OwnIds | None = None
 
     def of(self, line: int, value: object = NO_ID) -> int | str:
@@ -41,11 +46,11 @@ class Ids:
         if value is NO_ID:
             if self._own is not None:
                 raise self._source.error("has no id, but the rows before it have one", line)
-            number = self._count
-            self._count += 1
+            number = self._next
+            self._next += 1
             return number
         if self._own is None:
-            if self._count:
+            if self._next > self._first:
                 raise self._source.error("has an id, but the rows before it have none", line)
             self._own = _OwnIds(self._source, line, value)
         return self._own.check(line, value)

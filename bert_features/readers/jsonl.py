@@ -24,7 +24,7 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     fields_of = functools.lru_cache(maxsize=64)(
         lambda names: choose_fields(source.input_format, names, "field")
     )
-    for number, line in enumerate(source.lines(), start=1):
+    for number, line in enumerate(source.lines(), start=source.first_line):
         if line.isspace():
             continue
         record = _object(source, number, line)

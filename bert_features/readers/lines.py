@@ -2,12 +2,15 @@
 
 import codecs
 import functools
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from bert_features.config.input_format import MAX_LINE_BYTES
 from bert_features.errors import InputError
+from bert_features.files.checksums import checksum
 from bert_features.readers.opening import is_cheap_to_count, name_of, open_bytes, reading
 
 EncodingErrors = Literal["strict", "replace"]
@@ -26,11 +29,49 @@ _UTF16_SHARE, _UTF32_SHARE = 0.02, 0.6
 _MIN_NULS = 2
 
 
+@dataclass(frozen=True)
+class Span:
+    """Whole lines of a file that follow each other.
+
+    Attributes:
+      start: where the first begins, in bytes; 0 if the file can be read only from its beginning.
+      end: where the last ends; None for the end of the file.
+      line: number of lines before it.
+    """
+
+    start: int = 0
+    end: int | None = None
+    line: int = 0
+
+
+@dataclass
+class Place:
+    """How far a file has been read.
+
+    Attributes:
+      offset: the number of bytes so far.
+      line: the number of lines so far.
+      crc: the CRC-32C of the lines since it was last set to 0.
+    """
+
+    offset: int = 0
+    line: int = 0
+    crc: int = 0
+
+    def pass_line(self, line: bytes) -> None:
+        """Moves to the end of the next line."""
+        self.offset += len(line)
+        self.line += 1
+        self.crc = checksum(line, self.crc)
+
+
 def read_lines(
     path: str | Path,
     *,
     encoding_errors: EncodingErrors = "strict",
     max_line_bytes: int = MAX_LINE_BYTES,
+    span: Span = Span(),
+    place: Place | None = None,
 ) -> Iterator[str]:
     r"""Reads the lines of a file, one at a time, "\n" included.
 
@@ -39,6 +80,8 @@ def read_lines(
       encoding_errors: what to do with bytes that are not UTF-8: `strict` refuses the file,
         `replace` puts U+FFFD in their place (which the tokenizer drops).
       max_line_bytes: the longest line that is read, "\n" included.
+      span: the lines to read.
+      place: told of each line before it is given.
 
     Raises:
       InputError: the file cannot be read, has a longer line, holds bytes that are not UTF-8, or
@@ -46,8 +89,11 @@ def read_lines(
     """
     name = name_of(path)
     first_bytes = _FirstBytes()
-    offset = 0
-    for number, line in enumerate(read_raw_lines(path, max_line_bytes), start=1):
+    offset = span.start
+    lines = read_raw_lines(path, max_line_bytes, span)
+    for number, line in enumerate(lines, start=span.line + 1):
+        if place is not None:
+            place.pass_line(line)
         if offset < _SAMPLE_BYTES:
             first_bytes.add(line)
             _check_encoding(name, number, first_bytes)
@@ -65,15 +111,22 @@ def read_lines(
         offset += len(line)
 
 
-def read_raw_lines(path: str | Path, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[bytes]:
+def read_raw_lines(
+    path: str | Path,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    span: Span = Span(),
+) -> Iterator[bytes]:
     """The same lines, not decoded; no more than `max_line_bytes` of a line are ever held.
 
     Raises:
       InputError: the file cannot be read, or has a longer line.
     """
     with open_bytes(path) as file, reading(path):
+        if span.start:
+            file.seek(span.start)
+        left = math.inf if span.end is None else span.end - span.start
         read_line = functools.partial(file.readline, max_line_bytes + 1)
-        for number, line in enumerate(iter(read_line, b""), start=1):
+        for number, line in enumerate(iter(read_line, b""), start=span.line + 1):
             if len(line) > max_line_bytes:
                 problem = too_long("the line", max_line_bytes, missing="a line end")
                 raise InputError.naming(
@@ -82,6 +135,9 @@ def read_raw_lines(path: str | Path, max_line_bytes: int = MAX_LINE_BYTES) -> It
                     line=number,
                     problem=problem,
                 )
+            left -= len(line)
+            if left < 0:
+                return
             yield line
 
 

@@ -25,7 +25,7 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     with _open(source) as file:
         fields = choose_columns(source, file.schema_arrow)
         batches = _batches(source, file, fields.names())
-        yield from read_batches(source, fields, batches, ids, first_row=1)
+        yield from read_batches(source, fields, batches, ids, first_row=source.first_line)
 
 
 def count_rows(source: Source) -> int | None:
@@ -65,5 +65,26 @@ def _reading(source: Source) -> Iterator[None]:
 
 
 def _batches(source: Source, file: Any, names: list[str]) -> Iterator[Any]:
+    """The rows of the part that is read; row groups without any of them are not touched."""
+    groups, skipped = _row_groups(source, file.metadata)
+    left = file.metadata.num_rows if source.part.records is None else source.part.records
     with _reading(source):
-        yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=names)
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=names):
+            wanted = batch.slice(min(skipped, len(batch)), left)
+            skipped = max(0, skipped - len(batch))
+            left -= len(wanted)
+            if len(wanted):
+                yield wanted
+            if not left:
+                return
+
+
+def _row_groups(source: Source, metadata: Any) -> tuple[list[int], int]:
+    """The row groups from the first row that is read on; how many rows come before it in them."""
+    before, first = 0, source.part.span.line
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group).num_rows
+        if before + rows > first:
+            return list(range(group, metadata.num_row_groups)), first - before
+        before += rows
+    return [], 0

@@ -54,7 +54,7 @@ def read(source: Source) -> Iterator[InputExample]:
     Raises:
       InputError: the source cannot be read, is not of its format, or has wrong ids.
     """
-    with contextlib.closing(Ids(source)) as ids:
+    with contextlib.closing(Ids(source, first=source.part.first)) as ids:
         yield from _module(source).read_rows(source, ids)
         ids.finish()
 

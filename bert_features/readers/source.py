@@ -1,13 +1,13 @@
 """Source: the input that a reader reads, with the settings that it needs."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
-from bert_features.readers.lines import EncodingErrors, read_lines
+from bert_features.readers.lines import EncodingErrors, Place, Span, read_lines
 from bert_features.readers.opening import name_of
 
 
@@ -27,6 +27,21 @@ class Origin(Protocol):
 
 
 @dataclass(frozen=True)
+class Part:
+    """Examples of an input that follow each other.
+
+    Attributes:
+      first: the number that the first of them gets, unless it has an id of its own.
+      records: the number of examples; None for all that are left.
+      span: their lines. In Parquet, which has rows in place of lines, only `span.line` counts.
+    """
+
+    first: int = 0
+    records: int | None = None
+    span: Span = field(default_factory=Span)
+
+
+@dataclass(frozen=True)
 class Source:
     """An input to read examples from.
 
@@ -34,18 +49,28 @@ class Source:
       path: a file, an address such as `gs://bucket/file`, or `-` for standard input.
       input_format: its format, decided: not `auto`.
       encoding_errors: what to do with bytes that are not UTF-8.
+      part: the examples to read.
+      place: told of each line as it is read.
     """
 
     path: str | Path
     input_format: InputFormat
     encoding_errors: EncodingErrors = "strict"
+    part: Part = field(default_factory=Part)
+    place: Place | None = None
+
+    @property
+    def first_line(self) -> int:
+        """The number of the first line, or row, that is read; from 1."""
+        return self.part.span.line + 1
 
     def lines(self) -> Iterator[str]:
         """Its lines without a byte order mark; see `lines.read_lines`."""
         lines = self.lines_with_mark()
-        for line in lines:
-            yield line.removeprefix("\ufeff")
-            break
+        if self.part.span.start == 0:
+            for line in lines:
+                yield line.removeprefix("\ufeff")
+                break
         yield from lines
 
     def lines_with_mark(self) -> Iterator[str]:
@@ -54,6 +79,8 @@ class Source:
             self.path,
             encoding_errors=self.encoding_errors,
             max_line_bytes=self.input_format.max_line_bytes,
+            span=self.part.span,
+            place=self.place,
         )
 
     @property

@@ -16,7 +16,7 @@ _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per line; empty lines too, so that line numbers and ids agree."""
     # The official script keeps a byte order mark.
-    for number, line in enumerate(source.lines_with_mark(), start=1):
+    for number, line in enumerate(source.lines_with_mark(), start=source.first_line):
         text_a, text_b = split_pair(line)
         yield InputExample(ids.of(number), text_a, text_b)
 

@@ -12,7 +12,7 @@ _SEPARATOR = "|||"
 
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per line; empty lines too, so that line numbers and ids agree."""
-    for number, line in enumerate(source.lines(), start=1):
+    for number, line in enumerate(source.lines(), start=source.first_line):
         words_a, words_b = _split_pair(line.split())
         yield InputExample.from_words(ids.of(number), words_a, words_b)
 

@@ -1,0 +1,90 @@
+"""What a run and its processes say to each other, through a pipe."""
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import BertFeaturesError, DeviceError
+from bert_features.formats.manifest import FinishedEntry, Manifest
+
+_MAX_CHARACTERS = 300
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a process needs to know before its first shard.
+
+    Attributes:
+      config: the settings.
+      manifest: the run.
+      cores: the CPU cores to run on; None for all.
+    """
+
+    config: ExtractConfig
+    manifest: Manifest
+    cores: frozenset[int] | None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The model is on its device.
+
+    Attributes:
+      device: what the device is, as `tensorflow on cpu`.
+    """
+
+    device: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Totals of the shard that is being computed, by the names of `Counts`."""
+
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A shard is in its place."""
+
+    shard: int
+    entry: FinishedEntry
+
+
+@dataclass(frozen=True)
+class Log:
+    """A message for the log."""
+
+    level: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The process gives up.
+
+    Attributes:
+      error: what happened.
+      trace: the traceback.
+    """
+
+    error: Exception
+    trace: str
+
+    @classmethod
+    def of(cls, error: Exception) -> "Failed":
+        """Makes an error fit for another process, which need not have the library it came from."""
+        known = isinstance(error, BertFeaturesError) or type(error).__module__ == "builtins"
+        if not known:
+            line = next(iter(str(error).strip().splitlines()), "no message")[:_MAX_CHARACTERS]
+            error = DeviceError(f"a process of the run failed: {type(error).__name__}: {line}")
+        return cls(error, traceback.format_exc())
+
+    def exception(self) -> Exception:
+        """The error to raise."""
+        self.error.add_note(f"In a process of the run:\n{self.trace}")
+        return self.error
+
+
+Message = Ready | Progress | Finished | Log | Failed

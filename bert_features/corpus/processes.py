@@ -1,0 +1,165 @@
+"""Several processes that compute the shards of one run."""
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Self
+
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.corpus.messages import Failed, Finished, Job, Log, Message, Progress, Ready
+from bert_features.errors import DeviceError
+from bert_features.extraction.counts import Counts
+from bert_features.formats.manifest import FinishedEntry, Manifest
+from bert_features.machine.shares import Share
+
+logger = logging.getLogger("bert_features")
+
+_GRACE_SECONDS = 10.0  # to remove what is half-written
+
+
+class Workers:
+    """Processes that are ready to compute shards, each with its own devices; a context manager.
+
+    At the end of the block they are gone, and what they had half-written too.
+
+    Args:
+      config: the settings.
+      manifest: the run.
+      shares: what each process may use.
+
+    Attributes:
+      device: what the device of each is; see `ShardWriter.device`.
+
+    Raises:
+      BertFeaturesError: a process could not load the model.
+    """
+
+    def __init__(self, config: ExtractConfig, manifest: Manifest, shares: Sequence[Share]) -> None:
+        self._seen: set[str] = set()
+        self._processes: dict[Connection, subprocess.Popen[bytes]] = {}
+        try:
+            for share in shares:
+                pipe = self._start(share)
+                pipe.send(Job(config, manifest, share.cores))
+            self.device = self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def run(
+        self,
+        shards: Iterable[int],
+        finished: Callable[[int, FinishedEntry], None],
+        progress: Callable[[Counts], None],
+    ) -> None:
+        """Computes shards, each by the next process that is free.
+
+        Args:
+          shards: their numbers.
+          finished: called for each shard that is in its place, in the order of their ends.
+          progress: called now and then with the totals of the shards that are not finished.
+
+        Raises:
+          Exception: what ended a process.
+        """
+        left = deque(shards)
+        busy: dict[Connection, Counts] = {}
+        for pipe in list(self._processes)[: len(left)]:
+            pipe.send(left.popleft())
+            busy[pipe] = Counts()
+        while busy:
+            for pipe in self._with_messages(busy):
+                message = self._receive(pipe)
+                if isinstance(message, Progress):
+                    busy[pipe] = Counts(**message.counts)
+                elif isinstance(message, Finished):
+                    del busy[pipe]
+                    finished(message.shard, message.entry)
+                    if left:
+                        pipe.send(left.popleft())
+                        busy[pipe] = Counts()
+                progress(Counts.sum(busy.values()))
+
+    def stop(self) -> None:
+        """Ends the processes."""
+        for process in self._processes.values():
+            process.send_signal(signal.SIGTERM)  # does nothing to one that has ended
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for pipe, process in self._processes.items():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            pipe.close()
+        self._processes.clear()
+
+    def _start(self, share: Share) -> Connection:
+        ours, theirs = Pipe()
+        descriptor = theirs.fileno()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bert_features.corpus.worker", str(descriptor)],
+            env={**os.environ, **share.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[descriptor],
+        )
+        theirs.close()
+        self._processes[ours] = process
+        return ours
+
+    def _wait_until_ready(self) -> str:
+        waiting, devices = set(self._processes), set()
+        while waiting:
+            for pipe in self._with_messages(waiting):
+                message = self._receive(pipe)
+                if isinstance(message, Ready):
+                    waiting.discard(pipe)
+                    devices.add(message.device)
+        if len(devices) > 1:
+            raise DeviceError(
+                f"the processes do not compute on the same kind of device: {'; '.join(devices)}; "
+                "name one with the setting device"
+            )
+        return devices.pop()
+
+    def _with_messages(self, pipes: Iterable[Connection]) -> list[Connection]:
+        """Those of the pipes that have a message, or whose process has ended; at least one."""
+        return [pipe for pipe in wait(list(pipes)) if isinstance(pipe, Connection)]
+
+    def _receive(self, pipe: Connection) -> Message | None:
+        """The next message; None for one that was for the log."""
+        try:
+            message: Message = pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise self._end_of(self._processes[pipe]) from None
+        if isinstance(message, Failed):
+            raise message.exception()
+        if isinstance(message, Log):
+            if message.text not in self._seen:  # each process says the same
+                self._seen.add(message.text)
+                logger.log(message.level, "%s", message.text)
+            return None
+        return message
+
+    def _end_of(self, process: subprocess.Popen[bytes]) -> DeviceError:
+        status = process.wait()
+        by = f"exit status {status}"
+        if status < 0:
+            by = signal.Signals(-status).name
+            by += ", as the system ends what takes too much memory" if by == "SIGKILL" else ""
+        return DeviceError(f"a process of the run ended by {by}")

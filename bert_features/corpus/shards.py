@@ -1,0 +1,124 @@
+"""The shards of one process: each computed by itself, and put in its place whole."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Self
+
+from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import InputError
+from bert_features.extraction.counts import Counts
+from bert_features.extraction.writing import write_behind
+from bert_features.files.checksums import as_hex, checksum_of_file
+from bert_features.formats import open_writer, output_targets
+from bert_features.formats.manifest import FinishedEntry, Manifest
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.readers import registry
+from bert_features.readers.examples import source_of
+from bert_features.readers.lines import Place, Span
+from bert_features.readers.source import Part, Source
+
+if TYPE_CHECKING:
+    from bert_features.extraction.extractor import FeatureExtractor
+
+
+class ShardWriter:
+    """Computes shards with one model.
+
+    Args:
+      extractor: the model.
+      manifest: the run.
+    """
+
+    def __init__(self, extractor: "FeatureExtractor", manifest: Manifest) -> None:
+        self._extractor = extractor
+        self._manifest = manifest
+
+    @classmethod
+    def load(
+        cls, config: ExtractConfig, manifest: Manifest, checkpoint: Checkpoint | None = None
+    ) -> Self:
+        """Loads the model of the settings, with their checkpoint if it has been found already.
+
+        Raises:
+          BertFeaturesError: see `FeatureExtractor`.
+        """
+        import_tensorflow(config.runtime, config.device)
+        from bert_features.extraction.extractor import FeatureExtractor
+
+        return cls(FeatureExtractor(config, checkpoint=checkpoint), manifest)
+
+    @property
+    def device(self) -> str:
+        """What the features depend on beside the settings: runtime, kind of device, precision."""
+        prepared = self._extractor.preparation
+        kinds = prepared.runtime.name, prepared.devices.kind, self._extractor.precision
+        return ", ".join(kinds)
+
+    def write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:
+        """Computes a shard and puts its features file in its place.
+
+        What is there already is replaced: the file of a run that was killed before it could record
+        it.
+
+        Args:
+          shard: its number.
+          progress: called after every step of the device with the totals of this shard.
+
+        Raises:
+          BertFeaturesError: see `FeatureExtractor.batches`; or the input is not what it was when
+            the run began.
+        """
+        started = time.monotonic()
+        counts = Counts()
+
+        def note(latest: Counts) -> None:
+            nonlocal counts
+            counts = latest
+            progress(latest)
+
+        entry, manifest = self._manifest.shards[shard], self._manifest
+        place = Place()
+        source = replace(
+            _source(self._extractor.config, manifest.inputs[entry.input].path),
+            part=Part(entry.first, entry.records, Span(entry.start, entry.end, entry.line)),
+            place=place,
+        )
+        path = manifest.path(shard)
+        with open_writer(
+            path,
+            format=manifest.format,
+            features=self._extractor.features(),
+            metadata=self._extractor.metadata(),
+            id_type=manifest.id_type,
+            overwrite=True,
+        ) as writer:
+            batches = self._extractor.batches(
+                lambda: registry.read(source), progress=note, warn=False
+            )
+            write_behind(batches, writer.write, max_bytes=self._extractor.config.buffer_mb << 20)
+            changed = entry.crc32c not in (None, as_hex(place.crc))
+            if changed or counts.examples != entry.records:
+                raise changed_input(manifest.inputs[entry.input].path)
+        *sidecars, file = output_targets(path, format=manifest.format)
+        return FinishedEntry(
+            bytes=file.stat().st_size,
+            crc32c=checksum_of_file(file),
+            sidecar_crc32c=checksum_of_file(sidecars[0]) if sidecars else None,
+            seconds=time.monotonic() - started,
+            counts=asdict(counts),
+        )
+
+
+def changed_input(path: str) -> InputError:
+    """The error that refuses an input which is not what it was when the run began."""
+    return InputError.naming(
+        "{path} has changed since this run began, so its shards would not belong together; put "
+        "back what it was, or begin again with {overwrite:True}",
+        path=path,
+    )
+
+
+def _source(config: ExtractConfig, path: str) -> Source:
+    return source_of(path, config.input_settings(), config.encoding_errors)

@@ -1,0 +1,73 @@
+"""An input cut into parts, each of which can be read without what comes before it."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Literal
+
+from bert_features.config.input_format import FormatName
+from bert_features.files.checksums import as_hex
+from bert_features.readers import registry
+from bert_features.readers.lines import Place, Span
+from bert_features.readers.opening import is_compressed
+from bert_features.readers.source import Part, Source
+
+# One example on each line, or in each row of Parquet. Of the others, csv has its header at the
+# beginning, and in CoNLL files what is on a line depends on the lines before it.
+_CUT: frozenset[FormatName] = frozenset({"text", "words", "jsonl", "parquet"})
+
+
+@dataclass(frozen=True)
+class CutPart:
+    """A part of an input, as it was when the input was cut.
+
+    Attributes:
+      part: the part; the number of its examples is known.
+      crc32c: the CRC-32C of its lines; None in Parquet.
+      id_type: whether its ids are `int` or `str`.
+    """
+
+    part: Part
+    crc32c: str | None
+    id_type: Literal["int", "str"]
+
+
+def can_be_cut(source: Source) -> bool:
+    """Whether an input can be read from the middle."""
+    return source.input_format.format in _CUT and not is_compressed(source.path)
+
+
+def cut(source: Source, size: int, *, first: int = 0) -> Iterator[CutPart]:
+    """Cuts an input; reads all of it, so that whatever is wrong with it is found.
+
+    Args:
+      source: the whole input. One that cannot be read from the middle stays in one part.
+      size: the number of examples of a part; the last has fewer.
+      first: the number of the first example.
+
+    Raises:
+      InputError: the input cannot be read, is not of its format, or has wrong ids.
+    """
+    whole, place = not can_be_cut(source), Place()
+    in_rows = source.input_format.format == "parquet"
+    examples = registry.read(replace(source, part=Part(first), place=place))
+    with contextlib.closing(examples):  # type: ignore[type-var]  # it is a generator
+        number, rows = first, 0
+        while True:
+            start, line, place.crc = place.offset, place.line, 0
+            part = islice(examples, None if whole else size)
+            id_type: Literal["int", "str"] = "int"
+            count = 0
+            for count, example in enumerate(part, start=1):  # noqa: B007 - it is used below
+                id_type = "str" if isinstance(example.unique_id, str) else "int"
+            if count == 0 and number > first:
+                return
+            span = Span(line=rows) if in_rows else Span(start, place.offset, line)
+            if whole:
+                span = Span()
+            crc32c = None if in_rows else as_hex(place.crc)
+            yield CutPart(Part(number, count, span), crc32c, id_type)
+            number, rows = number + count, rows + count
+            if count == 0:
+                return

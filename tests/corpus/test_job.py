@@ -1,0 +1,260 @@
+"""A run into a folder of shards: whole, begun again, gone on with, refused."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from bert_features import extract, read_features
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import BertFeaturesError, ConfigError, InputError, OutputError
+from bert_features.formats.manifest import Manifest
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+TEXTS = ["a b", "the jacksonville is not", "", "a b ||| the is", "it is", "no", "this is jack ?"]
+EXAMPLES = 20
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{TEXTS[i % len(TEXTS)]}\n" for i in range(EXAMPLES)))
+    return path
+
+
+@pytest.fixture
+def config(toy):
+    def make(**settings):
+        fixed = {"checkpoint": toy, "do_lower_case": True, "shard_examples": 6, "layers": (-1, -2)}
+        return ExtractConfig.of({**fixed, "max_seq_length": 8, "batch_size": 4, **settings})
+
+    return make
+
+
+def shards_of(folder):
+    """The bytes of the files of the shards, by name."""
+    return {path.name: path.read_bytes() for path in folder.glob("part-*")}
+
+
+class StopRun(Exception):  # noqa: N818 - it is no error
+    pass
+
+
+def stop_after(examples):
+    def progress(counts, total):
+        assert total == EXAMPLES
+        if counts.examples >= examples:
+            raise StopRun
+
+    return progress
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl", "npz"])
+def test_the_shards_hold_what_one_file_holds(config, texts, tmp_path, format):
+    summary = extract(config(format=format), texts, f"{tmp_path}/out/")
+    extract(config(format=format), texts, tmp_path / f"one.{format}")
+    one = read_features(tmp_path / f"one.{format}")
+    manifest = Manifest.read(tmp_path / "out")
+    assert [shard.records for shard in manifest.shards] == [6, 6, 6, 2]
+    records = [r for i in range(4) for r in read_features(manifest.path(i))]
+    assert len(records) == len(one) == summary.counts.examples == EXAMPLES
+    for record, expected in zip(records, one, strict=True):
+        assert (record.unique_id, record.tokens) == (expected.unique_id, expected.tokens)
+        for name, values in expected.features.items():
+            np.testing.assert_allclose(record.features[name], values, atol=1e-5)
+    assert summary.shards == 4
+    assert summary.output == tmp_path / "out"
+    names = {path.name.partition(".")[0] for path in (tmp_path / "out").iterdir()}
+    assert names == {"manifest", *(f"part-0000{i}-of-00004" for i in range(4))}
+
+
+def test_the_manifest_says_what_was_run(config, texts, tmp_path):
+    extract(config(), texts, f"{tmp_path}/out/")
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["run"]["settings"]["max_seq_length"] == 8
+    assert manifest["run"]["device"] == "tensorflow, cpu, float32"
+    assert len(manifest["run"]["checkpoint"]["sha256"]) == 64
+    assert [entry["counts"]["examples"] for entry in manifest["finished"]] == [6, 6, 6, 2]
+    for i, entry in enumerate(manifest["finished"]):
+        path = tmp_path / "out" / f"part-0000{i}-of-00004.parquet"
+        assert entry["bytes"] == path.stat().st_size
+
+
+def test_a_failed_run_goes_on_where_it_stopped(config, texts, tmp_path):
+    extract(config(), texts, f"{tmp_path}/whole/")
+    with pytest.raises(StopRun):
+        extract(config(), texts, f"{tmp_path}/out/", progress=stop_after(13))
+    out = tmp_path / "out"
+    kept = set(shards_of(out))
+    assert kept == {"part-00000-of-00004.parquet", "part-00001-of-00004.parquet"}
+    assert [shard for shard, _ in Manifest.read(out).finished_shards()] == [0, 1]
+    times = {name: (out / name).stat().st_mtime_ns for name in kept}
+
+    summary = extract(config(), texts, out)  # the folder is known by its manifest
+    assert shards_of(out) == shards_of(tmp_path / "whole")
+    assert {name: (out / name).stat().st_mtime_ns for name in kept} == times
+    assert summary.before.examples == 12
+    assert summary.counts.examples == EXAMPLES
+
+
+def test_a_finished_run_is_not_run_again(config, texts, tmp_path):
+    extract(config(), texts, f"{tmp_path}/out/")
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").iterdir()}
+    summary = extract(config(), texts, f"{tmp_path}/out/", progress=stop_after(0))
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").iterdir()} == before
+    assert summary.before.examples == summary.counts.examples == EXAMPLES
+
+
+def test_a_shard_that_is_missing_or_cut_is_computed_again(config, texts, tmp_path):
+    extract(config(), texts, f"{tmp_path}/out/")
+    expected = shards_of(tmp_path / "out")
+    (tmp_path / "out" / "part-00001-of-00004.parquet").unlink()
+    os.truncate(tmp_path / "out" / "part-00003-of-00004.parquet", 100)
+    summary = extract(config(), texts, f"{tmp_path}/out/")
+    assert summary.before.examples == 12
+    assert shards_of(tmp_path / "out") == expected
+
+
+def test_overwrite_begins_again(config, texts, tmp_path):
+    extract(config(), texts, f"{tmp_path}/out/")
+    summary = extract(
+        config(layers=(-1,), shard_examples=10), texts, tmp_path / "out", overwrite=True
+    )
+    assert summary.before.examples == 0
+    assert set(shards_of(tmp_path / "out")) == {f"part-0000{i}-of-00002.parquet" for i in range(2)}
+
+
+def test_an_empty_input_makes_an_empty_shard(config, tmp_path):
+    (tmp_path / "in.txt").write_text("")
+    extract(config(), tmp_path / "in.txt", f"{tmp_path}/out/")
+    assert len(read_features(tmp_path / "out" / "part-00000-of-00001.parquet")) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layers": (-1,)}, r"begun by a run with layers \[-1, -2\], now \[-1\]; pass the same"),
+        (
+            {"dtype": "float16", "shard_examples": 7},
+            r"dtype 'float32', now 'float16'; shard_examples 6, now 7; pass",
+        ),
+        ({"format": "npz"}, r"begun in format parquet, but format is npz; pass format='parquet'"),
+    ],
+)
+def test_other_settings_are_refused_by_name(config, texts, tmp_path, settings, message):
+    extract(config(), texts, f"{tmp_path}/out/")
+    with pytest.raises(OutputError, match=message):
+        extract(config(**settings), texts, f"{tmp_path}/out/")
+
+
+def test_other_weights_are_refused(config, toy, texts, tmp_path):
+    mine = shutil.copytree(toy, tmp_path / "uncased_mine")
+    extract(config(checkpoint=str(mine)), texts, f"{tmp_path}/out/")
+    (weights,) = mine.glob("*.data-00000-of-00001")
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(OutputError, match=r"with checkpoint\.sha256 '"):
+        extract(config(checkpoint=str(mine)), texts, f"{tmp_path}/out/")
+
+
+def test_an_input_that_changed_is_refused(config, texts, tmp_path):
+    with pytest.raises(StopRun):
+        extract(config(), texts, f"{tmp_path}/out/", progress=stop_after(7))
+    texts.write_text(texts.read_text().replace("no\n", "it\n"))
+    with pytest.raises(InputError, match=r"in\.txt has changed since this run began"):
+        extract(config(), texts, f"{tmp_path}/out/")
+
+
+def test_an_input_that_was_only_copied_is_not(config, texts, tmp_path):
+    with pytest.raises(StopRun):
+        extract(config(), texts, f"{tmp_path}/out/", progress=stop_after(7))
+    os.utime(texts, (1, 1))
+    assert extract(config(), texts, f"{tmp_path}/out/").before.examples == 6
+
+
+def test_an_input_that_changes_during_the_run_is_refused(config, texts, tmp_path):
+    def change(counts, total):
+        if counts.examples >= 7:
+            texts.write_text(texts.read_text().replace("no\n", "it\n"))
+
+    with pytest.raises(InputError, match=r"in\.txt has changed"):
+        extract(config(), texts, f"{tmp_path}/out/", progress=change)
+    assert "part-00003-of-00004.parquet" not in shards_of(tmp_path / "out")
+
+
+def test_another_input_is_refused(config, texts, tmp_path):
+    extract(config(), texts, f"{tmp_path}/out/")
+    other = shutil.copy(texts, tmp_path / "other.txt")
+    with pytest.raises(OutputError, match=r"holds the features of .*in\.txt, not of .*other\.txt"):
+        extract(config(), other, f"{tmp_path}/out/")
+
+
+def test_a_wrong_line_at_the_end_is_found_before_anything_is_computed(config, tmp_path):
+    (tmp_path / "in.txt").write_bytes(b"a b\n" * 50 + b"\xff\n")
+    with pytest.raises(InputError, match="line 51: byte 0xff"):
+        extract(config(), tmp_path / "in.txt", f"{tmp_path}/out/", progress=stop_after(0))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(config, texts, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.tex").write_text("precious")
+    for overwrite in (False, True):
+        with pytest.raises(OutputError, match=r"holds files of something else \(thesis\.tex\)"):
+            extract(config(), texts, f"{out}/", overwrite=overwrite)
+    assert [path.name for path in out.iterdir()] == ["thesis.tex"]
+
+
+def test_what_is_read_is_not_in_the_folder(config, texts, tmp_path):
+    extract(config(), texts, f"{tmp_path}/out/")
+    inside = shutil.copy(texts, tmp_path / "out" / "in.txt")
+    with pytest.raises(OutputError, match=r"the input, .*, is in the output folder"):
+        extract(config(), inside, f"{tmp_path}/out/", overwrite=True)
+    assert (tmp_path / "out" / "in.txt").exists()
+
+
+def test_a_folder_that_another_run_holds_is_refused(config, texts, tmp_path):
+    def begin_another(counts, total):
+        with pytest.raises(
+            OutputError, match=rf"another run is writing .*process {os.getpid()} on"
+        ):
+            extract(config(), texts, f"{tmp_path}/out/")
+        raise StopRun
+
+    with pytest.raises(StopRun):
+        extract(config(), texts, f"{tmp_path}/out/", progress=begin_another)
+
+
+@pytest.mark.parametrize(
+    ("output", "arguments", "settings", "message"),
+    [
+        ("out/", {"ledger_path": "ledger"}, {}, "ledger_path needs a single output file"),
+        ("out/", {"processes": 0}, {}, "processes is 0; allowed: an integer of at least 1"),
+        ("out.npz", {"processes": 2}, {}, "processes is 2, but .* is a single file"),
+        ("out/", {}, {"shard": "0/2"}, "shard is '0/2', which makes one file of a share"),
+        ("out/", {}, {"format": "npz", "dtype": "bfloat16"}, "format 'npz' holds float16, float32"),
+    ],
+)
+def test_what_does_not_fit_a_folder_is_refused(
+    config, texts, tmp_path, output, arguments, settings, message
+):
+    with pytest.raises(ConfigError, match=message):
+        extract(config(**settings), texts, f"{tmp_path}/{output}", **arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_standard_input_is_refused(config, tmp_path):
+    with pytest.raises(InputError, match="standard input can be read only once"):
+        extract(config(), "-", f"{tmp_path}/out/")
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(config, texts, tmp_path):
+    (tmp_path / "out").write_text("precious")
+    with pytest.raises(BertFeaturesError, match="is not a folder"):
+        extract(config(), texts, f"{tmp_path}/out/")
+    assert (tmp_path / "out").read_text() == "precious"

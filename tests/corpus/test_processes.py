@@ -1,0 +1,160 @@
+"""Several real processes that compute one run, and what becomes of it when they are killed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_features import extract
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import ConfigError, DeviceError, InputError
+from bert_features.formats.manifest import Manifest
+from tests.corpus.test_job import shards_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
+
+TEXTS = "a b\nthe jacksonville is not\n\nit is\n" * 3000
+SETTINGS = {"do_lower_case": True, "max_seq_length": 8, "batch_size": 4, "layers": (-1,)}
+
+
+@pytest.fixture(scope="module")
+def cores():
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two CPU cores")
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text(TEXTS)
+    return path
+
+
+@pytest.fixture
+def whole(toy, texts, tmp_path, one_device):
+    """The shards of a run of one process that nothing disturbed."""
+    extract(config_of(toy), texts, f"{tmp_path}/whole/")
+    return shards_of(tmp_path / "whole")
+
+
+def config_of(toy, **settings):
+    return ExtractConfig.of({"checkpoint": toy, "shard_examples": 500, **SETTINGS, **settings})
+
+
+def command(toy, texts, out, processes=2):
+    """The same run in a process of its own."""
+    options = ["--uncased", "--max-seq-length=8", "--batch-size=4", "--layers=-1"]
+    options += ["--shard-examples=500", f"--processes={processes}", "--checkpoint", toy]
+    line = [sys.executable, "-m", "bert_features", "extract", texts, "-o", f"{out}/", *options]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def workers_of(parent):
+    """The processes that compute for a process."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(child) for child in children]
+
+
+def wait_for_shards(out, process, count=2):
+    while len(list((out / ".finished").glob("*.json"))) < count:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def is_alive(process):
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def assert_only_whole_files(out):
+    """Nothing is half-written, apart from hidden folders whose lock is free."""
+    finished = {shard for shard, _ in Manifest.read(out).finished_shards()}
+    names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
+    assert {f"part-{shard:05d}-of-00024.parquet" for shard in finished} <= names
+
+
+@pytest.mark.usefixtures("cores")
+def test_two_processes_write_the_bytes_of_one(toy, texts, whole, tmp_path):
+    seen = []
+    summary = extract(
+        config_of(toy), texts, f"{tmp_path}/two/", processes=2, progress=lambda *s: seen.append(s)
+    )
+    assert shards_of(tmp_path / "two") == whole
+    assert summary.counts.examples == 12000
+    assert all(total == 12000 for _, total in seen)
+    assert max(counts.examples for counts, _ in seen) == 12000
+
+
+@pytest.mark.usefixtures("cores")
+def test_an_error_in_a_process_is_the_error_of_the_run(toy, texts, tmp_path):
+    def change(counts, total):
+        texts.write_text(texts.read_text().replace("it is\n", "is it\n"))
+
+    with pytest.raises(InputError, match=r"has changed since .* again with overwrite=True"):
+        extract(config_of(toy), texts, f"{tmp_path}/out/", processes=2, progress=change)
+    assert_only_whole_files(tmp_path / "out")
+
+
+@pytest.mark.usefixtures("cores")
+def test_a_process_that_cannot_begin_says_why(toy, texts, tmp_path):
+    with pytest.raises(ConfigError, match=r"no GPU"):
+        extract(config_of(toy, device="gpu"), texts, f"{tmp_path}/out/", processes=2)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("cores")
+def test_a_killed_process_ends_the_run_and_it_can_go_on(toy, texts, whole, tmp_path):
+    out = tmp_path / "out"
+    killed = []
+
+    def kill(counts, total):
+        if not killed and any((out / ".finished").iterdir()):
+            killed.append(workers_of(os.getpid()))
+            os.kill(killed[0][0], signal.SIGKILL)
+
+    with pytest.raises(DeviceError, match=r"a process of the run ended by SIGKILL, as the system"):
+        extract(config_of(toy), texts, f"{out}/", processes=2, progress=kill)
+    assert not any(is_alive(process) for process in killed[0])
+    assert_only_whole_files(out)
+    summary = extract(config_of(toy), texts, out, processes=2)
+    assert 0 < summary.before.examples < 12000
+    assert shards_of(out) == whole
+    assert not list(out.glob(".part*"))
+
+
+@pytest.mark.usefixtures("cores")
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_ended_leaves_no_process_and_can_go_on(toy, texts, whole, tmp_path, ending):
+    out = tmp_path / "out"
+    run = command(toy, texts, out)
+    wait_for_shards(out, run)
+    children = workers_of(run.pid)
+    assert len(children) == 2
+    run.send_signal(ending)
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == (-9 if ending == signal.SIGKILL else 128 + ending)
+    if ending != signal.SIGKILL:
+        assert re.search(
+            r"interrupted.*; finished shards are kept, the same command goes on", errors
+        )
+        assert not list(out.glob(".part*"))
+    deadline = time.monotonic() + 20  # those of a killed run notice it at their next step
+    while any(map(is_alive, children)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert_only_whole_files(out)
+
+    again = command(toy, texts, out)
+    printed, errors = again.communicate(timeout=120)
+    assert again.returncode == 0, errors
+    assert re.search(r"12,000, [\d,]+ of them before this run", printed)
+    assert shards_of(out) == whole
+    assert not list(out.glob(".part*"))

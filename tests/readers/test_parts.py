@@ -1,0 +1,114 @@
+"""Parts: read one by one, they give what the whole input gives."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bert_features.config.input_format import InputFormat
+from bert_features.errors import InputError
+from bert_features.readers import registry
+from bert_features.readers.examples import source_of
+from bert_features.readers.lines import Place
+from bert_features.readers.parts import can_be_cut, cut
+
+FILES = {
+    "text.txt": "\ufeffhello\nwörld ||| b\n\n last\r\nno end",
+    "words.words": "a b c\n\nd ||| e\n",
+    "own.jsonl": '\ufeff{"text": "a", "id": "x"}\n\n{"text": "ü", "id": "y"}\n\n'
+    '{"text": "", "id": "z"}\n\n',
+    "one.txt": "\n",
+    "empty.txt": "",
+}
+
+
+def _source(path):
+    kind = "words" if path.suffix == ".words" else "auto"
+    return source_of(path, InputFormat(format=kind), "strict")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / name).write_bytes(text.encode())
+    rows = pa.table({"text": [f"text {i}" for i in range(1000)]})
+    pq.write_table(rows, tmp_path / "rows.parquet", row_group_size=130)
+    pq.write_table(rows.slice(0, 0), tmp_path / "none.parquet")
+    (tmp_path / "table.csv").write_text('text\na\n"b\nc"\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [*FILES, "rows.parquet", "none.parquet", "table.csv"])
+@pytest.mark.parametrize("size", [1, 2, 3, 129, 131, 5000])
+def test_the_parts_are_the_whole(folder, name, size):
+    whole = _source(folder / name)
+    found, numbers = [], []
+    for part in cut(whole, size):
+        place = Place()
+        examples = list(registry.read(replace(whole, part=part.part, place=place)))
+        assert len(examples) == part.part.records
+        assert part.crc32c in (None, f"{place.crc:08x}")
+        found += examples
+        numbers.append(part.part.first)
+        assert part.id_type == ("str" if name == "own.jsonl" and examples else "int")
+    assert found == list(registry.read(whole))
+    step = size if can_be_cut(whole) else 1
+    assert numbers == list(range(0, max(1, len(found)), step))[: len(numbers)]
+    assert numbers
+
+
+def test_numbers_go_on_from_the_first(folder):
+    parts = list(cut(_source(folder / "text.txt"), 2, first=70))
+    assert [part.part.first for part in parts] == [70, 72, 74]
+    source = replace(_source(folder / "text.txt"), part=parts[1].part)
+    assert [example.unique_id for example in registry.read(source)] == [72, 73]
+
+
+def test_errors_name_the_line_of_the_whole_file(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"one\ntwo\nthree\nfour\n")
+    *_, last = cut(_source(path), 3)
+    path.write_bytes(b"one\ntwo\nthree\nf\xffur\n")
+    with pytest.raises(InputError, match=r"line 4: byte 0xff at file offset 15 "):
+        list(registry.read(replace(_source(path), part=last.part)))
+
+
+def test_errors_of_rows_name_the_row_of_the_whole_file(tmp_path):
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"text": ["a", "b", "c", "d"]}), path, row_group_size=2)
+    *_, last = cut(_source(path), 3)
+    pq.write_table(pa.table({"text": ["a", "b", "c", None]}), path, row_group_size=2)
+    with pytest.raises(InputError, match=r"row 4: 'text' is null"):
+        list(registry.read(replace(_source(path), part=last.part)))
+
+
+def test_only_the_row_groups_of_a_part_are_read(folder, monkeypatch):
+    opened = []
+    iter_batches = pq.ParquetFile.iter_batches
+    monkeypatch.setattr(
+        pq.ParquetFile,
+        "iter_batches",
+        lambda self, **options: (
+            opened.append(options["row_groups"]) or iter_batches(self, **options)
+        ),
+    )
+    parts = list(cut(_source(folder / "rows.parquet"), 400))
+    opened.clear()
+    source = replace(_source(folder / "rows.parquet"), part=parts[1].part)
+    assert [example.unique_id for example in registry.read(source)] == list(range(400, 800))
+    assert opened[0][0] == 3  # rows 390 to 519
+
+
+def test_an_id_that_occurs_in_two_parts_is_refused(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(f'{{"text": "a", "id": {i}}}\n' for i in (1, 2, 3, 1)))
+    with pytest.raises(InputError, match=r"line 4: the id 1 is also the id of line 1"):
+        list(cut(_source(path), 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("a.txt", True), ("a.txt.gz", False), ("a.csv", False)]
+)
+def test_what_can_be_read_from_the_middle(name, expected):
+    assert can_be_cut(source_of(name, None, "strict")) is expected
