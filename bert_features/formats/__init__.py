@@ -5,6 +5,7 @@ Importing this package imports none of the libraries behind the formats.
 
 import importlib
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from bert_features.files import check_target
 from bert_features.formats import sidecar
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import IdType
+from bert_features.formats.folder import FeatureFolder
+from bert_features.formats.manifest import MANIFEST
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature
 from bert_features.formats.views import FeatureView
@@ -25,6 +28,7 @@ __all__ = [
     "FORMATS",
     "SUFFIXES",
     "FeatureFile",
+    "FeatureFolder",
     "FeatureView",
     "FeatureWriter",
     "IdType",
@@ -139,22 +143,49 @@ def check_output(path: str | Path, *, format: str, overwrite: bool = False) -> N
 def read_features(
     path: str | Path, *, format: str | None = None, verify: bool = False
 ) -> FeatureFile:
-    """Opens a features file; its records are read when they are asked for.
+    """Opens a features file, or a features folder; records are read when they are asked for.
 
     Args:
-      path: the file to read.
-      format: a key of `FORMATS`; by default that of the path's suffix (`SUFFIXES`).
+      path: the file to read; or the folder of a finished run, or the `manifest.json` in it, which
+        is read as one file (`FeatureFolder`).
+      format: a key of `FORMATS`; by default that of the path's suffix (`SUFFIXES`), or that of the
+        folder's files.
       verify: whether to read the whole file at once and compare its checksums
         (`FeatureFile.verify`). A warning names what has none.
 
     Raises:
-      OutputError: the format is unknown, or the file is missing, damaged or not a features file.
+      OutputError: the format is unknown or not that of the folder's files, or the file is missing,
+        damaged or not a features file.
     """
     path = Path(path)
-    file: type[FeatureFile] = _module(format or _format_of(path)).File
-    opened = file(path)
+    folder = _folder_of(path)
+    opened = _open_file(path, format) if folder is None else _open_folder(folder, format)
     if verify and (unchecked := opened.verify()):
         logger.warning("%s: not checked: %s, which have no checksum", path, " and ".join(unchecked))
+    return opened
+
+
+def _folder_of(path: Path) -> Path | None:
+    """The folder that a path means; None if it means a file."""
+    if os.path.isdir(path):  # noqa: PTH112 - may be too long a name
+        return path
+    return path.parent if path.name == MANIFEST else None
+
+
+def _open_file(path: Path, format: str | None) -> FeatureFile:
+    file: type[FeatureFile] = _module(format or _format_of(path)).File
+    return file(path)
+
+
+def _open_folder(path: Path, format: str | None) -> FeatureFolder:
+    opened = FeatureFolder(path)
+    if format not in (None, opened.format):
+        raise OutputError.naming(
+            "the files of {path} are {own}, but {format} is {received}; leave {format} out",
+            path=path,
+            own=opened.format,
+            received=format,
+        )
     return opened
 
 

@@ -3,7 +3,7 @@
 `N` examples, `T` tokens and `W` words of all examples, `D` width of a feature.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -233,6 +233,28 @@ def join_values(values: Sequence[np.ndarray], feature: Feature) -> np.ndarray:
 def convert_to_splits(lengths: Sequence[int]) -> np.ndarray:
     """Where rows of these lengths begin and end: int64 [N + 1], from 0."""
     return np.cumsum([0, *lengths], dtype=np.int64)
+
+
+def find_parts(splits: np.ndarray, wanted: range) -> Iterator[tuple[int, int, int]]:
+    """The parts of a whole that hold some of the wanted records.
+
+    Args:
+      splits: int64 [parts + 1]: where each part begins, and where the last one ends.
+      wanted: numbers of records in the whole.
+
+    Yields:
+      The number of a part, and where the wanted records begin and end in it. A part without any is
+      left out.
+    """
+    if not wanted:
+        return
+    first = int(np.searchsorted(splits, wanted.start, side="right")) - 1
+    for part in range(first, len(splits) - 1):
+        begin, end = (int(bound) for bound in splits[part : part + 2])
+        if begin >= wanted.stop:
+            return
+        if begin < end:
+            yield part, max(wanted.start - begin, 0), min(wanted.stop, end) - begin
 
 
 def _join_tokens(records: Sequence[FeatureRecord]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from bert_features.formats.columns import (
     copy_arrays,
     cumulate_bytes,
     cut_batch,
+    find_parts,
     levels_of,
 )
 from bert_features.formats.reader import BatchFile
@@ -128,12 +129,12 @@ class GroupFile(BatchFile):
         return ("values", "metadata") if recorded is None else ()
 
     def _batches(self, wanted: range) -> Iterator[FeatureBatch]:
-        for group, start, stop in self._groups(wanted):
+        for group, start, stop in find_parts(self._starts, wanted):
             batch = convert_from_arrow(self._read_group(group), self.features, self.id_type)
             yield cut_batch(batch, self.features, start, stop)
 
     def _record(self, number: int) -> FeatureRecord:
-        ((group, start, stop),) = self._groups(range(number, number + 1))
+        ((group, start, stop),) = find_parts(self._starts, range(number, number + 1))
         if self._last is None or self._last[0] != group:
             table = self._read_group(group)
             self._last = group, convert_from_arrow(table, self.features, self.id_type)
@@ -143,7 +144,7 @@ class GroupFile(BatchFile):
     def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
         empty = np.empty((0, feature.width), feature.dtype)
         values, lengths = [], []
-        for group, start, stop in self._groups(wanted):
+        for group, start, stop in find_parts(self._starts, wanted):
             table = self._read_group(group, [feature.name]).slice(start, stop - start)
             array = one_array(table[feature.name])
             values.append(values_of(array, feature))
@@ -166,19 +167,6 @@ class GroupFile(BatchFile):
     def close(self) -> None:
         """Drops the group that was kept."""
         self._last = None
-
-    def _groups(self, wanted: range) -> Iterator[tuple[int, int, int]]:
-        """Groups, and which of their rows are wanted."""
-        if not wanted:
-            return
-        starts = self._starts
-        first = int(np.searchsorted(starts, wanted.start, side="right")) - 1
-        for group in range(first, len(starts) - 1):
-            begin, end = (int(bound) for bound in starts[group : group + 2])
-            if begin >= wanted.stop:
-                return
-            if begin < end:
-                yield group, max(wanted.start - begin, 0), min(wanted.stop, end) - begin
 
 
 def _parts(batch: FeatureBatch, features: Sequence[Feature]) -> Iterator[FeatureBatch]:

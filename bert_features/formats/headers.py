@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from bert_features.formats import sidecar
 from bert_features.formats.base import FORMAT_VERSION
-from bert_features.formats.checks import check_id_type
+from bert_features.formats.columns import ID_TYPES
 from bert_features.formats.records import Feature
 
 
@@ -30,7 +30,7 @@ def parse_metadata(text: str | bytes) -> tuple[dict[str, Any], tuple[Feature, ..
     """The metadata that a writer left, the features it lists, and the type of ids.
 
     Raises:
-      ValueError, KeyError, TypeError, OutputError: no writer of this package wrote it.
+      ValueError, KeyError, TypeError: no writer of this package wrote it.
     """
     return _check_metadata(json.loads(text))
 
@@ -45,8 +45,10 @@ def _check_metadata(
         Feature(**{**entry, "layers": tuple(entry["layers"]), "weights": tuple(entry["weights"])})
         for entry in metadata["features"]
     )
-    check_id_type(metadata["id_type"])
-    return metadata, features, metadata["id_type"]
+    id_type = metadata["id_type"]
+    if id_type not in ID_TYPES:
+        raise ValueError(f"id_type is {id_type!r}; allowed: {', '.join(ID_TYPES)}")
+    return metadata, features, id_type
 
 
 def read_sidecar(path: Path) -> Header | None:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -19,7 +19,7 @@ from bert_features.files import storage_errors, write_whole
 
 MANIFEST = "manifest.json"
 FINISHED = ".finished"
-MANIFEST_VERSION: Literal[1] = 1
+MANIFEST_VERSION: Final = 1
 
 _Count = Annotated[int, Field(ge=0)]
 
@@ -136,9 +136,11 @@ class Manifest:
         try:
             _check_version(path, text)
             file = _File.model_validate_json(text)
-            if not file.shards or len(file.finished or file.shards) != len(file.shards):
-                raise ValueError(f"{len(file.shards)} shards, {len(file.finished or ())} finished")
-        except ValueError as error:  # pydantic's are of this type too
+            if not file.shards:
+                raise ValueError("it lists no shards")
+            if file.finished is not None and len(file.finished) != len(file.shards):
+                raise ValueError(f"{len(file.shards)} shards, {len(file.finished)} finished")
+        except (ValueError, RecursionError) as error:  # pydantic's are of the first type too
             raise _damaged(path, error) from error
         return cls(
             folder,
@@ -193,7 +195,10 @@ class Manifest:
         Raises:
           OutputError: the record cannot be written.
         """
-        write_whole(self._record(shard), entry.model_dump_json() + "\n")
+        record = self._record(shard)
+        with storage_errors(f"write {record}"):
+            record.parent.mkdir(exist_ok=True)
+        write_whole(record, entry.model_dump_json() + "\n")
 
     def finished_shards(self) -> Iterator[tuple[int, FinishedEntry]]:
         """The number and the record of each finished shard, in order.
@@ -209,9 +214,12 @@ class Manifest:
             record = self._record(shard)
             if record.name in names:
                 try:
-                    yield shard, _FINISHED.validate_json(record.read_bytes())
+                    entry = _FINISHED.validate_json(record.read_bytes())
+                except OSError as error:
+                    raise OutputError(f"cannot read {record}: {error.strerror}") from error
                 except ValidationError as error:
                     raise _damaged(record, error) from error
+                yield shard, entry
 
     def _record(self, shard: int) -> Path:
         return self.folder / FINISHED / f"{shard:05d}.json"
@@ -226,16 +234,27 @@ def _entries(folder: Path) -> list[Path]:
 
 def _check_version(path: Path, text: bytes) -> None:
     content = json.loads(text)
-    version = content.get("manifest_version") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or "manifest_version" not in content:
+        raise ValueError("it has no manifest_version")
+    version = content["manifest_version"]
     if version != MANIFEST_VERSION:
         raise OutputError(
-            f"{path} has manifest_version {version!r}; this release reads {MANIFEST_VERSION}"
+            f"cannot read {path}: its manifest_version is {version!r}, and this release reads "
+            f"{MANIFEST_VERSION}; use the release that wrote it, or extract again with --overwrite"
         )
 
 
 def _damaged(path: Path, error: Exception) -> OutputError:
-    reason = str(error).strip().splitlines()[0][:200]
     return OutputError(
-        f"cannot read {path}: it is damaged, or not one of bert_features ({reason}); take it from "
-        "a copy, or extract again with --overwrite"
+        f"cannot read {path}: it is damaged, or not one of bert_features ({_reason(error)}); take "
+        "it from a copy, or extract again with --overwrite"
     )
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong, in one line: of pydantic's errors the first, and where it is."""
+    if not isinstance(error, ValidationError):
+        return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return (f"{place}: {first['msg']}" if place else first["msg"])[:200]

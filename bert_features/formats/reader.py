@@ -85,7 +85,14 @@ class FeatureFile(RecordSource, Records):
         features = ", ".join(feature.describe() for feature in self.features)
         # Counting may mean reading the whole file, which no repr should do.
         count = "" if self._count is None else f"{self._count:,} "
-        return f"<{self.format} file {self.path}: {count}records of {features}>"
+        return (
+            f"<{self.format} {self._noun} {self.path}: {count}records{self._extent} of {features}>"
+        )
+
+    @property
+    def _extent(self) -> str:
+        """What the repr says of the files that hold the records; empty for a single one."""
+        return ""
 
     @property
     @final

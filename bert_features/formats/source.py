@@ -27,14 +27,23 @@ class RecordSource(ABC):
       OutputError: the file is missing, was not written by a writer of this format, or is damaged.
     """
 
-    format: ClassVar[str]
-    has_token_ids: ClassVar[bool] = True
+    format: str
+    has_token_ids: bool = True
+    _noun: ClassVar[str] = "file"  # what `path` is, in messages
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
-        _check_readable(self.path)
+        self._check_readable()
         with self._one_clear_error():
             self.metadata, self._features, self.id_type, self._count = self._read_header()
+
+    def _check_readable(self) -> None:
+        """Refuses a path that cannot be opened."""
+        try:
+            with self.path.open("rb"):
+                pass
+        except OSError as error:
+            raise OutputError(f"cannot read {self.path}: {error.strerror}") from error
 
     # What a format implements; any exception means that the file is damaged.
 
@@ -146,17 +155,9 @@ class RecordSource(ABC):
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             raise OutputError(
                 f"cannot read {self.path} as {self.format}: it is damaged, cut short, "
-                f"or not a features file of bert_features ({reason})"
+                f"or not a features {self._noun} of bert_features ({reason})"
             ) from error
 
     def _check_count(self, seen: int) -> None:
         if self._count is not None and seen != self._count:
             raise ValueError(f"it holds {seen} records where {self._count} were written")
-
-
-def _check_readable(path: Path) -> None:
-    try:
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        raise OutputError(f"cannot read {path}: {error.strerror}") from error

@@ -8,6 +8,8 @@ import numpy as np
 from bert_features.formats import open_writer
 from bert_features.formats.records import Feature, FeatureBatch
 from tests.cli.command_line import run
+from tests.formats.feature_files import files_of
+from tests.formats.feature_folders import write_folder
 
 FEATURE = Feature("text", (-1,), "none", 4, "float32", "sequence", "mean")
 
@@ -48,6 +50,46 @@ def test_whole_and_damaged_files(tmp_path):
     assert absent == f"bert-features: cannot read {tmp_path}/absent.npz: No such file or directory"
     done = run("check", "--debug", *paths)
     assert done.stderr.count("Traceback") >= 2
+
+
+def write_three_shards(folder, format):
+    values = np.arange(20, dtype=np.float32).reshape(5, 4)
+    batches = [
+        FeatureBatch(np.arange(a, b), {"text": values[a:b]}) for a, b in ((0, 2), (2, 2), (2, 5))
+    ]
+    return write_folder(folder, format, (FEATURE,), *batches)
+
+
+def test_a_folder(tmp_path):
+    for format in ("parquet", "jsonl"):
+        folder = tmp_path / format
+        manifest = write_three_shards(folder, format)
+        size = sum(len(content) for content in files_of(folder).values())
+        size -= (folder / "manifest.json").stat().st_size
+        for path in (folder, folder / "manifest.json"):
+            done = run("check", path)
+            assert (done.exit_code, done.stderr) == (0, "")
+            assert done.stdout == f"{path}: ok, 5 examples in 3 files, {size / 1000:.1f} kB\n"
+        damaged = manifest.path(2)
+        damaged.write_bytes(damaged.read_bytes().replace(b"4", b"5", 1))
+        done = run("check", folder)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"bert-features: cannot read {damaged}: its bytes have the ")
+        damaged.unlink()
+        assert "1 of its 3 shards are missing, part-00002" in run("check", folder).stderr
+        assert run("check", folder, "--format", "npz").exit_code == 1
+
+
+def test_a_folder_of_another_format(tmp_path):
+    write_three_shards(tmp_path / "folder", "npz")
+    done = run("check", "--format", "jsonl", tmp_path / "folder")
+    assert done.exit_code == 1
+    assert done.stderr == (
+        f"bert-features: the files of {tmp_path}/folder are npz, but --format is jsonl; leave "
+        "--format out\n"
+    )
+    done = run("check", tmp_path)
+    assert "Is a directory, without the manifest.json of a features folder; " in done.stderr
 
 
 def test_what_cannot_be_checked(tmp_path):

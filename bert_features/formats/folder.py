@@ -1,0 +1,265 @@
+"""A features folder, which holds one features file for each shard of a run, read as one file."""
+
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+
+from bert_features.errors import OutputError
+from bert_features.files import storage_errors
+from bert_features.formats.checksums import checksum_of_file
+from bert_features.formats.columns import convert_to_splits, find_parts
+from bert_features.formats.headers import Header
+from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
+from bert_features.formats.reader import FeatureFile
+from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
+from bert_features.formats.sidecar import sidecar_path
+
+# Shards that stay open for the next record.
+MAX_OPEN = 4
+_ADVICE = "take it from a copy of the folder, or extract again with --overwrite"
+
+
+class FeatureFolder(FeatureFile):
+    """The records of all shards of a finished run, in order, as if they were in one file.
+
+    A shard is opened, and compared with the manifest, when one of its records is asked for. The few
+    that were used last stay open. `ragged` copies what lies in several shards; what lies in one is
+    what its file returns.
+
+    `verify` compares each file with the checksum that the manifest has of all its bytes, then with
+    its own checksums.
+
+    Args:
+      path: the folder.
+
+    Attributes:
+      path: the folder.
+      format: the format of its files.
+      metadata: that of the first shard.
+      features: the features of each record, in order; the same in all shards.
+      id_type: whether ids are `int` or `str`.
+
+    Raises:
+      OutputError: there is no manifest, it is damaged, the run is not finished, a file is missing,
+        or the first shard is not what the manifest says.
+    """
+
+    _noun = "folder"
+
+    def __init__(self, path: Path) -> None:
+        self._opened: dict[int, FeatureFile] = {}  # the last one used is last
+        self._lock = threading.Lock()
+        super().__init__(path)
+
+    @property
+    def shards(self) -> tuple[Path, ...]:
+        """The features file of each shard, in order."""
+        return tuple(map(self._manifest.path, range(len(self._manifest.shards))))
+
+    def close(self) -> None:
+        """Closes the shards that are open."""
+        with self._lock:
+            opened, self._opened = self._opened, {}
+        for shard in opened.values():
+            shard.close()
+
+    # What a format implements.
+
+    def _check_readable(self) -> None:
+        names = _names_in(self.path)
+        self._manifest = Manifest.read(self.path)
+        self.format = self._manifest.format
+        self._finished = _finished(self._manifest)
+        _check_complete(self.path, self.shards, names)
+
+    def _read_header(self) -> Header:
+        _check_format(self.format)
+        self._starts = convert_to_splits([shard.records for shard in self._manifest.shards])
+        _check_beginnings(self._manifest, self._starts)
+        first = self._shard(0)
+        self.has_token_ids = first.has_token_ids
+        return Header(first.metadata, first.features, first.id_type, self._manifest.records)
+
+    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
+        for number, start, stop in find_parts(self._starts, wanted):
+            shard = self._shard(number)
+            # Some formats read a whole file without looking for the places of its records first.
+            yield from shard if stop - start == len(shard) else shard[start:stop]
+
+    def _batches(self, wanted: range) -> Iterator[FeatureBatch]:
+        for number, start, stop in find_parts(self._starts, wanted):
+            yield from self._shard(number)._read_batches(range(start, stop))
+
+    def _record(self, number: int) -> FeatureRecord:
+        ((shard, start, _),) = find_parts(self._starts, range(number, number + 1))
+        return self._shard(shard)[start]
+
+    def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
+        # For no records, what the first shard returns for none.
+        parts = list(find_parts(self._starts, wanted)) or [(0, 0, 0)]
+        values: list[np.ndarray] = []
+        lengths = [np.zeros(1, np.int64)]
+        for number, start, stop in parts:
+            rows, row_splits = self._shard(number)[start:stop].ragged(feature.name)
+            if len(parts) == 1:
+                return rows, row_splits
+            values.append(rows)
+            if row_splits is not None:
+                lengths.append(np.diff(row_splits))
+        joined = _join(values)
+        if feature.level == "sequence":
+            return joined, None
+        return joined, np.cumsum(np.concatenate(lengths), dtype=np.int64)
+
+    def _all_ids(self) -> np.ndarray:
+        return np.concatenate([self._shard(number).ids for number in range(len(self._finished))])
+
+    def _verify(self) -> tuple[str, ...]:
+        for number, entry in enumerate(self._finished):
+            path = self._manifest.path(number)
+            _check_sizes(path, entry)
+            _check_bytes(path, entry.crc32c)
+            if entry.sidecar_crc32c is not None:
+                _check_bytes(sidecar_path(path), entry.sidecar_crc32c)
+            self._shard(number).verify()
+        # The manifest has a checksum of all bytes, also of what a file itself has none of.
+        return ()
+
+    @property
+    def _extent(self) -> str:
+        count = len(self._manifest.shards)
+        return f" in {count:,} shard{'' if count == 1 else 's'}"
+
+    # The shards.
+
+    def _shard(self, number: int) -> FeatureFile:
+        """The file of a shard, open for as long as it is one of the last few that were used."""
+        with self._lock:
+            shard = self._opened.pop(number, None) or self._open(number)
+            self._opened[number] = shard
+            if len(self._opened) > MAX_OPEN:
+                # Not closed: an iterator or another thread may read it. Once nobody does, it is.
+                del self._opened[next(iter(self._opened))]
+            return shard
+
+    def _open(self, number: int) -> FeatureFile:
+        from bert_features.formats import read_features  # which itself needs this module
+
+        path = self._manifest.path(number)
+        _check_sizes(path, self._finished[number])
+        shard = read_features(path, format=self.format)
+        expected = self._manifest.shards[number].records
+        if len(shard) != expected:
+            raise _bad(path, f"it holds {len(shard)} records, and {MANIFEST} records {expected}")
+        if shard.id_type != self._manifest.id_type:
+            raise _bad(
+                path,
+                f"its ids are {shard.id_type}, and {MANIFEST} records {self._manifest.id_type}",
+            )
+        if number > 0 and shard.features != self.features:
+            raise _bad(path, _difference(shard.features, self.features, self._manifest.path(0)))
+        return shard
+
+
+def _names_in(folder: Path) -> set[str]:
+    """The names in a features folder.
+
+    Raises:
+      OutputError: it cannot be listed, or has no manifest.
+    """
+    with storage_errors(f"read {folder}", advice="pass the folder that a run wrote"):
+        names = {path.name for path in folder.iterdir()}
+    if MANIFEST not in names:
+        raise OutputError(
+            f"cannot read {folder}: Is a directory, without the {MANIFEST} of a features folder; "
+            "pass a features file, or the folder that a run wrote"
+        )
+    return names
+
+
+def _finished(manifest: Manifest) -> tuple[FinishedEntry, ...]:
+    """The records of all shards.
+
+    Raises:
+      OutputError: the run is not finished.
+    """
+    if manifest.finished is None:
+        done = sum(1 for _ in manifest.finished_shards())
+        raise OutputError(
+            f"cannot read {manifest.folder}: its run is not finished: {done:,} of "
+            f"{len(manifest.shards):,} shards are; run the same command again, and it goes on"
+        )
+    return manifest.finished
+
+
+def _check_complete(folder: Path, shards: Sequence[Path], names: Collection[str]) -> None:
+    """Refuses a folder in which the file of a shard is missing."""
+    missing = [path.name for path in shards if path.name not in names]
+    if missing:
+        raise OutputError(
+            f"cannot read {folder}: {len(missing):,} of its {len(shards):,} shards are missing, "
+            f"{missing[0]} first; take them from a copy of the folder, or extract again with "
+            "--overwrite"
+        )
+
+
+def _check_format(format: str) -> None:
+    from bert_features.formats import FORMATS  # which itself needs this module
+
+    if format not in FORMATS:
+        raise ValueError(f"{MANIFEST}: format {format!r} is unknown; allowed: {', '.join(FORMATS)}")
+
+
+def _check_beginnings(manifest: Manifest, starts: np.ndarray) -> None:
+    for number, shard in enumerate(manifest.shards):
+        if shard.first != starts[number]:
+            raise ValueError(
+                f"{MANIFEST}: shard {number} begins at example {shard.first}, and the shards "
+                f"before it hold {starts[number]}"
+            )
+
+
+def _check_sizes(path: Path, entry: FinishedEntry) -> None:
+    """Refuses a shard that is not of the recorded size, or lacks its sidecar."""
+    with storage_errors(f"read {path}", advice=_ADVICE):
+        size = path.stat().st_size
+    if size != entry.bytes:
+        raise _bad(path, f"it has {size:,} bytes, and {MANIFEST} records {entry.bytes:,}")
+    if entry.sidecar_crc32c is not None:
+        sidecar = sidecar_path(path)
+        with storage_errors(f"read {sidecar}", advice=_ADVICE):
+            sidecar.stat()
+
+
+def _check_bytes(path: Path, crc32c: str) -> None:
+    """Refuses a file whose bytes are not those that were written."""
+    with storage_errors(f"read {path}", advice=_ADVICE):
+        found = checksum_of_file(path)
+    if found != crc32c:
+        raise _bad(path, f"its bytes have the CRC-32C {found}, and {MANIFEST} records {crc32c}")
+
+
+def _bad(path: Path, reason: str) -> OutputError:
+    return OutputError(f"cannot read {path}: {reason}; {_ADVICE}")
+
+
+def _difference(features: Sequence[Feature], first: Sequence[Feature], path: Path) -> str:
+    """What a shard has in place of a feature of the first shard, which is at `path`."""
+    pairs = zip_longest(features, first)
+    received, expected = next(pair for pair in pairs if pair[0] != pair[1])
+    return f"it has {received or 'no feature'} where {path.name} has {expected or 'none'}"
+
+
+def _join(parts: list[np.ndarray]) -> np.ndarray:
+    """The rows of all parts, in order, in a new array; takes each part out of the list."""
+    width, dtype = parts[0].shape[1], parts[0].dtype
+    joined = np.empty((sum(map(len, parts)), width), dtype)
+    end = len(joined)
+    while parts:  # from the end, each part is freed once it is copied
+        part = parts.pop()
+        joined[end - len(part) : end] = part
+        end -= len(part)
+    return joined

@@ -1,0 +1,543 @@
+"""A features folder is read as one file would be that holds the records of all shards."""
+
+import dataclasses
+import gc
+import json
+import os
+import pickle
+import shutil
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_features.errors import OutputError
+from bert_features.formats import (
+    FeatureFile,
+    FeatureFolder,
+    IdType,
+    read_features,
+)
+from bert_features.formats.folder import MAX_OPEN
+from bert_features.formats.manifest import MANIFEST, Manifest
+from bert_features.formats.sidecar import sidecar_path
+from tests.formats.feature_files import (
+    EVERYTHING,
+    METADATA,
+    MIXES,
+    ONE,
+    SIDECARS,
+    SUFFIX,
+    all_formats,
+    assert_all_same,
+    assert_same,
+    expected_records,
+    make_batch,
+    mix,
+    some_batches,
+    write,
+)
+from tests.formats.feature_folders import (
+    describe_shard,
+    finish,
+    make_manifest,
+    write_folder,
+)
+
+PARTS = (slice(None), slice(1, 5), slice(-2, None), slice(2, 3), slice(3, 4), slice(4, 2), slice(9))
+
+
+def write_many(folder: Path, format: str, count: int = 12) -> Manifest:
+    """A folder of shards of two records."""
+    batches = [make_batch(ONE, [i, 1], first_id=2 * i, seed=i) for i in range(count)]
+    return write_folder(folder, format, ONE, *batches)
+
+
+def write_both(
+    tmp_path: Path, format: str, name: str = "all", id_type: IdType = "int"
+) -> tuple[FeatureFile, FeatureFile]:
+    """Six records in one file, and in four shards, of which the third is empty."""
+    features = MIXES[name]
+    batches = some_batches(features, id_type)
+    path = tmp_path / f"one{SUFFIX[format]}"
+    write(path, format, features, *batches, id_type=id_type)
+    write_folder(tmp_path / "folder", format, features, *batches, id_type=id_type)
+    return read_features(path), read_features(tmp_path / "folder")
+
+
+@all_formats
+@pytest.mark.parametrize("name", MIXES)
+@pytest.mark.parametrize("id_type", ["int", "str"])
+def test_every_way_to_a_record_gives_what_one_file_gives(
+    tmp_path: Path, format: str, name: str, id_type: IdType
+) -> None:
+    one, folder = write_both(tmp_path, format, name, id_type)
+    expected = list(
+        expected_records(format, *some_batches(MIXES[name], id_type), features=MIXES[name])
+    )
+    assert isinstance(folder, FeatureFolder)
+    assert (folder.path, folder.format) == (tmp_path / "folder", format)
+    assert (folder.features, folder.id_type) == (one.features, one.id_type)
+    assert folder.metadata == one.metadata
+    assert len(folder) == len(one) == 6
+    for _ in range(2):
+        assert_all_same(folder, expected)
+    for order in (range(6), range(-1, -7, -1)):
+        assert_all_same([folder[i] for i in order], [expected[i] for i in order])
+    for part in PARTS:
+        view = folder[part]
+        assert len(view) == len(expected[part])
+        assert_all_same(view, expected[part])
+        assert view.ids.tolist() == one[part].ids.tolist()
+    assert_all_same(folder[1:][1:-1][-3:], expected[2:5])
+    assert folder.ids.dtype == one.ids.dtype
+    ids = one.ids.tolist()
+    assert_all_same([folder.by_id(i) for i in ids[::-1]], expected[::-1])
+    with pytest.raises(IndexError, match=r"record 6 is outside \[-6, 5\]"):
+        folder[6]
+    with pytest.raises(OutputError, match=rf"no example of {folder.path} has the id 'none'"):
+        folder.by_id("none")
+
+
+@all_formats
+def test_ragged_is_that_of_one_file(tmp_path: Path, format: str) -> None:
+    one, folder = write_both(tmp_path, format)
+    for part in PARTS:
+        for feature in EVERYTHING:
+            values, row_splits = folder[part].ragged(feature.name)
+            expected, expected_splits = one[part].ragged(feature.name)
+            assert (values.dtype, values.shape) == (expected.dtype, expected.shape)
+            np.testing.assert_array_equal(values, expected)
+            assert (row_splits is None) == (expected_splits is None)
+            if row_splits is not None and expected_splits is not None:
+                assert row_splits.dtype == np.int64
+                assert row_splits.tolist() == expected_splits.tolist()
+    if format == "npz":  # a copy of several shards, and what the file gives of one
+        assert type(folder.ragged("sentence")[0]) is np.ndarray
+        assert isinstance(folder[1:3].ragged("sentence")[0], np.memmap)
+
+
+@all_formats
+@pytest.mark.parametrize("id_type", ["int", "str"])
+def test_conversions_are_those_of_one_file(tmp_path: Path, format: str, id_type: IdType) -> None:
+    pd = pytest.importorskip("pandas")
+    one, folder = write_both(tmp_path, format, id_type=id_type)
+    for part in PARTS:
+        table, expected = folder[part].to_arrow(), one[part].to_arrow()
+        assert table.schema.equals(expected.schema, check_metadata=True)
+        assert table.to_pylist() == expected.to_pylist()
+        pd.testing.assert_frame_equal(folder[part].to_pandas(), one[part].to_pandas())
+    dataset, expected = folder.to_dataset(), one.to_dataset()
+    assert dataset.element_spec == expected.element_spec
+    assert len(dataset) == 6
+    for element, other in zip(
+        dataset.as_numpy_iterator(), expected.as_numpy_iterator(), strict=True
+    ):
+        assert element.keys() == other.keys()
+        for name in element:
+            np.testing.assert_array_equal(element[name], other[name])
+
+
+@pytest.mark.parametrize("format", ["jsonl", "tfrecord"])
+def test_bfloat16(tmp_path: Path, format: str) -> None:
+    features = mix("token", "word", "sequence", dtype="bfloat16")
+    batches = some_batches(features)
+    write_folder(tmp_path / "folder", format, features, *batches)
+    folder = read_features(tmp_path / "folder")
+    assert_all_same(folder, expected_records(format, *batches, features=features))
+    assert str(folder.ragged("sentence")[0].dtype) == "bfloat16"
+    assert folder.to_arrow().num_rows == 6
+
+
+def test_an_id_that_occurs_in_two_shards(tmp_path: Path) -> None:
+    batches = [make_batch(ONE, [1, 2]), make_batch(ONE, [3, 4])]
+    write_folder(tmp_path / "folder", "npz", ONE, *batches)
+    folder = read_features(tmp_path / "folder")
+    assert folder.by_id(0).tokens == folder[0].tokens
+    assert folder[1:].by_id(0).tokens == folder[2].tokens
+
+
+@all_formats
+def test_a_run_without_records(tmp_path: Path, format: str) -> None:
+    write_folder(tmp_path / "folder", format, ONE, make_batch(ONE, []))
+    folder = read_features(tmp_path / "folder", verify=True)
+    assert list(folder) == list(folder[:]) == folder.ids.tolist() == []
+    values, row_splits = folder.ragged("layer_output_0")
+    assert values.shape == (0, 3)
+    assert row_splits is not None
+    assert row_splits.tolist() == [0]
+    assert folder.to_arrow().num_rows == len(folder.to_pandas()) == len(folder.to_dataset()) == 0
+    assert (len(folder), bool(folder), folder.features) == (0, True, ONE)
+    with pytest.raises(IndexError):
+        folder[0]
+    assert repr(folder).endswith("folder: 0 records in 1 shard of " + ONE[0].describe() + ">")
+
+
+def test_what_a_path_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_many(tmp_path / "a.npz", "parquet", 2)  # a folder's name says nothing about its format
+    folder = tmp_path / "a.npz"
+    monkeypatch.chdir(folder)
+    for path in (folder, folder / MANIFEST, str(folder), MANIFEST, "."):
+        for format in (None, "parquet"):
+            assert read_features(path, format=format).ids.tolist() == [0, 1, 2, 3]
+    assert read_features(folder / MANIFEST).path == folder
+    message = f"the files of {folder} are parquet, but format is npz; leave format out"
+    for path in (folder, folder / MANIFEST):
+        with pytest.raises(OutputError, match=message) as caught:
+            read_features(path, format="npz")
+        assert caught.value.spelled(lambda name, _: f"--{name}").endswith("; leave --format out")
+
+
+def test_reprs(tmp_path: Path) -> None:
+    write_many(tmp_path / "folder", "parquet")
+    folder = read_features(tmp_path / "folder")
+    feature = "layer_output_0 float32 [tokens, 3]"
+    place = tmp_path / "folder"
+    assert repr(folder) == f"<parquet folder {place}: 24 records in 12 shards of {feature}>"
+    assert repr(folder[3:7]) == f"<records 3:7 of {place}: {feature}>"
+
+
+@all_formats
+def test_another_process_gets_the_folder_and_not_its_records(tmp_path: Path, format: str) -> None:
+    write_many(tmp_path / "folder", format)
+    folder = read_features(tmp_path / "folder")
+    expected = folder[23]
+    for whole in (folder, folder[15:]):
+        pickled = pickle.dumps(whole)
+        assert len(pickled) < 2000
+        assert_same(pickle.loads(pickled)[-1], expected)
+
+
+def open_parts(folder: Path) -> set[str]:
+    """The shards that this process has open or mapped."""
+    links = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    paths = [Path(name) for name in (*links, *(line.split(maxsplit=5)[-1] for line in maps))]
+    return {path.name for path in paths if path.parent == folder}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are listed by Linux's /proc")
+@all_formats
+def test_only_a_few_shards_are_open(tmp_path: Path, format: str) -> None:
+    manifest = write_many(tmp_path / "folder", format)
+    gc.collect()
+    gc.disable()  # what is dropped must be closed at once
+    try:
+        with read_features(manifest.folder) as folder:
+            assert isinstance(folder, FeatureFolder)
+            assert open_parts(manifest.folder) == set()
+            seen = set()
+            for i in (*range(24), *range(23, -1, -5)):
+                assert folder[i].unique_id == i
+                seen |= open_parts(manifest.folder)
+                assert len(open_parts(manifest.folder)) <= MAX_OPEN
+                assert len(folder._opened) <= MAX_OPEN
+            assert len(seen) == (0 if format in SIDECARS else 12)
+            assert [record.unique_id for record in folder] == list(range(24))
+            folder.ragged("layer_output_0")
+            folder.to_arrow()
+            assert folder.ids.tolist() == list(range(24))
+            assert len(open_parts(manifest.folder)) <= MAX_OPEN
+        assert open_parts(manifest.folder) == set()
+        assert folder[0].unique_id == 0  # opened again
+        folder.close()
+    finally:
+        gc.enable()
+
+
+def test_a_shard_that_is_used_again_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_many(tmp_path / "folder", "npz", 6)
+    folder = read_features(tmp_path / "folder")
+    assert isinstance(folder, FeatureFolder)
+    opened = []
+    open_shard = folder._open
+    monkeypatch.setattr(folder, "_open", lambda number: opened.append(number) or open_shard(number))
+    for shard in (0, 1, 2, 3, 0, 4, 0, 5, 0, 1):
+        folder[2 * shard]
+    assert opened == [1, 2, 3, 4, 5, 1]
+
+
+@all_formats
+def test_reading_goes_on_while_other_shards_are_used(tmp_path: Path, format: str) -> None:
+    write_many(tmp_path / "folder", format)
+    folder = read_features(tmp_path / "folder")
+    received = []
+    for record in folder:
+        received.append(record.unique_id)
+        assert folder[(7 * record.unique_id) % 24].unique_id == (7 * record.unique_id) % 24
+        if record.unique_id == 9:
+            folder.close()
+    assert received == list(range(24))
+
+
+def test_threads_share_a_folder(tmp_path: Path) -> None:
+    write_many(tmp_path / "folder", "npz")
+    folder = read_features(tmp_path / "folder")
+
+    def read(step: int) -> list[int | str]:
+        return [folder[step * i % 24].unique_id for i in range(240)]
+
+    with ThreadPoolExecutor(8) as pool:
+        for step, ids in enumerate(pool.map(read, range(16))):
+            assert ids == [step * i % 24 for i in range(240)]
+
+
+@all_formats
+def test_a_shard_is_looked_at_when_it_is_asked_for(tmp_path: Path, format: str) -> None:
+    manifest = write_many(tmp_path / "folder", format)
+    for shard in range(1, 12):
+        manifest.path(shard).write_bytes(b"")
+    folder = read_features(tmp_path / "folder")
+    assert [folder[i].unique_id for i in (0, 1)] == [0, 1]
+    assert [record.unique_id for record in folder[:2]] == [0, 1]
+    with pytest.raises(OutputError, match=rf"cannot read {manifest.path(7)}: it has 0 bytes, "):
+        folder[14]
+    received = []
+    with pytest.raises(OutputError, match=rf"cannot read {manifest.path(1)}: it has 0 bytes, "):
+        received.extend(record.unique_id for record in folder)
+    for request in (
+        lambda: folder.ids,
+        folder.to_arrow,
+        folder.to_pandas,
+        folder.verify,
+        lambda: folder.ragged("layer_output_0"),
+    ):
+        with pytest.raises(OutputError, match=rf"cannot read {manifest.path(1)}: it has 0 bytes"):
+            request()
+
+
+def remove_manifest(manifest: Manifest) -> None:
+    (manifest.folder / MANIFEST).unlink()
+
+
+def forget_the_end(manifest: Manifest) -> None:
+    dataclasses.replace(manifest, finished=None).write()
+    assert manifest.finished is not None
+    for shard in (0, 2):
+        manifest.finish_shard(shard, manifest.finished[shard])
+
+
+def cut_manifest(manifest: Manifest) -> None:
+    path = manifest.folder / MANIFEST
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def another_version(manifest: Manifest) -> None:
+    path = manifest.folder / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"manifest_version": 2}))
+
+
+def remove_two_shards(manifest: Manifest) -> None:
+    for shard in (1, 3):
+        manifest.path(shard).unlink()
+
+
+def cut_first_shard(manifest: Manifest) -> None:
+    path = manifest.path(0)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def another_count(manifest: Manifest) -> None:
+    """The manifest says 3 and 1 where the shards have 2 and 2."""
+    first, second, *others = manifest.shards
+    first = first.model_copy(update={"records": 3})
+    second = second.model_copy(update={"first": 3, "records": 1})
+    dataclasses.replace(manifest, shards=(first, second, *others)).write()
+
+
+def another_beginning(manifest: Manifest) -> None:
+    first, second, *others = manifest.shards
+    second = second.model_copy(update={"first": 3})
+    dataclasses.replace(manifest, shards=(first, second, *others)).write()
+
+
+def another_id_type(manifest: Manifest) -> None:
+    dataclasses.replace(manifest, id_type="str").write()
+
+
+def unknown_format(manifest: Manifest) -> None:
+    dataclasses.replace(manifest, format="csv").write()
+
+
+@all_formats
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (remove_manifest, r"FOLDER: Is a directory, without the manifest\.json of a features fold"),
+        (
+            forget_the_end,
+            "FOLDER: its run is not finished: 2 of 12 shards are; run the same command again, and "
+            "it goes on",
+        ),
+        (cut_manifest, r"FOLDER/manifest\.json: it is damaged, or not one of bert_features "),
+        (another_version, r"FOLDER/manifest\.json: its manifest_version is 2, and this release re"),
+        (
+            remove_two_shards,
+            r"FOLDER: 2 of its 12 shards are missing, part-00001-of-00012\.\w+ first; take them",
+        ),
+        (cut_first_shard, "FIRST: it has SIZE bytes, and manifest.json records SIZE; take it from"),
+        (another_count, "FIRST: it holds 2 records, and manifest.json records 3; take it from a "),
+        (
+            another_beginning,
+            r"FOLDER as \w+: it is damaged, .* features folder of bert_features \(manifest.json: "
+            r"shard 1 begins at example 3, and the shards before it hold 2\)",
+        ),
+        (another_id_type, "FIRST: its ids are int, and manifest.json records str; take it from a "),
+        (unknown_format, r"FOLDER as csv: .*\(manifest.json: format 'csv' is unknown; allowed: p"),
+    ],
+)
+def test_a_folder_that_is_refused(
+    tmp_path: Path, format: str, damage: Callable[[Manifest], None], message: str
+) -> None:
+    manifest = write_many(tmp_path / "folder", format)
+    damage(manifest)
+    expected = (
+        message.replace("FOLDER", str(manifest.folder))
+        .replace("FIRST", str(manifest.path(0)))
+        .replace("SIZE", r"[\d,]+")
+    )
+    with pytest.raises(OutputError, match=f"^cannot read {expected}") as caught:
+        read_features(manifest.folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"cannot read .*absent: No such file or directory; pass"):
+        FeatureFolder(tmp_path / "absent")
+    with pytest.raises(OutputError, match=r"cannot read .*absent: No such file or directory; pass"):
+        read_features(tmp_path / "absent" / MANIFEST)
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match=r"cannot read .*file: Not a directory; pass"):
+        FeatureFolder(tmp_path / "file")
+
+
+@all_formats
+def test_a_file_that_goes_missing_later(tmp_path: Path, format: str) -> None:
+    manifest = write_many(tmp_path / "folder", format)
+    folder = read_features(manifest.folder)
+    manifest.path(3).unlink()
+    with pytest.raises(OutputError, match=rf"cannot read {manifest.path(3)}: No such file or dir"):
+        folder[6]
+    if format in SIDECARS:
+        sidecar = sidecar_path(manifest.path(4))
+        sidecar.unlink()
+        with pytest.raises(OutputError, match=rf"cannot read {sidecar}: No such file or directory"):
+            folder[8]
+
+
+@all_formats
+def test_shards_that_do_not_fit_together(tmp_path: Path, format: str) -> None:
+    """Later shards with other features, ids or counts than the first."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    manifest = make_manifest(folder, format, [1, 1, 1, 1, 2])
+    other = tuple(dataclasses.replace(feature, layers=(-2,)) for feature in ONE)
+    write(manifest.path(0), format, ONE, make_batch(ONE, [1]))
+    write(manifest.path(1), format, other, make_batch(ONE, [1]))
+    more = (*ONE, *mix("sequence"))
+    write(manifest.path(2), format, more, make_batch(more, [1]))
+    write(manifest.path(3), format, ONE, make_batch(ONE, [1], id_type="str"), id_type="str")
+    write(manifest.path(4), format, ONE, make_batch(ONE, [1]))
+    finish(manifest)
+    opened = read_features(folder)
+    assert opened[0].unique_id == 0
+    first = manifest.path(0).name
+    reasons = [
+        rf"it has Feature\(.*layers=\(-2,\).* where {first} has Feature\(.*layers=\(-1,\)",
+        rf"it has Feature\(name='sentence'.* where {first} has none",
+        "its ids are str, and manifest.json records int",
+        "it holds 1 records, and manifest.json records 2",
+    ]
+    for shard, reason in enumerate(reasons, 1):
+        with pytest.raises(OutputError, match=f"cannot read {manifest.path(shard)}: {reason}"):
+            opened[shard]
+
+
+@all_formats
+def test_verify(tmp_path: Path, format: str, caplog: pytest.LogCaptureFixture) -> None:
+    manifest = write_many(tmp_path / "folder", format, 6)
+    folder = read_features(manifest.folder, verify=True)
+    assert folder.verify() == ()
+    assert caplog.messages == []
+    for path in sorted(manifest.folder.glob("part-00003-*")):
+        content = path.read_bytes()
+        for place in range(0, len(content), max(len(content) // 20, 1)):
+            changed = bytearray(content)
+            changed[place] ^= 1
+            path.write_bytes(changed)
+            with pytest.raises(OutputError, match=rf"cannot read {manifest.path(3)}") as caught:
+                read_features(manifest.folder, verify=True)
+            assert "\n" not in str(caught.value)
+        path.write_bytes(content)
+    read_features(manifest.folder, verify=True)
+
+
+@all_formats
+def test_verify_finds_a_shard_that_is_whole_but_another(tmp_path: Path, format: str) -> None:
+    """Two shards of one size change places: each is as it was written, but not where."""
+    batches = [make_batch(ONE, [1], first_id=i) for i in range(3)]  # the same values
+    manifest = write_folder(tmp_path / "folder", format, ONE, *batches)
+    assert manifest.finished is not None
+    assert manifest.finished[1].bytes == manifest.finished[2].bytes
+    pairs = [(manifest.path(1), manifest.path(2))]
+    pairs += [(sidecar_path(a), sidecar_path(b)) for a, b in pairs if format in SIDECARS]
+    for one, other in pairs:
+        content = one.read_bytes()
+        shutil.copy(other, one)
+        other.write_bytes(content)
+    folder = read_features(manifest.folder)
+    assert [record.unique_id for record in folder] == [0, 2, 1]
+    message = rf"cannot read {manifest.path(1)}: its bytes have the CRC-32C \w{{8}}, and manifest"
+    with pytest.raises(OutputError, match=message):
+        folder.verify()
+
+
+@pytest.mark.parametrize("format", sorted(SIDECARS))
+def test_verify_finds_another_sidecar(tmp_path: Path, format: str) -> None:
+    """One with the same content in other bytes, which its own checksums do not cover."""
+    manifest = write_many(tmp_path / "folder", format, 3)
+    sidecar = sidecar_path(manifest.path(1))
+    sidecar.write_text(sidecar.read_text() + "\n")
+    read_features(manifest.path(1), verify=True)
+    with pytest.raises(OutputError, match=rf"cannot read {sidecar}: its bytes have the CRC-32C "):
+        read_features(manifest.folder, verify=True)
+
+
+def test_verify_also_compares_the_checksums_of_the_shards(tmp_path: Path) -> None:
+    """A shard that was damaged before the manifest had its checksum."""
+    manifest = write_many(tmp_path / "folder", "npz", 3)
+    path = manifest.path(2)
+    content = bytearray(path.read_bytes())
+    content[content.index(make_batch(ONE, [2, 1], 4, 2).features["layer_output_0"].tobytes())] ^= 1
+    path.write_bytes(content)
+    finish(dataclasses.replace(manifest, finished=None))
+    with pytest.raises(OutputError, match=rf"cannot read {path} as npz: .*layer_output_0 is not"):
+        read_features(manifest.folder, verify=True)
+
+
+def test_metadata_are_those_of_the_first_shard(tmp_path: Path) -> None:
+    write_many(tmp_path / "folder", "jsonl", 2)
+    folder = read_features(tmp_path / "folder")
+    assert {key: folder.metadata[key] for key in METADATA} == METADATA
+    assert folder[1:].metadata is folder.metadata
+    assert isinstance(folder, FeatureFolder)
+    assert [path.name for path in folder.shards] == [
+        "part-00000-of-00002.jsonl",
+        "part-00001-of-00002.jsonl",
+    ]
+
+
+def test_a_shard_may_be_finished_while_others_are_not(tmp_path: Path) -> None:
+    """As many records as shards are no end: the run's last step is the manifest."""
+    manifest = write_many(tmp_path / "folder", "npz", 2)
+    unfinished = dataclasses.replace(manifest, finished=None)
+    unfinished.write()
+    for shard in range(2):
+        unfinished.finish_shard(shard, describe_shard(manifest, shard))
+    with pytest.raises(OutputError, match="not finished: 2 of 2 shards are"):
+        read_features(manifest.folder)
