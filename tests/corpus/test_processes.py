@@ -18,7 +18,7 @@ from tests.corpus.test_job import shards_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
 
-TEXTS = "a b\nthe jacksonville is not\n\nit is\n" * 3000
+TEXTS = "a b\nthe jacksonville is not\n\nit is\n" * 1000
 SETTINGS = {"do_lower_case": True, "max_seq_length": 8, "batch_size": 4, "layers": (-1,)}
 
 
@@ -43,13 +43,13 @@ def whole(toy, texts, tmp_path, one_device):
 
 
 def config_of(toy, **settings):
-    return ExtractConfig.of({"checkpoint": toy, "shard_examples": 500, **SETTINGS, **settings})
+    return ExtractConfig.of({"checkpoint": toy, "shard_examples": 250, **SETTINGS, **settings})
 
 
 def command(toy, texts, out, processes=2):
     """The same run in a process of its own."""
     options = ["--uncased", "--max-seq-length=8", "--batch-size=4", "--layers=-1"]
-    options += ["--shard-examples=500", f"--processes={processes}", "--checkpoint", toy]
+    options += ["--shard-examples=250", f"--processes={processes}", "--checkpoint", toy]
     line = [sys.executable, "-m", "bert_features", "extract", texts, "-o", f"{out}/", *options]
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -78,7 +78,7 @@ def assert_only_whole_files(out):
     """Nothing is half-written, apart from hidden folders whose lock is free."""
     finished = {shard for shard, _ in Manifest.read(out).finished_shards()}
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
-    assert {f"part-{shard:05d}-of-00024.parquet" for shard in finished} <= names
+    assert {f"part-{shard:05d}-of-00016.parquet" for shard in finished} <= names
 
 
 @pytest.mark.usefixtures("cores")
@@ -88,9 +88,9 @@ def test_two_processes_write_the_bytes_of_one(toy, texts, whole, tmp_path):
         config_of(toy), texts, f"{tmp_path}/two/", processes=2, progress=lambda *s: seen.append(s)
     )
     assert shards_of(tmp_path / "two") == whole
-    assert summary.counts.examples == 12000
-    assert all(total == 12000 for _, total in seen)
-    assert max(counts.examples for counts, _ in seen) == 12000
+    assert summary.counts.examples == 4000
+    assert all(total == 4000 for _, total in seen)
+    assert max(counts.examples for counts, _ in seen) == 4000
 
 
 @pytest.mark.usefixtures("cores")
@@ -125,7 +125,7 @@ def test_a_killed_process_ends_the_run_and_it_can_go_on(toy, texts, whole, tmp_p
     assert not any(is_alive(process) for process in killed[0])
     assert_only_whole_files(out)
     summary = extract(config_of(toy), texts, out, processes=2)
-    assert 0 < summary.before.examples < 12000
+    assert 0 < summary.before.examples < 4000
     assert shards_of(out) == whole
     assert not list(out.glob(".part*"))
 
@@ -155,6 +155,6 @@ def test_a_run_that_is_ended_leaves_no_process_and_can_go_on(toy, texts, whole, 
     again = command(toy, texts, out)
     printed, errors = again.communicate(timeout=120)
     assert again.returncode == 0, errors
-    assert re.search(r"12,000, [\d,]+ of them before this run", printed)
+    assert re.search(r"4,000, [\d,]+ of them before this run", printed)
     assert shards_of(out) == whole
     assert not list(out.glob(".part*"))
