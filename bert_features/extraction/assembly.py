@@ -19,6 +19,7 @@ from bert_features.batches.input_fn import Batch, Window
 from bert_features.batches.words import word_strings
 from bert_features.config.output_specs import OutputSpec
 from bert_features.extraction.counts import CountsByExample
+from bert_features.extraction.memory import Memory
 from bert_features.extraction.window_results import WindowResults
 from bert_features.formats.records import FeatureBatch, Tokens, Words
 
@@ -123,6 +124,7 @@ class Assembler:
         self._window: Window | None = None
         self._results: WindowResults
         self._ready: deque[_Finished] = deque()
+        self._memory = Memory()
 
     def add(self, batch: Batch, outputs: Mapping[str, np.ndarray]) -> CountsByExample | None:
         """Takes a batch and its outputs [B, S, D] or [B, D].
@@ -132,7 +134,9 @@ class Assembler:
         """
         if batch.window is not self._window:
             self._window = batch.window
-            self._results = WindowResults(batch.window, self._outputs, in_windows=self._in_windows)
+            self._results = WindowResults(
+                batch.window, self._outputs, in_windows=self._in_windows, memory=self._memory
+            )
         self._results.add(batch, outputs)
         if not self._results.complete:
             return None

@@ -14,6 +14,7 @@ from bert_features.batches.segments import count_by_row, expand_ranges
 from bert_features.batches.word_tables import WordTable
 from bert_features.config.output_specs import OutputSpec
 from bert_features.extraction.counts import CountsByExample, find_non_finite
+from bert_features.extraction.memory import Memory
 
 _MIN_NORM = 1e-12
 
@@ -25,9 +26,18 @@ class WindowResults:
       window: the window.
       outputs: what the device computes.
       in_windows: whether an example may have several rows, see `Assembler`.
+      memory: where the arrays of the window come from.
     """
 
-    def __init__(self, window: Window, outputs: Sequence[OutputSpec], *, in_windows: bool) -> None:
+    def __init__(
+        self,
+        window: Window,
+        outputs: Sequence[OutputSpec],
+        *,
+        in_windows: bool,
+        memory: Memory,
+    ) -> None:
+        self._memory = memory
         columns = window.columns
         self._window, self._outputs, self._in_windows = window, tuple(outputs), in_windows
         self._lengths = columns["lengths"]
@@ -61,7 +71,7 @@ class WindowResults:
 
     def _array(self, output: OutputSpec, values: np.ndarray, count: int) -> np.ndarray:
         if output.name not in self._values:
-            self._values[output.name] = np.empty((count, values.shape[-1]), values.dtype)
+            self._values[output.name] = self._memory.empty((count, values.shape[-1]), values.dtype)
         return self._values[output.name]
 
     def _add_tokens(self, rows: np.ndarray, values: np.ndarray, output: OutputSpec) -> None:
@@ -71,7 +81,7 @@ class WindowResults:
         flat = values.reshape(-1, values.shape[-1])
         # Two calls for a batch, which work without the interpreter's lock. A slice for each row
         # copies faster, but keeps the lock, or gives it up for each row (docs/decisions.md).
-        taken = np.empty((int(own.sum()), values.shape[-1]), values.dtype)
+        taken = self._memory.empty((int(own.sum()), values.shape[-1]), values.dtype)
         np.take(flat, expand_ranges(begins, own), axis=0, out=taken, mode="clip")
         array[expand_ranges(self._places[rows], own)] = taken
 

@@ -1,0 +1,86 @@
+"""Memory that is used again, but never while anybody has it."""
+
+import gc
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bert_features.extraction.memory import Memory
+
+SHAPE = (1000, 768)  # 1.5 MB in float16
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+def test_memory_is_used_again_once_nobody_has_it():
+    memory = Memory()
+    array = memory.empty(SHAPE, np.float16)
+    first = address(array)
+    assert address(memory.empty(SHAPE, np.float16)) != first
+    del array
+    assert address(memory.empty((700, 768), np.float32)) == first  # the last to be dropped
+
+
+def content(kept):
+    return kept.to_pybytes() if isinstance(kept, pa.Buffer) else kept.tobytes()
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda array: array[3:5],
+        lambda array: array.reshape(-1)[7:],
+        lambda array: array.view(np.uint8).T,
+        lambda array: memoryview(array),
+        lambda array: pa.py_buffer(array[1:]),
+        lambda array: np.asarray(memoryview(array[2:])),
+    ],
+)
+def test_a_view_keeps_the_memory(keep):
+    memory = Memory()
+    array = memory.empty(SHAPE, np.float16)
+    array[:] = 7
+    kept = keep(array)
+    before = content(kept)
+    del array
+    gc.collect()
+    memory.empty(SHAPE, np.float16)[:] = 8
+    assert content(kept) == before
+
+
+def test_small_arrays_are_ordinary():
+    memory = Memory()
+    assert memory.empty((3, 4), np.float32).base is None
+
+
+def test_blocks_that_are_too_small_are_given_up():
+    memory = Memory()
+    small = memory.empty(SHAPE, np.float16)
+    del small
+    large = memory.empty((20_000, 768), np.float16)
+    large[:] = 1
+    del large
+    assert len(memory._free) == 1
+
+
+def test_threads_do_not_share_an_array():
+    memory = Memory()
+    wrong = []
+
+    def use(value):
+        for _ in range(200):
+            array = memory.empty((512, 1024), np.float32)
+            array[:] = value
+            if not (array == value).all():
+                wrong.append(value)
+
+    threads = [threading.Thread(target=use, args=(value,)) for value in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
