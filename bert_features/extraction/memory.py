@@ -33,9 +33,9 @@ class Memory:
         if size < _MIN_BYTES:
             return np.empty(shape, dtype)
         block = self._block(size)
-        # The base of a view is the lowest array below it. A memoryview ends the search: the lowest
+        # The base of a view is the lowest array below it. A memoryview (`data`) ends the search: the lowest
         # array is this one, and not the block.
-        base = np.frombuffer(memoryview(block), dtype, math.prod(shape))
+        base = np.frombuffer(block.data, dtype, math.prod(shape))
         weakref.finalize(base, self._free.append, block).atexit = False
         return base.reshape(shape)
 
