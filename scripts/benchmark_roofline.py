@@ -3,8 +3,8 @@
     .venv/bin/python scripts/benchmark_roofline.py
 
 Runs a step at three shapes of the size of all-MiniLM-L6-v2, with random weights, in turns with a
-product of NumPy; prints medians. It takes about ten seconds.
-docs/performance.md keeps the ratios of releases.
+product of NumPy; prints medians. It takes about ten seconds. docs/performance.md keeps the ratios
+of releases.
 """
 
 import os

@@ -14,7 +14,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError, InputError, MissingExtraError
 
 # Keywords of functions and options of commands that are no settings.
-OTHERS = {"overwrite", "signature", "batch"}
+OTHERS = {"overwrite", "processes", "ledger_path", "output_path", "signature", "batch"}
 
 
 def shout(name, value):

@@ -33,8 +33,8 @@ class Memory:
         if size < _MIN_BYTES:
             return np.empty(shape, dtype)
         block = self._block(size)
-        # The base of a view is the lowest array below it. A memoryview (`data`) ends the search: the lowest
-        # array is this one, and not the block.
+        # The base of a view is the lowest array below it. A memoryview (`data`) ends the search, so
+        # that this array is found and not the block.
         base = np.frombuffer(block.data, dtype, math.prod(shape))
         weakref.finalize(base, self._free.append, block).atexit = False
         return base.reshape(shape)

@@ -74,7 +74,7 @@ class ColumnChecksums:
 
 def _text_bytes(texts: Any) -> bytes:
     # No text of a format with column checksums holds NUL.
-    return "".join([f"{text}\0" for text in texts]).encode()
+    return "\0".join([*texts, ""]).encode()
 
 
 def _number_bytes(values: np.ndarray, dtype: str) -> Any:

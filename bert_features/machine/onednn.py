@@ -1,8 +1,9 @@
 """oneDNN, TensorFlow's fast kernels for x86 CPUs: turned on before TensorFlow is imported.
 
 TensorFlow turns them on by itself only where the CPU has instructions for neural networks
-(`DefaultOneDnnPolicy` in its util/port.cc). They pay on the others too: with AVX2 alone 1.3 to 1.5
-times the tokens/s (docs/performance.md). On ARM the decision is left to TensorFlow.
+(`DefaultOneDnnPolicy` in its util/port.cc). They pay on the others too: with AVX2 alone 1.3 times
+the tokens/s, with AVX-512 1.4 times (docs/performance.md). On ARM the decision is left to
+TensorFlow.
 """
 
 import os

@@ -15,7 +15,10 @@ from bert_features.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PYTHON_PAGES = ["README.md", "docs/formats.md", "docs/keras_and_savedmodel.md", "docs/python.md"]
+PYTHON_PAGES = [
+    "README.md",
+    *("docs/corpora.md", "docs/formats.md", "docs/keras_and_savedmodel.md", "docs/python.md"),
+]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -41,13 +44,14 @@ def parse(arguments: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A folder with the files that the pages name: texts, their features, a TF1 checkpoint."""
+    """A folder with what the pages name: texts, their features in two forms, a TF1 checkpoint."""
     folder = tmp_path_factory.mktemp("pages")
     texts = folder / "texts.txt"
     texts.write_text("".join(f"Text {i} of the bank.\n" for i in range(12)), encoding="utf-8")
     official = folder / "uncased_L-12_H-768_A-12"
     for arguments in (
         ["extract", texts, "--output", folder / "features.parquet", "--layers=-1"],
+        ["extract", texts, "--output", f"{folder}/features/", "--shard-examples", 5],
         ["convert", "minilm", official, "--to", "tf1"],
     ):
         result = CliRunner().invoke(app, [str(argument) for argument in arguments])
@@ -82,7 +86,8 @@ def test_commands_parse(page):
 
 def test_pages_with_commands_are_read():
     pages = {page.name for page in PAGES if read_commands(page.read_text(encoding="utf-8"))}
-    assert pages == {"README.md", "cloud_tpu.md", "command_line.md", "recipes.md", "tpu.md"}
+    others = {"cloud_tpu.md", "command_line.md", "corpora.md", "recipes.md", "tpu.md"}
+    assert pages == {"README.md", *others}
 
 
 def test_a_wrong_command_is_found():
