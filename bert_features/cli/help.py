@@ -24,6 +24,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "bert-features extract texts.txt -o features.parquet",
         "bert-features extract texts.csv -o vectors.npz --layers=-1 --level sequence "
         "--long-text window",
+        "bert-features extract 'data/*.txt' --output features/",
     ),
     "inspect": ("bert-features inspect minilm",),
     "plan": ("bert-features plan texts.txt --max-seq-length 256",),

@@ -6,15 +6,12 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import OutputError
-from bert_features.extraction.checks import files_read
-from bert_features.files import storage_errors
+from bert_features.files import Role, is_url, local_path, storage_errors
 from bert_features.formats.manifest import FINISHED, MANIFEST, FinishedEntry, Manifest
 
 _LOCK, _HOLDER = ".lock", ".running"
@@ -42,27 +39,17 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def check_apart(config: ExtractConfig, input_path: str, folder: Path) -> None:
+def check_apart(read: Iterable[Role], folder: Path) -> None:
     """Refuses a folder that holds a file that the run reads.
 
     Raises:
       OutputError: there is such a file.
     """
     within = folder.resolve()
-    for role, path in files_read(config, input_path):
-        if not isinstance(path, int) and within in Path(path).resolve().parents:
-            raise OutputError(f"{role}, {path}, is in the output folder {folder}; name another")
-
-
-def check_checkpoint_apart(checkpoint: Checkpoint, folder: Path) -> None:
-    """Refuses a folder that holds a file of the checkpoint.
-
-    Raises:
-      OutputError: there is such a file.
-    """
-    within = folder.resolve()
-    for role, path in checkpoint.files():
-        if not isinstance(path, int) and within in Path(path).resolve().parents:
+    for role, path in read:
+        if isinstance(path, int) or is_url(path):
+            continue
+        if within in local_path(path).resolve().parents:
             raise OutputError(f"{role}, {path}, is in the output folder {folder}; name another")
 
 
