@@ -28,6 +28,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "inspect": ("bert-features inspect minilm",),
     "plan": ("bert-features plan texts.txt --max-seq-length 256",),
+    "status": ("bert-features status features/",),
     "tokenize": (
         "bert-features tokenize texts.txt --format ids",
         "bert-features tokenize texts.csv --special-tokens --format jsonl",

@@ -17,8 +17,8 @@ from bert_features.corpus.folder import (
     check_folder,
     conclude,
     empty,
-    holding,
 )
+from bert_features.corpus.holding import holding
 from bert_features.corpus.plan import describe_run, make_plan
 from bert_features.corpus.processes import Workers
 from bert_features.corpus.resuming import (
@@ -32,6 +32,7 @@ from bert_features.extraction import losses
 from bert_features.extraction.checks import check_folder_extraction, files_read, row_length
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.job import ExtractSummary
+from bert_features.formats.folder import is_there
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.machine.shares import Share, share_out
@@ -81,7 +82,7 @@ class FolderRun:
           BertFeaturesError: says in one sentence what was wrong.
         """
         shares = share_out(processes, self._config.device) if processes > 1 else [Share()]
-        with holding(self._folder):
+        with holding(self._folder, processes):
             if self._overwrite:
                 empty(self._folder)
             manifest, is_new = self._planned()
@@ -173,7 +174,7 @@ class _State:
         self.done = {
             shard: entry
             for shard, entry in manifest.finished_shards()
-            if _is_there(manifest.path(shard), entry)
+            if is_there(manifest.path(shard), entry)
         }
         self.todo = [shard for shard in range(len(manifest.shards)) if shard not in self.done]
         self.before = Counts.sum(Counts(**entry.counts) for entry in self.done.values())
@@ -187,13 +188,6 @@ class _State:
         self.manifest.finish_shard(shard, entry)
         self.done[shard] = entry
         self.total = Counts.sum([self.total, Counts(**entry.counts)])
-
-
-def _is_there(path: Path, entry: FinishedEntry) -> bool:
-    try:
-        return path.stat().st_size == entry.bytes
-    except OSError:
-        return False
 
 
 def _find_by_tensorflow(config: ExtractConfig) -> Checkpoint:

@@ -222,6 +222,15 @@ def _check_beginnings(manifest: Manifest, starts: np.ndarray) -> None:
             )
 
 
+def is_there(path: Path, entry: FinishedEntry) -> bool:
+    """Whether a shard has the recorded size, and its sidecar if it needs one."""
+    try:
+        _check_sizes(path, entry)
+    except OutputError:
+        return False
+    return True
+
+
 def _check_sizes(path: Path, entry: FinishedEntry) -> None:
     """Refuses a shard that is not of the recorded size, or lacks its sidecar."""
     with storage_errors(f"read {path}", advice=_ADVICE):
