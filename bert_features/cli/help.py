@@ -11,7 +11,10 @@ GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, OTHER)
 
 # Command -> lines that can be copied.
 EXAMPLES: dict[str, tuple[str, ...]] = {
-    "check": ("bert-features check features.parquet",),
+    "check": (
+        "bert-features check features.parquet",
+        "bert-features check features/ --repair",
+    ),
     "compile": ("bert-features compile --topology v5e:2x2 --architecture bert-base",),
     "convert": ("bert-features convert bert-tiny bert-tiny-safetensors --to safetensors",),
     "doctor": ("bert-features doctor --output features/",),

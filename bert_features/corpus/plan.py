@@ -13,6 +13,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import MAX_COUNT
 from bert_features.corpus.inputs import look_up
+from bert_features.corpus.settings import record_settings
 from bert_features.corpus.shards import changed_input
 from bert_features.errors import InputError
 from bert_features.formats import SUFFIXES
@@ -160,7 +161,7 @@ def describe_run(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, Any
     """What the bytes of the files depend on, beside the input and the device."""
     vocabulary = checkpoint.vocab_file
     return {
-        "settings": config.model_dump(mode="json", exclude={"format", "shard"}),
+        **record_settings(config),
         "checkpoint": {"name": checkpoint.name, "sha256": checkpoint.sha256},
         "vocabulary": {
             "sha256": hashlib.sha256(vocabulary.read_bytes()).hexdigest() if vocabulary else None

@@ -5,7 +5,7 @@ Importing this imports no framework.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,12 +71,19 @@ class FolderRun:
         self._checkpoint = found or _find_by_tensorflow(config)
         check_apart(self._checkpoint.files(), folder)
 
-    def finish(self, processes: int, progress: Progress | None = None) -> ExtractSummary:
+    def finish(
+        self,
+        processes: int,
+        progress: Progress | None = None,
+        *,
+        damaged: Collection[int] = frozenset(),
+    ) -> ExtractSummary:
         """Computes what is not finished yet.
 
         Args:
           processes: how many processes compute it.
           progress: see `corpus.job.extract`.
+          damaged: shards to compute again, though they are finished.
 
         Raises:
           BertFeaturesError: says in one sentence what was wrong.
@@ -86,7 +93,7 @@ class FolderRun:
             if self._overwrite:
                 empty(self._folder)
             manifest, is_new = self._planned()
-            state = _State(manifest)
+            state = _State(manifest, damaged)
             if state.todo:
                 self._compute(state, is_new, shares, progress)
             if manifest.finished is None or state.todo:
@@ -160,6 +167,10 @@ class FolderRun:
 class _State:
     """Which shards of a run are finished.
 
+    Args:
+      manifest: the run.
+      damaged: finished shards that count as not finished.
+
     Attributes:
       manifest: the run.
       done: the records of the finished shards, those of earlier runs among them.
@@ -169,12 +180,12 @@ class _State:
       started: when the first of `todo` began, by `time.monotonic`.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, damaged: Collection[int]) -> None:
         self.manifest = manifest
         self.done = {
             shard: entry
             for shard, entry in manifest.finished_shards()
-            if is_there(manifest.path(shard), entry)
+            if shard not in damaged and is_there(manifest.path(shard), entry)
         }
         self.todo = [shard for shard in range(len(manifest.shards)) if shard not in self.done]
         self.before = Counts.sum(Counts(**entry.counts) for entry in self.done.values())
