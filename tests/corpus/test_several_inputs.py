@@ -11,6 +11,7 @@ from bert_features import extract, read_features
 from bert_features.corpus import resuming
 from bert_features.errors import ConfigError, InputError, OutputError
 from bert_features.formats.manifest import Manifest
+from bert_features.readers import ids
 from tests.corpus.test_job import StopRun, shards_of
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -28,8 +29,8 @@ def inputs(tmp_path):
     return [folder / name for name in ("a.txt", "b.txt", "c.jsonl", "d.parquet")]
 
 
-def with_ids(path, *ids):
-    path.write_text("".join(json.dumps({"id": i, "text": "a b"}) + "\n" for i in ids))
+def with_ids(path, *unique_ids):
+    path.write_text("".join(json.dumps({"id": i, "text": "a b"}) + "\n" for i in unique_ids))
     return path
 
 
@@ -87,7 +88,7 @@ def test_own_ids_are_kept_and_checked_over_all(config, tmp_path):
     b = with_ids(tmp_path / "b.jsonl", "z")
     extract(config(), [a, b], f"{tmp_path}/out/")
     assert read_features(tmp_path / "out").ids.tolist() == ["x", "y", "z"]
-    for ids, message in (
+    for unique_ids, message in (
         (
             ("z", "y"),
             r"b\.jsonl, line 2: the id 'y' is also the id of .*a\.jsonl, line 2; ids must",
@@ -95,13 +96,23 @@ def test_own_ids_are_kept_and_checked_over_all(config, tmp_path):
         ((7,), r"b\.jsonl, line 1: .* of type int, but the id of .*a\.jsonl, line 1 is 'x', of"),
     ):
         with pytest.raises(InputError, match=message):
-            extract(config(), [a, with_ids(b, *ids)], f"{tmp_path}/new/")
+            extract(config(), [a, with_ids(b, *unique_ids)], f"{tmp_path}/new/")
     (tmp_path / "c.txt").write_text("a\n")
     with pytest.raises(InputError, match=r"c\.txt, line 1: has no id, but the examples of .*a\.js"):
         extract(config(), [a, tmp_path / "c.txt"], f"{tmp_path}/new/")
     assert not (tmp_path / "new").exists()
     extract(config(id_field=""), [a, tmp_path / "c.txt"], f"{tmp_path}/new/")
     assert read_features(tmp_path / "new").ids.tolist() == [0, 1, 2]
+
+
+def test_the_last_ids_are_checked_too(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(ids, "_HELD", 3)
+    a = with_ids(tmp_path / "a.jsonl", "x", "y", "z")
+    b = with_ids(tmp_path / "b.jsonl", "y")
+    with pytest.raises(
+        InputError, match=r"b\.jsonl, line 1: the id 'y' is also the id of .*line 2"
+    ):
+        extract(config(), [a, b], f"{tmp_path}/out/")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +162,7 @@ def test_an_input_that_changed_is_named(config, inputs, tmp_path, changed):
     inputs[changed].write_text(content.replace("a b", "b a").replace("it is", "is it") or "a\n")
     os.utime(inputs[changed], (1, 1))  # whatever the clock's resolution
     with pytest.raises(InputError, match=rf"{inputs[changed].name} has changed since this run"):
-        extract(config(), inputs, f"{tmp_path}/out/")
+        extract(config(), inputs, f"{tmp_path}/out/", progress=stop)  # before it computes
 
 
 @pytest.mark.parametrize("place", [0, 1])
