@@ -1,4 +1,4 @@
-"""bert-features check: finds damage in features files."""
+"""bert-features check: finds damage in features files, and repairs folders of them."""
 
 import sys
 import traceback
@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bert_features.cli.command import DebugOption, command, describe_size
+from bert_features.cli.edge import raise_if_interrupted
+from bert_features.cli.help import DEVICES
+from bert_features.cli.progress import EXAMPLES, ProgressDisplay
 from bert_features.cli.settings import as_option
 from bert_features.config.extract_config import FileFormat
-from bert_features.errors import BertFeaturesError, OutputError
+from bert_features.errors import BertFeaturesError, ConfigError, OutputError
 
 if TYPE_CHECKING:
+    from bert_features.extraction.counts import Counts
     from bert_features.formats import FeatureFile
 
 
@@ -29,6 +33,24 @@ def check(
             help="Format of the files; by default that of the suffix.", show_default=False
         ),
     ] = None,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="Compute the missing and damaged shards of folders again, with the settings and "
+            "inputs of their runs.",
+        ),
+    ] = False,
+    processes: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Processes that compute for --repair, each with its share of the TPU chips, GPUs "
+            "or CPU cores.",
+            rich_help_panel=DEVICES,
+        ),
+    ] = 1,
     debug: DebugOption = False,
 ) -> None:
     """Reads features files whole and compares their checksums.
@@ -37,14 +59,25 @@ def check(
     says where, and the exit status is 1. Files of earlier versions lack some checksums; the line
     names what was not checked.
     """
-    damaged = [path for path in paths if not _is_whole(path, format, debug=debug)]
+    if processes != 1 and not repair:
+        raise ConfigError.naming(
+            "{processes} is {count}, but only {repair} computes; pass both, or leave it out",
+            count=processes,
+        )
+    by = processes if repair else None
+    damaged = [path for path in paths if not _is_whole(path, format, by, debug=debug)]
     if damaged:
         raise typer.Exit(1)
 
 
-def _is_whole(path: Path, format: str | None, *, debug: bool) -> bool:
-    """Prints the line of a file: to standard error if it is damaged."""
+def _is_whole(path: Path, format: str | None, processes: int | None, *, debug: bool) -> bool:
+    """Prints the line of a file: to standard error if it is damaged.
+
+    A folder is repaired first by this many processes, unless `processes` is None.
+    """
     try:
+        if processes is not None:
+            _repair(path, processes)
         print(_report(path, format))
     except BertFeaturesError as error:
         if debug:
@@ -52,6 +85,27 @@ def _is_whole(path: Path, format: str | None, *, debug: bool) -> bool:
         print(f"bert-features: {error.spelled(as_option)}", file=sys.stderr)
         return False
     return True
+
+
+def _repair(path: Path, processes: int) -> None:
+    """Repairs a features folder, and prints which shards; files are left alone."""
+    from bert_features.corpus.inputs import name_some
+    from bert_features.corpus.repair import repair
+    from bert_features.formats.manifest import MANIFEST
+
+    folder = path.parent if path.name == MANIFEST else path
+    if not folder.is_dir():
+        return
+    with ProgressDisplay(EXAMPLES) as display:
+
+        def show(counts: "Counts", total: int | None) -> None:
+            raise_if_interrupted()
+            display.update(counts.examples, total, counts.tokens)
+
+        computed = repair(folder, processes=processes, progress=show)
+    if computed:
+        count = f"{len(computed):,} shard{'' if len(computed) == 1 else 's'}"
+        print(f"{folder}: repaired {count}: {name_some([part.name for part in computed])}")
 
 
 def _report(path: Path, format: str | None) -> str:

@@ -1,4 +1,4 @@
-"""bert-features extract: writes the features of a file of examples to a file."""
+"""bert-features extract: writes the features of examples to a file, or to a folder of shards."""
 
 import sys
 from pathlib import Path
@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bert_features.cli.command import (
-    DebugOption,
-    InputArgument,
-    command,
-    describe_size,
-)
+from bert_features.cli.command import DebugOption, command, describe_size
 from bert_features.cli.edge import raise_if_interrupted
 from bert_features.cli.help import DEVICES, FILES
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
@@ -27,7 +22,14 @@ if TYPE_CHECKING:
 @command
 @takes_settings
 def extract(
-    input_path: InputArgument,
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT...",
+            help="File of examples, or its address (gs://, s3://); - reads standard input. With a "
+            "folder as output also several files, folders of files, and globs.",
+        ),
+    ],
     # Not a Path, which takes ./- for -.
     output: Annotated[
         str,
@@ -67,7 +69,7 @@ def extract(
     ] = 1,
     debug: DebugOption = False,
 ) -> None:
-    """Writes the hidden layers of tokens, words or texts to a file."""
+    """Writes the hidden layers of tokens, words or texts to a file or a folder."""
     from bert_features.corpus.job import extract as run
     from bert_features.corpus.job import is_folder
 
@@ -80,7 +82,7 @@ def extract(
         try:
             summary = run(
                 settings,
-                input_path,
+                inputs,
                 output,
                 ledger_path=ledger,
                 overwrite=overwrite,

@@ -11,7 +11,10 @@ GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, OTHER)
 
 # Command -> lines that can be copied.
 EXAMPLES: dict[str, tuple[str, ...]] = {
-    "check": ("bert-features check features.parquet",),
+    "check": (
+        "bert-features check features.parquet",
+        "bert-features check features/ --repair",
+    ),
     "compile": ("bert-features compile --topology v5e:2x2 --architecture bert-base",),
     "convert": ("bert-features convert bert-tiny bert-tiny-safetensors --to safetensors",),
     "doctor": ("bert-features doctor --output features/",),
@@ -24,9 +27,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "bert-features extract texts.txt -o features.parquet",
         "bert-features extract texts.csv -o vectors.npz --layers=-1 --level sequence "
         "--long-text window",
+        "bert-features extract 'data/*.txt' --output features/",
     ),
     "inspect": ("bert-features inspect minilm",),
     "plan": ("bert-features plan texts.txt --max-seq-length 256",),
+    "status": ("bert-features status features/",),
     "tokenize": (
         "bert-features tokenize texts.txt --format ids",
         "bert-features tokenize texts.csv --special-tokens --format jsonl",

@@ -1,148 +1,173 @@
 """The plan of a run: its inputs cut into shards, and what their features depend on."""
 
+import contextlib
 import hashlib
 import importlib.metadata
 import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.shards import MAX_COUNT
+from bert_features.corpus.inputs import look_up
+from bert_features.corpus.settings import record_settings
 from bert_features.corpus.shards import changed_input
-from bert_features.errors import InputError, OutputError
-from bert_features.files import connect, is_url, local_path
+from bert_features.errors import InputError
 from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import InputEntry, Manifest, ShardEntry
 from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.readers.examples import source_of
-from bert_features.readers.opening import reading
-from bert_features.readers.parts import cut
+from bert_features.readers.ids import Ids
+from bert_features.readers.parts import CutPart, cut
+from bert_features.readers.source import Source
 
 _PACKAGES = ("bert_features", "tensorflow-text", "keras", "numpy")
 
 
 def make_plan(
-    config: ExtractConfig, input_path: str, folder: Path, file_format: str, checkpoint: Checkpoint
+    config: ExtractConfig,
+    inputs: Sequence[str],
+    folder: Path,
+    file_format: str,
+    checkpoint: Checkpoint,
 ) -> Manifest:
-    """Reads the input and cuts it into shards.
+    """Reads the inputs and cuts each into shards.
+
+    An input without examples gets no shard, unless no input has examples.
 
     Args:
       config: the settings.
-      input_path: the input; it can be read more than once.
+      inputs: the inputs; each can be read more than once.
       folder: where the shards go.
       file_format: their format.
       checkpoint: the checkpoint of the settings.
 
     Raises:
-      InputError: the input cannot be read, is not of its format, or has wrong ids.
+      InputError: an input cannot be read, is not of its format, or has wrong ids; or there are too
+        many shards.
     """
-    source = source_of(input_path, config.input_settings(), config.encoding_errors)
-    size, modified = look_up(input_path)
+    entries: list[InputEntry] = []
     shards: list[ShardEntry] = []
+    empty: list[ShardEntry] = []
     id_type: Literal["int", "str"] = "int"
-    for found in cut(source, config.shard_examples):
-        id_type = found.id_type if found.part.records else id_type
-        span = found.part.span
-        shards.append(
-            ShardEntry(
-                input=0,
-                first=found.part.first,
-                records=found.part.records or 0,
-                start=span.start,
-                end=span.end,
-                line=span.line,
-                crc32c=found.crc32c,
-            )
-        )
-    records = sum(shard.records for shard in shards)
-    if look_up(input_path) != (size, modified):
-        raise changed_input(input_path)
+    for found in _cut_all(config, inputs):
+        entries.append(found.entry)
+        if not found.entry.records:
+            empty += found.shards
+            continue
+        shards += found.shards
+        id_type = found.id_type
+        _check_number_of_shards(len(shards))
     return Manifest(
         folder=folder,
         format=file_format,
         suffix=_suffix(file_format),
         id_type=id_type,
         run=describe_run(config, checkpoint),
-        inputs=(InputEntry(path=input_path, bytes=size, modified_ns=modified, records=records),),
-        shards=tuple(shards),
+        inputs=tuple(entries),
+        shards=tuple(shards or empty[:1]),
     )
+
+
+@dataclass(frozen=True)
+class CutInput:
+    """An input and its shards.
+
+    Attributes:
+      entry: the input.
+      shards: its shards; one without examples for an input without examples.
+      id_type: whether its ids are `int` or `str`.
+    """
+
+    entry: InputEntry
+    shards: tuple[ShardEntry, ...]
+    id_type: Literal["int", "str"]
+
+
+def _cut_all(config: ExtractConfig, inputs: Sequence[str]) -> Iterator[CutInput]:
+    """Cuts inputs one after the other; the ids of all are checked together."""
+    sources = [_source(config, path) for path in inputs]
+    with contextlib.closing(Ids(sources[0])) as ids:
+        first = 0
+        for number in range(len(inputs)):
+            found = cut_input(config, inputs[number], number=number, first=first, ids=ids)
+            first += found.entry.records
+            yield found
+        ids.finish()
+
+
+def cut_input(
+    config: ExtractConfig, path: str, *, number: int, first: int, ids: Ids | None = None
+) -> CutInput:
+    """Cuts an input.
+
+    Args:
+      config: the settings.
+      path: the input.
+      number: its number.
+      first: the number of its first example.
+      ids: see `registry.read`.
+
+    Raises:
+      InputError: see `make_plan`; or it changes while it is read.
+    """
+    size, modified = look_up(path)
+    parts = list(cut(_source(config, path), config.shard_examples, first=first, ids=ids))
+    if look_up(path) != (size, modified):
+        raise changed_input(path)
+    return CutInput(
+        InputEntry(
+            path=path,
+            bytes=size,
+            modified_ns=modified,
+            records=sum(part.part.records or 0 for part in parts),
+        ),
+        tuple(_shard(number, part) for part in parts),
+        parts[0].id_type,
+    )
+
+
+def _shard(number: int, found: CutPart) -> ShardEntry:
+    """A part of the input of this number, as a shard."""
+    span = found.part.span
+    return ShardEntry(
+        input=number,
+        first=found.part.first,
+        records=found.part.records or 0,
+        start=span.start,
+        end=span.end,
+        line=span.line,
+        crc32c=found.crc32c,
+    )
+
+
+def _source(config: ExtractConfig, path: str) -> Source:
+    return source_of(path, config.input_settings(), config.encoding_errors)
+
+
+def _check_number_of_shards(count: int) -> None:
+    if count > MAX_COUNT:
+        raise InputError.naming(
+            "the inputs make more than {most:,} shards; pass a larger {shard_examples}, or fewer "
+            "and larger files",
+            most=MAX_COUNT,
+        )
 
 
 def describe_run(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, Any]:
     """What the bytes of the files depend on, beside the input and the device."""
     vocabulary = checkpoint.vocab_file
     return {
-        "settings": config.model_dump(mode="json", exclude={"format", "shard"}),
+        **record_settings(config),
         "checkpoint": {"name": checkpoint.name, "sha256": checkpoint.sha256},
         "vocabulary": {
             "sha256": hashlib.sha256(vocabulary.read_bytes()).hexdigest() if vocabulary else None
         },
         "versions": _versions(),
     }
-
-
-def look_up(path: str) -> tuple[int, int | None]:
-    """The size of an input in bytes, and when it was last changed, in ns; None if not known.
-
-    Raises:
-      InputError: the input is gone.
-    """
-    if is_url(path):
-        filesystem, name = connect(path, InputError)
-        with reading(path):
-            size: int = filesystem.info(name)["size"]
-        return size, None
-    with reading(path):
-        status = local_path(path).stat()
-    return status.st_size, status.st_mtime_ns
-
-
-def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
-    """Refuses to go on with a run that other settings, weights or versions began.
-
-    Args:
-      begun: the run.
-      wanted: `describe_run` of now.
-
-    Raises:
-      OutputError: they differ; the message names each difference.
-    """
-    before = {name: value for name, value in begun.run.items() if name in wanted}
-    differences = _differences(before, wanted)
-    if differences:
-        raise OutputError.naming(
-            "{folder} was begun by a run with {differences}; pass the same to go on, another "
-            "folder, or {overwrite:True} to begin again",
-            folder=begun.folder,
-            differences="; ".join(differences),
-        )
-
-
-def check_same_format(begun: Manifest, wanted: str) -> None:
-    """Refuses to go on with a run in another format.
-
-    Raises:
-      OutputError: the formats differ.
-    """
-    if begun.format != wanted:
-        raise OutputError.naming(
-            "{folder} was begun in format {before}, but {format} is {wanted}; pass {same}",
-            folder=begun.folder,
-            before=begun.format,
-            wanted=wanted,
-            same=OutputError.naming("{format:'" + begun.format + "'}"),
-        )
-
-
-def _differences(before: Any, now: Any, name: str = "") -> list[str]:
-    """Each value that differs, as `dtype 'float16', now 'float32'`."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        found = []
-        for key in sorted(before.keys() | now.keys()):
-            inner = key if name in ("", "settings") else f"{name}.{key}"
-            found += _differences(before.get(key), now.get(key), inner)
-        return found
-    return [] if before == now else [f"{name} {before!r}, now {now!r}"]
 
 
 def _versions() -> dict[str, str | None]:

@@ -115,7 +115,7 @@ def changed_input(path: str) -> InputError:
     """The error that refuses an input which is not what it was when the run began."""
     return InputError.naming(
         "{path} has changed since this run began, so its shards would not belong together; put "
-        "back what it was, or begin again with {overwrite:True}",
+        "back what it was, or extract again with {overwrite:True}",
         path=path,
     )
 

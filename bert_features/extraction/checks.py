@@ -8,7 +8,7 @@ the network.
 import contextlib
 import io
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -151,13 +151,13 @@ def check_extraction(
 
 
 def check_folder_extraction(
-    config: ExtractConfig, input_path: str, file_format: str
+    config: ExtractConfig, inputs: Sequence[str], file_format: str
 ) -> Checkpoint | None:
     """Refuses what is wrong with an extraction into a folder of shards, without TensorFlow.
 
     Args:
       config: the settings.
-      input_path: the file to read.
+      inputs: the files to read.
       file_format: the format of the shards.
 
     Returns:
@@ -172,17 +172,20 @@ def check_folder_extraction(
             "is a folder; leave it out",
             received=shown(config.shard),
         )
-    if is_stream(input_path):
-        raise InputError(
-            f"{name_of(input_path)} can be read only once, but a run that writes a folder may have "
-            "to go on later; save it to a file first"
-        )
+    for path in inputs:
+        if is_stream(path):
+            raise InputError(
+                f"{name_of(path)} can be read only once, but a run that writes a folder may have "
+                "to go on later; save it to a file first"
+            )
     _check_outputs(config, file_format)
-    return check_input_and_checkpoint(config, input_path)
+    return check_input_and_checkpoint(config, *inputs)
 
 
-def check_input_and_checkpoint(config: ExtractConfig, input_path: str | Path) -> Checkpoint | None:
-    """Refuses an input and a checkpoint that do not fit the settings, without TensorFlow.
+def check_input_and_checkpoint(
+    config: ExtractConfig, *input_paths: str | Path
+) -> Checkpoint | None:
+    """Refuses inputs and a checkpoint that do not fit the settings, without TensorFlow.
 
     Returns:
       The checkpoint; None if only TensorFlow can read it.
@@ -192,7 +195,8 @@ def check_input_and_checkpoint(config: ExtractConfig, input_path: str | Path) ->
     """
     if config.max_seq_length is not None:
         check_lengths(config, config.max_seq_length)
-    check_input(config, input_path)
+    for input_path in input_paths:
+        check_input(config, input_path)
     checkpoint = find_without_tensorflow(
         config.checkpoint,
         config_file=config.config_file,
@@ -224,14 +228,16 @@ def decide_format(output: str | Path, wanted: str | None) -> str:
     )
 
 
-def files_read(config: ExtractConfig, input_path: str | Path) -> list[Role]:
-    """The files that the settings name, and the input; those of the checkpoint are in it."""
-    roles = named_files(config.checkpoint, config.config_file, config.vocab_file)
+def files_read(config: ExtractConfig, *input_paths: str | Path) -> list[Role]:
+    """The files that the settings name, and the inputs; those of the checkpoint are in it."""
+    roles: list[Role] = []
+    for path in input_paths:
+        is_stdin = str(path) == "-"
+        roles += _stream_role("standard input", sys.stdin) if is_stdin else [("the input", path)]
+    roles += named_files(config.checkpoint, config.config_file, config.vocab_file)
     if config.source_file is not None:
         roles.append(("the settings file", config.source_file))
-    if str(input_path) == "-":
-        return roles + _stream_role("standard input", sys.stdin)
-    return [("the input", input_path), *roles]
+    return roles
 
 
 def _stream_role(role: str, stream: IO[Any] | None) -> list[Role]:

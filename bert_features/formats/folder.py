@@ -1,7 +1,7 @@
 """A features folder, which holds one features file for each shard of a run, read as one file."""
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from bert_features.formats.sidecar import sidecar_path
 
 # Shards that stay open for the next record.
 MAX_OPEN = 4
-_ADVICE = "take it from a copy of the folder, or extract again with --overwrite"
 
 
 class FeatureFolder(FeatureFile):
@@ -119,11 +118,7 @@ class FeatureFolder(FeatureFile):
 
     def _verify(self) -> tuple[str, ...]:
         for number, entry in enumerate(self._finished):
-            path = self._manifest.path(number)
-            _check_sizes(path, entry)
-            _check_bytes(path, entry.crc32c)
-            if entry.sidecar_crc32c is not None:
-                _check_bytes(sidecar_path(path), entry.sidecar_crc32c)
+            _check_file(self._manifest.path(number), entry)
             self._shard(number).verify()
         # The manifest has a checksum of all bytes, also of what a file itself has none of.
         return ()
@@ -201,8 +196,7 @@ def _check_complete(folder: Path, shards: Sequence[Path], names: Collection[str]
     if missing:
         raise OutputError(
             f"cannot read {folder}: {len(missing):,} of its {len(shards):,} shards are missing, "
-            f"{missing[0]} first; take them from a copy of the folder, or extract again with "
-            "--overwrite"
+            f"{missing[0]} first; {_advice(folder, 'them')}"
         )
 
 
@@ -222,28 +216,72 @@ def _check_beginnings(manifest: Manifest, starts: np.ndarray) -> None:
             )
 
 
+def find_damaged(manifest: Manifest, finished: Mapping[int, FinishedEntry]) -> set[int]:
+    """The shards that are missing, or whose bytes are not those that were written.
+
+    Args:
+      manifest: the manifest.
+      finished: the shards to look at, by number, with their records.
+    """
+    return {
+        shard for shard, entry in finished.items() if not _is_whole(manifest.path(shard), entry)
+    }
+
+
+def _is_whole(path: Path, entry: FinishedEntry) -> bool:
+    try:
+        _check_file(path, entry)
+    except OutputError:
+        return False
+    return True
+
+
+def is_there(path: Path, entry: FinishedEntry) -> bool:
+    """Whether a shard has the recorded size, and its sidecar if it needs one."""
+    try:
+        _check_sizes(path, entry)
+    except OutputError:
+        return False
+    return True
+
+
 def _check_sizes(path: Path, entry: FinishedEntry) -> None:
     """Refuses a shard that is not of the recorded size, or lacks its sidecar."""
-    with storage_errors(f"read {path}", advice=_ADVICE):
+    with storage_errors(f"read {path}", advice=_advice(path.parent)):
         size = path.stat().st_size
     if size != entry.bytes:
         raise _bad(path, f"it has {size:,} bytes, and {MANIFEST} records {entry.bytes:,}")
     if entry.sidecar_crc32c is not None:
         sidecar = sidecar_path(path)
-        with storage_errors(f"read {sidecar}", advice=_ADVICE):
+        with storage_errors(f"read {sidecar}", advice=_advice(path.parent)):
             sidecar.stat()
+
+
+def _check_file(path: Path, entry: FinishedEntry) -> None:
+    """Refuses a shard whose bytes, or those of its sidecar, are not those that were written."""
+    _check_sizes(path, entry)
+    _check_bytes(path, entry.crc32c)
+    if entry.sidecar_crc32c is not None:
+        _check_bytes(sidecar_path(path), entry.sidecar_crc32c)
 
 
 def _check_bytes(path: Path, crc32c: str) -> None:
     """Refuses a file whose bytes are not those that were written."""
-    with storage_errors(f"read {path}", advice=_ADVICE):
+    with storage_errors(f"read {path}", advice=_advice(path.parent)):
         found = checksum_of_file(path)
     if found != crc32c:
         raise _bad(path, f"its bytes have the CRC-32C {found}, and {MANIFEST} records {crc32c}")
 
 
+def _advice(folder: Path, what: str = "it") -> str:
+    return (
+        f"take {what} from a copy of the folder, or compute {what} again: bert-features check "
+        f"{folder} --repair"
+    )
+
+
 def _bad(path: Path, reason: str) -> OutputError:
-    return OutputError(f"cannot read {path}: {reason}; {_ADVICE}")
+    return OutputError(f"cannot read {path}: {reason}; {_advice(path.parent)}")
 
 
 def _difference(features: Sequence[Feature], first: Sequence[Feature], path: Path) -> str:

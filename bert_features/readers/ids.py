@@ -1,5 +1,6 @@
 """The ids of examples: of one type, none twice, checked in bounded memory."""
 
+import bisect
 import reprlib
 import sqlite3
 
@@ -19,7 +20,8 @@ class Ids:
     """Gives each example of a source its id: its own, checked, or its number.
 
     An id that occurs twice is refused at its second row; if many rows lie between the two, up to
-    `_HELD` rows later.
+    `_HELD` rows later. `go_on` adds a source: then ids are checked over all sources, and numbers
+    continue.
 
     Args:
       source: where the examples come from.
@@ -27,10 +29,15 @@ class Ids:
     """
 
     def __init__(self, source: Origin, *, first: int = 0) -> None:
-        self._source = source
+        self._places = _Places(source)
         self._first = first
         self._next = first
+        self._numbered: Origin | None = None  # the last source whose examples have no ids
         self._own: _OwnIds | None = None
+
+    def go_on(self, source: Origin) -> None:
+        """Moves to the beginning of another source."""
+        self._places.go_on(source)
 
     def of(self, line: int, value: object = NO_ID) -> int | str:
         """The id of the next example.
@@ -43,17 +50,19 @@ class Ids:
           InputError: the id is neither an integer of 64 bits nor a string, ids are of both types,
             an id occurs twice, or only some rows have one.
         """
+        position = self._places.enter(line)
         if value is NO_ID:
             if self._own is not None:
-                raise self._source.error("has no id, but the rows before it have one", line)
+                raise self._is_mixed(line, self._own.last_source, "has no id", "have one")
+            self._numbered = self._places.source
             number = self._next
             self._next += 1
             return number
         if self._own is None:
-            if self._next > self._first:
-                raise self._source.error("has an id, but the rows before it have none", line)
-            self._own = _OwnIds(self._source, line, value)
-        return self._own.check(line, value)
+            if self._numbered is not None:
+                raise self._is_mixed(line, self._numbered, "has an id", "have none")
+            self._own = _OwnIds(self._places, position, value)
+        return self._own.check(position, value)
 
     def finish(self) -> None:
         """Checks the ids that are not checked yet."""
@@ -65,29 +74,88 @@ class Ids:
         if self._own is not None:
             self._own.close()
 
+    def _is_mixed(self, line: int, before: Origin, this: str, others: str) -> InputError:
+        source = self._places.source
+        if before is source:
+            return source.error(f"{this}, but the rows before it {others}", line)
+        return source.error(
+            InputError.naming(
+                "{this}, but the examples of {before} {others}; pass an empty {id_field} to number "
+                "the examples of all inputs, or extract each kind into a folder of its own",
+                this=this,
+                before=before.name,
+                others=others,
+            ),
+            line,
+        )
+
+
+class _Places:
+    """The lines of all sources, in one numbering: the position of a line.
+
+    Attributes:
+      source: the source that is read.
+    """
+
+    def __init__(self, source: Origin) -> None:
+        self.source = source
+        self._sources = [source]
+        self._starts = [0]
+        self._last = -1
+
+    def go_on(self, source: Origin) -> None:
+        """Moves to the beginning of another source."""
+        self.source = source
+        self._sources.append(source)
+        self._starts.append(self._last + 1)
+
+    def enter(self, line: int) -> int:
+        """The position of the next line that is read; lines come in ascending order."""
+        self._last = self._starts[-1] + line
+        return self._last
+
+    def describe(self, position: int, *, seen_from: int) -> str:
+        """A position as `line 3`, or in another source than `seen_from` as `a.jsonl, line 3`."""
+        index = self._index(position)
+        source, line = self._sources[index], position - self._starts[index]
+        where = f"{source.unit} {line}"
+        return where if index == self._index(seen_from) else f"{source.name}, {where}"
+
+    def error(self, problem: str | InputError, position: int | None = None) -> InputError:
+        """An error that names a position; without one, the source that is read."""
+        if position is None:
+            return self.source.error(problem)
+        index = self._index(position)
+        return self._sources[index].error(problem, position - self._starts[index])
+
+    def _index(self, position: int) -> int:
+        return bisect.bisect_right(self._starts, position) - 1
+
 
 class _OwnIds:
-    """The ids that a source itself gives, each with the line it is on."""
+    """The ids that the sources themselves give, each with its position."""
 
-    def __init__(self, source: Origin, first_line: int, first: object) -> None:
-        self._source = source
-        self._first_line = first_line
+    def __init__(self, places: _Places, first_position: int, first: object) -> None:
+        self._places = places
+        self._first_position = first_position
         self._first = first
         self._type = type(first)
         self._held: dict[int | str, int] = {}
         self._database: sqlite3.Connection | None = None
+        self.last_source = places.source
 
-    def check(self, line: int, value: object) -> int | str:
+    def check(self, position: int, value: object) -> int | str:
         """The id of a row."""
+        self.last_source = self._places.source
         if type(value) is not self._type or not isinstance(value, int | str):
-            raise self._wrong_type(line, value)
+            raise self._wrong_type(position, value)
         if isinstance(value, int) and not self._is_integer(value):
-            raise self._wrong_type(line, value)
+            raise self._wrong_type(position, value)
         if value == "":
-            raise self._source.error("the id is empty", line)
-        before = self._held.setdefault(value, line)
-        if before != line:
-            raise self._repeated(value, line, before)
+            raise self._places.error("the id is empty", position)
+        before = self._held.setdefault(value, position)
+        if before != position:
+            raise self._repeated(value, position, before)
         if len(self._held) == _HELD:
             self._store()
         return value
@@ -110,7 +178,7 @@ class _OwnIds:
         try:
             self._insert()
         except sqlite3.Error as error:
-            raise self._source.error(
+            raise self._places.error(
                 f"cannot check that ids are unique: {error}; is the temporary folder full? "
                 "SQLITE_TMPDIR can name another"
             ) from error
@@ -138,32 +206,37 @@ class _OwnIds:
         database.execute("PRAGMA synchronous = OFF")
         database.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
         database.execute(
-            f"CREATE TABLE ids (id {_SQL_TYPES[self._type]} PRIMARY KEY NOT NULL, line INTEGER) "
-            "WITHOUT ROWID"
+            f"CREATE TABLE ids (id {_SQL_TYPES[self._type]} PRIMARY KEY NOT NULL, "
+            "position INTEGER) WITHOUT ROWID"
         )
         return database
 
     def _first_repeated(self, database: sqlite3.Connection) -> InputError:
-        for value, line in self._held.items():
-            (before,) = database.execute("SELECT line FROM ids WHERE id = ?", (value,)).fetchone()
-            if before != line:
-                return self._repeated(value, line, before)
+        for value, position in self._held.items():
+            found = database.execute("SELECT position FROM ids WHERE id = ?", (value,))
+            (before,) = found.fetchone()
+            if before != position:
+                return self._repeated(value, position, before)
         raise AssertionError("no id is repeated")
 
-    def _repeated(self, value: int | str, line: int, before: int) -> InputError:
-        return self._source.error(
-            f"the id {reprlib.repr(value)} is also the id of {self._source.unit} {before}; ids "
-            "must be unique: name another id_field, or an empty one to number the examples",
-            line,
+    def _repeated(self, value: int | str, position: int, before: int) -> InputError:
+        return self._places.error(
+            f"the id {reprlib.repr(value)} is also the id of "
+            f"{self._places.describe(before, seen_from=position)}"
+            "; ids must be unique: name another id_field, or an empty one to number the examples",
+            position,
         )
 
-    def _wrong_type(self, line: int, value: object) -> InputError:
+    def _wrong_type(self, position: int, value: object) -> InputError:
         received = f"the id is {reprlib.repr(value)}"
         if type(value) in _SQL_TYPES and type(value) is not self._type:
-            return self._source.error(
-                f"{received}, of type {type(value).__name__}, but the id of {self._source.unit} "
-                f"{self._first_line} is {reprlib.repr(self._first)}, of type "
-                f"{self._type.__name__}; all must be of one type",
-                line,
+            first = self._places.describe(self._first_position, seen_from=position)
+            return self._places.error(
+                f"{received}, of type {type(value).__name__}, but the id of {first} is "
+                f"{reprlib.repr(self._first)}, of type {self._type.__name__}; all must be of one "
+                "type",
+                position,
             )
-        return self._source.error(f"{received}; allowed: a string, or an integer of 64 bits", line)
+        return self._places.error(
+            f"{received}; allowed: a string, or an integer of 64 bits", position
+        )

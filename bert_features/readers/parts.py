@@ -9,6 +9,7 @@ from typing import Literal
 from bert_features.config.input_format import FormatName
 from bert_features.files.checksums import as_hex
 from bert_features.readers import registry
+from bert_features.readers.ids import Ids
 from bert_features.readers.lines import Place, Span
 from bert_features.readers.opening import is_compressed
 from bert_features.readers.source import Part, Source
@@ -38,20 +39,21 @@ def can_be_cut(source: Source) -> bool:
     return source.input_format.format in _CUT and not is_compressed(source.path)
 
 
-def cut(source: Source, size: int, *, first: int = 0) -> Iterator[CutPart]:
+def cut(source: Source, size: int, *, first: int = 0, ids: Ids | None = None) -> Iterator[CutPart]:
     """Cuts an input; reads all of it, so that whatever is wrong with it is found.
 
     Args:
       source: the whole input. One that cannot be read from the middle stays in one part.
       size: the number of examples of a part; the last has fewer.
       first: the number of the first example.
+      ids: see `registry.read`; its next number is `first`.
 
     Raises:
       InputError: the input cannot be read, is not of its format, or has wrong ids.
     """
     whole, place = not can_be_cut(source), Place()
     in_rows = source.input_format.format == "parquet"
-    examples = registry.read(replace(source, part=Part(first), place=place))
+    examples = registry.read(replace(source, part=Part(first), place=place), ids)
     with contextlib.closing(examples):  # type: ignore[type-var]  # it is a generator
         number, rows = first, 0
         while True:

@@ -48,15 +48,24 @@ def decide_format(input_format: InputFormat, path: str | Path) -> InputFormat:
     return input_format.decided(name)
 
 
-def read(source: Source) -> Iterator[InputExample]:
+def read(source: Source, ids: Ids | None = None) -> Iterator[InputExample]:
     """The examples of a source, one at a time, with checked ids.
+
+    Args:
+      source: the source.
+      ids: gives the examples their ids, and has given those of other sources; the caller finishes
+        and closes it. By default ids are checked within the source.
 
     Raises:
       InputError: the source cannot be read, is not of its format, or has wrong ids.
     """
-    with contextlib.closing(Ids(source, first=source.part.first)) as ids:
+    if ids is not None:
+        ids.go_on(source)
         yield from _module(source).read_rows(source, ids)
-        ids.finish()
+        return
+    with contextlib.closing(Ids(source, first=source.part.first)) as own:
+        yield from _module(source).read_rows(source, own)
+        own.finish()
 
 
 def count(source: Source) -> int | None:

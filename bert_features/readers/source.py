@@ -19,6 +19,10 @@ class Origin(Protocol):
         """Its settings."""
 
     @property
+    def name(self) -> str:
+        """Its name in errors."""
+
+    @property
     def unit(self) -> str:
         """The unit of its positions: `row` or `line`."""
 
@@ -84,6 +88,11 @@ class Source:
         )
 
     @property
+    def name(self) -> str:
+        """Its name in errors."""
+        return name_of(self.path)
+
+    @property
     def unit(self) -> str:
         """The unit of its positions: `row` or `line`."""
         return "row" if self.input_format.format == "parquet" else "line"
@@ -92,5 +101,5 @@ class Source:
         """An error that names the source, and the line or row if there is one."""
         where = "" if line is None else f", {self.unit} {line}"
         return InputError.naming(
-            "{source}{where}: {problem}", source=name_of(self.path), where=where, problem=problem
+            "{source}{where}: {problem}", source=self.name, where=where, problem=problem
         )

@@ -1,13 +1,15 @@
 """check: one line for each features file, and status 1 if one is damaged."""
 
+import os
 import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from bert_features.formats import open_writer
 from bert_features.formats.records import Feature, FeatureBatch
-from tests.cli.command_line import run
+from tests.cli.command_line import SMALL, run
 from tests.formats.feature_files import files_of
 from tests.formats.feature_folders import write_folder
 
@@ -132,3 +134,54 @@ def test_an_error_names_options(tmp_path):
     (tmp_path / "f").touch()
     done = run("check", tmp_path / "f")
     assert "; or pass --format: parquet, arrow, " in done.stderr
+
+
+@pytest.mark.usefixtures("one_device")
+def test_a_folder_is_repaired(toy, tmp_path):
+    (tmp_path / "in.txt").write_text("a b\n" * 5)
+    line = ["extract", tmp_path / "in.txt", "-o", f"{tmp_path}/out/", "--checkpoint", toy]
+    assert run(*line, *SMALL, "--layers=-1", "--shard-examples", "2").exit_code == 0
+    whole, single = files_of(tmp_path / "out"), tmp_path / "single.npz"
+    write(single, "npz")
+    for name in ("part-00000-of-00003.parquet", "part-00002-of-00003.parquet"):
+        os.truncate(tmp_path / "out" / name, 9)
+    done = run("check", tmp_path / "out")
+    assert done.exit_code == 1
+    assert f", or compute it again: bert-features check {tmp_path}/out --repair\n" in done.stderr
+    done = run("check", tmp_path / "out", single, "--repair")
+    assert done.exit_code == 0, done.stderr
+    repaired, report, of_single = done.stdout.splitlines()
+    assert repaired == (
+        f"{tmp_path}/out: repaired 2 shards: part-00000-of-00003.parquet, "
+        "part-00002-of-00003.parquet"
+    )
+    assert report.startswith(f"{tmp_path}/out: ok, 5 examples in 3 files, ")
+    assert of_single.startswith(f"{single}: ok, 2 examples")
+    now = files_of(tmp_path / "out")
+    assert {n: c for n, c in now.items() if n != "manifest.json"} == {
+        n: c for n, c in whole.items() if n != "manifest.json"
+    }
+    done = run("check", tmp_path / "out" / "manifest.json", "--repair")
+    assert (done.exit_code, len(done.stdout.splitlines())) == (0, 1)
+
+
+@pytest.mark.usefixtures("one_device")
+def test_a_folder_that_cannot_be_repaired(toy, tmp_path):
+    (tmp_path / "in.txt").write_text("a b\n" * 5)
+    line = ["extract", tmp_path / "in.txt", "-o", f"{tmp_path}/out/", "--checkpoint", toy]
+    assert run(*line, *SMALL, "--layers=-1", "--shard-examples", "2").exit_code == 0
+    (tmp_path / "out" / "part-00001-of-00003.parquet").unlink()
+    (tmp_path / "in.txt").write_text("a b\n" * 6)
+    done = run("check", tmp_path / "out", "--repair")
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1].endswith(
+        "in.txt has changed since this run began, so its shards would not belong together; put "
+        "back what it was, or extract again with --overwrite"
+    )
+
+
+def test_processes_are_for_repairs(tmp_path):
+    done = run("check", tmp_path, "--processes", "2")
+    assert done.exit_code == 2
+    assert "--processes is 2, but only --repair computes; pass both, or leave it out" in done.stderr
+    assert run("check", tmp_path, "--repair", "--processes", "0").exit_code == 2

@@ -379,3 +379,20 @@ def test_memory_does_not_grow_with_the_input(minilm_dir, read_lines, out, tmp_pa
     assert len(read_features(out / "o.npz")) == len(lines)
     assert (out / "o.npz").stat().st_size * 3 / 4 > 1.5 * bound * 1e6
     assert last < first + bound
+
+
+def test_several_inputs(toy, out, monkeypatch):
+    monkeypatch.chdir(out)
+    for name, content in (("a.txt", "a b\n"), ("b.jsonl", '{"text": "it is"}\n' * 2)):
+        (out / name).write_text(content)
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL]
+    result = run("extract", "a.txt", "b.jsonl", "-o", "features/", *options)
+    assert result.exit_code == 0, result.output
+    assert read_features(out / "features").ids.tolist() == [0, 1, 2]
+    assert run("extract", "[ab].*", "-o", "features/", *options).exit_code == 0
+    result = run("extract", "[ab].*", "-o", "o.parquet", *options)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == (
+        "bert-features: 2 inputs cannot go to the single output o.parquet; end --output with a / "
+        "to write a folder"
+    )

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from bert_features import extract, read_features
-from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import BertFeaturesError, ConfigError, InputError, OutputError
 from bert_features.formats.manifest import Manifest
 
@@ -23,15 +22,6 @@ def texts(tmp_path):
     path = tmp_path / "in.txt"
     path.write_text("".join(f"{TEXTS[i % len(TEXTS)]}\n" for i in range(EXAMPLES)))
     return path
-
-
-@pytest.fixture
-def config(toy):
-    def make(**settings):
-        fixed = {"checkpoint": toy, "do_lower_case": True, "shard_examples": 6, "layers": (-1, -2)}
-        return ExtractConfig.of({**fixed, "max_seq_length": 8, "batch_size": 4, **settings})
-
-    return make
 
 
 def shards_of(folder):
@@ -116,6 +106,12 @@ def test_a_shard_that_is_missing_or_cut_is_computed_again(config, texts, tmp_pat
     summary = extract(config(), texts, f"{tmp_path}/out/")
     assert summary.before.examples == 12
     assert shards_of(tmp_path / "out") == expected
+
+
+def test_the_bytes_do_not_depend_on_how_the_format_was_chosen(config, texts, tmp_path):
+    extract(config(), texts, f"{tmp_path}/default/")
+    extract(config(format="parquet"), texts, f"{tmp_path}/named/")
+    assert shards_of(tmp_path / "named") == shards_of(tmp_path / "default")
 
 
 def test_overwrite_begins_again(config, texts, tmp_path):

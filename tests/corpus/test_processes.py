@@ -12,6 +12,7 @@ import pytest
 
 from bert_features import extract
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.corpus.repair import repair
 from bert_features.errors import ConfigError, DeviceError, InputError
 from bert_features.formats.manifest import Manifest
 from tests.corpus.test_job import shards_of
@@ -158,3 +159,12 @@ def test_a_run_that_is_ended_leaves_no_process_and_can_go_on(toy, texts, whole, 
     assert re.search(r"4,000, [\d,]+ of them before this run", printed)
     assert shards_of(out) == whole
     assert not list(out.glob(".part*"))
+
+
+@pytest.mark.usefixtures("cores")
+def test_two_processes_repair_what_one_wrote(toy, texts, whole, tmp_path):
+    folder = tmp_path / "whole"
+    for name in list(whole)[::3]:
+        (folder / name).unlink()
+    assert len(repair(folder, processes=2)) == len(list(whole)[::3])
+    assert shards_of(folder) == whole

@@ -1,13 +1,15 @@
 """Ids: kept, of one type, none twice, however many there are."""
 
+import contextlib
 import sqlite3
 import threading
 
 import pytest
 
 from bert_features.errors import InputError
-from bert_features.readers import ids
-from bert_features.readers.examples import read_examples
+from bert_features.readers import ids, registry
+from bert_features.readers.examples import read_examples, source_of
+from bert_features.readers.ids import Ids
 from tests.readers.inputs import json_lines, read, with_ids, write, write_parquet
 
 
@@ -114,3 +116,65 @@ def test_examples_may_be_taken_by_several_threads(tmp_path, monkeypatch):
         thread.start()
         thread.join()
     assert taken == list(range(20))
+
+
+def read_all(*paths):
+    """The ids of several files that are checked together."""
+    sources = [source_of(path, None, "strict") for path in paths]
+    with contextlib.closing(Ids(sources[0])) as checked:
+        found = [e.unique_id for source in sources for e in registry.read(source, checked)]
+        checked.finish()
+    return found
+
+
+def test_numbers_go_on_over_sources(tmp_path):
+    one, none = write(tmp_path, "a.txt", "a\nb\n"), write(tmp_path, "none.txt", "")
+    assert read_all(one, none, write(tmp_path, "b.csv", "text\nc\nd\n")) == [0, 1, 2, 3]
+
+
+def test_ids_of_several_sources_are_kept(tmp_path):
+    a, b = write(tmp_path, "a.jsonl", with_ids(5, 3)), write(tmp_path, "b.jsonl", with_ids(4))
+    assert read_all(a, write(tmp_path, "none.jsonl", "\n\n"), b) == [5, 3, 4]
+
+
+@pytest.mark.parametrize("held", [1, 2, 3, 100])
+def test_an_id_that_occurs_in_two_sources(tmp_path, monkeypatch, held):
+    monkeypatch.setattr(ids, "_HELD", held)
+    a = write(tmp_path, "a.jsonl", "\n" + with_ids(7, 8, 9))
+    none = write(tmp_path, "none.jsonl", "\n" * 9)
+    b = write(tmp_path, "b.jsonl", with_ids(1, 8))
+    message = r"/b\.jsonl, line 2: the id 8 is also the id of .*/a\.jsonl, line 3; ids must"
+    with pytest.raises(InputError, match=message):
+        read_all(a, none, b)
+    b = write(tmp_path, "b.jsonl", with_ids(1, 2, 1))
+    message = r"/b\.jsonl, line 3: the id 1 is also the id of line 1; ids must"
+    with pytest.raises(InputError, match=message):
+        read_all(a, none, b)
+
+
+def test_an_id_that_is_found_late_is_seen_from_its_own_source(tmp_path, monkeypatch):
+    monkeypatch.setattr(ids, "_HELD", 3)
+    a, b = write(tmp_path, "a.jsonl", with_ids(1, 2, 3, 1)), write(tmp_path, "b.jsonl", with_ids(5))
+    message = r"/a\.jsonl, line 4: the id 1 is also the id of line 1; ids must"
+    with pytest.raises(InputError, match=message):
+        read_all(a, b)
+
+
+def test_sources_with_ids_of_two_types(tmp_path):
+    a, b = write(tmp_path, "a.jsonl", with_ids(1)), write(tmp_path, "b.csv", "id,text\n1,c\n")
+    message = r"b\.csv, line 2: .* '1', of type str, but the id of .*a\.jsonl, line 1 is 1, of "
+    with pytest.raises(InputError, match=message):
+        read_all(a, b)
+
+
+def test_sources_with_and_without_ids(tmp_path):
+    a, b = write(tmp_path, "a.jsonl", with_ids(1)), write(tmp_path, "b.txt", "c\n")
+    message = (
+        r"b\.txt, line 1: has no id, but the examples of .*a\.jsonl have one; pass an empty id_fie"
+    )
+    with pytest.raises(InputError, match=message):
+        read_all(a, b)
+    with pytest.raises(
+        InputError, match=r"a\.jsonl, line 1: has an id, but the examples of .*b\.txt have none; p"
+    ):
+        read_all(b, a)

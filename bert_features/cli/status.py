@@ -1,0 +1,75 @@
+"""bert-features status: how far a run into a folder has come."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bert_features.cli.command import DebugOption, command
+from bert_features.cli.progress import describe_seconds
+
+if TYPE_CHECKING:
+    from bert_features.corpus.status import Status
+
+
+@command
+def status(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder that extract writes or has written.")
+    ],
+    debug: DebugOption = False,
+) -> None:
+    """Shows how far a run into a folder has come.
+
+    It reads the records of the shards, not the features. The exit status is 0 if the run is
+    finished and the files of all shards have their sizes, else 1.
+    """
+    from bert_features.corpus.status import read_status
+
+    found = read_status(folder)
+    for name, value in _describe(found).items():
+        print(f"{name:<10} {value}")
+    if not found.is_whole:
+        raise typer.Exit(1)
+
+
+def _describe(status: "Status") -> dict[str, str]:
+    """The lines, by their names."""
+    rows = {"state": _describe_state(status)}
+    if not status.shards:
+        return rows
+    rows["shards"] = f"{status.finished_shards:,} of {status.shards:,} finished"
+    rows["examples"] = f"{status.finished_examples:,} of {status.examples:,}"
+    rows["tokens"] = f"{status.finished_tokens:,} of the finished shards"
+    if status.seconds:
+        rows["speed"] = (
+            f"{status.tokens_per_second:,.0f} tokens/s in one process; the finished shards took "
+            f"{describe_seconds(status.seconds)} one after the other"
+        )
+    if status.seconds_left is not None:
+        rows["left"] = f"about {describe_seconds(status.seconds_left)} at this speed"
+    return rows | _describe_problems(status)
+
+
+def _describe_state(status: "Status") -> str:
+    if status.holder is not None:
+        count = status.holder.processes
+        computing = f", which computes with {count} processes" if count > 1 else ""
+        reading = "" if status.shards else "; it still reads its inputs"
+        return f"running: {status.holder}{computing}{reading}"
+    if status.state == "stopped":
+        return "stopped; the same command goes on where it stopped"
+    return "finished"
+
+
+def _describe_problems(status: "Status") -> dict[str, str]:
+    from bert_features.corpus.inputs import name_some
+
+    rows = {}
+    if status.missing:
+        names = name_some([path.name for path in status.missing])
+        rows["missing"] = f"{names}: gone, or of another size than was written"
+    if status.changed_inputs:
+        named = name_some(status.changed_inputs)
+        rows["inputs"] = f"{named}: not found, or of another size or time than the run read"
+    return rows

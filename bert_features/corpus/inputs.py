@@ -1,0 +1,159 @@
+"""The inputs of a run: files, addresses, globs and folders become a list of files."""
+
+import glob
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from bert_features.errors import InputError
+from bert_features.files import connect, is_url, local_path
+from bert_features.readers.opening import reading
+
+# What `extract` takes: an input, or several.
+Inputs: TypeAlias = str | Path | Sequence[str | Path]
+
+# An address on the web names one file, and `?` stands before its query.
+_WEB = ("http://", "https://")
+_MOST_NAMED = 3
+
+
+def find_inputs(inputs: Inputs, *, folders: bool = True) -> tuple[str, ...]:
+    """The files that inputs stand for.
+
+    A glob such as `data/*.txt` or `gs://bucket/*.jsonl` stands for the files it matches, and a
+    folder for the files in it, both in sorted order and without hidden files and folders.
+
+    Args:
+      inputs: an input or several. A path that exists is no glob, whatever its name.
+      folders: whether folders are allowed; else they are left for the run to refuse.
+
+    Raises:
+      InputError: there is none, a glob or a folder has no files, a file is named twice, or a server
+        cannot be reached.
+    """
+    named = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    if not named:
+        raise InputError("there are no inputs; pass at least one file")
+    found = [file for each in named for file in _files_of(str(each), folders)]
+    _check_different(found)
+    return tuple(found)
+
+
+def place_of(name: str) -> str:
+    """The absolute path of an input, seen from the current folder; an address as it is."""
+    if name == "-" or is_url(name):
+        return name
+    return os.path.abspath(local_path(name))  # noqa: PTH100 - not through links
+
+
+def is_same_input(one: str, other: str) -> bool:
+    """Whether two names mean the same path."""
+    return one == other or place_of(one) == place_of(other)
+
+
+def look_up(path: str) -> tuple[int, int | None]:
+    """The size of an input in bytes, and when it was last changed, in ns; None if not known.
+
+    Raises:
+      InputError: the input is gone.
+    """
+    if is_url(path):
+        filesystem, name = connect(path, InputError)
+        with reading(path):
+            size: int = filesystem.info(name)["size"]
+        return size, None
+    with reading(path):
+        status = local_path(path).stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def name_some(names: Sequence[str]) -> str:
+    """The first few of some names, for a message."""
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _files_of(name: str, folders: bool) -> list[str]:
+    if name == "-" or name.startswith(_WEB):
+        return [name]
+    return _remote_files(name, folders) if is_url(name) else _local_files(name, folders)
+
+
+def _local_files(name: str, folders: bool) -> list[str]:
+    path = local_path(name)
+    if glob.has_magic(name) and not os.path.lexists(path):
+        matches = glob.iglob(str(path), recursive=True)  # noqa: PTH207 - leaves out hidden files
+        files = [match for match in matches if not Path(match).is_dir()]
+        return _sorted(files, f"no file matches {name}; check the pattern and the folder")
+    if not (folders and path.is_dir()):
+        return [name]
+    with reading(name), os.scandir(path) as entries:
+        files = [
+            os.path.join(path, entry.name)  # noqa: PTH118 - as in the name, `./` included
+            for entry in entries
+            if not entry.is_dir() and not _is_hidden(entry.name)
+        ]
+    return _sorted(files, _no_files(name))
+
+
+def _remote_files(name: str, folders: bool) -> list[str]:
+    if not (folders or glob.has_magic(name)):
+        return [name]
+    filesystem, path = connect(name, InputError)
+    with reading(name):
+        if glob.has_magic(name) and not filesystem.exists(path):
+            matches = filesystem.glob(path, detail=True).values()
+            hidden = _is_hidden(path.rpartition("/")[2])
+            files = _addresses(name, path, matches, hidden=hidden)
+            return _sorted(files, f"no file matches {name}; check the pattern and the bucket")
+        if not (folders and filesystem.isdir(path)):
+            return [name]
+        files = _addresses(name, path, filesystem.ls(path, detail=True))
+    return _sorted(files, _no_files(name))
+
+
+def _addresses(name: str, path: str, entries: Iterable[Any], *, hidden: bool = False) -> list[str]:
+    """The addresses of files that a file system lists.
+
+    Args:
+      name: the address that was asked for.
+      path: what the file system calls it.
+      entries: the information on each.
+      hidden: whether to keep hidden files.
+    """
+    # Not `unstrip_protocol`, which loses the host of servers such as sftp.
+    before = name.rstrip("/").removesuffix(path.rstrip("/"))
+    return [
+        before + entry["name"]
+        for entry in entries
+        if entry["type"] != "directory"
+        # Object stores without folders have an empty object in the place of one.
+        and not entry["name"].endswith("/")
+        and (hidden or not _is_hidden(entry["name"].rpartition("/")[2]))
+    ]
+
+
+def _sorted(files: Iterable[str], problem: str) -> list[str]:
+    found = sorted(files)
+    if not found:
+        raise InputError(problem)
+    return found
+
+
+def _no_files(name: str) -> str:
+    return f"the folder {name} has no files, hidden ones and folders in it apart; pass another"
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".")
+
+
+def _check_different(files: Iterable[str]) -> None:
+    seen: dict[str, str] = {}
+    for file in files:
+        place = file if file == "-" or is_url(file) else os.path.realpath(local_path(file))
+        if place in seen:
+            also = "" if seen[place] == file else f", also as {seen[place]}"
+            raise InputError(f"the input {file} is named twice{also}; name each file once")
+        seen[place] = file

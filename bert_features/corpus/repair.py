@@ -1,0 +1,47 @@
+"""Repair: the missing and damaged shards of a folder are computed again.
+
+Importing this imports no framework.
+"""
+
+import logging
+from pathlib import Path
+
+from bert_features.corpus.run import FolderRun, Progress
+from bert_features.corpus.settings import restore_settings
+from bert_features.formats.folder import find_damaged
+from bert_features.formats.manifest import Manifest
+
+logger = logging.getLogger("bert_features")
+
+
+def repair(
+    folder: Path, *, processes: int = 1, progress: Progress | None = None
+) -> tuple[Path, ...]:
+    """Computes the shards of a features folder that are missing or damaged.
+
+    The settings and the inputs are those of its manifest. If its run is not finished, what is left
+    is computed too.
+
+    Args:
+      folder: the folder.
+      processes: how many processes compute; see `corpus.job.extract`.
+      progress: called as in `corpus.job.extract`; shards that are whole count as computed.
+
+    Returns:
+      The features files that were computed.
+
+    Raises:
+      BertFeaturesError: the manifest is damaged; the settings, weights, versions or inputs are not
+        those of the run; or a shard cannot be computed.
+    """
+    manifest = Manifest.read(folder)
+    recorded = dict(manifest.finished_shards())
+    damaged = find_damaged(manifest, recorded)
+    whole = recorded.keys() - damaged
+    wanted = [shard for shard in range(len(manifest.shards)) if shard not in whole]
+    if wanted or manifest.finished is None:
+        logger.info("%d of %d shards are to be computed", len(wanted), len(manifest.shards))
+        inputs = [entry.path for entry in manifest.inputs]
+        run = FolderRun(restore_settings(manifest), inputs, folder, overwrite=False)
+        run.finish(processes, progress, damaged=damaged)
+    return tuple(map(manifest.path, wanted))

@@ -1,0 +1,119 @@
+"""Whether a run that has begun can go on: the same settings, weights, versions and inputs."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.corpus.inputs import is_same_input, look_up, name_some, place_of
+from bert_features.corpus.plan import cut_input
+from bert_features.corpus.shards import changed_input
+from bert_features.errors import OutputError
+from bert_features.formats.manifest import Manifest, ShardEntry
+
+logger = logging.getLogger("bert_features")
+
+
+def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
+    """Refuses to go on with a run that other settings, weights or versions began.
+
+    Args:
+      begun: the run.
+      wanted: `describe_run` of now.
+
+    Raises:
+      OutputError: they differ; the message names each difference.
+    """
+    before = {name: value for name, value in begun.run.items() if name in wanted}
+    differences = _differences(before, wanted)
+    if differences:
+        raise OutputError.naming(
+            "{folder} was begun by a run with {differences}; pass the same to go on, or extract "
+            "into another folder or with {overwrite:True}",
+            folder=begun.folder,
+            differences="; ".join(differences),
+        )
+
+
+def check_same_format(begun: Manifest, wanted: str) -> None:
+    """Refuses to go on with a run in another format.
+
+    Raises:
+      OutputError: the formats differ.
+    """
+    if begun.format != wanted:
+        raise OutputError.naming(
+            "{folder} was begun in format {before}, but {format} is {wanted}; pass {same}",
+            folder=begun.folder,
+            before=begun.format,
+            wanted=wanted,
+            same=OutputError.naming("{format:'" + begun.format + "'}"),
+        )
+
+
+def check_same_inputs(begun: Manifest, inputs: Sequence[str]) -> None:
+    """Refuses to go on with a run that had other inputs, or the same in another order.
+
+    Raises:
+      OutputError: they differ; the message names some.
+    """
+    before = [entry.path for entry in begun.inputs]
+    if len(before) == len(inputs) and all(map(is_same_input, before, inputs)):
+        return
+    raise OutputError.naming(
+        "{folder} holds the features of {difference}; pass the same inputs to go on, or "
+        "extract into another folder or with {overwrite:True}",
+        folder=begun.folder,
+        difference=_other_inputs(before, inputs),
+    )
+
+
+def _other_inputs(before: Sequence[str], now: Sequence[str]) -> str:
+    """What is different about the inputs, as the end of `holds the features of`."""
+    if len(before) == len(now) == 1:
+        return f"{before[0]}, not of {now[0]}"
+    missing = _without(before, now)
+    extra = _without(now, before)
+    parts = [f"now missing: {name_some(missing)}"] if missing else []
+    parts += [f"now added: {name_some(extra)}"] if extra else []
+    count = f"{len(before):,} input{'' if len(before) == 1 else 's'}"
+    return f"{count}; {'; '.join(parts) or 'now in another order'}"
+
+
+def _without(names: Sequence[str], others: Sequence[str]) -> list[str]:
+    known = set(map(place_of, others))
+    return [name for name in names if place_of(name) not in known]
+
+
+def check_unchanged_inputs(begun: Manifest, config: ExtractConfig) -> None:
+    """Refuses to go on with a run whose inputs have changed.
+
+    Those whose size and time are as before are not read. Perhaps the others were only copied: then
+    they cut into the same shards.
+
+    Raises:
+      InputError: an input has changed, or cannot be read.
+    """
+    shards: dict[int, list[ShardEntry]] = {}
+    for shard in begun.shards:
+        shards.setdefault(shard.input, []).append(shard)
+    first = 0
+    for number, entry in enumerate(begun.inputs):
+        if (entry.bytes, entry.modified_ns) != look_up(entry.path):
+            logger.info("reading %s again: its size or time is not as it was", entry.path)
+            now = cut_input(config, entry.path, number=number, first=first)
+            same = now.entry.bytes == entry.bytes and now.entry.records == entry.records
+            if not same or (entry.records and list(now.shards) != shards[number]):
+                raise changed_input(entry.path)
+        first += entry.records
+
+
+def _differences(before: Any, now: Any, name: str = "") -> list[str]:
+    """Each value that differs, as `dtype 'float16', now 'float32'`."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        found = []
+        for key in sorted(before.keys() | now.keys()):
+            inner = key if name in ("", "settings") else f"{name}.{key}"
+            found += _differences(before.get(key), now.get(key), inner)
+        return found
+    return [] if before == now else [f"{name} {before!r}, now {now!r}"]

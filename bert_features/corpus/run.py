@@ -1,0 +1,212 @@
+"""A run that writes a folder of shards: planned or gone on with, computed, concluded.
+
+Importing this imports no framework.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.corpus.folder import (
+    check_apart,
+    check_folder,
+    conclude,
+    empty,
+)
+from bert_features.corpus.holding import holding
+from bert_features.corpus.plan import describe_run, make_plan
+from bert_features.corpus.processes import Workers
+from bert_features.corpus.resuming import (
+    check_same_format,
+    check_same_inputs,
+    check_same_run,
+    check_unchanged_inputs,
+)
+from bert_features.corpus.shards import ShardWriter
+from bert_features.extraction import losses
+from bert_features.extraction.checks import check_folder_extraction, files_read, row_length
+from bert_features.extraction.counts import Counts
+from bert_features.extraction.job import ExtractSummary
+from bert_features.formats.folder import is_there
+from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.machine.shares import Share, share_out
+
+logger = logging.getLogger("bert_features")
+
+_DEFAULT_FORMAT = "parquet"
+
+Progress = Callable[[Counts, int | None], None]
+
+
+class FolderRun:
+    """A run that writes a folder of shards.
+
+    Args:
+      config: the settings.
+      inputs: the inputs.
+      folder: the folder.
+      overwrite: whether a run that has begun there is thrown away.
+
+    Raises:
+      BertFeaturesError: says in one sentence what was wrong.
+    """
+
+    def __init__(
+        self, config: ExtractConfig, inputs: Sequence[str], folder: Path, *, overwrite: bool
+    ) -> None:
+        self._format = config.format or _DEFAULT_FORMAT
+        # Each features file names the settings: they must not depend on how the format was chosen.
+        self._config = config.model_copy(update={"format": self._format})
+        self._inputs, self._folder = inputs, folder
+        self._overwrite = overwrite
+        check_folder(folder)
+        check_apart(files_read(config, *inputs), folder)
+        found = check_folder_extraction(config, inputs, self._format)
+        self._checkpoint = found or _find_by_tensorflow(config)
+        check_apart(self._checkpoint.files(), folder)
+
+    def finish(
+        self,
+        processes: int,
+        progress: Progress | None = None,
+        *,
+        damaged: Collection[int] = frozenset(),
+    ) -> ExtractSummary:
+        """Computes what is not finished yet.
+
+        Args:
+          processes: how many processes compute it.
+          progress: see `corpus.job.extract`.
+          damaged: shards to compute again, though they are finished.
+
+        Raises:
+          BertFeaturesError: says in one sentence what was wrong.
+        """
+        shares = share_out(processes, self._config.device) if processes > 1 else [Share()]
+        with holding(self._folder, processes):
+            if self._overwrite:
+                empty(self._folder)
+            manifest, is_new = self._planned()
+            state = _State(manifest, damaged)
+            if state.todo:
+                self._compute(state, is_new, shares, progress)
+            if manifest.finished is None or state.todo:
+                conclude(manifest, state.done)
+        losses.warn(state.total, self._checkpoint)
+        return ExtractSummary(
+            state.total,
+            time.monotonic() - state.started,
+            sum(entry.bytes for entry in state.done.values()),
+            self._folder,
+            cures=self._cures(),
+            before=state.before,
+            shards=len(manifest.shards),
+        )
+
+    def _planned(self) -> tuple[Manifest, bool]:
+        """The run that has begun in the folder, or a new one; and whether it is new."""
+        if not (self._folder / MANIFEST).exists():
+            return self._plan(), True
+        begun = Manifest.read(self._folder)
+        check_same_run(begun, describe_run(self._config, self._checkpoint))
+        check_same_format(begun, self._format)
+        check_same_inputs(begun, self._inputs)
+        check_unchanged_inputs(begun, self._config)
+        return begun, False
+
+    def _plan(self) -> Manifest:
+        count = len(self._inputs)
+        named = self._inputs[0] if count == 1 else f"{count:,} inputs"
+        logger.info("reading %s to cut it into shards", named)
+        return make_plan(self._config, self._inputs, self._folder, self._format, self._checkpoint)
+
+    def _compute(
+        self, state: "_State", is_new: bool, shares: Sequence[Share], progress: Progress | None
+    ) -> None:
+        """Computes what is left to do."""
+        manifest = state.manifest
+        records = manifest.records  # a sum over all shards
+
+        def begin(device: str) -> None:
+            if is_new:
+                replace(manifest, run={**manifest.run, "device": device}).write()
+            else:
+                check_same_run(manifest, {"device": device})
+            manifest.begin()
+            state.started = time.monotonic()
+
+        def note(current: Counts) -> None:
+            if progress:
+                progress(Counts.sum([state.total, current]), records)
+
+        if len(shares) > 1:
+            with Workers(self._config, manifest, shares[: len(state.todo)]) as workers:
+                begin(workers.device)
+                workers.run(state.todo, state.finish, note)
+            return
+        writer = ShardWriter.load(self._config, manifest, self._checkpoint)
+        begin(writer.device)
+        for shard in state.todo:
+            state.finish(shard, writer.write(shard, note))
+
+    def _cures(self) -> dict[str, str]:
+        config, checkpoint = self._config, self._checkpoint
+        return losses.truncation_cures(
+            max_seq_length=row_length(config, checkpoint),
+            positions=checkpoint.config.max_position_embeddings,
+            in_windows=config.long_text == "window",
+        )
+
+
+class _State:
+    """Which shards of a run are finished.
+
+    Args:
+      manifest: the run.
+      damaged: finished shards that count as not finished.
+
+    Attributes:
+      manifest: the run.
+      done: the records of the finished shards, those of earlier runs among them.
+      todo: the shards that were left to do at the beginning.
+      before: totals of those that were finished.
+      total: totals of those that are finished now.
+      started: when the first of `todo` began, by `time.monotonic`.
+    """
+
+    def __init__(self, manifest: Manifest, damaged: Collection[int]) -> None:
+        self.manifest = manifest
+        self.done = {
+            shard: entry
+            for shard, entry in manifest.finished_shards()
+            if shard not in damaged and is_there(manifest.path(shard), entry)
+        }
+        self.todo = [shard for shard in range(len(manifest.shards)) if shard not in self.done]
+        self.before = Counts.sum(Counts(**entry.counts) for entry in self.done.values())
+        self.total = self.before
+        self.started = time.monotonic()
+        if self.done and self.todo:
+            logger.info("%d of %d shards are finished", len(self.done), len(manifest.shards))
+
+    def finish(self, shard: int, entry: FinishedEntry) -> None:
+        """Records that a shard is in its place."""
+        self.manifest.finish_shard(shard, entry)
+        self.done[shard] = entry
+        self.total = Counts.sum([self.total, Counts(**entry.counts)])
+
+
+def _find_by_tensorflow(config: ExtractConfig) -> Checkpoint:
+    """The checkpoint of the settings, if only TensorFlow can read it."""
+    import_tensorflow(config.runtime, config.device)
+    return find_checkpoint(
+        config.checkpoint,
+        config_file=config.config_file,
+        vocab_file=config.vocab_file,
+        hidden_act=config.hidden_act,
+    )

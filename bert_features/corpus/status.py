@@ -1,0 +1,139 @@
+"""How far a run into a folder has come, and whether what it wrote is there.
+
+Importing this imports no framework.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bert_features.corpus.holding import Holder, find_holder
+from bert_features.corpus.inputs import look_up
+from bert_features.errors import InputError, OutputError
+from bert_features.formats.folder import is_there
+from bert_features.formats.manifest import FINISHED, MANIFEST, FinishedEntry, InputEntry, Manifest
+
+# Inputs that are looked up at a time: a server answers after some ten milliseconds.
+_LOOK_UPS = 16
+
+
+@dataclass(frozen=True)
+class Status:
+    """The state of a features folder.
+
+    Attributes:
+      folder: the folder.
+      state: `finished`; `running` while a run holds the folder; else `stopped`.
+      holder: the run that holds it, if one does.
+      shards: the number of shards; 0 while the run still reads its inputs.
+      finished_shards: those that are finished and there.
+      examples: the number of examples of all shards.
+      finished_examples: those of the finished shards.
+      finished_tokens: their real tokens, [CLS] and [SEP] included.
+      seconds: how long the finished shards took, one after the other, each in one process.
+      missing: files of shards that were finished, but are gone or have another size now.
+      changed_inputs: inputs that are gone or have another size or time now.
+    """
+
+    folder: Path
+    state: Literal["finished", "running", "stopped"]
+    holder: Holder | None = None
+    shards: int = 0
+    finished_shards: int = 0
+    examples: int = 0
+    finished_examples: int = 0
+    finished_tokens: int = 0
+    seconds: float = 0.0
+    missing: tuple[Path, ...] = ()
+    changed_inputs: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the run is finished and the files of all shards are there."""
+        return self.state == "finished" and not self.missing
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The speed of one process."""
+        return self.finished_tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """About how long the run goes on, at the speed so far; None if that is unknown.
+
+        Shards that are being computed count as not begun.
+        """
+        if self.holder is None or not self.finished_examples:
+            return None
+        left = self.examples - self.finished_examples
+        return left * self.seconds / self.finished_examples / self.holder.processes
+
+
+def read_status(folder: Path) -> Status:
+    """Looks at a features folder. It reads no features, and changes nothing.
+
+    Args:
+      folder: the folder that a run writes or has written.
+
+    Raises:
+      OutputError: it is no such folder, or its manifest or a record of a shard is damaged.
+    """
+    holder = find_holder(folder)
+    if holder is not None and not (folder / MANIFEST).exists():
+        return Status(folder, "running", holder)
+    if not (folder / MANIFEST).exists():
+        raise OutputError(f"{folder} has no {MANIFEST}; pass the folder that a run wrote")
+    manifest, finished = _read(folder)
+    missing = {
+        shard for shard, entry in finished.items() if not is_there(manifest.path(shard), entry)
+    }
+    done = [shard for shard in finished if shard not in missing]
+    state: Literal["finished", "running", "stopped"] = "stopped"
+    if holder is not None:
+        state = "running"
+    elif manifest.finished is not None:
+        state = "finished"
+    return Status(
+        folder,
+        state,
+        holder,
+        shards=len(manifest.shards),
+        finished_shards=len(done),
+        examples=manifest.records,
+        finished_examples=sum(manifest.shards[shard].records for shard in done),
+        finished_tokens=sum(finished[shard].counts.get("tokens", 0) for shard in done),
+        seconds=sum(finished[shard].seconds for shard in done),
+        missing=tuple(manifest.path(shard) for shard in sorted(missing)),
+        changed_inputs=tuple(_changed(manifest.inputs)),
+    )
+
+
+def _read(folder: Path) -> tuple[Manifest, dict[int, FinishedEntry]]:
+    """The manifest and the records of finished shards."""
+    manifest = Manifest.read(folder)
+    try:
+        finished = dict(manifest.finished_shards())
+    except OutputError:
+        if (folder / FINISHED).exists():
+            raise
+        finished = {}
+    if manifest.finished is None and not (folder / FINISHED).exists():
+        # Perhaps the run has just come to its end: then the manifest has them now.
+        manifest = Manifest.read(folder)
+        finished = dict(manifest.finished_shards())
+    return manifest, finished
+
+
+def _changed(inputs: Sequence[InputEntry]) -> list[str]:
+    with ThreadPoolExecutor(_LOOK_UPS) as pool:
+        same = pool.map(_is_as_it_was, inputs)
+        return [entry.path for entry, is_same in zip(inputs, same, strict=True) if not is_same]
+
+
+def _is_as_it_was(entry: InputEntry) -> bool:
+    try:
+        return look_up(entry.path) == (entry.bytes, entry.modified_ns)
+    except InputError:
+        return False

@@ -1,0 +1,104 @@
+"""status: a few lines, and status 0 if the folder is finished and whole."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bert_features.cli import status as command
+from bert_features.corpus.holding import Holder, holding
+from bert_features.corpus.status import Status
+from tests.cli.command_line import SMALL, run
+from tests.corpus.test_status import record
+from tests.formats.feature_folders import make_manifest
+
+
+@pytest.fixture
+def manifest(tmp_path, monkeypatch):
+    """A run of three shards of 1,000 examples, two of which are finished."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("1234567")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    manifest = make_manifest(folder, "parquet", [1000, 1000, 1000])
+    manifest.write()
+    for shard in (0, 1):
+        record(manifest, shard, seconds=30.0)
+    return manifest
+
+
+def rows(done):
+    """What the lines say, by their names."""
+    return dict(line.split(None, 1) for line in done.stdout.splitlines())
+
+
+def test_a_run_that_stopped(manifest):
+    done = run("status", manifest.folder)
+    assert done.exit_code == 1
+    found = rows(done)
+    assert "of another size or time" in found.pop("inputs")  # its time is unknown
+    assert found == {
+        "state": "stopped; the same command goes on where it stopped",
+        "shards": "2 of 3 finished",
+        "examples": "2,000 of 3,000",
+        "tokens": "14,000 of the finished shards",
+        "speed": "233 tokens/s in one process; the finished shards took 1 min one after the other",
+    }
+
+
+def test_a_run_that_goes_on(manifest):
+    with holding(manifest.folder, processes=2):
+        done = run("status", manifest.folder)
+    assert done.exit_code == 1
+    assert rows(done)["state"].startswith("running: process ")
+    assert rows(done)["state"].endswith(", which computes with 2 processes")
+    assert rows(done)["left"] == "about 15 s at this speed"
+
+
+def test_files_that_are_missing_are_named(manifest):
+    for shard in (0, 1):
+        manifest.path(shard).unlink()
+    found = rows(run("status", manifest.folder))
+    assert found["missing"].startswith(
+        "part-00000-of-00003.parquet, part-00001-of-00003.parquet: gone, or of another size"
+    )
+    assert found["shards"] == "0 of 3 finished"
+
+
+def test_few_names_for_many_files(tmp_path, monkeypatch):
+    paths = tuple(tmp_path / f"part-{i}" for i in range(1500))
+    lines = command._describe(Status(tmp_path, "finished", shards=1500, missing=paths))
+    assert lines["missing"].startswith("part-0, part-1, part-2 and 1,497 more: gone")
+
+
+def test_a_run_that_reads_its_inputs(tmp_path):
+    holder = Holder(7, "host")
+    assert command._describe(Status(tmp_path, "running", holder)) == {
+        "state": "running: process 7 on host; it still reads its inputs"
+    }
+
+
+def test_what_is_no_features_folder(tmp_path):
+    done = run("status", tmp_path)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "has no manifest.json; pass the folder that a run wrote" in done.stderr
+
+
+@pytest.mark.usefixtures("one_device")
+def test_a_finished_run_needs_no_framework(toy, tmp_path):
+    (tmp_path / "in.txt").write_text("a b\n" * 5)
+    line = ["extract", tmp_path / "in.txt", "-o", f"{tmp_path}/out/", "--checkpoint", toy]
+    assert run(*line, *SMALL, "--layers=-1", "--shard-examples", "2").exit_code == 0
+    code = (
+        "import sys\n"
+        "from bert_features.cli import app\n"
+        "app(['status', *sys.argv[1:]], standalone_mode=False)\n"
+        "assert not {'tensorflow', 'jax', 'keras'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "out"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "state      finished\nshards     3 of 3 finished\n" in done.stdout
+    (tmp_path / "out" / "part-00001-of-00003.parquet").unlink()
+    assert run("status", tmp_path / "out").exit_code == 1

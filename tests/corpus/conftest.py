@@ -1,0 +1,14 @@
+"""Fixtures of the tests of runs into folders."""
+
+import pytest
+
+from bert_features.config.extract_config import ExtractConfig
+
+
+@pytest.fixture
+def config(toy):
+    def make(**settings):
+        fixed = {"checkpoint": toy, "do_lower_case": True, "shard_examples": 6, "layers": (-1, -2)}
+        return ExtractConfig.of({**fixed, "max_seq_length": 8, "batch_size": 4, **settings})
+
+    return make

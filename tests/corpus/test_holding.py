@@ -1,0 +1,76 @@
+"""Who holds a folder: by its lock, whatever files are left."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from bert_features.corpus.holding import Holder, find_holder, holding
+from bert_features.errors import OutputError
+
+
+def test_the_holder_is_found_while_it_holds(tmp_path):
+    folder = tmp_path / "out"
+    with holding(folder, processes=3):
+        assert find_holder(folder) == Holder(os.getpid(), socket.gethostname(), 3)
+        with (
+            pytest.raises(OutputError, match=rf"another run .* \(process {os.getpid()} on "),
+            holding(folder),
+        ):
+            pass
+        assert find_holder(folder) is not None
+    assert find_holder(folder) is None
+    assert not folder.exists()
+
+
+def test_a_folder_that_was_never_held(tmp_path):
+    assert find_holder(tmp_path) is None
+    assert find_holder(tmp_path / "absent") is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_run_holds_nothing(tmp_path):
+    folder = tmp_path / "out"
+    program = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from bert_features.corpus.holding import holding\n"
+        "with holding(Path(sys.argv[1])):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(folder)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", ".running"]
+    assert find_holder(folder) is None
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", ".running"]
+
+
+def test_a_holder_that_cannot_be_read_is_still_one(tmp_path):
+    folder = tmp_path / "out"
+    with holding(folder):
+        for content in ("", "[1]", '{"process": "x"}'):
+            (folder / ".running").write_text(content)
+            assert find_holder(folder) == Holder(None, "an unknown machine")
+            with (
+                pytest.raises(OutputError, match=r"another run is writing .*out; wait"),
+                holding(folder),
+            ):
+                pass
+
+
+def test_a_run_begins_while_someone_asks(tmp_path, monkeypatch):
+    """A question has the lock for a moment; a run must not take it for another run."""
+    import fcntl
+    import threading
+
+    folder = tmp_path / "out"
+    folder.mkdir()
+    descriptor = os.open(folder / ".lock", os.O_RDONLY | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    timer = threading.Timer(0.1, os.close, [descriptor])
+    timer.start()
+    with holding(folder):
+        pass
+    timer.join()

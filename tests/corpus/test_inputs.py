@@ -1,0 +1,104 @@
+"""Inputs: what globs and folders stand for, and what is refused."""
+
+import pytest
+
+from bert_features.corpus.inputs import find_inputs
+from bert_features.errors import InputError
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.txt", "a.txt", "c.jsonl", ".hidden.txt", "sub/d.txt", "sub/deep/e.txt"):
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / "empty" / "folder").mkdir(parents=True)
+    (tmp_path / "empty" / ".hidden").touch()
+    (tmp_path / "[x]*.txt").touch()
+    return tmp_path
+
+
+@pytest.fixture
+def bucket(object_store):
+    names = ("b.txt", "a.txt", ".hidden.txt", "sub/d.txt", "with*.txt")
+    object_store.files |= {f"bucket/data/{name}": b"" for name in names}
+    return object_store
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        ("data/b.txt", ["data/b.txt"]),
+        (["data/b.txt", "data/a.txt"], ["data/b.txt", "data/a.txt"]),
+        ("data/*.txt", ["data/a.txt", "data/b.txt"]),
+        ("data/*", ["data/a.txt", "data/b.txt", "data/c.jsonl"]),
+        ("data/**/*.txt", ["data/a.txt", "data/b.txt", "data/sub/d.txt", "data/sub/deep/e.txt"]),
+        ("data/[bc]*", ["data/b.txt", "data/c.jsonl"]),
+        ("data", ["data/a.txt", "data/b.txt", "data/c.jsonl"]),
+        ("data/", ["data/a.txt", "data/b.txt", "data/c.jsonl"]),
+        (["data/sub", "data/?.txt"], ["data/sub/d.txt", "data/a.txt", "data/b.txt"]),
+        ("[x]*.txt", ["[x]*.txt"]),
+        ("-", ["-"]),
+        ("https://host/a.txt?x=*", ["https://host/a.txt?x=*"]),
+        ("toy://bucket/data/a.txt", ["toy://bucket/data/a.txt"]),
+        ("toy://bucket/data/?.txt", ["toy://bucket/data/a.txt", "toy://bucket/data/b.txt"]),
+        ("toy://bucket/data/with*.txt", ["toy://bucket/data/with*.txt"]),
+        (
+            "toy://bucket/data/",
+            [f"toy://bucket/data/{name}.txt" for name in ("a", "b", "with*")],
+        ),
+    ],
+)
+def test_the_files_that_inputs_stand_for(here, bucket, inputs, expected):
+    assert find_inputs(inputs) == tuple(expected)
+
+
+def test_a_local_address(here):
+    assert find_inputs(f"file://{here}/data/*.txt") == (
+        f"{here}/data/a.txt",
+        f"{here}/data/b.txt",
+    )
+
+
+def test_a_driver_whose_paths_begin_with_a_slash(here):
+    import fsspec
+
+    fsspec.filesystem("memory").pipe({"/globs/b.txt": b"", "/globs/a.txt": b""})
+    expected = ("memory://globs/a.txt", "memory://globs/b.txt")
+    assert find_inputs("memory://globs/*.txt") == expected
+    assert find_inputs("memory://globs") == expected
+
+
+def test_folders_are_left_alone_where_they_are_not_allowed(here, bucket):
+    assert find_inputs("data", folders=False) == ("data",)
+    assert find_inputs("toy://bucket/data", folders=False) == ("toy://bucket/data",)
+    assert find_inputs("data/a*", folders=False) == ("data/a.txt",)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([], "there are no inputs; pass at least one file"),
+        ("data/*.csv", r"no file matches data/\*\.csv; check the pattern"),
+        ("nowhere/*", r"no file matches nowhere/\*; check"),
+        ("empty/*", r"no file matches empty/\*; check"),
+        ("empty", "the folder empty has no files, hidden ones and folders in it apart; pass"),
+        ("toy://bucket/data/*.csv", r"no file matches toy://bucket/data/\*\.csv; check the pat"),
+        (["data/a.txt", "data/*.txt"], "the input data/a.txt is named twice; name each file once"),
+        (
+            ["data/a.txt", "./data/a.txt"],
+            r"\./data/a\.txt is named twice, also as data/a\.txt; name",
+        ),
+        (["data/a.txt", "link.txt"], r"input link\.txt is named twice, also as data/a\.txt; name"),
+        (["toy://bucket/data/a.txt"] * 2, "toy://bucket/data/a.txt is named twice; name each"),
+        ("toy://failing/*.txt", r"cannot read toy://failing/\*\.txt: no credentials"),
+    ],
+)
+def test_what_is_refused(here, bucket, inputs, message):
+    from tests.reference.object_store import ServerError
+
+    (here / "link.txt").symlink_to(here / "data" / "a.txt")
+    bucket.failing["failing"] = bucket.failing["failing/*.txt"] = ServerError("no credentials")
+    with pytest.raises(InputError, match=message):
+        find_inputs(inputs)
