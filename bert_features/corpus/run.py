@@ -145,8 +145,9 @@ class FolderRun:
             if progress:
                 progress(Counts.sum([state.total, current]), records)
 
+        shares = _used(shares, len(state.todo))
         if len(shares) > 1:
-            with Workers(self._config, manifest, shares[: len(state.todo)]) as workers:
+            with Workers(self._config, manifest, shares) as workers:
                 begin(workers.device)
                 workers.run(state.todo, state.finish, note)
             return
@@ -199,6 +200,18 @@ class _State:
         self.manifest.finish_shard(shard, entry)
         self.done[shard] = entry
         self.total = Counts.sum([self.total, Counts(**entry.counts)])
+
+
+def _used(shares: Sequence[Share], shards: int) -> Sequence[Share]:
+    """The shares of the processes that have something to compute; a single one has everything."""
+    if shards < len(shares):
+        logger.warning(
+            "only %d of %d processes compute, as there are no more shards to do; a smaller "
+            "shard_examples makes more of them",
+            shards,
+            len(shares),
+        )
+    return shares[:shards] if shards > 1 else [Share()]
 
 
 def _find_by_tensorflow(config: ExtractConfig) -> Checkpoint:

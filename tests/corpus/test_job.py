@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from bert_features import extract, read_features
+from bert_features.corpus import run
 from bert_features.errors import BertFeaturesError, ConfigError, InputError, OutputError
 from bert_features.formats.manifest import Manifest
+from bert_features.machine.shares import Share
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -224,6 +226,14 @@ def test_a_folder_that_another_run_holds_is_refused(config, texts, tmp_path):
 
     with pytest.raises(StopRun):
         extract(config(), texts, f"{tmp_path}/out/", progress=begin_another)
+
+
+def test_one_shard_is_computed_with_all_devices(config, texts, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(run, "share_out", lambda count, device: [Share(cores=frozenset())] * count)
+    monkeypatch.setattr(run, "Workers", None)  # no process is started
+    extract(config(shard_examples=100), texts, f"{tmp_path}/out/", processes=3)
+    assert "only 1 of 3 processes compute" in caplog.text
+    assert len(shards_of(tmp_path / "out")) == 1
 
 
 @pytest.mark.parametrize(
