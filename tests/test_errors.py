@@ -14,7 +14,10 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError, InputError, MissingExtraError
 
 # Keywords of functions and options of commands that are no settings.
-OTHERS = {"overwrite", "processes", "ledger_path", "output_path", "signature", "batch"}
+OTHERS = {
+    *("overwrite", "signature", "batch"),
+    *("ledger_path", "output_path", "processes", "repair"),
+}
 
 
 def shout(name, value):
