@@ -92,7 +92,8 @@ def extract(
         except KeyboardInterrupt:
             left = "what was written is incomplete" if output == STDOUT else "nothing was written"
             if is_folder(output):
-                left = "finished shards are kept, the same command goes on"
+                again = " without --overwrite" if overwrite else ""
+                left = f"finished shards are kept, the same command{again} goes on"
             raise KeyboardInterrupt(left) from None
     print(_describe(summary), file=sys.stderr if output == STDOUT else sys.stdout)
 

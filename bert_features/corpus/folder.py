@@ -15,6 +15,8 @@ from bert_features.formats.manifest import FINISHED, MANIFEST, FinishedEntry, Ma
 
 _SHARD = re.compile(r"\.?part-\d{5}-of-\d{5}\..*")
 _MOST_NAMED = 3
+_BEGINNING = 4096  # bytes of a manifest that tell it from other files
+_KEPT = "nothing was changed"
 
 
 def check_folder(folder: Path) -> None:
@@ -27,14 +29,20 @@ def check_folder(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise OutputError(f"{folder} is not a folder; name another, or a file without / at the end")
-    with storage_errors(f"read {folder}"):
+    with storage_errors(f"read {folder}", advice=_KEPT):
         others = sorted({path.name for path in folder.iterdir()} - HOLDING_FILES)
-    if others and MANIFEST not in others:
+    if others and not (MANIFEST in others and _is_ours(folder / MANIFEST)):
         more = ", …" if len(others) > _MOST_NAMED else ""
         raise OutputError(
             f"{folder} holds files of something else ({', '.join(others[:_MOST_NAMED])}{more}); "
             "name a file in it, a new folder or an empty one"
         )
+
+
+def _is_ours(manifest: Path) -> bool:
+    """Whether a manifest, which may be damaged, is one of this package."""
+    with storage_errors(f"read {manifest}", advice=_KEPT), manifest.open("rb") as file:
+        return b'"manifest_version"' in file.read(_BEGINNING)
 
 
 def check_apart(read: Iterable[Role], folder: Path) -> None:
@@ -61,7 +69,7 @@ def empty(folder: Path) -> None:
     """
     if not (folder / MANIFEST).exists():
         return
-    with storage_errors(f"remove the files of {folder}"):
+    with storage_errors(f"remove the files of {folder}", advice="some of them may be gone"):
         shutil.rmtree(folder / FINISHED, ignore_errors=True)
         with contextlib.suppress(OutputError):  # a damaged manifest counts as none finished
             replace(Manifest.read(folder), finished=None).write()
@@ -80,5 +88,14 @@ def conclude(manifest: Manifest, done: Mapping[int, FinishedEntry]) -> None:
     folder = manifest.folder
     finished = tuple(done[shard] for shard in range(len(manifest.shards)))
     replace(Manifest.read(folder), finished=finished).write()
-    with storage_errors(f"write {folder}"):
-        shutil.rmtree(folder / FINISHED)
+
+
+def remove_records(folder: Path) -> None:
+    """Removes the records of finished shards, once the manifest has them.
+
+    Raises:
+      OutputError: the disk failed.
+    """
+    if (folder / FINISHED).exists():
+        with storage_errors(f"tidy {folder}", advice="its shards and its manifest are whole"):
+            shutil.rmtree(folder / FINISHED)

@@ -57,7 +57,8 @@ def holding(folder: Path, processes: int = 1) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    with storage_errors(f"write {folder}"):
+    is_new = not folder.exists()
+    with storage_errors(f"write {folder}", advice="choose a folder that you may write"):
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / _LOCK, thread_local=False)
         try:
@@ -80,8 +81,8 @@ def holding(folder: Path, processes: int = 1) -> Iterator[None]:
         with contextlib.suppress(OSError):
             if not (has_begun and (folder / FINISHED).exists()):
                 (folder / _LOCK).unlink()
-            if not has_begun:
-                folder.rmdir()  # fails if it is not empty: then this run has not made it
+            if is_new and not has_begun:
+                folder.rmdir()
         lock.release()
 
 

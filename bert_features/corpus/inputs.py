@@ -4,7 +4,7 @@ import glob
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from bert_features.errors import InputError
 from bert_features.files import connect, is_url, local_path
@@ -52,20 +52,40 @@ def is_same_input(one: str, other: str) -> bool:
     return one == other or place_of(one) == place_of(other)
 
 
-def look_up(path: str) -> tuple[int, int | None]:
-    """The size of an input in bytes, and when it was last changed, in ns; None if not known.
+class Stamp(NamedTuple):
+    """What tells whether an input has changed; as in `InputEntry`."""
+
+    bytes: int
+    modified_ns: int | None
+    version: str | None
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether an input with the same stamp surely has the same content, but by intent."""
+        return self.modified_ns is not None or self.version is not None
+
+
+def look_up(path: str) -> Stamp:
+    """The size of an input and what tells its version.
 
     Raises:
-      InputError: the input is gone.
+      InputError: the input is gone, or its server does not say how large it is.
     """
-    if is_url(path):
-        filesystem, name = connect(path, InputError)
+    if not is_url(path):
         with reading(path):
-            size: int = filesystem.info(name)["size"]
-        return size, None
+            status = local_path(path).stat()
+        return Stamp(status.st_size, status.st_mtime_ns, None)
+    filesystem, name = connect(path, InputError)
     with reading(path):
-        status = local_path(path).stat()
-    return status.st_size, status.st_mtime_ns
+        size = filesystem.info(name)["size"]
+        # That of a web server is made of its address alone.
+        version = None if path.startswith(_WEB) else str(filesystem.ukey(name))
+    if size is None:
+        raise InputError(
+            f"{path}: its server does not say how large it is, so no run could tell whether it has "
+            "changed; download it and pass the file"
+        )
+    return Stamp(int(size), None, version)
 
 
 def name_some(names: Sequence[str]) -> str:
@@ -124,13 +144,14 @@ def _addresses(name: str, path: str, entries: Iterable[Any], *, hidden: bool = F
     """
     # Not `unstrip_protocol`, which loses the host of servers such as sftp.
     before = name.rstrip("/").removesuffix(path.rstrip("/"))
+    fixed = path.partition("*")[0].rpartition("/")[0]
     return [
         before + entry["name"]
         for entry in entries
         if entry["type"] != "directory"
         # Object stores without folders have an empty object in the place of one.
         and not entry["name"].endswith("/")
-        and (hidden or not _is_hidden(entry["name"].rpartition("/")[2]))
+        and (hidden or not any(map(_is_hidden, entry["name"].removeprefix(fixed).split("/"))))
     ]
 
 

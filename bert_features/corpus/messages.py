@@ -9,6 +9,7 @@ from bert_features.errors import BertFeaturesError, DeviceError
 from bert_features.formats.manifest import FinishedEntry, Manifest
 
 _MAX_CHARACTERS = 300
+_DEVICE_LIBRARIES = ("tensorflow", "jax", "jaxlib")
 
 
 @dataclass(frozen=True)
@@ -75,16 +76,25 @@ class Failed:
     @classmethod
     def of(cls, error: Exception) -> "Failed":
         """Makes an error fit for another process, which need not have the library it came from."""
-        known = isinstance(error, BertFeaturesError) or type(error).__module__ == "builtins"
-        if not known:
-            line = next(iter(str(error).strip().splitlines()), "no message")[:_MAX_CHARACTERS]
-            error = DeviceError(f"a process of the run failed: {type(error).__name__}: {line}")
-        return cls(error, traceback.format_exc())
+        return cls(_portable(error), traceback.format_exc())
 
     def exception(self) -> Exception:
         """The error to raise."""
         self.error.add_note(f"In a process of the run:\n{self.trace}")
         return self.error
+
+
+def _portable(error: Exception) -> Exception:
+    """The error, or one of Python's own or of this package that says the same."""
+    if isinstance(error, BertFeaturesError) or type(error).__module__ == "builtins":
+        return error
+    line = next(iter(str(error).strip().splitlines()), "no message")[:_MAX_CHARACTERS]
+    text = f"{type(error).__name__}: {line}"
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Exhausted" in text:
+        return MemoryError(line)
+    if type(error).__module__.partition(".")[0] in _DEVICE_LIBRARIES:
+        return DeviceError(f"the device of a process failed: {text}")
+    return RuntimeError(text)  # a bug
 
 
 Message = Ready | Progress | Finished | Log | Failed

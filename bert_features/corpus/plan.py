@@ -18,6 +18,7 @@ from bert_features.corpus.shards import changed_input
 from bert_features.errors import InputError
 from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import InputEntry, Manifest, ShardEntry
+from bert_features.machine.selection import choose_runtime
 from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.readers.examples import source_of
 from bert_features.readers.ids import Ids
@@ -89,8 +90,7 @@ class CutInput:
 
 def _cut_all(config: ExtractConfig, inputs: Sequence[str]) -> Iterator[CutInput]:
     """Cuts inputs one after the other; the ids of all are checked together."""
-    sources = [_source(config, path) for path in inputs]
-    with contextlib.closing(Ids(sources[0])) as ids:
+    with contextlib.closing(Ids(_source(config, inputs[0]))) as ids:
         first = 0
         for number in range(len(inputs)):
             found = cut_input(config, inputs[number], number=number, first=first, ids=ids)
@@ -114,15 +114,14 @@ def cut_input(
     Raises:
       InputError: see `make_plan`; or it changes while it is read.
     """
-    size, modified = look_up(path)
+    stamp = look_up(path)
     parts = list(cut(_source(config, path), config.shard_examples, first=first, ids=ids))
-    if look_up(path) != (size, modified):
+    if look_up(path) != stamp:
         raise changed_input(path)
     return CutInput(
         InputEntry(
             path=path,
-            bytes=size,
-            modified_ns=modified,
+            **stamp._asdict(),
             records=sum(part.part.records or 0 for part in parts),
         ),
         tuple(_shard(number, part) for part in parts),
@@ -166,12 +165,13 @@ def describe_run(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, Any
         "vocabulary": {
             "sha256": hashlib.sha256(vocabulary.read_bytes()).hexdigest() if vocabulary else None
         },
-        "versions": _versions(),
+        "versions": _versions(choose_runtime(config.runtime, config.device)),
     }
 
 
-def _versions() -> dict[str, str | None]:
-    versions: dict[str, str | None] = {name: importlib.metadata.version(name) for name in _PACKAGES}
+def _versions(runtime: str) -> dict[str, str | None]:
+    names = [*_PACKAGES, *(["jax", "jaxlib"] if runtime == "jax" else [])]
+    versions: dict[str, str | None] = {name: importlib.metadata.version(name) for name in names}
     return versions | {"tensorflow": tensorflow_version(), "python": platform.python_version()}
 
 

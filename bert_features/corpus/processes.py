@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Self
 
 from bert_features.config.extract_config import ExtractConfig
@@ -22,6 +23,7 @@ from bert_features.machine.shares import Share
 
 logger = logging.getLogger("bert_features")
 
+_PACKAGE = Path(__file__).resolve().parents[1]
 _GRACE_SECONDS = 10.0  # to remove what is half-written
 
 
@@ -48,7 +50,7 @@ class Workers:
         try:
             for share in shares:
                 pipe = self._start(share)
-                pipe.send(Job(config, manifest, share.cores))
+                self._send(pipe, Job(config, manifest, share.cores))
             self.device = self._wait_until_ready()
         except BaseException:
             self.stop()
@@ -79,7 +81,7 @@ class Workers:
         left = deque(shards)
         busy: dict[Connection, Counts] = {}
         for pipe in list(self._processes)[: len(left)]:
-            pipe.send(left.popleft())
+            self._send(pipe, left.popleft())
             busy[pipe] = Counts()
         while busy:
             for pipe in self._with_messages(busy):
@@ -90,7 +92,7 @@ class Workers:
                     del busy[pipe]
                     finished(message.shard, message.entry)
                     if left:
-                        pipe.send(left.popleft())
+                        self._send(pipe, left.popleft())
                         busy[pipe] = Counts()
                 progress(Counts.sum(busy.values()))
 
@@ -112,8 +114,9 @@ class Workers:
         ours, theirs = Pipe()
         descriptor = theirs.fileno()
         process = subprocess.Popen(
-            [sys.executable, "-m", "bert_features.corpus.worker", str(descriptor)],
-            env={**os.environ, **share.environment},
+            # Not from the current folder (-P), but from where this process has the package.
+            [sys.executable, "-P", "-m", "bert_features.corpus.worker", str(descriptor)],
+            env={**os.environ, **share.environment, "PYTHONPATH": _search_path()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=[descriptor],
@@ -121,6 +124,13 @@ class Workers:
         theirs.close()
         self._processes[ours] = process
         return ours
+
+    def _send(self, pipe: Connection, message: Job | int) -> None:
+        try:
+            pipe.send(message)
+        except OSError:  # it has ended; what it said before that comes first
+            while True:
+                self._receive(pipe)
 
     def _wait_until_ready(self) -> str:
         waiting, devices = set(self._processes), set()
@@ -163,3 +173,8 @@ class Workers:
             by = signal.Signals(-status).name
             by += ", as the system ends what takes too much memory" if by == "SIGKILL" else ""
         return DeviceError(f"a process of the run ended by {by}")
+
+
+def _search_path() -> str:
+    given = os.environ.get("PYTHONPATH")
+    return os.pathsep.join(filter(None, [str(_PACKAGE.parent), given]))

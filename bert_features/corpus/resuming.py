@@ -88,8 +88,8 @@ def _without(names: Sequence[str], others: Sequence[str]) -> list[str]:
 def check_unchanged_inputs(begun: Manifest, config: ExtractConfig) -> None:
     """Refuses to go on with a run whose inputs have changed.
 
-    Those whose size and time are as before are not read. Perhaps the others were only copied: then
-    they cut into the same shards.
+    Those whose size and time, or version, are as before are not read. Perhaps the others were only
+    copied: then they cut into the same shards.
 
     Raises:
       InputError: an input has changed, or cannot be read.
@@ -99,8 +99,9 @@ def check_unchanged_inputs(begun: Manifest, config: ExtractConfig) -> None:
         shards.setdefault(shard.input, []).append(shard)
     first = 0
     for number, entry in enumerate(begun.inputs):
-        if (entry.bytes, entry.modified_ns) != look_up(entry.path):
-            logger.info("reading %s again: its size or time is not as it was", entry.path)
+        stamp = look_up(entry.path)
+        if not stamp.is_certain or stamp != (entry.bytes, entry.modified_ns, entry.version):
+            logger.info("reading %s again: it may have changed", entry.path)
             now = cut_input(config, entry.path, number=number, first=first)
             same = now.entry.bytes == entry.bytes and now.entry.records == entry.records
             if not same or (entry.records and list(now.shards) != shards[number]):

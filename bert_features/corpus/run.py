@@ -5,7 +5,7 @@ Importing this imports no framework.
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from bert_features.corpus.folder import (
     check_folder,
     conclude,
     empty,
+    remove_records,
 )
 from bert_features.corpus.holding import holding
 from bert_features.corpus.plan import describe_run, make_plan
@@ -90,14 +91,13 @@ class FolderRun:
         """
         shares = share_out(processes, self._config.device) if processes > 1 else [Share()]
         with holding(self._folder, processes):
-            if self._overwrite:
-                empty(self._folder)
             manifest, is_new = self._planned()
-            state = _State(manifest, damaged)
+            state = _State(manifest, {} if is_new else dict(manifest.finished_shards()), damaged)
             if state.todo:
                 self._compute(state, is_new, shares, progress)
             if manifest.finished is None or state.todo:
                 conclude(manifest, state.done)
+            remove_records(self._folder)
         losses.warn(state.total, self._checkpoint)
         return ExtractSummary(
             state.total,
@@ -111,7 +111,7 @@ class FolderRun:
 
     def _planned(self) -> tuple[Manifest, bool]:
         """The run that has begun in the folder, or a new one; and whether it is new."""
-        if not (self._folder / MANIFEST).exists():
+        if self._overwrite or not (self._folder / MANIFEST).exists():
             return self._plan(), True
         begun = Manifest.read(self._folder)
         check_same_run(begun, describe_run(self._config, self._checkpoint))
@@ -135,6 +135,8 @@ class FolderRun:
 
         def begin(device: str) -> None:
             if is_new:
+                # Not before: what is there stays if the new run cannot begin.
+                empty(self._folder)
                 replace(manifest, run={**manifest.run, "device": device}).write()
             else:
                 check_same_run(manifest, {"device": device})
@@ -170,6 +172,7 @@ class _State:
 
     Args:
       manifest: the run.
+      finished: the records of its finished shards.
       damaged: finished shards that count as not finished.
 
     Attributes:
@@ -181,11 +184,16 @@ class _State:
       started: when the first of `todo` began, by `time.monotonic`.
     """
 
-    def __init__(self, manifest: Manifest, damaged: Collection[int]) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        finished: Mapping[int, FinishedEntry],
+        damaged: Collection[int],
+    ) -> None:
         self.manifest = manifest
         self.done = {
             shard: entry
-            for shard, entry in manifest.finished_shards()
+            for shard, entry in finished.items()
             if shard not in damaged and is_there(manifest.path(shard), entry)
         }
         self.todo = [shard for shard in range(len(manifest.shards)) if shard not in self.done]

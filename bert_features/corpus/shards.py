@@ -10,6 +10,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.writing import write_behind
+from bert_features.files import storage_errors
 from bert_features.files.checksums import as_hex, checksum_of_file
 from bert_features.formats import open_writer, output_targets
 from bert_features.formats.manifest import FinishedEntry, Manifest
@@ -98,17 +99,17 @@ class ShardWriter:
                 lambda: registry.read(source), progress=note, warn=False
             )
             write_behind(batches, writer.write, max_bytes=self._extractor.config.buffer_mb << 20)
-            changed = entry.crc32c not in (None, as_hex(place.crc))
-            if changed or counts.examples != entry.records:
+            if entry.crc32c != as_hex(place.crc) or counts.examples != entry.records:
                 raise changed_input(manifest.inputs[entry.input].path)
         *sidecars, file = output_targets(path, format=manifest.format)
-        return FinishedEntry(
-            bytes=file.stat().st_size,
-            crc32c=checksum_of_file(file),
-            sidecar_crc32c=checksum_of_file(sidecars[0]) if sidecars else None,
-            seconds=time.monotonic() - started,
-            counts=asdict(counts),
-        )
+        with storage_errors(f"read {path}", advice="finished shards are kept"):
+            return FinishedEntry(
+                bytes=file.stat().st_size,
+                crc32c=checksum_of_file(file),
+                sidecar_crc32c=checksum_of_file(sidecars[0]) if sidecars else None,
+                seconds=time.monotonic() - started,
+                counts=asdict(counts),
+            )
 
 
 def changed_input(path: str) -> InputError:

@@ -11,9 +11,9 @@ from typing import Literal
 
 from bert_features.corpus.holding import Holder, find_holder
 from bert_features.corpus.inputs import look_up
-from bert_features.errors import InputError, OutputError
+from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.formats.folder import is_there
-from bert_features.formats.manifest import FINISHED, MANIFEST, FinishedEntry, InputEntry, Manifest
+from bert_features.formats.manifest import MANIFEST, FinishedEntry, InputEntry, Manifest
 
 # Inputs that are looked up at a time: a server answers after some ten milliseconds.
 _LOOK_UPS = 16
@@ -116,13 +116,14 @@ def _read(folder: Path) -> tuple[Manifest, dict[int, FinishedEntry]]:
     try:
         finished = dict(manifest.finished_shards())
     except OutputError:
-        if (folder / FINISHED).exists():
+        if Manifest.read(folder).finished is None:
             raise
         finished = {}
-    if manifest.finished is None and not (folder / FINISHED).exists():
-        # Perhaps the run has just come to its end: then the manifest has them now.
-        manifest = Manifest.read(folder)
-        finished = dict(manifest.finished_shards())
+    if manifest.finished is None:
+        # Perhaps the run has come to its end meanwhile: then the manifest has all of them now.
+        again = Manifest.read(folder)
+        if again.finished is not None:
+            return again, dict(again.finished_shards())
     return manifest, finished
 
 
@@ -134,6 +135,6 @@ def _changed(inputs: Sequence[InputEntry]) -> list[str]:
 
 def _is_as_it_was(entry: InputEntry) -> bool:
     try:
-        return look_up(entry.path) == (entry.bytes, entry.modified_ns)
-    except InputError:
+        return look_up(entry.path) == (entry.bytes, entry.modified_ns, entry.version)
+    except BertFeaturesError:
         return False

@@ -7,27 +7,48 @@ answers are the other messages of `corpus.messages`.
 """
 
 import contextlib
+import ctypes
 import logging
 import os
 import signal
 import sys
+import threading
 import time
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from bert_features.corpus.messages import Failed, Finished, Job, Log, Progress, Ready
+from bert_features.corpus.messages import Failed, Finished, Job, Log, Message, Progress, Ready
 from bert_features.files import is_writing
 
 if TYPE_CHECKING:
     from bert_features.extraction.counts import Counts
 
 _PROGRESS_SECONDS = 0.2
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1  # of Linux' sys/prctl.h
+
+
+class _Pipe:
+    """The pipe to the run; any thread may send."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._connection = Connection(descriptor)
+        self._lock = threading.Lock()
+
+    def recv(self) -> Any:
+        """The next message of the run."""
+        return self._connection.recv()
+
+    def send(self, message: Message) -> None:
+        """Sends a message to the run."""
+        with self._lock:
+            self._connection.send(message)
 
 
 class _SendLog(logging.Handler):
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, pipe: _Pipe) -> None:
         super().__init__()
         self._pipe = pipe
 
@@ -37,9 +58,11 @@ class _SendLog(logging.Handler):
 
 def main(descriptor: int) -> int:
     """Serves one run; the exit status."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
-    pipe = Connection(descriptor)
+    for number in _ENDINGS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _end)
+    _end_with_parent()
+    pipe = _Pipe(descriptor)
     logger = logging.getLogger("bert_features")
     logger.addHandler(_SendLog(pipe))
     logger.propagate = False
@@ -55,7 +78,7 @@ def main(descriptor: int) -> int:
     return 0
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: _Pipe) -> None:
     job: Job = pipe.recv()
     if job.cores is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, job.cores)  # before TensorFlow counts them
@@ -63,7 +86,8 @@ def _serve(pipe: Connection) -> None:
 
     writer = ShardWriter.load(job.config, job.manifest)
     pipe.send(Ready(writer.device))
-    while (shard := pipe.recv()) is not None:
+    while True:  # until the run ends this process
+        shard = pipe.recv()
         entry = writer.write(shard, _Reports(pipe))
         pipe.send(Finished(shard, entry))
 
@@ -71,7 +95,7 @@ def _serve(pipe: Connection) -> None:
 class _Reports:
     """Sends the totals of a shard now and then; ends the process if nobody listens any more."""
 
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, pipe: _Pipe) -> None:
         self._pipe = pipe
         self._next = 0.0
 
@@ -81,7 +105,24 @@ class _Reports:
             self._pipe.send(Progress(asdict(counts)))
 
 
+def _end_with_parent() -> None:
+    """Makes the system end this process with the one that started it, where it can.
+
+    A run that is killed frees its lock and its devices. Without this, its processes would notice it
+    only at their next message.
+    """
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it had ended before that
+        os._exit(1)
+
+
 def _end(number: int, frame: FrameType | None) -> NoReturn:
+    for other in _ENDINGS:  # Ctrl-C reaches this process twice: from the terminal and the run
+        signal.signal(other, signal.SIG_IGN)
     if is_writing():
         raise KeyboardInterrupt  # what is half-written is removed
     os._exit(128 + number)

@@ -34,13 +34,16 @@ class InputEntry(_Entry):
     Attributes:
       path: its path or address.
       bytes: its size.
-      modified_ns: when it was last changed, in nanoseconds since 1970; None if that is unknown.
+      modified_ns: when it was last changed, in nanoseconds since 1970; None for an address.
+      version: what an object store tells versions of the object by; None if it does not, and for a
+        local file.
       records: the number of its examples.
     """
 
     path: str
     bytes: _Count
     modified_ns: int | None
+    version: str | None
     records: _Count
 
 
@@ -54,7 +57,7 @@ class ShardEntry(_Entry):
       start: where it begins in the input, in bytes.
       end: where it ends; None for an input that is read from its beginning to its end.
       line: the number of lines before it.
-      crc32c: the CRC-32C of these lines; None in Parquet.
+      crc32c: the CRC-32C of these lines; in Parquet of what is read of these rows.
     """
 
     input: _Count
@@ -63,7 +66,7 @@ class ShardEntry(_Entry):
     start: _Count
     end: _Count | None
     line: _Count
-    crc32c: str | None
+    crc32c: str
 
 
 class FinishedEntry(_Entry):
@@ -159,7 +162,7 @@ class Manifest:
         Raises:
           OutputError: the folder cannot be written.
         """
-        with storage_errors(f"write {self.folder}"):
+        with storage_errors(f"write {self.folder}", advice="finished shards are kept"):
             (self.folder / FINISHED).mkdir(exist_ok=True)
 
     def write(self) -> None:

@@ -94,7 +94,7 @@ def read_lines(
     for number, line in enumerate(lines, start=span.line + 1):
         if place is not None:
             place.pass_line(line)
-        if offset < _SAMPLE_BYTES:
+        if span.start == 0 and offset < _SAMPLE_BYTES:
             first_bytes.add(line)
             _check_encoding(name, number, first_bytes)
         try:

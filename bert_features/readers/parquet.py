@@ -25,7 +25,17 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     with _open(source) as file:
         fields = choose_columns(source, file.schema_arrow)
         batches = _batches(source, file, fields.names())
-        yield from read_batches(source, fields, batches, ids, first_row=source.first_line)
+        first_row = source.first_line
+        for example in read_batches(source, fields, batches, ids, first_row=first_row):
+            if source.place is not None:
+                source.place.pass_line(_content(example))
+            yield example
+
+
+def _content(example: InputExample) -> bytes:
+    """All that is read of a row, for its checksum; no two rows have the same."""
+    values = (example.unique_id, example.text_a, example.text_b, example.words_a, example.words_b)
+    return repr(values).encode()
 
 
 def count_rows(source: Source) -> int | None:

@@ -25,12 +25,12 @@ class CutPart:
 
     Attributes:
       part: the part; the number of its examples is known.
-      crc32c: the CRC-32C of its lines; None in Parquet.
+      crc32c: the CRC-32C of its lines; in Parquet of what is read of its rows.
       id_type: whether its ids are `int` or `str`.
     """
 
     part: Part
-    crc32c: str | None
+    crc32c: str
     id_type: Literal["int", "str"]
 
 
@@ -55,7 +55,7 @@ def cut(source: Source, size: int, *, first: int = 0, ids: Ids | None = None) ->
     in_rows = source.input_format.format == "parquet"
     examples = registry.read(replace(source, part=Part(first), place=place), ids)
     with contextlib.closing(examples):  # type: ignore[type-var]  # it is a generator
-        number, rows = first, 0
+        number = first
         while True:
             start, line, place.crc = place.offset, place.line, 0
             part = islice(examples, None if whole else size)
@@ -65,11 +65,10 @@ def cut(source: Source, size: int, *, first: int = 0, ids: Ids | None = None) ->
                 id_type = "str" if isinstance(example.unique_id, str) else "int"
             if count == 0 and number > first:
                 return
-            span = Span(line=rows) if in_rows else Span(start, place.offset, line)
+            span = Span(line=line) if in_rows else Span(start, place.offset, line)
             if whole:
                 span = Span()
-            crc32c = None if in_rows else as_hex(place.crc)
-            yield CutPart(Part(number, count, span), crc32c, id_type)
-            number, rows = number + count, rows + count
+            yield CutPart(Part(number, count, span), as_hex(place.crc), id_type)
+            number += count
             if count == 0:
                 return

@@ -12,18 +12,9 @@ from bert_features.corpus import run
 from bert_features.errors import BertFeaturesError, ConfigError, InputError, OutputError
 from bert_features.formats.manifest import Manifest
 from bert_features.machine.shares import Share
+from tests.corpus.conftest import EXAMPLES
 
 pytestmark = pytest.mark.usefixtures("one_device")
-
-TEXTS = ["a b", "the jacksonville is not", "", "a b ||| the is", "it is", "no", "this is jack ?"]
-EXAMPLES = 20
-
-
-@pytest.fixture
-def texts(tmp_path):
-    path = tmp_path / "in.txt"
-    path.write_text("".join(f"{TEXTS[i % len(TEXTS)]}\n" for i in range(EXAMPLES)))
-    return path
 
 
 def shards_of(folder):

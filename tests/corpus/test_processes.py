@@ -52,7 +52,8 @@ def command(toy, texts, out, processes=2):
     options = ["--uncased", "--max-seq-length=8", "--batch-size=4", "--layers=-1"]
     options += ["--shard-examples=250", f"--processes={processes}", "--checkpoint", toy]
     line = [sys.executable, "-m", "bert_features", "extract", texts, "-o", f"{out}/", *options]
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+    return subprocess.Popen(line, **pipes, text=True, start_new_session=True)
 
 
 def workers_of(parent):
@@ -132,14 +133,17 @@ def test_a_killed_process_ends_the_run_and_it_can_go_on(toy, texts, whole, tmp_p
 
 
 @pytest.mark.usefixtures("cores")
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_is_ended_leaves_no_process_and_can_go_on(toy, texts, whole, tmp_path, ending):
     out = tmp_path / "out"
     run = command(toy, texts, out)
     wait_for_shards(out, run)
     children = workers_of(run.pid)
     assert len(children) == 2
-    run.send_signal(ending)
+    if ending == signal.SIGINT:  # Ctrl-C reaches all processes of the terminal
+        os.killpg(run.pid, ending)
+    else:
+        run.send_signal(ending)
     _, errors = run.communicate(timeout=60)
     assert run.returncode == (-9 if ending == signal.SIGKILL else 128 + ending)
     if ending != signal.SIGKILL:

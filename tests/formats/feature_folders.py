@@ -21,7 +21,9 @@ def make_manifest(
         )
         for i, count in enumerate(counts)
     ]
-    of_input = InputEntry(path="in.txt", bytes=7, modified_ns=None, records=sum(counts))
+    of_input = InputEntry(
+        path="in.txt", bytes=7, modified_ns=None, version=None, records=sum(counts)
+    )
     run = {"checkpoint": "sha256:ab", "note": "naïve 東京"}
     return Manifest(folder, format, SUFFIX[format], id_type, run, (of_input,), tuple(shards))
 

@@ -1,0 +1,239 @@
+"""Faults of a run into a folder, and what is left then; each was found by reading the code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from multiprocessing import Pipe
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bert_features import extract, read_features
+from bert_features.corpus import inputs, job, plan
+from bert_features.corpus.inputs import look_up
+from bert_features.corpus.messages import Failed
+from bert_features.corpus.processes import Workers
+from bert_features.corpus.status import read_status
+from bert_features.errors import DeviceError, InputError, OutputError
+from bert_features.formats.manifest import FINISHED, Manifest
+from bert_features.readers import registry
+from bert_features.readers.examples import source_of
+from bert_features.readers.parts import cut
+from tests.cli.command_line import run as run_command
+from tests.corpus.test_job import StopRun, shards_of, stop_after
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+
+def test_overwrite_keeps_what_is_there_until_the_new_run_can_begin(config, texts, tmp_path):
+    extract(config(), texts, f"{tmp_path}/out/")
+    before = shards_of(tmp_path / "out")
+    with texts.open("ab") as file:
+        file.write(b"\xff\n")
+    with pytest.raises(InputError, match="line 21: byte 0xff"):
+        extract(config(), texts, f"{tmp_path}/out/", overwrite=True)
+    assert shards_of(tmp_path / "out") == before
+    assert len(read_features(tmp_path / "out")) == 20
+
+
+def test_overwrite_of_a_stopped_run_takes_nothing_of_it(config, texts, tmp_path):
+    with pytest.raises(StopRun):
+        extract(config(layers=(-1,)), texts, f"{tmp_path}/out/", progress=stop_after(13))
+    summary = extract(config(), texts, f"{tmp_path}/out/", overwrite=True)
+    assert summary.before.examples == 0
+    assert len(read_features(tmp_path / "out").features) == 2
+
+
+def test_the_rows_of_a_parquet_file_are_compared(config, tmp_path):
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"text": ["no", "the is"] * 10}), path)
+    with pytest.raises(StopRun):
+        extract(config(), path, f"{tmp_path}/out/", progress=stop_after(7))
+    size = path.stat().st_size
+    pq.write_table(pa.table({"text": ["it", "the no"] * 10}), path)
+    assert path.stat().st_size == size
+    with pytest.raises(InputError, match="has changed since"):
+        extract(config(), path, f"{tmp_path}/out/")
+
+
+def test_an_object_that_was_replaced_has_another_stamp():
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/bucket/in.txt", b"a b\n")
+    before = look_up("memory://bucket/in.txt")
+    assert look_up("memory://bucket/in.txt") == before
+    assert before.is_certain
+    memory.pipe("/bucket/in.txt", b"b a\n")
+    assert look_up("memory://bucket/in.txt") != before
+
+
+def test_an_address_without_a_size_is_refused(monkeypatch):
+    class Server:
+        def info(self, name):
+            return {"size": None}
+
+    monkeypatch.setattr(inputs, "connect", lambda path, error: (Server(), "in.txt"))
+    with pytest.raises(InputError, match=r"does not say how large it is.* download it"):
+        look_up("https://example.org/in.txt")
+
+
+def test_text_in_the_middle_is_not_taken_for_another_encoding(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"x" * 1000 + b"\n" + b"a\0\0b\n")
+    for part in cut(source_of(path, None, "strict"), 1):
+        source = source_of(path, None, "strict")
+        source = type(source)(source.path, source.input_format, part=part.part)
+        assert len(list(registry.read(source))) == 1
+
+
+def test_the_manifest_of_something_else_is_left_alone(config, texts, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "manifest.json").write_text('{"a": 1}')
+    (out / "part-00000-of-00005.csv").write_text("precious")
+    for overwrite in (False, True):
+        with pytest.raises(OutputError, match=r"files of something else \(manifest\.json, part-"):
+            extract(config(), texts, f"{out}/", overwrite=overwrite)
+    assert len(list(out.iterdir())) == 2
+
+
+def test_a_damaged_manifest_can_be_overwritten(config, texts, tmp_path):
+    extract(config(), texts, f"{tmp_path}/out/")
+    manifest = tmp_path / "out" / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes()[:300])
+    with pytest.raises(OutputError, match="it is damaged"):
+        extract(config(), texts, f"{tmp_path}/out/")
+    assert extract(config(), texts, f"{tmp_path}/out/", overwrite=True).counts.examples == 20
+
+
+def test_an_empty_folder_that_was_there_stays(config, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "in.txt").write_bytes(b"a\n\xff\n")
+    with pytest.raises(InputError, match="0xff"):
+        extract(config(), tmp_path / "in.txt", f"{tmp_path}/out/")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_records_that_a_killed_run_left_are_removed(config, texts, tmp_path):
+    extract(config(), texts, f"{tmp_path}/out/")
+    (tmp_path / "out" / FINISHED).mkdir()
+    (tmp_path / "out" / FINISHED / "00000.json").write_text("{")
+    extract(config(), texts, f"{tmp_path}/out/")
+    assert not (tmp_path / "out" / FINISHED).exists()
+    assert not (tmp_path / "out" / ".lock").exists()
+
+
+def test_status_while_the_records_are_removed(config, texts, tmp_path, monkeypatch):
+    """The manifest is read before the run ends, and the records when some are gone already."""
+    extract(config(), texts, f"{tmp_path}/out/")
+    read = Manifest.read
+    first = [replace(read(tmp_path / "out"), finished=None)]
+    (tmp_path / "out" / FINISHED).mkdir()
+    monkeypatch.setattr(Manifest, "read", lambda folder: first.pop() if first else read(folder))
+    status = read_status(tmp_path / "out")
+    assert (status.state, status.finished_shards) == ("finished", 4)
+
+
+def test_an_output_address_is_refused(config, texts):
+    for processes in (1, 2):
+        with pytest.raises(OutputError, match="outputs are local files"):
+            extract(config(), texts, "gs://bucket/out/", processes=processes)
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ([], "finished shards are kept, the same command goes on"),
+        (["--overwrite"], "finished shards are kept, the same command without --overwrite goes on"),
+    ],
+)
+def test_an_interrupted_run_says_how_to_go_on(texts, tmp_path, monkeypatch, options, advice):
+    def interrupted(*arguments, **keywords):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "extract", interrupted)
+    result = run_command("extract", texts, "-o", f"{tmp_path}/out/", *options)
+    assert result.exit_code == 130
+    assert f"interrupted; {advice}\n" in result.stderr
+
+
+def test_versions_of_jax_count_where_it_computes():
+    pytest.importorskip("jax")
+    assert "jax" not in plan._versions("tensorflow")
+    assert {"jax", "jaxlib"} <= plan._versions("jax").keys()
+
+
+def out_of_memory():
+    np.empty(1 << 60, np.uint8)
+
+
+def foreign():
+    error = type("NotFoundError", (Exception,), {"__module__": "tensorflow.python.framework"})
+    raise error("no kernel\nfor it")
+
+
+@pytest.mark.parametrize(
+    ("fail", "expected", "text"),
+    [
+        (out_of_memory, MemoryError, "Unable to allocate 1.00 EiB"),
+        (foreign, DeviceError, "the device of a process failed: NotFoundError: no kernel"),
+        (lambda: json.loads("{"), RuntimeError, "JSONDecodeError: Expecting property name"),
+        (lambda: [][0], IndexError, "list index out of range"),
+    ],
+)
+def test_errors_keep_their_meaning_in_another_process(fail, expected, text):
+    try:
+        fail()
+    except Exception as error:
+        failed = Failed.of(error)
+    assert type(failed.error) is expected
+    assert str(failed.error).startswith(text)
+    assert "Traceback" in failed.trace
+
+
+def test_a_process_that_has_ended_is_named_when_it_is_told_something():
+    ours, theirs = Pipe()
+    workers = Workers.__new__(Workers)
+    workers._seen = set()
+    workers._processes = {ours: subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])}
+    theirs.send(Failed(OSError(28, "No space left on device"), "the trace"))
+    theirs.close()
+    with pytest.raises(OSError, match="No space left"):  # what it said before
+        workers._send(ours, 7)
+    with pytest.raises(DeviceError, match="ended by exit status 3"):
+        workers._send(ours, 7)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
+def test_a_process_leaves_signals_alone_that_the_run_ignores():
+    ours, theirs = Pipe()
+    code = (
+        "import signal, sys, os\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from bert_features.corpus import worker\n"
+        "sys.exit(worker.main(int(sys.argv[1])))"
+    )
+    descriptor = theirs.fileno()
+    process = subprocess.Popen([sys.executable, "-c", code, str(descriptor)], pass_fds=[descriptor])
+    theirs.close()
+    status = f"/proc/{process.pid}/status"
+    for name in (signal.SIGTERM, signal.SIGHUP):  # handled; ignored from the start
+        mask = "SigCgt" if name == signal.SIGTERM else "SigIgn"
+        while not _has(status, mask, name):
+            assert process.poll() is None
+    os.kill(process.pid, signal.SIGHUP)
+    ours.close()  # then it ends by itself
+    assert process.wait(30) == 1
+
+
+def _has(status, mask, number):
+    lines = Path(status).read_text().splitlines()
+    line = next(line for line in lines if line.startswith(mask))
+    return int(line.split()[1], 16) >> (number - 1) & 1
