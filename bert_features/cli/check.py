@@ -105,7 +105,7 @@ def _repair(path: Path, processes: int) -> None:
         computed = repair(folder, processes=processes, progress=show)
     if computed:
         count = f"{len(computed):,} shard{'' if len(computed) == 1 else 's'}"
-        print(f"{folder}: repaired {count}: {name_some([part.name for part in computed])}")
+        print(f"{folder}: computed {count}: {name_some([part.name for part in computed])}")
 
 
 def _report(path: Path, format: str | None) -> str:
@@ -113,14 +113,37 @@ def _report(path: Path, format: str | None) -> str:
 
     if not path.exists():
         raise OutputError(f"cannot read {path}: No such file or directory")
-    with read_features(path, format=format) as file:
-        unchecked = file.verify()
-        examples = len(file)
+    try:
+        with read_features(path, format=format) as file:
+            unchecked = file.verify()
+            examples = len(file)
+    except OutputError as error:
+        raise _with_all_shards(path, error) from error
     parts, extent = _parts(file)
     targets = [target for part in parts for target in output_targets(part, format=file.format)]
     size = sum(target.stat().st_size for target in targets if target.exists())
     note = f"; not checked: {' and '.join(unchecked)}, which have no checksum" if unchecked else ""
     return f"{path}: ok, {examples:,} examples{extent}, {describe_size(size)}{note}"
+
+
+def _with_all_shards(path: Path, error: OutputError) -> OutputError:
+    """The error; of a finished folder with several damaged shards one that names them."""
+    from bert_features.corpus.inputs import name_some
+    from bert_features.formats.folder import find_damaged
+    from bert_features.formats.manifest import Manifest
+
+    try:
+        manifest = Manifest.read(path)
+    except OutputError:  # a single file, or a damaged manifest
+        return error
+    damaged = sorted(find_damaged(manifest, dict(enumerate(manifest.finished or ()))))
+    if len(damaged) < 2:
+        return error
+    names = name_some([manifest.path(shard).name for shard in damaged])
+    return OutputError(
+        f"{path}: {len(damaged):,} of {len(manifest.shards):,} shards are missing or damaged: "
+        f"{names}; compute them again with bert-features check {path} --repair"
+    )
 
 
 def _parts(file: "FeatureFile") -> tuple[Sequence[Path], str]:

@@ -69,7 +69,7 @@ def extract(
     ] = 1,
     debug: DebugOption = False,
 ) -> None:
-    """Writes the hidden layers of tokens, words or texts to a file or a folder."""
+    """Writes the hidden layers of tokens, words or texts."""
     from bert_features.corpus.job import extract as run
     from bert_features.corpus.job import is_folder
 

@@ -59,6 +59,8 @@ def _describe_state(status: "Status") -> str:
         return f"running: {status.holder}{computing}{reading}"
     if status.state == "stopped":
         return "stopped; the same command goes on where it stopped"
+    if status.missing:
+        return f"finished, but files are missing; bert-features check {status.folder} --repair"
     return "finished"
 
 

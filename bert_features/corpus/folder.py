@@ -1,6 +1,7 @@
 """The folder that a run writes: checked before, tidied at its end."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -11,9 +12,10 @@ from pathlib import Path
 from bert_features.corpus.holding import HOLDING_FILES
 from bert_features.errors import OutputError
 from bert_features.files import Role, is_url, local_path, storage_errors
+from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import FINISHED, MANIFEST, FinishedEntry, Manifest
 
-_SHARD = re.compile(r"\.?part-\d{5}-of-\d{5}\..*")
+_SHARD = re.compile(r"\.?part-(?P<shard>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.[a-z0-9]+)(\..*)?")
 _MOST_NAMED = 3
 _BEGINNING = 4096  # bytes of a manifest that tell it from other files
 _KEPT = "nothing was changed"
@@ -31,7 +33,7 @@ def check_folder(folder: Path) -> None:
         raise OutputError(f"{folder} is not a folder; name another, or a file without / at the end")
     with storage_errors(f"read {folder}", advice=_KEPT):
         others = sorted({path.name for path in folder.iterdir()} - HOLDING_FILES)
-    if others and not (MANIFEST in others and _is_ours(folder / MANIFEST)):
+    if others and not (MANIFEST in others and _is_ours(folder / MANIFEST, others)):
         more = ", …" if len(others) > _MOST_NAMED else ""
         raise OutputError(
             f"{folder} holds files of something else ({', '.join(others[:_MOST_NAMED])}{more}); "
@@ -39,10 +41,30 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def _is_ours(manifest: Path) -> bool:
-    """Whether a manifest, which may be damaged, is one of this package."""
-    with storage_errors(f"read {manifest}", advice=_KEPT), manifest.open("rb") as file:
-        return b'"manifest_version"' in file.read(_BEGINNING)
+def _is_ours(manifest: Path, names: Iterable[str]) -> bool:
+    """Whether a manifest is one of this package; a damaged one is if only shards are beside it."""
+    with storage_errors(f"read {manifest}", advice=_KEPT):
+        text = manifest.read_bytes()
+    if b'"manifest_version"' in text[:_BEGINNING]:
+        return True
+    with contextlib.suppress(ValueError):
+        json.loads(text)
+        return False
+    known = {MANIFEST, FINISHED}
+    return all(name in known or _is_shard(name) for name in names)
+
+
+def _is_shard(name: str, count: int | None = None) -> bool:
+    """Whether a name is that of a file of a shard, its sidecar or its hidden folder.
+
+    Args:
+      name: the name.
+      count: the number of shards, if it is known.
+    """
+    match = _SHARD.fullmatch(name)
+    if match is None or match["suffix"] not in SUFFIXES:
+        return False
+    return count is None or (int(match["count"]) == count and int(match["shard"]) < count)
 
 
 def check_apart(read: Iterable[Role], folder: Path) -> None:
@@ -71,10 +93,13 @@ def empty(folder: Path) -> None:
         return
     with storage_errors(f"remove the files of {folder}", advice="some of them may be gone"):
         shutil.rmtree(folder / FINISHED, ignore_errors=True)
+        count = None
         with contextlib.suppress(OutputError):  # a damaged manifest counts as none finished
-            replace(Manifest.read(folder), finished=None).write()
+            manifest = Manifest.read(folder)
+            count = len(manifest.shards)
+            replace(manifest, finished=None).write()
         for path in folder.iterdir():
-            if _SHARD.fullmatch(path.name):
+            if _is_shard(path.name, count):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         (folder / MANIFEST).unlink()
 

@@ -48,8 +48,8 @@ class Workers:
         self._seen: set[str] = set()
         self._processes: dict[Connection, subprocess.Popen[bytes]] = {}
         try:
-            for share in shares:
-                pipe = self._start(share)
+            pipes = [self._start(share) for share in shares]  # they all begin to import
+            for pipe, share in zip(pipes, shares, strict=True):
                 self._send(pipe, Job(config, manifest, share.cores))
             self.device = self._wait_until_ready()
         except BaseException:

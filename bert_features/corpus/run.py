@@ -3,9 +3,10 @@
 Importing this imports no framework.
 """
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +42,8 @@ from bert_features.machine.shares import Share, share_out
 logger = logging.getLogger("bert_features")
 
 _DEFAULT_FORMAT = "parquet"
+# Inputs, and examples of a shard, from which on small inputs are worth a warning.
+_MANY, _SMALL = 10, 1000
 
 Progress = Callable[[Counts, int | None], None]
 
@@ -94,7 +97,11 @@ class FolderRun:
             manifest, is_new = self._planned()
             state = _State(manifest, {} if is_new else dict(manifest.finished_shards()), damaged)
             if state.todo:
-                self._compute(state, is_new, shares, progress)
+                _warn_of_small_shards(manifest)
+                with _saying_what_is_kept(state):
+                    self._compute(state, is_new, shares, progress)
+            else:
+                logger.info("%s is finished already; nothing was computed", self._folder)
             if manifest.finished is None or state.todo:
                 conclude(manifest, state.done)
             remove_records(self._folder)
@@ -208,6 +215,33 @@ class _State:
         self.manifest.finish_shard(shard, entry)
         self.done[shard] = entry
         self.total = Counts.sum([self.total, Counts(**entry.counts)])
+
+
+@contextlib.contextmanager
+def _saying_what_is_kept(state: _State) -> Iterator[None]:
+    """Logs, before an error is reported, that the run can go on."""
+    try:
+        yield
+    except Exception:
+        if state.done:
+            logger.info(
+                "%d of %d shards are finished and kept; once the cause is gone, the same command "
+                "goes on (without overwrite)",
+                len(state.done),
+                len(state.manifest.shards),
+            )
+        raise
+
+
+def _warn_of_small_shards(manifest: Manifest) -> None:
+    shards = len(manifest.shards)
+    if len(manifest.inputs) >= _MANY and manifest.records < _SMALL * shards:
+        logger.warning(
+            "%d shards hold %d examples on average; so small ones take several times as long: join "
+            "small inputs into larger files",
+            shards,
+            manifest.records // shards,
+        )
 
 
 def _used(shares: Sequence[Share], shards: int) -> Sequence[Share]:

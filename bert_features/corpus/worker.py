@@ -121,8 +121,10 @@ def _end_with_parent() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    for other in _ENDINGS:  # Ctrl-C reaches this process twice: from the terminal and the run
-        signal.signal(other, signal.SIG_IGN)
+    # Ctrl-C reaches this process twice: from the terminal and from the run. Not SIG_IGN: Python
+    # complains of a signal that has come already and has no handler any more.
+    for other in _ENDINGS:
+        signal.signal(other, lambda number, frame: None)
     if is_writing():
         raise KeyboardInterrupt  # what is half-written is removed
     os._exit(128 + number)

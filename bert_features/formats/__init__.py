@@ -197,7 +197,7 @@ def output_format(path: str | Path, format: str | None = None) -> str:
         None.
     """
     if format is None:
-        return _format_of(Path(path))
+        return _format_of(Path(path), "; or end it with / to write a folder of shards")
     by_suffix = SUFFIXES.get(Path(path).suffix.lower())
     if by_suffix not in (None, format):
         raise OutputError(
@@ -213,12 +213,13 @@ def _module(format: str) -> Any:
     return importlib.import_module(FORMATS[format])
 
 
-def _format_of(path: Path) -> str:
+def _format_of(path: Path, more: str = "") -> str:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         received = f"the suffix {suffix!r}, which belongs to no format" if suffix else "no suffix"
         raise OutputError.naming(
-            "{path} has {received}; allowed: {suffixes}; or pass {format}: {formats}",
+            "{path} has {received}; allowed: {suffixes}; or pass {format}: {formats}{more}",
+            more=more,
             path=path,
             received=received,
             suffixes=", ".join(SUFFIXES),

@@ -185,7 +185,7 @@ def _finished(manifest: Manifest) -> tuple[FinishedEntry, ...]:
         done = sum(1 for _ in manifest.finished_shards())
         raise OutputError(
             f"cannot read {manifest.folder}: its run is not finished: {done:,} of "
-            f"{len(manifest.shards):,} shards are; run the same command again, and it goes on"
+            f"{len(manifest.shards):,} shards are done; run the same command again, and it goes on"
         )
     return manifest.finished
 
@@ -195,7 +195,7 @@ def _check_complete(folder: Path, shards: Sequence[Path], names: Collection[str]
     missing = [path.name for path in shards if path.name not in names]
     if missing:
         raise OutputError(
-            f"cannot read {folder}: {len(missing):,} of its {len(shards):,} shards are missing, "
+            f"cannot read {folder}: {len(missing):,} of its {len(shards):,} shards not found, "
             f"{missing[0]} first; {_advice(folder, 'them')}"
         )
 

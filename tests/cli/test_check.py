@@ -78,7 +78,7 @@ def test_a_folder(tmp_path):
         assert (done.exit_code, done.stdout) == (1, "")
         assert done.stderr.startswith(f"bert-features: cannot read {damaged}: its bytes have the ")
         damaged.unlink()
-        assert "1 of its 3 shards are missing, part-00002" in run("check", folder).stderr
+        assert "1 of its 3 shards not found, part-00002" in run("check", folder).stderr
         assert run("check", folder, "--format", "npz").exit_code == 1
 
 
@@ -147,12 +147,15 @@ def test_a_folder_is_repaired(toy, tmp_path):
         os.truncate(tmp_path / "out" / name, 9)
     done = run("check", tmp_path / "out")
     assert done.exit_code == 1
-    assert f", or compute it again: bert-features check {tmp_path}/out --repair\n" in done.stderr
+    assert (
+        "2 of 3 shards are missing or damaged: part-00000-of-00003.parquet, part-0" in done.stderr
+    )
+    assert f"compute them again with bert-features check {tmp_path}/out --repair\n" in done.stderr
     done = run("check", tmp_path / "out", single, "--repair")
     assert done.exit_code == 0, done.stderr
     repaired, report, of_single = done.stdout.splitlines()
     assert repaired == (
-        f"{tmp_path}/out: repaired 2 shards: part-00000-of-00003.parquet, "
+        f"{tmp_path}/out: computed 2 shards: part-00000-of-00003.parquet, "
         "part-00002-of-00003.parquet"
     )
     assert report.startswith(f"{tmp_path}/out: ok, 5 examples in 3 files, ")

@@ -104,13 +104,40 @@ def test_the_manifest_of_something_else_is_left_alone(config, texts, tmp_path):
     assert len(list(out.iterdir())) == 2
 
 
-def test_a_damaged_manifest_can_be_overwritten(config, texts, tmp_path):
+@pytest.mark.parametrize("kept", [300, 1])
+def test_a_damaged_manifest_can_be_overwritten(config, texts, tmp_path, kept):
     extract(config(), texts, f"{tmp_path}/out/")
     manifest = tmp_path / "out" / "manifest.json"
-    manifest.write_bytes(manifest.read_bytes()[:300])
+    manifest.write_bytes(manifest.read_bytes()[:kept])
     with pytest.raises(OutputError, match="it is damaged"):
         extract(config(), texts, f"{tmp_path}/out/")
     assert extract(config(), texts, f"{tmp_path}/out/", overwrite=True).counts.examples == 20
+
+
+def test_overwrite_removes_no_file_of_another_run(config, texts, tmp_path):
+    extract(config(), texts, f"{tmp_path}/out/")
+    for name in ("part-00077-of-00004.parquet", "part-00000-of-00009.npz", "notes.txt"):
+        (tmp_path / "out" / name).write_text("precious")
+    extract(config(), texts, f"{tmp_path}/out/", overwrite=True)
+    assert len(list((tmp_path / "out").iterdir())) == 4 + 1 + 3
+
+
+def test_a_run_that_fails_says_what_is_kept(config, texts, tmp_path, caplog):
+    caplog.set_level("INFO", "bert_features")
+    with pytest.raises(StopRun):
+        extract(config(), texts, f"{tmp_path}/out/", progress=stop_after(13))
+    assert "2 of 4 shards are finished and kept" in caplog.text
+    extract(config(), texts, f"{tmp_path}/out/")
+    assert "nothing was computed" not in caplog.text
+    extract(config(), texts, f"{tmp_path}/out/")
+    assert "is finished already; nothing was computed" in caplog.text
+
+
+def test_many_small_inputs_are_worth_a_warning(config, tmp_path, caplog):
+    for number in range(10):
+        (tmp_path / f"{number}.txt").write_text("a b\n")
+    extract(config(), f"{tmp_path}/*.txt", f"{tmp_path}/out/")
+    assert "10 shards hold 1 examples on average" in caplog.text
 
 
 def test_an_empty_folder_that_was_there_stays(config, tmp_path):

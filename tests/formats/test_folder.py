@@ -371,14 +371,14 @@ def unknown_format(manifest: Manifest) -> None:
         (remove_manifest, r"FOLDER: Is a directory, without the manifest\.json of a features fold"),
         (
             forget_the_end,
-            "FOLDER: its run is not finished: 2 of 12 shards are; run the same command again, and "
-            "it goes on",
+            "FOLDER: its run is not finished: 2 of 12 shards are done; run the same command again, "
+            "and it goes on",
         ),
         (cut_manifest, r"FOLDER/manifest\.json: it is damaged, or not one of bert_features "),
         (another_version, r"FOLDER/manifest\.json: its manifest_version is 2, and this release re"),
         (
             remove_two_shards,
-            r"FOLDER: 2 of its 12 shards are missing, part-00001-of-00012\.\w+ first; take them",
+            r"FOLDER: 2 of its 12 shards not found, part-00001-of-00012\.\w+ first; take them",
         ),
         (cut_first_shard, "FIRST: it has SIZE bytes, and manifest.json records SIZE; take it from"),
         (another_count, "FIRST: it holds 2 records, and manifest.json records 3; take it from a "),
