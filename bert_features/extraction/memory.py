@@ -14,6 +14,8 @@ from numpy.typing import DTypeLike
 _MIN_BYTES = 1 << 20
 # Windows are nearly of one size; rounding up lets the next one fit.
 _ROUND_BYTES = 16 << 20
+# Free blocks of other sizes that are kept: the arrays of an output or two, and of its batches.
+_MAX_PASSED = 4
 
 
 class Memory:
@@ -40,9 +42,18 @@ class Memory:
         return base.reshape(shape)
 
     def _block(self, size: int) -> np.ndarray:
-        """A block of at least this many bytes; those that are too small are given up."""
+        """A block of at least this many bytes; of free ones that do not fit a few are kept.
+
+        One of more than twice the size does not fit: small arrays would hold the memory of large
+        ones, which would have to take more.
+        """
+        rounded = -(-size // _ROUND_BYTES) * _ROUND_BYTES
+        passed: list[np.ndarray] = []
         while self._free:
             block = self._free.pop()
-            if len(block) >= size:
+            if size <= len(block) <= 2 * rounded:
+                self._free += passed[-_MAX_PASSED:]
                 return block
-        return np.empty(-(-size // _ROUND_BYTES) * _ROUND_BYTES, np.uint8)
+            passed.append(block)
+        self._free += passed[-_MAX_PASSED:]
+        return np.empty(rounded, np.uint8)

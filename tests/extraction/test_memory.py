@@ -57,14 +57,22 @@ def test_small_arrays_are_ordinary():
     assert memory.empty((3, 4), np.float32).base is None
 
 
-def test_blocks_that_are_too_small_are_given_up():
+def test_a_small_array_does_not_take_the_memory_of_a_large_one():
     memory = Memory()
-    small = memory.empty(SHAPE, np.float16)
-    del small
-    large = memory.empty((20_000, 768), np.float16)
-    large[:] = 1
+    large = memory.empty((80_000, 768), np.float16)
+    first = address(large)
     del large
-    assert len(memory._free) == 1
+    small = memory.empty(SHAPE, np.float16)
+    assert address(small) != first
+    assert address(memory.empty((70_000, 768), np.float16)) == first
+
+
+def test_free_memory_does_not_grow():
+    memory = Memory()
+    for megabytes in range(1, 400, 7):  # each too large for the blocks before it
+        memory.empty((megabytes << 20,), np.uint8)
+    assert sum(map(len, memory._free)) < 6 * (400 << 20)
+    assert len(memory._free) <= 6
 
 
 def test_threads_do_not_share_an_array():
