@@ -111,6 +111,8 @@ def _describe(summary: "ExtractSummary") -> str:
         "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s",
         "output": f"{summary.output or 'standard output'} ({describe_size(summary.bytes_written)})",
     }
+    if summary.before.examples == counts.examples > 0:
+        del rows["speed"]  # nothing was computed
     if summary.shards is not None:
         rows["shards"] = f"{summary.shards:,}"
     return "\n".join(f"{name:<10} {value}" for name, value in rows.items())
@@ -118,7 +120,10 @@ def _describe(summary: "ExtractSummary") -> str:
 
 def _describe_before(summary: "ExtractSummary") -> str:
     before = summary.before.examples
-    return f", {before:,} of them before this run" if before else ""
+    if not before:
+        return ""
+    share = "all" if before == summary.counts.examples else f"{before:,}"
+    return f", {share} of them before this run"
 
 
 def _describe_rare(counts: "Counts") -> dict[str, str]:

@@ -40,11 +40,11 @@ def _describe(status: "Status") -> dict[str, str]:
         return rows
     rows["shards"] = f"{status.finished_shards:,} of {status.shards:,} finished"
     rows["examples"] = f"{status.finished_examples:,} of {status.examples:,}"
-    rows["tokens"] = f"{status.finished_tokens:,} of the finished shards"
+    rows["tokens"] = f"{status.finished_tokens:,} in the finished shards"
     if status.seconds:
         rows["speed"] = (
-            f"{status.tokens_per_second:,.0f} tokens/s in one process; the finished shards took "
-            f"{describe_seconds(status.seconds)} one after the other"
+            f"{status.tokens_per_second:,.0f} tokens/s for each process; it took "
+            f"{describe_seconds(status.seconds)} of one process so far"
         )
     if status.seconds_left is not None:
         rows["left"] = f"about {describe_seconds(status.seconds_left)} at this speed"

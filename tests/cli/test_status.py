@@ -41,8 +41,8 @@ def test_a_run_that_stopped(manifest):
         "state": "stopped; the same command goes on where it stopped",
         "shards": "2 of 3 finished",
         "examples": "2,000 of 3,000",
-        "tokens": "14,000 of the finished shards",
-        "speed": "233 tokens/s in one process; the finished shards took 1 min one after the other",
+        "tokens": "14,000 in the finished shards",
+        "speed": "233 tokens/s for each process; it took 1 min of one process so far",
     }
 
 
