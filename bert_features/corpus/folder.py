@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from bert_features.corpus.holding import HOLDING_FILES
+from bert_features.corpus.inputs import name_some
 from bert_features.errors import OutputError
 from bert_features.files import Role, is_url, local_path, storage_errors
 from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import FINISHED, MANIFEST, FinishedEntry, Manifest
 
 _SHARD = re.compile(r"\.?part-(?P<shard>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.[a-z0-9]+)(\..*)?")
-_MOST_NAMED = 3
 _BEGINNING = 4096  # bytes of a manifest that tell it from other files
 _KEPT = "nothing was changed"
 
@@ -34,10 +34,9 @@ def check_folder(folder: Path) -> None:
     with storage_errors(f"read {folder}", advice=_KEPT):
         others = sorted({path.name for path in folder.iterdir()} - HOLDING_FILES)
     if others and not (MANIFEST in others and _is_ours(folder / MANIFEST, others)):
-        more = ", …" if len(others) > _MOST_NAMED else ""
         raise OutputError(
-            f"{folder} holds files of something else ({', '.join(others[:_MOST_NAMED])}{more}); "
-            "name a file in it, a new folder or an empty one"
+            f"{folder} holds files of something else ({name_some(others)}); name a file in it, a "
+            "new folder or an empty one"
         )
 
 

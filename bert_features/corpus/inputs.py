@@ -6,9 +6,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError
 from bert_features.files import connect, is_url, local_path
+from bert_features.readers.examples import source_of
 from bert_features.readers.opening import reading
+from bert_features.readers.source import Source
 
 # What `extract` takes: an input, or several.
 Inputs: TypeAlias = str | Path | Sequence[str | Path]
@@ -86,6 +89,24 @@ def look_up(path: str) -> Stamp:
             "changed; download it and pass the file"
         )
     return Stamp(int(size), None, version)
+
+
+def source_of_input(config: ExtractConfig, path: str) -> Source:
+    """The whole of an input, read by these settings.
+
+    Raises:
+      ConfigError: a setting has no meaning for this kind of file.
+    """
+    return source_of(path, config.input_settings(), config.encoding_errors)
+
+
+def changed_input(path: str) -> InputError:
+    """The error that refuses an input which is not what it was when the run began."""
+    return InputError.naming(
+        "{path} has changed since this run began, so its shards would not belong together; put "
+        "back what it was, or extract again with {overwrite:True}",
+        path=path,
+    )
 
 
 def name_some(names: Sequence[str]) -> str:

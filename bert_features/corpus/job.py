@@ -9,8 +9,9 @@ from pathlib import Path
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.inputs import Inputs, find_inputs
 from bert_features.corpus.run import FolderRun, Progress
-from bert_features.errors import ConfigError, OutputError
+from bert_features.errors import ConfigError
 from bert_features.extraction import job as one_file
+from bert_features.extraction.checks import check_is_local
 from bert_features.extraction.job import ExtractSummary
 from bert_features.files import STDOUT, is_url, local_path
 
@@ -54,10 +55,7 @@ def extract(
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
     """
-    if is_url(output_path):
-        raise OutputError(
-            f"{output_path} is an address; outputs are local files: write to a path, then copy it"
-        )
+    check_is_local(output_path)
     if processes < 1:
         raise ConfigError.naming(
             "{processes} is {count}; allowed: an integer of at least 1", count=processes

@@ -12,18 +12,15 @@ from typing import Any, Literal
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import MAX_COUNT
-from bert_features.corpus.inputs import look_up
+from bert_features.corpus.inputs import changed_input, look_up, source_of_input
 from bert_features.corpus.settings import record_settings
-from bert_features.corpus.shards import changed_input
 from bert_features.errors import InputError
 from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import InputEntry, Manifest, ShardEntry
 from bert_features.machine.selection import choose_runtime
 from bert_features.machine.tpu_installation import tensorflow_version
-from bert_features.readers.examples import source_of
 from bert_features.readers.ids import Ids
 from bert_features.readers.parts import CutPart, cut
-from bert_features.readers.source import Source
 
 _PACKAGES = ("bert_features", "tensorflow-text", "keras", "numpy")
 
@@ -90,7 +87,7 @@ class CutInput:
 
 def _cut_all(config: ExtractConfig, inputs: Sequence[str]) -> Iterator[CutInput]:
     """Cuts inputs one after the other; the ids of all are checked together."""
-    with contextlib.closing(Ids(_source(config, inputs[0]))) as ids:
+    with contextlib.closing(Ids(source_of_input(config, inputs[0]))) as ids:
         first = 0
         for number in range(len(inputs)):
             found = cut_input(config, inputs[number], number=number, first=first, ids=ids)
@@ -115,7 +112,7 @@ def cut_input(
       InputError: see `make_plan`; or it changes while it is read.
     """
     stamp = look_up(path)
-    parts = list(cut(_source(config, path), config.shard_examples, first=first, ids=ids))
+    parts = list(cut(source_of_input(config, path), config.shard_examples, first=first, ids=ids))
     if look_up(path) != stamp:
         raise changed_input(path)
     return CutInput(
@@ -141,10 +138,6 @@ def _shard(number: int, found: CutPart) -> ShardEntry:
         line=span.line,
         crc32c=found.crc32c,
     )
-
-
-def _source(config: ExtractConfig, path: str) -> Source:
-    return source_of(path, config.input_settings(), config.encoding_errors)
 
 
 def _check_number_of_shards(count: int) -> None:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.corpus.inputs import is_same_input, look_up, name_some, place_of
+from bert_features.corpus.inputs import changed_input, is_same_input, look_up, name_some, place_of
 from bert_features.corpus.plan import cut_input
-from bert_features.corpus.shards import changed_input
 from bert_features.errors import OutputError
 from bert_features.formats.manifest import Manifest, ShardEntry
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import InputError
+from bert_features.corpus.inputs import changed_input, source_of_input
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.writing import write_behind
 from bert_features.files import storage_errors
@@ -16,9 +16,8 @@ from bert_features.formats import open_writer, output_targets
 from bert_features.formats.manifest import FinishedEntry, Manifest
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.readers import registry
-from bert_features.readers.examples import source_of
 from bert_features.readers.lines import Place, Span
-from bert_features.readers.source import Part, Source
+from bert_features.readers.source import Part
 
 if TYPE_CHECKING:
     from bert_features.extraction.extractor import FeatureExtractor
@@ -82,7 +81,7 @@ class ShardWriter:
         entry, manifest = self._manifest.shards[shard], self._manifest
         place = Place()
         source = replace(
-            _source(self._extractor.config, manifest.inputs[entry.input].path),
+            source_of_input(self._extractor.config, manifest.inputs[entry.input].path),
             part=Part(entry.first, entry.records, Span(entry.start, entry.end, entry.line)),
             place=place,
         )
@@ -110,16 +109,3 @@ class ShardWriter:
                 seconds=time.monotonic() - started,
                 counts=asdict(counts),
             )
-
-
-def changed_input(path: str) -> InputError:
-    """The error that refuses an input which is not what it was when the run began."""
-    return InputError.naming(
-        "{path} has changed since this run began, so its shards would not belong together; put "
-        "back what it was, or extract again with {overwrite:True}",
-        path=path,
-    )
-
-
-def _source(config: ExtractConfig, path: str) -> Source:
-    return source_of(path, config.input_settings(), config.encoding_errors)

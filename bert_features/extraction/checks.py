@@ -132,10 +132,8 @@ def check_extraction(
       BertFeaturesError: says in one sentence what was wrong.
     """
     for target in (output, ledger):
-        if target is not None and is_url(target):
-            raise OutputError(
-                f"{target} is an address; outputs are local files: write to a path, then copy it"
-            )
+        if target is not None:
+            check_is_local(target)
     _check_outputs(config, decide_format(output, config.format))
     if ledger is not None and str(ledger) == STDOUT:
         raise OutputError("the ledger cannot go to standard output; pass a path for the ledger")
@@ -148,6 +146,18 @@ def check_extraction(
     if targets is not None and checkpoint is not None:
         targets.check(checkpoint.files())
     return checkpoint
+
+
+def check_is_local(target: str | Path) -> None:
+    """Refuses an address as an output.
+
+    Raises:
+      OutputError: it is one.
+    """
+    if is_url(target):
+        raise OutputError(
+            f"{target} is an address; outputs are local files: write to a path, then copy it"
+        )
 
 
 def check_folder_extraction(

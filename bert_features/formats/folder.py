@@ -1,7 +1,7 @@
 """A features folder, which holds one features file for each shard of a run, read as one file."""
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
@@ -224,22 +224,20 @@ def find_damaged(manifest: Manifest, finished: Mapping[int, FinishedEntry]) -> s
       finished: the shards to look at, by number, with their records.
     """
     return {
-        shard for shard, entry in finished.items() if not _is_whole(manifest.path(shard), entry)
+        shard
+        for shard, entry in finished.items()
+        if not _passes(_check_file, manifest.path(shard), entry)
     }
-
-
-def _is_whole(path: Path, entry: FinishedEntry) -> bool:
-    try:
-        _check_file(path, entry)
-    except OutputError:
-        return False
-    return True
 
 
 def is_there(path: Path, entry: FinishedEntry) -> bool:
     """Whether a shard has the recorded size, and its sidecar if it needs one."""
+    return _passes(_check_sizes, path, entry)
+
+
+def _passes(check: Callable[[Path, FinishedEntry], None], path: Path, entry: FinishedEntry) -> bool:
     try:
-        _check_sizes(path, entry)
+        check(path, entry)
     except OutputError:
         return False
     return True

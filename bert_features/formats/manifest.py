@@ -198,10 +198,8 @@ class Manifest:
         Raises:
           OutputError: the record cannot be written.
         """
-        record = self._record(shard)
-        with storage_errors(f"write {record}"):
-            record.parent.mkdir(exist_ok=True)
-        write_whole(record, entry.model_dump_json() + "\n")
+        self.begin()
+        write_whole(self._record(shard), entry.model_dump_json() + "\n")
 
     def finished_shards(self) -> Iterator[tuple[int, FinishedEntry]]:
         """The number and the record of each finished shard, in order.
