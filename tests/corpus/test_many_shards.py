@@ -13,7 +13,7 @@ from bert_features.formats.manifest import FinishedEntry, Manifest
 
 SHARDS = 10_000
 # What takes a microsecond for each pair of shards takes 100 s.
-LIMIT_SECONDS = 5.0
+LIMIT_SECONDS = 20.0  # of CPU, whatever else runs on the machine
 
 
 class QuickWriter:
@@ -38,14 +38,14 @@ class QuickWriter:
 
 
 class Clock:
-    """Asserts that a block takes less than the limit."""
+    """Asserts that a block takes less CPU time than the limit."""
 
     def __enter__(self):
-        self._started = time.monotonic()
+        self._started = time.process_time()
 
     def __exit__(self, *exception):
         if exception[0] is None:
-            assert time.monotonic() - self._started < LIMIT_SECONDS
+            assert time.process_time() - self._started < LIMIT_SECONDS
 
 
 @pytest.fixture
