@@ -25,6 +25,7 @@ from bert_features.batches.rows import Layout
 from bert_features.batches.segments import Rows
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import Units, WordPieces, WordSplit, find_words, text_lengths
+from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenization import FullTokenizer, utf8
 from bert_features.text.vocabulary import CLS, SEP
@@ -102,6 +103,7 @@ class TextInputFn:
       long_text: what happens to examples that do not fit the longest row.
       words: how texts are split into words, if an output has words. Examples that came as words
         keep theirs.
+      stages: measures reading, tokenizing and batching.
 
     Attributes:
       error: the error that `examples` or the long text policy raised, if any. TensorFlow's own
@@ -117,6 +119,7 @@ class TextInputFn:
         window_tokens: int = 1 << 17,
         long_text: LongText | None = None,
         words: WordSplit | None = None,
+        stages: StageClock | None = None,
     ) -> None:
         self.buckets = resolve_buckets(buckets, buckets[-1])
         self.error: Exception | None = None
@@ -125,6 +128,7 @@ class TextInputFn:
         self._window_tokens = window_tokens
         self._long_text = long_text or LongText(seq_length=self.buckets[-1])
         self._words = words
+        self._stages = stages or StageClock()
         cls_id, sep_id = tokenizer.convert_tokens_to_ids([CLS, SEP])
         self._layout = Layout(self._long_text, cls_id=cls_id, sep_id=sep_id)
 
@@ -150,10 +154,10 @@ class TextInputFn:
             held.append(chunk)
             tokens += len(chunk.columns["values"])
             if tokens >= self._window_tokens:
-                yield Window.join(held)
+                yield self._joined(held)
                 held, tokens = [], 0
         if held:
-            yield Window.join(held)
+            yield self._joined(held)
 
     def stream(self, params: Params, windows: Iterable[Window] | None = None) -> Iterator[Batch]:
         """The batches, without tf.data.
@@ -164,7 +168,8 @@ class TextInputFn:
         """
         shapes = self.shapes(params)
         for window in self.windows() if windows is None else windows:
-            for rows, columns in cut_batches(window.columns, shapes):
+            self._stages.take("windows_prepared")
+            for rows, columns in self._stages.timed("batch", cut_batches(window.columns, shapes)):
                 yield Batch(columns, rows, window)
 
     def batches(self, params: Params) -> Iterator[Columns]:
@@ -183,9 +188,17 @@ class TextInputFn:
 
     def chunks(self) -> Iterator[Chunk]:
         """The examples and their rows, in the order of the input, before rows are sorted."""
-        for first, examples in self._read():
-            rows, words = self._lay_out(examples)
-            yield Chunk(examples, self._columns(rows, first), words)
+        for first, examples in self._stages.timed("read", self._read()):
+            with self._stages.timing("tokenize"):
+                rows, words = self._lay_out(examples)
+                chunk = Chunk(examples, self._columns(rows, first), words)
+            yield chunk
+
+    def _joined(self, chunks: Sequence[Chunk]) -> Window:
+        with self._stages.timing("tokenize"):
+            window = Window.join(chunks)
+        self._stages.put("windows_prepared")
+        return window
 
     def _read(self) -> Iterator[tuple[int, list[InputExample]]]:
         """Reads examples by the chunk: the position of its first example, its examples."""

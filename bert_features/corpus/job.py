@@ -14,6 +14,7 @@ from bert_features.extraction import job as one_file
 from bert_features.extraction.checks import check_is_local
 from bert_features.extraction.job import ExtractSummary
 from bert_features.files import STDOUT, is_url, local_path
+from bert_features.monitor.run import RunMonitor
 
 
 def extract(
@@ -25,6 +26,7 @@ def extract(
     overwrite: bool = False,
     processes: int = 1,
     progress: Progress | None = None,
+    monitor: RunMonitor | None = None,
 ) -> ExtractSummary:
     """Extracts the features of a file of examples into a file, or of several into a folder.
 
@@ -51,6 +53,7 @@ def extract(
         chips, GPUs or CPU cores of this machine.
       progress: called after every step of the device with the totals so far and the number of
         examples in the input, None if that is unknown.
+      monitor: takes the state of the run, for other threads to look at (`--metrics` uses it).
 
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
@@ -68,7 +71,7 @@ def extract(
             )
         inputs = find_inputs(input_path)
         run = FolderRun(config, inputs, local_path(output_path), overwrite=overwrite)
-        return run.finish(processes, progress)
+        return run.finish(processes, progress, monitor=monitor)
     output = "standard output" if str(output_path) == STDOUT else str(output_path)
     if processes > 1:
         raise ConfigError.naming(
@@ -84,6 +87,7 @@ def extract(
         ledger_path=ledger_path,
         overwrite=overwrite,
         progress=progress,
+        monitor=monitor,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import BertFeaturesError, DeviceError
 from bert_features.formats.manifest import FinishedEntry, Manifest
+from bert_features.monitor.stages import StageTimes
 
 _MAX_CHARACTERS = 300
 _DEVICE_LIBRARIES = ("tensorflow", "jax", "jaxlib")
@@ -40,17 +41,30 @@ class Ready:
 
 @dataclass(frozen=True)
 class Progress:
-    """Totals of the shard that is being computed, by the names of `Counts`."""
+    """How far a process has come.
+
+    Attributes:
+      counts: totals of the shard that is being computed, by the names of `Counts`.
+      stages: the times of all shards of the process.
+    """
 
     counts: Mapping[str, int]
+    stages: StageTimes
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A shard is in its place."""
+    """A shard is in its place.
+
+    Attributes:
+      shard: its number.
+      entry: its record.
+      stages: the times of all shards of the process.
+    """
 
     shard: int
     entry: FinishedEntry
+    stages: StageTimes
 
 
 @dataclass(frozen=True)

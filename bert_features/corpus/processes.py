@@ -20,6 +20,7 @@ from bert_features.errors import DeviceError
 from bert_features.extraction.counts import Counts
 from bert_features.formats.manifest import FinishedEntry, Manifest
 from bert_features.machine.shares import Share
+from bert_features.monitor.run import RunMonitor
 
 logger = logging.getLogger("bert_features")
 
@@ -67,6 +68,7 @@ class Workers:
         shards: Iterable[int],
         finished: Callable[[int, FinishedEntry], None],
         progress: Callable[[Counts], None],
+        monitor: RunMonitor | None = None,
     ) -> None:
         """Computes shards, each by the next process that is free.
 
@@ -74,6 +76,7 @@ class Workers:
           shards: their numbers.
           finished: called for each shard that is in its place, in the order of their ends.
           progress: called now and then with the totals of the shards that are not finished.
+          monitor: takes the times of the processes.
 
         Raises:
           Exception: what ended a process.
@@ -86,6 +89,8 @@ class Workers:
         while busy:
             for pipe in self._with_messages(busy):
                 message = self._receive(pipe)
+                if monitor and isinstance(message, Progress | Finished):
+                    monitor.note(pipe, message.stages)
                 if isinstance(message, Progress):
                     busy[pipe] = Counts(**message.counts)
                 elif isinstance(message, Finished):

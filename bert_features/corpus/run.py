@@ -38,6 +38,7 @@ from bert_features.formats.folder import is_there
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.machine.shares import Share, share_out
+from bert_features.monitor.run import RunMonitor
 
 logger = logging.getLogger("bert_features")
 
@@ -81,6 +82,7 @@ class FolderRun:
         progress: Progress | None = None,
         *,
         damaged: Collection[int] = frozenset(),
+        monitor: RunMonitor | None = None,
     ) -> ExtractSummary:
         """Computes what is not finished yet.
 
@@ -88,18 +90,21 @@ class FolderRun:
           processes: how many processes compute it.
           progress: see `corpus.job.extract`.
           damaged: shards to compute again, though they are finished.
+          monitor: see `corpus.job.extract`.
 
         Raises:
           BertFeaturesError: says in one sentence what was wrong.
         """
+        monitor = monitor or RunMonitor()
         shares = share_out(processes, self._config.device) if processes > 1 else [Share()]
         with holding(self._folder, processes):
             manifest, is_new = self._planned()
             state = _State(manifest, {} if is_new else dict(manifest.finished_shards()), damaged)
+            monitor.shards, monitor.finished_shards = len(manifest.shards), len(state.done)
             if state.todo:
                 _warn_of_small_shards(manifest)
                 with _saying_what_is_kept(state):
-                    self._compute(state, is_new, shares, progress)
+                    self._compute(state, is_new, shares, progress, monitor)
             else:
                 logger.info("%s is finished already; nothing was computed", self._folder)
             if manifest.finished is None or state.todo:
@@ -114,6 +119,7 @@ class FolderRun:
             cures=self._cures(),
             before=state.before,
             shards=len(manifest.shards),
+            stages=monitor.times(),
         )
 
     def _planned(self) -> tuple[Manifest, bool]:
@@ -134,7 +140,12 @@ class FolderRun:
         return make_plan(self._config, self._inputs, self._folder, self._format, self._checkpoint)
 
     def _compute(
-        self, state: "_State", is_new: bool, shares: Sequence[Share], progress: Progress | None
+        self,
+        state: "_State",
+        is_new: bool,
+        shares: Sequence[Share],
+        progress: Progress | None,
+        monitor: RunMonitor,
     ) -> None:
         """Computes what is left to do."""
         manifest = state.manifest
@@ -148,7 +159,12 @@ class FolderRun:
             else:
                 check_same_run(manifest, {"device": device})
             manifest.begin()
+            monitor.begin(self._checkpoint.name, device)
             state.started = time.monotonic()
+
+        def finish(shard: int, entry: FinishedEntry) -> None:
+            state.finish(shard, entry)
+            monitor.finished_shards = len(state.done)
 
         def note(current: Counts) -> None:
             if progress:
@@ -158,12 +174,13 @@ class FolderRun:
         if len(shares) > 1:
             with Workers(self._config, manifest, shares) as workers:
                 begin(workers.device)
-                workers.run(state.todo, state.finish, note)
+                workers.run(state.todo, finish, note, monitor)
             return
         writer = ShardWriter.load(self._config, manifest, self._checkpoint)
+        writer.stages = monitor.clock
         begin(writer.device)
         for shard in state.todo:
-            state.finish(shard, writer.write(shard, note))
+            finish(shard, writer.write(shard, note))
 
     def _cures(self) -> dict[str, str]:
         config, checkpoint = self._config, self._checkpoint

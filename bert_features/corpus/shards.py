@@ -15,6 +15,7 @@ from bert_features.files.checksums import as_hex, checksum_of_file
 from bert_features.formats import open_writer, output_targets
 from bert_features.formats.manifest import FinishedEntry, Manifest
 from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.monitor.stages import StageClock
 from bert_features.readers import registry
 from bert_features.readers.lines import Place, Span
 from bert_features.readers.source import Part
@@ -29,11 +30,15 @@ class ShardWriter:
     Args:
       extractor: the model.
       manifest: the run.
+
+    Attributes:
+      stages: measures the stages of all its shards.
     """
 
     def __init__(self, extractor: "FeatureExtractor", manifest: Manifest) -> None:
         self._extractor = extractor
         self._manifest = manifest
+        self.stages = StageClock()
 
     @classmethod
     def load(
@@ -52,9 +57,7 @@ class ShardWriter:
     @property
     def device(self) -> str:
         """What the features depend on beside the settings: runtime, kind of device, precision."""
-        prepared = self._extractor.preparation
-        kinds = prepared.runtime.name, prepared.devices.kind, self._extractor.precision
-        return ", ".join(kinds)
+        return self._extractor.device
 
     def write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:
         """Computes a shard and puts its features file in its place.
@@ -70,6 +73,10 @@ class ShardWriter:
           BertFeaturesError: see `FeatureExtractor.batches`; or the input is not what it was when
             the run began.
         """
+        with self.stages.running():
+            return self._write(shard, progress)
+
+    def _write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:
         started = time.monotonic()
         counts = Counts()
 
@@ -95,9 +102,10 @@ class ShardWriter:
             overwrite=True,
         ) as writer:
             batches = self._extractor.batches(
-                lambda: registry.read(source), progress=note, warn=False
+                lambda: registry.read(source), progress=note, warn=False, stages=self.stages
             )
-            write_behind(batches, writer.write, max_bytes=self._extractor.config.buffer_mb << 20)
+            max_bytes = self._extractor.config.buffer_mb << 20
+            write_behind(batches, writer.write, max_bytes=max_bytes, stages=self.stages)
             if entry.crc32c != as_hex(place.crc) or counts.examples != entry.records:
                 raise changed_input(manifest.inputs[entry.input].path)
         *sidecars, file = output_targets(path, format=manifest.format)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from bert_features.corpus.messages import Failed, Finished, Job, Log, Message, Progress, Ready
 from bert_features.files import is_writing
+from bert_features.monitor.stages import StageClock
 
 if TYPE_CHECKING:
     from bert_features.extraction.counts import Counts
@@ -88,21 +89,22 @@ def _serve(pipe: _Pipe) -> None:
     pipe.send(Ready(writer.device))
     while True:  # until the run ends this process
         shard = pipe.recv()
-        entry = writer.write(shard, _Reports(pipe))
-        pipe.send(Finished(shard, entry))
+        entry = writer.write(shard, _Reports(pipe, writer.stages))
+        pipe.send(Finished(shard, entry, writer.stages.times()))
 
 
 class _Reports:
     """Sends the totals of a shard now and then; ends the process if nobody listens any more."""
 
-    def __init__(self, pipe: _Pipe) -> None:
+    def __init__(self, pipe: _Pipe, stages: StageClock) -> None:
         self._pipe = pipe
+        self._stages = stages
         self._next = 0.0
 
     def __call__(self, counts: "Counts") -> None:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _PROGRESS_SECONDS
-            self._pipe.send(Progress(asdict(counts)))
+            self._pipe.send(Progress(asdict(counts), self._stages.times()))
 
 
 def _end_with_parent() -> None:

@@ -35,6 +35,7 @@ from bert_features.extraction.preparation import Preparation
 from bert_features.extraction.similarity import SIMILARITY_FUNCTIONS, compute_similarity
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.machine.tpu_installation import tensorflow_version
+from bert_features.monitor.stages import StageClock
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
@@ -298,6 +299,7 @@ class FeatureExtractor:
         prompt: str | None = None,
         threads: bool = True,
         warn: bool = True,
+        stages: StageClock | None = None,
     ) -> Iterator[FeatureBatch]:
         """Streams features in the order of the examples.
 
@@ -310,20 +312,22 @@ class FeatureExtractor:
           threads: prepare and compute batches at the same time, in threads. A few examples in
             memory are done sooner without.
           warn: log a warning at the end if the features are worthless (`losses.warn`).
+          stages: measures all stages but writing.
 
         Raises:
           ConfigError: the outputs cannot have a prompt.
           InputError: the examples cannot be read, or the long text policy refuses one.
         """
-        counts = Counts()
+        counts, stages = Counts(), stages or StageClock()
         assembler = Assembler(
             self.outputs,
             in_windows=self.preparation.in_windows,
             pieces=self._pieces,
             unknown_id=self._unknown_id,
         )
-        input_fn = self.preparation.input_fn(examples, prompt=prompt)
-        for batch, outputs in self._run(input_fn, threads=threads):
+        input_fn = self.preparation.input_fn(examples, prompt=prompt, stages=stages)
+        for batch, outputs in self._run(input_fn, stages, threads=threads):
+            stages.lead("assemble")
             finished = assembler.add(batch, outputs)
             counts.add_batch(batch.columns)
             if finished is not None:
@@ -334,6 +338,7 @@ class FeatureExtractor:
             if progress:
                 progress(counts)
             yield from assembler.take_batches()
+        stages.lead("assemble")
         yield from assembler.take_batches(flush=True)
         if warn:
             losses.warn(counts, self.checkpoint)
@@ -367,12 +372,17 @@ class FeatureExtractor:
         }
 
     @property
+    def device(self) -> str:
+        """What the features depend on beside the settings: runtime, kind of device, precision."""
+        return ", ".join((self.preparation.runtime.name, self.devices.kind, self.precision))
+
+    @property
     def traces(self) -> int:
         """Number of times the device step was traced so far."""
         return self._step.traces
 
     def _run(
-        self, input_fn: TextInputFn, *, threads: bool
+        self, input_fn: TextInputFn, stages: StageClock, *, threads: bool
     ) -> Iterator[tuple[Batch, dict[str, np.ndarray]]]:
         """The batches of an input with their outputs, [B, S, D] or [B, D]."""
         windows = input_fn.windows()
@@ -384,6 +394,7 @@ class FeatureExtractor:
             self._step,
             input_fn.stream(self.preparation.batch_params(), windows),
             lambda batch: {name: batch.columns[name] for name in self._inputs},
+            stages,
         )
 
     def _model(self) -> DeviceStep:

@@ -21,6 +21,8 @@ from bert_features.extraction.writing import write_behind
 from bert_features.formats import FeatureWriter, IdType, open_writer
 from bert_features.formats.stream import StreamWriter
 from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.monitor.run import RunMonitor
+from bert_features.monitor.stages import StageClock, StageTimes
 from bert_features.readers.examples import count_examples, read_examples
 from bert_features.readers.input_example import InputExample
 
@@ -43,6 +45,7 @@ class ExtractSummary:
       cures: settings that would keep what truncation cut off, with their values as in Python.
       before: the part of `counts` that earlier runs into the same folder computed.
       shards: the number of shards of a folder; None for a single file.
+      stages: where the time of this run went; of several processes, their sum.
     """
 
     counts: Counts
@@ -52,6 +55,7 @@ class ExtractSummary:
     cures: Mapping[str, str] = field(default_factory=dict)
     before: Counts = field(default_factory=Counts)
     shards: int | None = None
+    stages: StageTimes = field(default_factory=StageTimes)
 
     def __repr__(self) -> str:
         return (
@@ -75,6 +79,7 @@ def extract(
     ledger_path: str | Path | None = None,
     overwrite: bool = False,
     progress: Callable[[Counts, int | None], None] | None = None,
+    monitor: RunMonitor | None = None,
 ) -> ExtractSummary:
     """Extracts the features of a file of examples into a file.
 
@@ -90,6 +95,7 @@ def extract(
       overwrite: whether existing files may be replaced.
       progress: called after every step of the device with the totals so far and the number of
         examples in the input, None if that is unknown.
+      monitor: takes the state of the run, for other threads to look at.
 
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
@@ -111,6 +117,8 @@ def extract(
     total = None if count is None else shard.size(count)
     extractor = FeatureExtractor(config, runtime=runtime, checkpoint=checkpoint)
     targets.check(extractor.checkpoint.files())
+    monitor = monitor or RunMonitor()
+    monitor.begin(extractor.checkpoint.name, extractor.device)
     started = time.monotonic()
     counts = Counts()
 
@@ -123,13 +131,15 @@ def extract(
     examples = read_examples(
         input_path, config.input_settings(), encoding_errors=config.encoding_errors
     )
-    bytes_written = _write(extractor, examples, shard, targets, note)
+    with monitor.clock.running():
+        bytes_written = _write(extractor, examples, shard, targets, note, monitor.clock)
     return ExtractSummary(
         counts,
         time.monotonic() - started,
         bytes_written,
         targets.output,
         cures=extractor.preparation.truncation_cures(),
+        stages=monitor.times(),
     )
 
 
@@ -150,6 +160,7 @@ def _write(
     shard: Shard,
     targets: Targets,
     progress: Callable[[Counts], None],
+    stages: StageClock,
 ) -> int:
     """Computes the examples of a share and writes their features; gives the bytes written."""
     with contextlib.ExitStack() as stack:
@@ -158,8 +169,11 @@ def _write(
             ledger = stack.enter_context(Ledger(targets.ledger, overwrite=targets.overwrite))
         mine, id_type = _peeked(examples, shard)
         writer = stack.enter_context(_writer(extractor, targets, id_type))
-        batches = extractor.batches(lambda: mine, progress=progress, ledger=ledger)
-        write_behind(batches, writer.write, max_bytes=extractor.config.buffer_mb << 20)
+        batches = extractor.batches(
+            lambda: mine, progress=progress, ledger=ledger, stages=stages
+        )
+        max_bytes = extractor.config.buffer_mb << 20
+        write_behind(batches, writer.write, max_bytes=max_bytes, stages=stages)
         if ledger:
             ledger.finish()
     return writer.bytes_written

@@ -25,6 +25,7 @@ from bert_features.config.shards import AUTO, Shard
 from bert_features.extraction.checks import check_lengths, row_length
 from bert_features.extraction.losses import truncation_cures
 from bert_features.extraction.prompts import Prompts
+from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
@@ -126,13 +127,18 @@ class Preparation:
         return {"batch_tokens": tokens, **self.runtime.batching}
 
     def input_fn(
-        self, examples: Callable[[], Iterable[InputExample]], *, prompt: str | None = None
+        self,
+        examples: Callable[[], Iterable[InputExample]],
+        *,
+        prompt: str | None = None,
+        stages: StageClock | None = None,
     ) -> TextInputFn:
         """The examples as batches for the device.
 
         Args:
           examples: gives an iterator over them.
           prompt: see `Prompts.put_before`.
+          stages: measures reading, tokenizing and batching.
 
         Raises:
           ConfigError: see `Prompts.put_before`.
@@ -146,6 +152,7 @@ class Preparation:
             window_tokens=self.window_tokens,
             long_text=self.long_text,
             words=self.config.word_split if word_level else None,
+            stages=stages,
         )
 
     def fit_one_batch(self, examples: Sequence[InputExample]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from bert_features.formats.records import FeatureBatch
+from bert_features.monitor.stages import StageClock
 
 # A thread that has given up the interpreter's lock, as for a write or an operation of TensorFlow,
 # gets it back from a busy thread only after this time; Python's own 5 ms are as long as the work.
@@ -14,7 +15,11 @@ _SWITCH_SECONDS = 0.0005
 
 
 def write_behind(
-    batches: Iterable[FeatureBatch], write: Callable[[FeatureBatch], None], *, max_bytes: int
+    batches: Iterable[FeatureBatch],
+    write: Callable[[FeatureBatch], None],
+    *,
+    max_bytes: int,
+    stages: StageClock | None = None,
 ) -> None:
     """Writes batches in their order in a thread of its own, while the next ones are computed.
 
@@ -25,23 +30,36 @@ def write_behind(
       batches: the batches; taken by the caller's thread.
       write: writes one batch. It is never called again once this function has ended or raised.
       max_bytes: bytes of features that may wait for their turn; a single batch may have more.
+      stages: measures writing, and what the caller's thread waits for.
 
     Raises:
       Exception: the first that `batches` or `write` raised.
     """
+    stages = stages or StageClock()
     waiting: deque[tuple[Future[None], int]] = deque()
     held = 0
+
+    def write_timed(batch: FeatureBatch, size: int) -> None:
+        with stages.timing("write"):
+            write(batch)
+        stages.take("bytes_to_write", size)
+
     with _switching_often(), ThreadPoolExecutor(1, "write") as thread:
         try:
             for batch in batches:
                 size = sum(values.nbytes for values in batch.features.values())
                 while waiting and (waiting[0][0].done() or held + size > max_bytes):
+                    stages.lead("write")
                     held -= _wait_for_first(waiting)
+                stages.lead("assemble")
                 held += size
-                waiting.append((thread.submit(write, batch), size))
+                stages.put("bytes_to_write", size)
+                waiting.append((thread.submit(write_timed, batch, size), size))
                 del batch  # the thread frees its memory
+            stages.lead("write")
             while waiting:
                 _wait_for_first(waiting)
+            stages.lead("files")
         finally:
             thread.shutdown(wait=False, cancel_futures=True)
 

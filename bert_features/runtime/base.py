@@ -42,11 +42,14 @@ class Started:
       wait: waits for the outputs and gives them.
       done: whether `wait` would return at once; False where that is unknown.
       cancel: drops the batch, unless it is being computed already.
+      times: when computing began and ended, by `time.monotonic`, once `wait` has returned; None
+        where the runtime does not know.
     """
 
     wait: Callable[[], dict[str, np.ndarray]]
     done: Callable[[], bool] = lambda: False
     cancel: Callable[[], object] = lambda: None
+    times: Callable[[], tuple[float, float]] | None = None
 
     def __call__(self) -> dict[str, np.ndarray]:
         """The outputs, by name."""

@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
+from bert_features.monitor.stages import StageClock
 from bert_features.runtime.base import CompiledStep, Started
 
 _Item = TypeVar("_Item")
@@ -18,6 +19,7 @@ def run_step(
     step: CompiledStep,
     items: Iterator[_Item],
     inputs: Callable[[_Item], Mapping[str, np.ndarray]],
+    stages: StageClock | None = None,
 ) -> Iterator[tuple[_Item, dict[str, np.ndarray]]]:
     """Runs a step over batches; as many are under way as the step asks for.
 
@@ -25,37 +27,59 @@ def run_step(
       step: the compiled step.
       items: the batches, in whatever form the caller has them. A thread takes them.
       inputs: gives the arrays [B, S] of an item that the step takes.
+      stages: measures the device, and what the caller's thread waits for.
 
     Yields:
       Each item with its outputs, [B, S, D] or [B, D], in the order of the items.
     """
+    stages = stages or StageClock()
     under_way: deque[tuple[_Item, Started]] = deque()
     try:
+        stages.lead("input")
         for item in prefetched(items):
+            stages.lead("device")
             under_way.append((item, step(inputs(item))))
+            stages.put("batches_under_way")
             while under_way and (len(under_way) == step.in_flight or under_way[0][1].done()):
-                item, started = under_way.popleft()
-                yield item, started()
+                yield _finish_first(under_way, stages)
+            stages.lead("input")
         while under_way:
-            item, started = under_way.popleft()
-            yield item, started()
+            yield _finish_first(under_way, stages)
     finally:
         for _, started in under_way:  # of a run that failed, or that its caller left
             started.cancel()
+
+
+def _finish_first(
+    under_way: deque[tuple[_Item, Started]], stages: StageClock
+) -> tuple[_Item, dict[str, np.ndarray]]:
+    """Waits for the batch whose turn it is: the item and its outputs."""
+    stages.lead("device")
+    item, started = under_way.popleft()
+    outputs = started()
+    if started.times is not None:
+        stages.computed(*started.times())
+    stages.take("batches_under_way")
+    return item, outputs
 
 
 def run_in_turn(
     step: CompiledStep,
     items: Iterator[_Item],
     inputs: Callable[[_Item], Mapping[str, np.ndarray]],
+    stages: StageClock | None = None,
 ) -> Iterator[tuple[_Item, dict[str, np.ndarray]]]:
     """As `run_step`, one batch after the other in the caller's thread.
 
     For input of one batch, where threads have nothing to do at the same time: to start them and to
     wait for them takes longer than to tokenize a sentence.
     """
+    stages = stages or StageClock()
+    stages.lead("input")
     for item in items:
+        stages.lead("device")
         yield item, step.run(inputs(item))
+        stages.lead("input")
 
 
 def prefetched(items: Iterator[_Item]) -> Iterator[_Item]:

@@ -1,6 +1,7 @@
 """The TensorFlow runtime: TPU, GPU or CPU through tf.distribute."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
@@ -107,8 +108,13 @@ class _StepOnCpu(CompiledStep):
         self.in_flight = streams + 1
 
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
-        future = self._streams.submit(_run, *self._prepare(batch, self._form(batch)))
-        return Started(future.result, future.done, future.cancel)
+        future = self._streams.submit(_run_timed, *self._prepare(batch, self._form(batch)))
+        return Started(
+            lambda: future.result()[0],
+            future.done,
+            future.cancel,
+            lambda: future.result()[1],
+        )
 
     def run(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """As `CompiledStep.run`, without another thread, and with a form for few tokens.
@@ -218,6 +224,14 @@ def _on_cpu(variable: tf.Variable) -> tf.Variable:
 
 def _run(step: Any, batch: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
     return {name: value.numpy() for name, value in step(batch).items()}
+
+
+def _run_timed(
+    step: Any, batch: dict[str, tf.Tensor]
+) -> tuple[dict[str, np.ndarray], tuple[float, float]]:
+    began = time.monotonic()
+    outputs = _run(step, batch)
+    return outputs, (began, time.monotonic())
 
 
 def _share_out(batch: Mapping[str, tf.Tensor], strategy: tf.distribute.Strategy, count: int) -> Any:

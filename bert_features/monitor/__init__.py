@@ -1,0 +1,1 @@
+"""What a run reports about itself while it lasts: stage times, queues, shards. No framework."""
