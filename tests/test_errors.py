@@ -16,7 +16,7 @@ from bert_features.errors import ConfigError, InputError, MissingExtraError
 # Keywords of functions and options of commands that are no settings.
 OTHERS = {
     *("overwrite", "signature", "batch"),
-    *("ledger_path", "output_path", "processes", "repair"),
+    *("ledger_path", "metrics", "output_path", "processes", "repair"),
 }
 
 

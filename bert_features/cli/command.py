@@ -1,8 +1,7 @@
 """Parts that commands share: the app, the decorator that registers a command, common options."""
 
 import functools
-import logging
-import sys
+import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -11,6 +10,7 @@ import typer
 from bert_features import __version__
 from bert_features.cli.edge import guard
 from bert_features.cli.help import MODEL, GroupedCommand
+from bert_features.cli.logs import LOG_JSON, log_form, set_up_logging
 from bert_features.cli.settings import setting_help
 
 app = typer.Typer(
@@ -32,6 +32,10 @@ InputArgument = Annotated[
 ]
 DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show the traceback if the command fails.")
+]
+LogJsonOption = Annotated[
+    bool,
+    typer.Option(LOG_JSON, help="Write log lines and errors as JSON, one object a line."),
 ]
 CheckpointOption = Annotated[
     str | None,
@@ -64,16 +68,25 @@ HiddenActOption = Annotated[
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Registers a command; its errors become one line and an exit status."""
+    """Registers a command; its errors become one line and an exit status.
 
-    @app.command(cls=GroupedCommand)
+    It gets the option `--log-json`, of which the function knows nothing.
+    """
+
     @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> None:
-        logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
-        logging.getLogger("bert_features").setLevel(logging.INFO)
-        with guard(debug=kwargs["debug"]):
+    def run(*args: Any, log_json: bool, **kwargs: Any) -> None:
+        set_up_logging()
+        with log_form(as_json=log_json), guard(debug=kwargs["debug"]):
             function(*args, **kwargs)
 
+    signature = inspect.signature(function)
+    option = inspect.Parameter(
+        "log_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=LogJsonOption
+    )
+    parameters = [*signature.parameters.values(), option]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    app.command(cls=GroupedCommand)(run)
     return run
 
 

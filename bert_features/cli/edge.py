@@ -18,6 +18,7 @@ from typing import ClassVar, NoReturn
 
 import typer
 
+from bert_features.cli.logs import error_line
 from bert_features.cli.settings import as_option
 from bert_features.errors import BertFeaturesError, ConfigError
 from bert_features.files import is_writing
@@ -111,7 +112,7 @@ class _Ending:
             # Nothing is to be cleaned up yet. An import that an exception ends may crash in C code,
             # or drop the exception where Python has nobody to pass it to.
             line, status = _describe_interruption(KeyboardInterrupt(), self.received)
-            os.write(self._stderr or 2, f"bert-features: {line}\n".encode())
+            os.write(self._stderr or 2, f"{error_line(line)}\n".encode())
             os._exit(status)
         raise KeyboardInterrupt
 
@@ -203,10 +204,11 @@ def _fail(line: str, status: int, *, debug: bool) -> NoReturn:
     if not _can_flush():
         _discard_output()
     with contextlib.suppress(OSError):  # standard error may be gone too
-        if debug:
-            traceback.print_exc()
+        trace = traceback.format_exc() if debug else ""
         if line:
-            print(f"bert-features: {line}", file=sys.stderr)
+            print(error_line(line, trace), file=sys.stderr)
+        elif trace:
+            print(trace, end="", file=sys.stderr)
     raise typer.Exit(status)
 
 

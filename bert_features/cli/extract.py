@@ -1,5 +1,7 @@
 """bert-features extract: writes the features of examples to a file, or to a folder of shards."""
 
+import json
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,14 +11,20 @@ import typer
 from bert_features.cli.command import DebugOption, command, describe_size
 from bert_features.cli.edge import raise_if_interrupted
 from bert_features.cli.help import DEVICES, FILES
+from bert_features.cli.logs import is_json, log_fields
+from bert_features.cli.metrics import RunMetrics, publishing
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
 from bert_features.cli.settings import describe_cures, takes_settings
+from bert_features.cli.stages import RunFacts, advise, describe_stages
+from bert_features.cli.summary import summary_fields
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.files import STDOUT
+from bert_features.files import STDOUT, Role
 
 if TYPE_CHECKING:
     from bert_features.extraction.counts import Counts
     from bert_features.extraction.job import ExtractSummary
+
+logger = logging.getLogger("bert_features")
 
 
 @command
@@ -67,16 +75,29 @@ def extract(
             rich_help_panel=DEVICES,
         ),
     ] = 1,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|PORT",
+            help="Publish the state of the run in Prometheus' text format: in a file, every 10 s, "
+            "or at http://127.0.0.1:PORT/metrics while the run lasts (HOST:PORT for another "
+            "address).",
+        ),
+    ] = None,
     debug: DebugOption = False,
 ) -> None:
     """Writes the hidden layers of tokens, words or texts."""
     from bert_features.corpus.job import extract as run
     from bert_features.corpus.job import is_folder
 
-    with ProgressDisplay(EXAMPLES) as display:
+    state = RunMetrics()
+    written: list[Role] = [("the output", output)] if output != STDOUT else []
+    written += [("the ledger", ledger)] if ledger else []
+    with publishing(state, metrics, written), ProgressDisplay(EXAMPLES) as display:
 
         def show(counts: "Counts", total: int | None) -> None:
             raise_if_interrupted()
+            state.update(counts, total)
             display.update(counts.examples, total, counts.tokens)
 
         try:
@@ -88,6 +109,7 @@ def extract(
                 overwrite=overwrite,
                 processes=processes,
                 progress=show,
+                monitor=state.monitor,
             )
         except KeyboardInterrupt:
             left = "what was written is incomplete" if output == STDOUT else "nothing was written"
@@ -95,7 +117,20 @@ def extract(
                 again = " without --overwrite" if overwrite else ""
                 left = f"finished shards are kept, the same command{again} goes on"
             raise KeyboardInterrupt(left) from None
-    print(_describe(summary), file=sys.stderr if output == STDOUT else sys.stdout)
+        state.finish(summary.counts)
+    _report(summary, RunFacts.of(settings, inputs, output, state.monitor))
+
+
+def _report(summary: "ExtractSummary", facts: RunFacts) -> None:
+    if not is_json():
+        lines = [_describe(summary), *describe_stages(summary.stages, facts)]
+        print("\n".join(lines), file=sys.stderr if summary.output is None else sys.stdout)
+        return
+    fields = summary_fields(summary, advise(summary.stages, facts))
+    if summary.output is None:  # standard output holds the features
+        logger.info("finished", extra=log_fields(**fields))
+    else:
+        print(json.dumps(fields))
 
 
 def _describe(summary: "ExtractSummary") -> str:

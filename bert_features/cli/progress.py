@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from bert_features.cli.logs import is_json, log_fields
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -27,6 +29,8 @@ class Measure:
       scale: the number of counted things in one shown unit.
       decimals: digits after the decimal point.
       log_seconds: least time between two log lines.
+      name: the name of what is counted, in a JSON log line.
+      rate_name: the name of what the speed counts there.
       logs_end: whether the last log line says that the whole is done; for commands that print no
         summary of their own.
     """
@@ -36,6 +40,8 @@ class Measure:
     scale: float = 1
     decimals: int = 0
     log_seconds: float = 10.0
+    name: str = "examples"
+    rate_name: str = "tokens"
     logs_end: bool = False
 
     def describe(self, done: int, total: int | None, between: str) -> str:
@@ -54,6 +60,23 @@ class Measure:
         """A speed in shown units; an ellipsis while it is unknown."""
         return "…" if rate is None else f"{self._number(rate)} {self.rate_unit}"
 
+    def fields(
+        self,
+        done: int,
+        total: int | None,
+        work: int,
+        rate: float | None,
+        seconds: float | None,
+    ) -> dict[str, float | None]:
+        """The numbers of a progress line by name, unscaled; None for what is unknown."""
+        return {
+            self.rate_name: work,
+            self.name: done,
+            "total": total,
+            f"{self.rate_name}_per_second": None if rate is None else round(rate, 1),
+            "seconds_left": None if seconds is None else round(seconds, 1),
+        }
+
     def _number(self, count: float) -> str:
         return f"{count / self.scale:,.{self.decimals}f}"
 
@@ -67,7 +90,16 @@ def describe_seconds(seconds: float) -> str:
 
 
 EXAMPLES = Measure("examples", "tokens/s")
-MEGABYTES = Measure("MB", "MB/s", scale=1e6, decimals=1, log_seconds=5.0, logs_end=True)
+MEGABYTES = Measure(
+    "MB",
+    "MB/s",
+    scale=1e6,
+    decimals=1,
+    log_seconds=5.0,
+    logs_end=True,
+    name="bytes",
+    rate_name="bytes",
+)
 
 
 class ProgressDisplay:
@@ -79,7 +111,7 @@ class ProgressDisplay:
 
     def __init__(self, measure: Measure) -> None:
         self._measure = measure
-        self._bar = _make_bar() if sys.stderr.isatty() else None
+        self._bar = _make_bar() if sys.stderr.isatty() and not is_json() else None
         self._last_line = time.monotonic()
         self._first: tuple[float, int, int] | None = None
 
@@ -105,7 +137,8 @@ class ProgressDisplay:
           total: the number of things to do; None if unknown.
           work: what the speed is measured by, if not by `done`.
         """
-        rate, seconds = self._measured(done, total, done if work is None else work)
+        work = done if work is None else work
+        rate, seconds = self._measured(done, total, work)
         if self._bar is not None:
             self._bar.update(
                 self._bar.task_ids[0],
@@ -115,16 +148,25 @@ class ProgressDisplay:
                 rate=self._measure.describe_rate(rate),
             )
         else:
-            self._log(done, total, rate, seconds)
+            self._log(done, total, work, rate, seconds)
 
-    def _log(self, done: int, total: int | None, rate: float | None, seconds: float | None) -> None:
+    def _log(
+        self,
+        done: int,
+        total: int | None,
+        work: int,
+        rate: float | None,
+        seconds: float | None,
+    ) -> None:
         amount = self._measure.describe(done, total, " of ")
         if done == total and self._measure.logs_end:
             logger.info("%s", amount)
         elif time.monotonic() - self._last_line >= self._measure.log_seconds:
             self._last_line = time.monotonic()
             left = self._measure.describe_left(done, total, seconds)
-            logger.info("%s%s, %s", amount, left, self._measure.describe_rate(rate))
+            fields = self._measure.fields(done, total, work, rate, seconds)
+            speed = self._measure.describe_rate(rate)
+            logger.info("%s%s, %s", amount, left, speed, extra=log_fields(**fields))
 
     def _measured(
         self, done: int, total: int | None, work: int

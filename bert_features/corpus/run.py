@@ -171,6 +171,7 @@ class FolderRun:
                 progress(Counts.sum([state.total, current]), records)
 
         shares = _used(shares, len(state.todo))
+        monitor.processes = len(shares)
         if len(shares) > 1:
             with Workers(self._config, manifest, shares) as workers:
                 begin(workers.device)

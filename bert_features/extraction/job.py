@@ -169,9 +169,7 @@ def _write(
             ledger = stack.enter_context(Ledger(targets.ledger, overwrite=targets.overwrite))
         mine, id_type = _peeked(examples, shard)
         writer = stack.enter_context(_writer(extractor, targets, id_type))
-        batches = extractor.batches(
-            lambda: mine, progress=progress, ledger=ledger, stages=stages
-        )
+        batches = extractor.batches(lambda: mine, progress=progress, ledger=ledger, stages=stages)
         max_bytes = extractor.config.buffer_mb << 20
         write_behind(batches, writer.write, max_bytes=max_bytes, stages=stages)
         if ledger:

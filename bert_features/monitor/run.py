@@ -17,6 +17,7 @@ class RunMonitor:
       precision: precision of the arithmetic.
       shards: number of shards of a folder; None for a single file.
       finished_shards: those that are finished.
+      processes: number of processes that compute.
       clock: the stages of this process.
     """
 
@@ -26,6 +27,7 @@ class RunMonitor:
     precision: str = ""
     shards: int | None = None
     finished_shards: int = 0
+    processes: int = 1
     clock: StageClock = field(default_factory=StageClock)
     _others: dict[Hashable, StageTimes] = field(default_factory=dict)
 

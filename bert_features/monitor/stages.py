@@ -97,6 +97,7 @@ class StageClock:
         self._activity: Activity = "files"
         self._since: float | None = None
         self._device_until = 0.0
+        self._device_is_led = False
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -137,12 +138,16 @@ class StageClock:
                     return
             yield item
 
-    def computed(self, began: float, ended: float) -> None:
-        """Notes that the device computed between two times of `time.monotonic`.
+    def computed(self, times: tuple[float, float] | None) -> None:
+        """Notes when the device began and ended a batch, by `time.monotonic`.
 
         Batches that are computed at the same time count once. They come in the order of their
-        beginnings.
+        beginnings. None where the runtime does not know: the time of the leading thread counts.
         """
+        if times is None:
+            self._device_is_led = True
+            return
+        began, ended = times
         self._busy["device"] += max(0.0, ended - max(began, self._device_until))
         self._device_until = max(ended, self._device_until)
 
@@ -159,8 +164,8 @@ class StageClock:
         led = dict(self._led)
         busy = dict(self._busy)
         busy["assemble"] = led["assemble"]
-        if not self._device_until:  # the runtime does not know when it computed
-            busy["device"] = led["device"]
+        if self._device_is_led:
+            busy["device"] += led["device"]
         busy["write"] += led["files"]
         taken = dict(self._taken)  # before what was put, so that no queue is below zero
         return StageTimes(busy, led, {queue: self._put[queue] - taken[queue] for queue in QUEUES})

@@ -57,8 +57,7 @@ def _finish_first(
     stages.lead("device")
     item, started = under_way.popleft()
     outputs = started()
-    if started.times is not None:
-        stages.computed(*started.times())
+    stages.computed(started.times and started.times())
     stages.take("batches_under_way")
     return item, outputs
 
@@ -78,7 +77,9 @@ def run_in_turn(
     stages.lead("input")
     for item in items:
         stages.lead("device")
-        yield item, step.run(inputs(item))
+        outputs = step.run(inputs(item))
+        stages.computed(None)
+        yield item, outputs
         stages.lead("input")
 
 

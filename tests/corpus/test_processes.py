@@ -15,6 +15,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.repair import repair
 from bert_features.errors import ConfigError, DeviceError, InputError
 from bert_features.formats.manifest import Manifest
+from bert_features.monitor.run import RunMonitor
 from tests.corpus.test_job import shards_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
@@ -85,14 +86,24 @@ def assert_only_whole_files(out):
 
 @pytest.mark.usefixtures("cores")
 def test_two_processes_write_the_bytes_of_one(toy, texts, whole, tmp_path):
-    seen = []
-    summary = extract(
-        config_of(toy), texts, f"{tmp_path}/two/", processes=2, progress=lambda *s: seen.append(s)
-    )
+    seen, monitor = [], RunMonitor()
+
+    def note(counts, total):
+        seen.append((counts, total))
+        lives.append((monitor.times().elapsed, monitor.finished_shards))
+
+    lives = []
+    out = f"{tmp_path}/two/"
+    summary = extract(config_of(toy), texts, out, processes=2, progress=note, monitor=monitor)
     assert shards_of(tmp_path / "two") == whole
     assert summary.counts.examples == 4000
     assert all(total == 4000 for _, total in seen)
     assert max(counts.examples for counts, _ in seen) == 4000
+    assert lives == sorted(lives)
+    assert lives[-1] == (summary.stages.elapsed, 16)
+    assert all(seconds > 0 for seconds in summary.stages.busy.values())
+    assert sum(summary.stages.waited.values()) == pytest.approx(summary.stages.elapsed)
+    assert (monitor.device, monitor.processes, monitor.shards) == ("cpu", 2, 16)
 
 
 @pytest.mark.usefixtures("cores")

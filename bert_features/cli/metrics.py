@@ -1,0 +1,254 @@
+"""--metrics: the state of a run in Prometheus' text format, in a file or on a port."""
+
+import contextlib
+import importlib.util
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bert_features import __version__
+from bert_features.config.settings import shown
+from bert_features.errors import ConfigError, MissingExtraError, OutputError
+from bert_features.files import Role, check_apart, check_target, is_url, local_path
+from bert_features.monitor.run import RunMonitor
+
+if TYPE_CHECKING:
+    from bert_features.extraction.counts import Counts
+
+logger = logging.getLogger("bert_features")
+
+_FILE_SECONDS = 10.0
+_THIS_MACHINE = "127.0.0.1"
+_MAX_PORT = 65535
+_ADDRESS = re.compile(r"(?:(?P<host>[^/:]+|\[[0-9a-fA-F:.]+\]):)?(?P<port>\d+)")
+_PREFIX = "bert_features_"
+_COUNTERS = {
+    "examples": ("examples", "Examples computed."),
+    "tokens": ("tokens", "Real tokens computed, [CLS] and [SEP] included."),
+    "computed_tokens": ("computed_tokens", "Tokens computed, padding and filler rows included."),
+    "tokens_lost": ("lost_tokens", "Tokens that truncation cut off."),
+    "truncated_examples": ("truncated_examples", "Examples that lost tokens."),
+    "tokens_unknown": ("unknown_tokens", "Tokens that are [UNK]."),
+    "non_finite_examples": ("non_finite_examples", "Examples with NaN or infinite values."),
+}
+_QUEUES = {
+    "windows_prepared": ("prepared_windows", "Sorting windows that wait to be cut into batches."),
+    "batches_under_way": ("running_batches", "Batches that are on the device."),
+    "bytes_to_write": ("unwritten_bytes", "Bytes of features that wait to be written."),
+}
+
+
+@dataclass(eq=False)  # a registry keeps collectors by identity
+class RunMetrics:
+    """The state of a run as metrics; a collector of prometheus_client.
+
+    Attributes:
+      monitor: the state besides the counts.
+      is_finished: whether the run has ended well.
+    """
+
+    monitor: RunMonitor = field(default_factory=RunMonitor)
+    is_finished: bool = False
+    _counts: dict[str, int] = field(default_factory=dict)
+    _total: int | None = None
+    _first: tuple[float, int] | None = None
+    _last: tuple[float, int] = (0.0, 0)
+
+    def update(self, counts: "Counts", total: int | None) -> None:
+        """Takes the latest totals, and the number of examples to do if it is known."""
+        self._counts, self._total = {name: getattr(counts, name) for name in _COUNTERS}, total
+        self._last = time.monotonic(), counts.tokens
+        self._first = self._first or self._last
+
+    def finish(self, counts: "Counts") -> None:
+        """Takes the totals of a run that has ended well."""
+        self._counts, self.is_finished = {name: getattr(counts, name) for name in _COUNTERS}, True
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the model is loaded, or there was nothing to do."""
+        return bool(self.monitor.checkpoint) or self.is_finished
+
+    def collect(self) -> Iterator[Any]:
+        """The metrics of this moment."""
+        from prometheus_client.core import CounterMetricFamily, InfoMetricFamily
+
+        for name, (metric, text) in _COUNTERS.items():
+            value = self._counts.get(name, 0)
+            yield CounterMetricFamily(_PREFIX + metric, text, value=value)
+        times = self.monitor.times()
+        yield _by_label("stage_busy_seconds", "Time each stage worked.", "stage", times.busy)
+        text = "Time of the leading thread, by what it did or waited for."
+        yield _by_label("lead_seconds", text, "activity", times.led)
+        for queue, depth in times.queues.items():
+            yield _gauge(*_QUEUES[queue], depth)
+        yield from self._gauges()
+        facts = {name: getattr(self.monitor, name) for name in _FACTS}
+        text = "What computes."
+        yield InfoMetricFamily("bert_features", text, value={"version": __version__, **facts})
+
+    def _gauges(self) -> Iterator[Any]:
+        yield _gauge("tokens_per_second", "Real tokens a second since the first step.", self._speed)
+        if self._total is not None:
+            yield _gauge("input_examples", "Examples to compute in all.", self._total)
+        if self.monitor.shards is not None:
+            yield _gauge("shards", "Shards of the folder.", self.monitor.shards)
+            text = "Shards that are finished."
+            yield _gauge("finished_shards", text, self.monitor.finished_shards)
+        yield _gauge("finished", "1 once the run has ended well, else 0.", int(self.is_finished))
+
+    @property
+    def _speed(self) -> float:
+        if self._first is None or self._last[0] == self._first[0]:
+            return 0.0
+        return (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
+
+
+_FACTS = ("checkpoint", "runtime", "device", "precision")
+
+
+def _by_label(name: str, text: str, label: str, values: Any) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(_PREFIX + name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+def _gauge(name: str, text: str, value: float) -> Any:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return GaugeMetricFamily(_PREFIX + name, text, value=value)
+
+
+@contextlib.contextmanager
+def publishing(
+    metrics: RunMetrics, target: str | None, written: Iterable[Role] = ()
+) -> Iterator[None]:
+    """Publishes metrics while the block runs.
+
+    Args:
+      metrics: the metrics.
+      target: a file, a port of this machine, or HOST:PORT; None for nowhere.
+      written: what the run writes: the part that each plays, as `the output`, and its path.
+
+    Raises:
+      ConfigError: the port is not allowed.
+      MissingExtraError: prometheus_client is not installed.
+      OutputError: the port is in use, or the file cannot be written.
+    """
+    if target is None:
+        yield
+        return
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise MissingExtraError("prometheus_client", "metrics")
+    from prometheus_client import CollectorRegistry
+
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    address = _ADDRESS.fullmatch(target)
+    if address:
+        host = (address["host"] or _THIS_MACHINE).strip("[]")
+        publish = _serving(host, _port(address["port"], target), registry)
+    else:
+        path = _file(target, written)
+        publish = _writing(lambda: metrics.has_begun, path, registry)
+    with publish:
+        yield
+
+
+def _port(text: str, target: str) -> int:
+    port = int(text)
+    if port > _MAX_PORT:
+        raise ConfigError.naming(
+            "{metrics} is {target}; allowed: a port of 0 to {limit} (0: any that is free), or a "
+            "file",
+            target=shown(target),
+            limit=_MAX_PORT,
+        )
+    return port
+
+
+@contextlib.contextmanager
+def _serving(host: str, port: int, registry: Any) -> Iterator[None]:
+    from prometheus_client import start_http_server
+
+    named = f"[{host}]" if ":" in host else host
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise OutputError.naming(
+            "cannot serve metrics at {host}:{port}: {reason}; pass another port to {metrics}",
+            host=named,
+            port=port,
+            reason=error.strerror or error,
+        ) from error
+    logger.info("metrics are at http://%s:%d/metrics", named, server.server_port)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _file(target: str, written: Iterable[Role]) -> Path:
+    """The file to write the metrics to, checked."""
+    path = local_path(target)
+    check_target(path, overwrite=True)
+    if path.exists() and path.stat().st_size and not _holds_metrics(path):
+        raise OutputError(f"{path} exists and holds no metrics of a run; name another file")
+    others = list(written)
+    check_apart(others, [("the metrics file", path)])
+    for role, other in others:
+        if isinstance(other, int) or is_url(other):
+            continue
+        if path.resolve().is_relative_to(local_path(other).resolve()):
+            raise OutputError(f"the metrics file, {path}, is {role} or in it; name another")
+    return path
+
+
+def _holds_metrics(path: Path) -> bool:
+    beginning = f"# HELP {_PREFIX}".encode()
+    with path.open("rb") as file:
+        return file.read(len(beginning)) == beginning
+
+
+@contextlib.contextmanager
+def _writing(has_begun: Callable[[], bool], path: Path, registry: Any) -> Iterator[None]:
+    """Writes the file now and then by a thread, and at the end.
+
+    It is not written before the run has begun: a wrong setting leaves the file as it was.
+    """
+    ended = threading.Event()
+    thread = threading.Thread(target=_write_often, args=(ended, has_begun, path, registry))
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _write_often(
+    ended: threading.Event, has_begun: Callable[[], bool], path: Path, registry: Any
+) -> None:
+    from prometheus_client import write_to_textfile
+
+    is_last = failed = False
+    while not is_last:
+        is_last = ended.wait(_FILE_SECONDS)
+        if not has_begun():
+            continue
+        try:
+            write_to_textfile(str(path), registry)
+        except OSError as error:
+            if not failed:  # features are worth more than metrics: the run goes on
+                logger.warning("cannot write the metrics file %s: %s", path, error.strerror)
+            failed = True

@@ -1,0 +1,158 @@
+"""The table of stages at the end of a run: which stage limits it, and what to change."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import ConfigError
+from bert_features.files import STDOUT, is_url
+from bert_features.machine.hardware import cpu_flags
+from bert_features.machine.shares import share_out
+from bert_features.monitor.run import RunMonitor
+from bert_features.monitor.stages import STAGES, Stage, StageTimes
+from bert_features.readers.decompression import SUFFIXES
+
+# A shorter run says little: starting up and the first batches take most of it.
+_MIN_SECONDS = 5.0
+_BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What an advice depends on.
+
+    Attributes:
+      settings: the settings.
+      inputs: the inputs as they were named.
+      is_folder: whether the output is a folder of shards.
+      is_text: whether the output is JSON lines.
+      device: kind of device, `cpu`, `gpu` or `tpu`.
+      precision: precision of the arithmetic.
+      processes: number of processes that compute.
+    """
+
+    settings: ExtractConfig
+    inputs: Sequence[str]
+    is_folder: bool = False
+    is_text: bool = False
+    device: str = "cpu"
+    precision: str = "float32"
+    processes: int = 1
+
+    @classmethod
+    def of(
+        cls, settings: ExtractConfig, inputs: Sequence[str], output: str, monitor: RunMonitor
+    ) -> Self:
+        """The facts of a run that has ended."""
+        suffixed = settings.format is None and output.endswith(".jsonl")
+        return cls(
+            settings,
+            inputs,
+            is_folder=monitor.shards is not None,
+            is_text=suffixed or settings.format == "jsonl" or output == STDOUT,
+            device=monitor.device,
+            precision=monitor.precision,
+            processes=monitor.processes,
+        )
+
+
+def describe_stages(times: StageTimes, facts: RunFacts) -> list[str]:
+    """The lines of the table and the advice; none for a run of a few seconds."""
+    if times.elapsed / facts.processes < _MIN_SECONDS:
+        return []
+    waited = times.waited
+    head = "stage" if facts.processes == 1 else f"stage, sum of {facts.processes} processes"
+    rows = [f"{head:<26}{'busy':>10}{'waited for':>18}"]
+    for stage in STAGES:
+        columns = (_share(seconds, times) for seconds in (times.busy[stage], waited[stage]))
+        rows.append(f"  {stage:<16}{''.join(columns)}")
+    return [*rows, f"{'limit':<10} {advise(times, facts)}"]
+
+
+def advise(times: StageTimes, facts: RunFacts) -> str:
+    """One sentence: which stage limits the run, and what to change; empty if none ran."""
+    stage = times.limiting
+    if stage is None:
+        return ""
+    share = times.waited[stage] / times.elapsed
+    *changes, last = _CHANGES[stage](facts)
+    joined = f"{', '.join(changes)}, or {last}" if changes else last
+    return f"{stage}: the run waited for it {share:.0%} of its time; to go faster, {joined}"
+
+
+def _share(seconds: float, times: StageTimes) -> str:
+    return f"{seconds:>10,.1f} s {seconds / times.elapsed:>5.0%}"
+
+
+def _for_read(facts: RunFacts) -> list[str]:
+    if list(facts.inputs) == ["-"]:
+        return ["speed up the program that writes to standard input"]
+    changes = []
+    if any(map(is_url, facts.inputs)):
+        changes.append("copy the input to a local disk first")
+    if any(name.lower().endswith(tuple(SUFFIXES)) for name in facts.inputs):
+        changes.append("decompress the input first")
+    return [*(changes or ["put the input on a faster disk"]), *_more_processes(facts)]
+
+
+def _for_host(facts: RunFacts) -> list[str]:
+    return _more_processes(facts) or ["use a machine with faster CPU cores"]
+
+
+def _for_device(facts: RunFacts) -> list[str]:
+    faster = (
+        "a GPU or a TPU" if facts.device == "cpu" else f"more or faster {facts.device.upper()}s"
+    )
+    changes = [f"use {faster}"]
+    if facts.precision == "float32" and (facts.device != "cpu" or _BFLOAT16_FLAGS & cpu_flags()):
+        changes.append("try --precision bfloat16")
+    outputs = facts.settings.output_configs()
+    layers = {layer for output in outputs for layer in output.layers or facts.settings.layers}
+    if layers - {0, "embeddings"}:
+        changes.append("take lower --layers (blocks above the highest are not computed)")
+    return [*changes, "take a smaller --checkpoint"]
+
+
+def _for_assembly(facts: RunFacts) -> list[str]:
+    return [*_fewer_bytes(facts), *_more_processes(facts)] or _for_host(facts)
+
+
+def _for_write(facts: RunFacts) -> list[str]:
+    changes = ["write Parquet in place of JSON lines"] if facts.is_text else []
+    return [*changes, *_fewer_bytes(facts), "write to a faster disk"]
+
+
+def _fewer_bytes(facts: RunFacts) -> list[str]:
+    """Settings by which the output has fewer bytes."""
+    outputs = facts.settings.output_configs()
+    dtypes = {output.dtype or facts.settings.dtype for output in outputs}
+    changes = []
+    if "float32" in dtypes and not facts.is_text:
+        changes.append("pass --dtype float16 (half the bytes)")
+    if any(output.level != "sequence" for output in outputs):
+        changes.append("take --level sequence if one vector for each text is enough")
+    return changes
+
+
+def _more_processes(facts: RunFacts) -> list[str]:
+    """Another process, where this machine can have one and the input can be shared."""
+    if list(facts.inputs) == ["-"]:
+        return []
+    count = 2 * facts.processes
+    try:
+        share_out(count, facts.settings.device)
+    except ConfigError:
+        return []
+    folder = "" if facts.is_folder else "write a folder (--output FOLDER/) and "
+    return [f"{folder}pass --processes {count}"]
+
+
+_CHANGES: dict[Stage, Callable[[RunFacts], list[str]]] = {
+    "read": _for_read,
+    "tokenize": _for_host,
+    "batch": _for_host,
+    "device": _for_device,
+    "assemble": _for_assembly,
+    "write": _for_write,
+}

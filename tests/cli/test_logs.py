@@ -1,0 +1,149 @@
+"""--log-json: each line of standard error is one JSON object, errors included."""
+
+import json
+import logging
+import signal
+import sys
+from datetime import UTC, datetime
+
+import pytest
+import typer
+
+from bert_features.cli import edge, progress
+from bert_features.cli.logs import _Formatter, error_line, log_form
+from bert_features.cli.progress import EXAMPLES, MEGABYTES, ProgressDisplay
+from bert_features.monitor.stages import STAGES
+from tests.cli.command_line import SMALL, program, run
+from tests.cli.forks import fork
+
+
+def read_lines(text):
+    lines = [json.loads(line) for line in text.splitlines()]
+    for line in lines:
+        assert list(line)[:3] == ["time", "level", "message"]
+        assert datetime.fromisoformat(line["time"]).tzinfo == UTC
+        assert line["time"].endswith("Z")
+    return lines
+
+
+def test_an_error_is_an_object_and_keeps_its_exit_status(out):
+    result = run("extract", "absent.txt", "-o", out / "o.npz", "--log-json")
+    (line,) = read_lines(result.stderr)
+    assert result.exit_code == 1
+    assert line["level"] == "error"
+    assert line["message"].startswith("cannot read absent.txt: No such file")
+    result = run("extract", "absent.txt", "-o", out / "o.npz", "--log-json", "--debug")
+    (line,) = read_lines(result.stderr)
+    assert line["traceback"].startswith("Traceback (most recent call last):\n")
+    plain = run("extract", "absent.txt", "-o", out / "o.npz")
+    assert plain.stderr.startswith("bert-features: cannot read absent.txt: ")
+
+
+def test_bad_usage_is_an_object_too():
+    process = program("extract", "in.txt", "--no-such", "--log-json")
+    _, errors = process.communicate(timeout=120)
+    (line,) = read_lines(errors)
+    assert process.returncode == 2
+    assert line["level"] == "error"
+    assert "No such option: --no-such" in line["message"]
+
+
+def test_help_is_help_with_it_too():
+    process = program("extract", "--log-json", "--help")
+    output, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, "")
+    assert "--log-json" in output
+
+
+def test_an_interruption_is_an_object(capsys):
+    with pytest.raises(typer.Exit) as caught, log_form(as_json=True), edge.guard(debug=False):
+        signal.raise_signal(signal.SIGTERM)
+    (line,) = read_lines(capsys.readouterr().err)
+    assert line["message"] == "interrupted by SIGTERM"
+    assert caught.value.exit_code == 143
+
+
+@pytest.mark.slow
+def test_a_run_writes_objects_alone(toy, tmp_path):
+    """In a process of its own, with a terminal's worth of warnings; the summary is an object."""
+    (tmp_path / "in.txt").write_text("a b\n" * 5 + "漢 字\n" * 5, encoding="utf-8")
+    said, printed = tmp_path / "said", tmp_path / "printed"
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL, "--log-json"]
+    command = ["extract", tmp_path / "in.txt", "-o", tmp_path / "o.npz", *options]
+    with fork(*command, stdout=printed, stderr=said) as process:
+        process.join(120)
+        assert process.exitcode == 0, said.read_text()
+    lines = read_lines(said.read_text())
+    assert [line["level"] for line in lines] == ["info", "warning"]
+    assert "are [UNK]" in lines[1]["message"]
+    summary = json.loads(printed.read_text())
+    assert (summary["examples"], summary["tokens_unknown"]) == (10, 10)
+    assert summary["output"] == str(tmp_path / "o.npz")
+    assert set(summary["stages"]["busy_seconds"]) == set(STAGES)
+    assert summary["stages"]["limiting"] in STAGES
+    assert summary["stages"]["advice"].startswith(summary["stages"]["limiting"])
+
+
+@pytest.mark.usefixtures("one_device")
+def test_features_on_standard_output_leave_the_summary_to_the_log(toy, text, caplog):
+    caplog.set_level(logging.INFO, logger="bert_features")
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL, "--log-json"]
+    result = run("extract", text, "-o", "-", *options)
+    assert [json.loads(line)["linex_index"] for line in result.stdout.splitlines()] == [0, 1, 2]
+    assert caplog.records[-1].message == "finished"
+    assert caplog.records[-1].fields["tokens"] == 21
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+
+    def pass_time(seconds):
+        now[0] += seconds
+
+    return pass_time
+
+
+@pytest.mark.parametrize(
+    ("measure", "fields"),
+    [
+        (EXAMPLES, {"examples": 30, "total": 90, "tokens": 500, "tokens_per_second": 15.0}),
+        (MEGABYTES, {"bytes": 30, "total": 90, "bytes_per_second": 1.0}),
+    ],
+)
+def test_progress_has_its_numbers_as_fields(clock, caplog, measure, fields):
+    caplog.set_level(logging.INFO, logger="bert_features")
+    work = {"work": 200} if measure is EXAMPLES else {}
+    with log_form(as_json=True), ProgressDisplay(measure) as display:
+        display.update(10, 90, **work)
+        clock(20)
+        display.update(30, 90, **(work and {"work": 500}))
+        (line,) = read_lines(_Formatter().format(caplog.records[-1]))
+    assert {name: line[name] for name in fields} == fields
+    assert line["seconds_left"] == 60
+    assert not {"tokens"} & set(line) or measure is EXAMPLES
+
+
+def test_there_is_no_bar(monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with log_form(as_json=True):
+        assert ProgressDisplay(EXAMPLES)._bar is None
+    assert ProgressDisplay(EXAMPLES)._bar is not None
+
+
+def test_the_form_ends_with_its_block():
+    # A command without the option, in a program that has it.
+    with log_form(as_json=True), log_form(as_json=False):
+        assert error_line("x").startswith("{")
+    assert error_line("x") == "bert-features: x"
+
+
+def test_a_logged_exception_keeps_its_traceback():
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        record = logging.LogRecord("x", logging.ERROR, "", 0, "it failed", None, sys.exc_info())
+    with log_form(as_json=True):
+        (line,) = read_lines(_Formatter().format(record))
+    assert "ZeroDivisionError" in line["traceback"]

@@ -1,0 +1,202 @@
+"""--metrics: read back by prometheus_client's own parser."""
+
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import time
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import bert_features
+from bert_features.cli import metrics as module
+from bert_features.cli.metrics import RunMetrics, publishing
+from bert_features.errors import ConfigError, MissingExtraError, OutputError
+from bert_features.extraction.counts import Counts
+from bert_features.monitor.stages import STAGES
+from tests.cli.command_line import SMALL, run
+from tests.cli.forks import fork
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+
+def parse(text):
+    """Name -> value, or label -> value of a metric with one label."""
+    values = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if len(sample.labels) == 1:
+                (label,) = sample.labels.values()
+                values.setdefault(sample.name, {})[label] = sample.value
+            else:
+                values[sample.name] = sample.labels or sample.value
+    return values
+
+
+def metrics_of(path):
+    values = parse(path.read_text())
+    return {name.removeprefix("bert_features_"): value for name, value in values.items()}
+
+
+@pytest.fixture
+def begun():
+    metrics = RunMetrics()
+    metrics.monitor.begin("toy", "tensorflow, cpu, float32")
+    return metrics
+
+
+def test_the_file_has_the_numbers_of_the_summary(toy, text, out):
+    path = out / "m.prom"
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL, "--metrics", path]
+    result = run("extract", text, "-o", out / "o.parquet", *options)
+    assert result.exit_code == 0, result.output
+    found = metrics_of(path)
+    assert (found["examples_total"], found["tokens_total"]) == (3, 21)
+    assert found["computed_tokens_total"] == 56
+    assert found["lost_tokens_total"] == 0
+    assert found["input_examples"] == 3
+    assert found["finished"] == 1
+    assert set(found["stage_busy_seconds_total"]) == set(STAGES)
+    assert all(value > 0 for value in found["stage_busy_seconds_total"].values())
+    assert found["lead_seconds_total"]["device"] > 0
+    assert found["running_batches"] == found["unwritten_bytes"] == found["prepared_windows"] == 0
+    assert found["info"] == {
+        "version": bert_features.__version__,
+        "checkpoint": toy,
+        "runtime": "tensorflow",
+        "device": "cpu",
+        "precision": "float32",
+    }
+    assert "shards" not in found
+    assert sorted(path.name for path in out.iterdir()) == ["m.prom", "o.parquet"]
+
+
+def test_a_folder_has_its_shards(toy, text, out, tmp_path):
+    path = tmp_path / "m.prom"
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL, "--shard-examples=2", "--metrics", path]
+    for _ in range(2):  # the second time there is nothing to do
+        assert run("extract", text, "-o", f"{out}/o/", *options).exit_code == 0
+        found = metrics_of(path)
+        assert (found["shards"], found["finished_shards"], found["finished"]) == (2, 2, 1)
+        assert found["examples_total"] == 3
+
+
+def test_speed_leaves_out_the_first_step(begun, monkeypatch):
+    now = [50.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    begun.update(Counts(tokens=100), 9)
+    now[0] += 4
+    begun.update(Counts(tokens=300), 9)
+    now[0] += 100
+    assert begun._speed == 50
+
+
+@pytest.mark.slow
+def test_a_port_serves_while_the_run_lasts(toy, tmp_path):
+    source, said = tmp_path / "source", tmp_path / "said"
+    os.mkfifo(source)
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL, "--buffer-mb", "1", "--metrics", "0"]
+    command = ["extract", "-", "-o", tmp_path / "o.parquet", *options]
+    with fork(*command, stdin=source, stderr=said) as process, source.open("w") as input:
+        for _ in range(10_000):
+            input.write("is this jacksonville ? no it is not .\n")
+        input.flush()  # and not closed: the run cannot end
+        deadline = time.monotonic() + 120
+        found = {}
+        while not found.get("bert_features_tokens_total") and time.monotonic() < deadline:
+            url = re.search(r"metrics are at (http://127\.0\.0\.1:\d+/metrics)\n", said.read_text())
+            if url:
+                with urllib.request.urlopen(url[1], timeout=10) as answer:
+                    assert answer.headers["Content-Type"].startswith("text/plain")
+                    found = parse(answer.read().decode())
+            time.sleep(0.05)
+        assert found["bert_features_tokens_total"] > 0
+        assert found["bert_features_finished"] == 0
+        assert found["bert_features_stage_busy_seconds_total"]["tokenize"] > 0
+        assert process.is_alive()
+        input.close()
+        process.join(120)
+        assert process.exitcode == 0, said.read_text()
+
+
+def test_the_file_is_written_now_and_then(begun, out, monkeypatch):
+    monkeypatch.setattr(module, "_FILE_SECONDS", 0.01)
+    path = out / "m.prom"
+    with publishing(begun, str(path)):
+        for tokens in (5, 6):
+            begun.update(Counts(tokens=tokens), None)
+            deadline = time.monotonic() + 30
+            while not path.exists() or metrics_of(path)["tokens_total"] != tokens:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+    assert list(out.iterdir()) == [path]
+
+
+def test_a_folder_that_goes_ends_no_run(begun, out, monkeypatch, caplog):
+    monkeypatch.setattr(module, "_FILE_SECONDS", 0.01)
+    with publishing(begun, str(out / "m.prom")):
+        shutil.rmtree(out)
+        time.sleep(0.1)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert f"cannot write the metrics file {out / 'm.prom'}: No such file" in caplog.text
+
+
+def test_a_run_that_does_not_begin_leaves_the_file_as_it_was(text, out):
+    path = out / "m.prom"
+    path.write_text("# HELP bert_features_examples_total Of the last run.\n")
+    result = run("extract", text, "-o", out / "o.npz", "--layers=-99", "--metrics", path)
+    assert result.exit_code == 2
+    assert "Of the last run" in path.read_text()
+
+
+def refused(error, target, message, written=()):
+    with pytest.raises(error, match=re.escape(message)), publishing(RunMetrics(), target, written):
+        pytest.fail("the run began")
+
+
+def test_a_port_in_use_is_refused_before_the_run():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        text = f"cannot serve metrics at 127.0.0.1:{port}: Address already in use; pass another"
+        refused(OutputError, str(port), text)
+        refused(OutputError, f"127.0.0.1:{port}", text)
+
+
+def test_a_host_that_is_none_is_refused():
+    refused(OutputError, "no.such.host.invalid:0", "cannot serve metrics at no.such.host.invalid:0")
+
+
+def test_a_port_that_does_not_exist_is_refused(text, out):
+    refused(ConfigError, "70000", "metrics is '70000'; allowed: a port of 0 to 65535")
+    result = run("extract", text, "-o", out / "o.npz", "--metrics", "70000")
+    assert result.exit_code == 2
+    assert "--metrics is '70000'" in result.stderr
+
+
+def test_files_that_cannot_be_written_are_refused(out, tmp_path):
+    precious = tmp_path / "texts.txt"
+    precious.write_text("a text\n")
+    refused(OutputError, str(precious), "exists and holds no metrics of a run; name another file")
+    assert precious.read_text() == "a text\n"
+    refused(OutputError, f"{out}/absent/m.prom", f"there is no folder {out}/absent; create it")
+    refused(OutputError, str(out), "is a directory; name a file in it")
+    ledger = [("the ledger", out / "m.prom")]
+    refused(OutputError, f"{out}/m.prom", f"{out}/m.prom, is the ledger or in it", ledger)
+    folder = [("the output", f"{out}/")]
+    refused(OutputError, f"{out}/m.prom", f"{out}/m.prom, is the output or in it", folder)
+    assert list(out.iterdir()) == []
+
+
+def test_without_prometheus_client_the_extra_is_named(out, monkeypatch):
+    find = importlib.util.find_spec
+    absent = "prometheus_client"
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == absent else find(name, *a)
+    )
+    refused(MissingExtraError, f"{out}/m.prom", "prometheus_client is not installed")
+    refused(MissingExtraError, "0", "[metrics]")

@@ -1,0 +1,110 @@
+"""The table of stages, and the advice, which must be true of the run."""
+
+import dataclasses
+
+import pytest
+
+from bert_features.cli import stages as module
+from bert_features.cli.stages import RunFacts, advise, describe_stages
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import ConfigError
+from bert_features.monitor.stages import STAGES, StageTimes
+
+LED = dict.fromkeys(("input", "device", "assemble", "write", "files"), 0.0)
+BUSY = dict.fromkeys(STAGES, 0.0)
+TIMES = {
+    "read": StageTimes({**BUSY, "read": 8.0}, {**LED, "input": 8.0, "device": 2.0}),
+    "tokenize": StageTimes({**BUSY, "tokenize": 8.0}, {**LED, "input": 8.0, "device": 2.0}),
+    "batch": StageTimes({**BUSY, "batch": 8.0}, {**LED, "input": 8.0, "device": 2.0}),
+    "device": StageTimes({**BUSY, "device": 8.0}, {**LED, "input": 2.0, "device": 8.0}),
+    "assemble": StageTimes({**BUSY, "assemble": 8.0}, {**LED, "assemble": 8.0, "device": 2.0}),
+    "write": StageTimes({**BUSY, "write": 8.0}, {**LED, "write": 8.0, "device": 2.0}),
+}
+VECTORS = {"level": "sequence", "dtype": "float16"}
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch):
+    """A CPU of 4 cores that computes bfloat16."""
+
+    def share_out(count, device):
+        if count > 4:
+            raise ConfigError("too many")
+
+    monkeypatch.setattr(module, "share_out", share_out)
+    monkeypatch.setattr(module, "cpu_flags", lambda: frozenset({"amx_bf16"}))
+
+
+def advice(stage, *, inputs=("in.txt",), settings=(), **facts):
+    run = RunFacts(ExtractConfig.of(dict(settings)), inputs, **facts)
+    said = advise(TIMES[stage], run)
+    head = f"{stage}: the run waited for it 80% of its time; to go faster, "
+    assert said.startswith(head)
+    return said.removeprefix(head)
+
+
+FOLDER = "write a folder (--output FOLDER/) and pass --processes 2"
+
+
+@pytest.mark.parametrize(
+    ("stage", "facts", "text"),
+    [
+        ("read", {}, f"put the input on a faster disk, or {FOLDER}"),
+        ("read", {"inputs": ["-"]}, "speed up the program that writes to standard input"),
+        ("read", {"inputs": ["A.TXT.GZ"]}, f"decompress the input first, or {FOLDER}"),
+        ("read", {"inputs": ["gs://b/c"]}, f"copy the input to a local disk first, or {FOLDER}"),
+        ("tokenize", {}, FOLDER),
+        ("tokenize", {"is_folder": True, "processes": 2}, "pass --processes 4"),
+        ("tokenize", {"is_folder": True, "processes": 4}, "use a machine with faster CPU cores"),
+        ("batch", {"inputs": ["-"]}, "use a machine with faster CPU cores"),
+        (
+            "device",
+            {"settings": {"layers": ["embeddings"]}},
+            "use a GPU or a TPU, try --precision bfloat16, or take a smaller --checkpoint",
+        ),
+        (
+            "device",
+            {"device": "tpu", "precision": "bfloat16"},
+            "use more or faster TPUs, take lower --layers (blocks above the highest are not "
+            "computed), or take a smaller --checkpoint",
+        ),
+        ("assemble", {"settings": VECTORS}, FOLDER),
+        (
+            "write",
+            {},
+            "pass --dtype float16 (half the bytes), take --level sequence if one vector for each "
+            "text is enough, or write to a faster disk",
+        ),
+        ("write", {"settings": VECTORS}, "write to a faster disk"),
+        (
+            "write",
+            {"settings": VECTORS, "is_text": True},
+            "write Parquet in place of JSON lines, or write to a faster disk",
+        ),
+    ],
+)
+def test_each_advice_fits_the_run(stage, facts, text):
+    assert advice(stage, **facts) == text
+
+
+def test_a_cpu_without_bfloat16_is_not_told_to_use_it(monkeypatch):
+    monkeypatch.setattr(module, "cpu_flags", frozenset)
+    assert "bfloat16" not in advice("device")
+    assert "bfloat16" in advice("device", device="gpu")
+
+
+def test_the_table_has_a_row_for_each_stage():
+    facts = RunFacts(ExtractConfig.of({}), ["-"])
+    head, *rows, limit = describe_stages(TIMES["tokenize"], facts)
+    assert head.split() == ["stage", "busy", "waited", "for"]
+    assert [row.split()[0] for row in rows] == list(STAGES)
+    assert rows[1].split() == ["tokenize", "8.0", "s", "80%", "8.0", "s", "80%"]
+    assert rows[3].split() == ["device", "0.0", "s", "0%", "2.0", "s", "20%"]
+    assert limit.startswith("limit      tokenize: the run waited for it 80% of its time; ")
+
+
+def test_a_run_of_a_few_seconds_has_no_table():
+    facts = RunFacts(ExtractConfig.of({}), ["-"], processes=2)
+    assert describe_stages(TIMES["read"], dataclasses.replace(facts, processes=3)) == []
+    assert "sum of 2 processes" in describe_stages(TIMES["read"], facts)[0]
+    assert advise(StageTimes(), facts) == ""
