@@ -1,7 +1,10 @@
 """The console script `bert-features`; `python -m bert_features` is the same."""
 
+import json
 import os
 import signal
+import sys
+import time
 from types import FrameType
 from typing import NoReturn
 
@@ -20,7 +23,11 @@ def main() -> None:
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
-    os.write(2, f"bert-features: interrupted{by}\n".encode())
+    line = f"bert-features: interrupted{by}"
+    if "--log-json" in sys.argv:  # as `cli.logs` writes it, which cannot be imported now
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        line = json.dumps({"time": stamp, "level": "error", "message": f"interrupted{by}"})
+    os.write(2, f"{line}\n".encode())
     os._exit(128 + number)
 
 

@@ -1,6 +1,7 @@
 """The edge of the command line: one line and an exit status, whatever ends a command."""
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -153,6 +154,9 @@ def test_an_interruption_during_the_imports_is_one_line(text, out, module):
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.stderr == "bert-features: interrupted\n"
     assert result.returncode == 130
+    as_json = subprocess.run([*command[:-1], "--log-json", module], capture_output=True, text=True)
+    assert json.loads(as_json.stderr)["message"] == "interrupted"
+    assert as_json.returncode == 130
 
 
 def closing(*descriptors):

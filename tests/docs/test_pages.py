@@ -17,7 +17,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON_PAGES = [
     "README.md",
-    *("docs/corpora.md", "docs/formats.md", "docs/keras_and_savedmodel.md", "docs/monitoring.md", "docs/python.md"),
+    *(
+        "docs/corpora.md",
+        "docs/formats.md",
+        "docs/keras_and_savedmodel.md",
+        "docs/monitoring.md",
+        "docs/python.md",
+    ),
 ]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
