@@ -13,7 +13,7 @@ from bert_features.errors import ConfigError
 from bert_features.extraction import job as one_file
 from bert_features.extraction.checks import check_is_local
 from bert_features.extraction.job import ExtractSummary
-from bert_features.files import STDOUT, is_url, local_path
+from bert_features.files import STDOUT, is_url, local_path, locate
 from bert_features.monitor.run import RunMonitor
 
 
@@ -70,7 +70,7 @@ def extract(
                 output=output_path,
             )
         inputs = find_inputs(input_path)
-        run = FolderRun(config, inputs, local_path(output_path), overwrite=overwrite)
+        run = FolderRun(config, inputs, locate(output_path), overwrite=overwrite)
         return run.finish(processes, progress, monitor=monitor)
     output = "standard output" if str(output_path) == STDOUT else str(output_path)
     if processes > 1:

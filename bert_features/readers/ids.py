@@ -64,6 +64,20 @@ class Ids:
             self._own = _OwnIds(self._places, position, value)
         return self._own.check(position, value)
 
+    def of_lines(self, line: int, count: int) -> None:
+        """Numbers the next examples, one on each line, without ids of their own.
+
+        Args:
+          line: the line of the first, from 1.
+          count: their number, at least 1.
+
+        Raises:
+          InputError: the examples before them have ids.
+        """
+        self.of(line)
+        self._places.enter(line + count - 1)
+        self._next += count - 1
+
     def finish(self) -> None:
         """Checks the ids that are not checked yet."""
         if self._own is not None:

@@ -1,7 +1,7 @@
 """An input cut into parts, each of which can be read without what comes before it."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
@@ -13,6 +13,7 @@ from bert_features.readers.ids import Ids
 from bert_features.readers.lines import Place, Span
 from bert_features.readers.opening import is_compressed
 from bert_features.readers.source import Part, Source
+from bert_features.readers.text_parts import LinePart, cut_lines
 
 # One example on each line, or in each row of Parquet. Of the others, csv has its header at the
 # beginning, and in CoNLL files what is on a line depends on the lines before it.
@@ -51,6 +52,30 @@ def cut(source: Source, size: int, *, first: int = 0, ids: Ids | None = None) ->
     Raises:
       InputError: the input cannot be read, is not of its format, or has wrong ids.
     """
+    if source.input_format.format == "text" and can_be_cut(source):
+        lines = cut_lines(source, size)
+        if lines:
+            yield from _numbered(lines, source, first, ids)
+            return
+    yield from _cut_by_examples(source, size, first=first, ids=ids)
+
+
+def _numbered(
+    lines: Iterable[LinePart], source: Source, first: int, ids: Ids | None
+) -> Iterator[CutPart]:
+    """The parts of a text file, each of whose lines is an example without an id of its own."""
+    if ids is not None:
+        ids.go_on(source)
+    for span, count, crc in lines:
+        if ids is not None:
+            ids.of_lines(span.line + 1, count)
+        yield CutPart(Part(first, count, span), as_hex(crc), "int")
+        first += count
+
+
+def _cut_by_examples(
+    source: Source, size: int, *, first: int, ids: Ids | None
+) -> Iterator[CutPart]:
     whole, place = not can_be_cut(source), Place()
     in_rows = source.input_format.format == "parquet"
     examples = registry.read(replace(source, part=Part(first), place=place), ids)

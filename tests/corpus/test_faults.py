@@ -1,10 +1,13 @@
 """Faults of a run into a folder, and what is left then; each was found by reading the code."""
 
+import errno
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
@@ -112,6 +115,42 @@ def test_a_damaged_manifest_can_be_overwritten(config, texts, tmp_path, kept):
     with pytest.raises(OutputError, match="it is damaged"):
         extract(config(), texts, f"{tmp_path}/out/")
     assert extract(config(), texts, f"{tmp_path}/out/", overwrite=True).counts.examples == 20
+
+
+def test_an_input_that_fails_in_its_middle_costs_one_shard(config, texts, object_store, tmp_path):
+    extract(config(), texts, f"{tmp_path}/whole/")
+    name, address = "bucket/in.txt", "toy://bucket/in.txt"
+    object_store.files[name] = texts.read_bytes()
+
+    def fail(counts, total):
+        if counts.examples > 6:
+            object_store.failing[name] = OSError(errno.EIO, os.strerror(errno.EIO))
+            object_store.fails_late.add(name)
+
+    with pytest.raises(InputError, match=r"cannot read toy://bucket/in\.txt: Input/output"):
+        extract(config(), address, f"{tmp_path}/out/", progress=fail)
+    assert 0 < len(shards_of(tmp_path / "out")) < 4
+    object_store.failing.clear()
+    extract(config(), address, f"{tmp_path}/out/")
+    assert shards_of(tmp_path / "out") == shards_of(tmp_path / "whole")
+
+
+def test_a_clock_that_jumps_changes_nothing(config, texts, tmp_path, monkeypatch):
+    extract(config(), texts, f"{tmp_path}/whole/")
+    out, now = tmp_path / "out", time.time()
+    jumps = itertools.cycle([now + 1e8, 0.0, now - 1e8])
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: next(jumps))
+        patch.setattr(time, "time_ns", lambda: int(next(jumps) * 1e9))
+        with pytest.raises(StopRun):
+            extract(config(), texts, f"{out}/", progress=stop_after(13))
+        for path in out.rglob("*"):
+            os.utime(path, (next(jumps), next(jumps)))
+        assert read_status(out).finished_shards == 2
+        summary = extract(config(), texts, f"{out}/")
+    assert summary.before.examples == 12
+    assert 0 <= summary.seconds < 1e4
+    assert shards_of(out) == shards_of(tmp_path / "whole")
 
 
 def test_overwrite_removes_no_file_of_another_run(config, texts, tmp_path):
@@ -250,11 +289,12 @@ def test_a_process_leaves_signals_alone_that_the_run_ignores():
     descriptor = theirs.fileno()
     process = subprocess.Popen([sys.executable, "-c", code, str(descriptor)], pass_fds=[descriptor])
     theirs.close()
-    status = f"/proc/{process.pid}/status"
+    status, deadline = f"/proc/{process.pid}/status", time.monotonic() + 60
     for name in (signal.SIGTERM, signal.SIGHUP):  # handled; ignored from the start
         mask = "SigCgt" if name == signal.SIGTERM else "SigIgn"
         while not _has(status, mask, name):
             assert process.poll() is None
+            assert time.monotonic() < deadline
     os.kill(process.pid, signal.SIGHUP)
     ours.close()  # then it ends by itself
     assert process.wait(30) == 1

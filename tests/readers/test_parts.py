@@ -1,6 +1,10 @@
 """Parts: read one by one, they give what the whole input gives."""
 
+import codecs
+import collections
+import contextlib
 from dataclasses import replace
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,8 +12,9 @@ import pytest
 
 from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
-from bert_features.readers import registry
+from bert_features.readers import parts, registry, text_parts
 from bert_features.readers.examples import source_of
+from bert_features.readers.ids import Ids
 from bert_features.readers.lines import Place
 from bert_features.readers.parts import can_be_cut, cut
 
@@ -56,6 +61,46 @@ def test_the_parts_are_the_whole(folder, name, size):
     step = size if can_be_cut(whole) else 1
     assert numbers == list(range(0, max(1, len(found)), step))[: len(numbers)]
     assert numbers
+
+
+PIECES = [b"a", b"\n", b"\r", "\u00fc".encode(), b"\xc3", b"\xff", b"\x00", b"\xfe", b"a ||| b\n"]
+WEIGHTS = [8, 6, 1, 2, 0.1, 0.1, 0.1, 0.1, 1]
+
+
+@pytest.mark.parametrize("errors", ["strict", "replace"])
+def test_large_blocks_give_what_single_lines_give(tmp_path, monkeypatch, errors):
+    monkeypatch.setattr(text_parts, "_BLOCK_BYTES", 7)
+    random, path, seen = Random(5), tmp_path / "in.txt", collections.Counter()
+    for _ in range(500):
+        pieces = random.choices(PIECES, WEIGHTS, k=random.randint(0, 40))
+        (mark,) = random.choices([b"", codecs.BOM_UTF8, codecs.BOM_UTF16_LE], [8, 1, 1])
+        path.write_bytes(mark + b"".join(pieces))
+        source = source_of(path, InputFormat(max_line_bytes=12), errors)
+        size = random.randint(1, 5)
+        fast = _cut_or_error(cut, source, size)
+        assert fast == _cut_or_error(parts._cut_by_examples, source, size)
+        seen[text_parts.cut_lines(source, size) is None, type(fast)] += 1
+    # Both ways were taken, with and without errors.
+    assert all(seen[way] > 5 for way in [(False, list), (True, list), (True, str)])
+
+
+def _cut_or_error(cut, source, size):
+    with contextlib.closing(Ids(source, first=3)) as ids:
+        try:
+            found = list(cut(source, size, first=3, ids=ids))
+        except InputError as error:
+            return str(error)
+        ids.go_on(source)
+        return [*found, ids.of(1)]  # the next number
+
+
+def test_lines_after_examples_with_ids_are_refused(folder):
+    (folder / "first.jsonl").write_text('{"text": "a", "id": 1}\n')
+    first, second = _source(folder / "first.jsonl"), _source(folder / "text.txt")
+    with contextlib.closing(Ids(first)) as ids:
+        list(cut(first, 2, ids=ids))
+        with pytest.raises(InputError, match=r"text\.txt, line 1: has no id, but the examples of"):
+            list(cut(second, 2, first=1, ids=ids))
 
 
 def test_numbers_go_on_from_the_first(folder):

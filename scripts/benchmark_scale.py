@@ -1,0 +1,243 @@
+"""Whether a long run stays as it begins: its memory, its speed, and how soon it goes on.
+
+    .venv/bin/python scripts/benchmark_scale.py FOLDER [--lines 1000000 10000000] [--processes 1]
+
+For each number of lines, a file of short lines is made from a seed, and `bert-features extract`
+writes a folder of shards from it: one vector for each line, of a toy encoder of two layers, so that
+the pipeline is measured and not the encoder. Its memory and its finished shards are looked at twice
+a second. The longest run is then repeated and killed at its half. The same command goes on, and the
+time until it computes again is taken; the checksums of all shards must be those of the first run.
+
+FOLDER needs 400 bytes for each line of the longest run. All that is written there is removed.
+"""
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from bert_features import read_features
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.weight_names import stored_shapes, weights
+from bert_features.config.bert_config import BertConfig
+from bert_features.corpus.status import read_status
+from bert_features.formats.manifest import Manifest
+
+_SEED = 14
+_SAMPLE_SECONDS = 0.5
+_WORDS = range(3, 18)  # words of a line
+_BLOCK = 100_000  # lines that are made at a time
+_VOCABULARY = 5000  # words that lines are made of: the first of the model's that are letters alone
+_OPTIONS = ["--layers=-1", "--level=sequence", "--pooling=mean", "--dtype=float16"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a run had come to after so many seconds.
+
+    Attributes:
+      seconds: since its start.
+      megabytes: of memory of its processes that is in use.
+      shards: that are finished.
+    """
+
+    seconds: float
+    megabytes: float
+    shards: int
+
+
+def main() -> None:
+    """Prints a table of runs, and what became of the one that was killed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="folder to write in")
+    parser.add_argument("--lines", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    parser.add_argument("--processes", type=int, default=1)
+    arguments = parser.parse_args()
+    folder = arguments.folder / "benchmark_scale"
+    folder.mkdir()
+    try:
+        checkpoint = write_checkpoint(folder / "uncased_toy")
+        for count in arguments.lines:
+            texts = write_lines(folder / f"{count}.txt", count)
+            command = [sys.executable, "-m", "bert_features", "extract", str(texts)]
+            command += ["--checkpoint", str(checkpoint), f"--processes={arguments.processes}"]
+            describe_run(run(command, folder / "out"), folder / "out", count)
+            if count == max(arguments.lines):
+                describe_resuming(command, folder / "again", folder / "out")
+            shutil.rmtree(folder / "out")
+    finally:
+        shutil.rmtree(folder)
+
+
+def write_checkpoint(folder: Path) -> Path:
+    """Writes a toy checkpoint with the vocabulary of all-MiniLM-L6-v2."""
+    vocabulary = find_checkpoint("minilm").vocab_file
+    assert vocabulary is not None
+    folder.mkdir()
+    shutil.copy(vocabulary, folder / "vocab.txt")
+    config = BertConfig(
+        vocab_size=len(vocabulary.read_text(encoding="utf-8").splitlines()),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=64,
+    )
+    (folder / "config.json").write_text(json.dumps(config.model_dump() | {"model_type": "bert"}))
+    rng = np.random.default_rng(_SEED)
+    values = {
+        weight.huggingface: rng.normal(0, 0.1, stored_shapes(weight, config, "safetensors")[0])
+        for weight in weights(config, pooler=False)
+    }
+    save_file(
+        {name: value.astype(np.float32) for name, value in values.items()},
+        folder / "model.safetensors",
+    )
+    return folder
+
+
+def write_lines(path: Path, count: int) -> Path:
+    """Writes lines of 3 to 17 words of the model's vocabulary."""
+    vocabulary = path.parent / "uncased_toy" / "vocab.txt"
+    known = vocabulary.read_text(encoding="utf-8").splitlines()
+    words = np.array([word for word in known if word.isascii() and word.isalpha()][:_VOCABULARY])
+    rng = np.random.default_rng(_SEED)
+    with path.open("w", encoding="utf-8") as file:
+        for begin in range(0, count, _BLOCK):
+            lengths = rng.integers(_WORDS.start, _WORDS.stop, min(_BLOCK, count - begin))
+            chosen = iter(words[rng.integers(0, len(words), lengths.sum())].tolist())
+            for length in lengths.tolist():
+                file.write(" ".join(itertools.islice(chosen, length)) + "\n")
+    return path
+
+
+def run(command: list[str], out: Path) -> list[Sample]:
+    """Runs the command to its end; what it had come to, twice a second."""
+    with started(command, out) as process:
+        return list(watch(process, out))
+
+
+@contextlib.contextmanager
+def started(command: list[str], out: Path) -> Iterator[subprocess.Popen[str]]:
+    """The command, running; it is killed if it has not ended with the block."""
+    process = subprocess.Popen(
+        [*command, "--output", f"{out}/", *_OPTIONS],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def watch(process: subprocess.Popen[str], out: Path) -> Iterator[Sample]:
+    """Looks at a run until it ends.
+
+    Raises:
+      SystemExit: it failed.
+    """
+    began = time.monotonic()
+    while process.poll() is None:
+        with contextlib.suppress(FileNotFoundError):  # not yet there, or not any more
+            finished = sum(1 for _ in (out / ".finished").iterdir())
+            yield Sample(time.monotonic() - began, megabytes_of(process.pid), finished)
+        time.sleep(_SAMPLE_SECONDS)
+    if process.returncode:
+        assert process.stderr is not None
+        raise SystemExit(process.stderr.read())
+    yield Sample(time.monotonic() - began, 0.0, read_status(out).finished_shards)
+
+
+def megabytes_of(process: int) -> float:
+    """The memory of a process and of those it has started."""
+    pages = 0
+    for each in [str(process), *children_of(process)]:
+        with contextlib.suppress(OSError, IndexError):
+            pages += int(Path(f"/proc/{each}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def children_of(process: int) -> list[str]:
+    """The processes that a process has started."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return []
+
+
+def describe_run(samples: list[Sample], out: Path, lines: int) -> None:
+    """Prints the speed and the memory of a run, whole and in its tenths."""
+    status = read_status(out)
+    *during, end = samples
+    computing = end.seconds - during[0].seconds
+    print(f"\n{lines:,} lines, {status.finished_tokens:,} tokens, {status.shards:,} shards")
+    print(f"  before the first shard  {during[0].seconds:.1f} s: start, plan and model")
+    print(
+        f"  computing               {computing:.1f} s, {lines / computing:,.0f} lines/s, ", end=""
+    )
+    print(f"{status.finished_tokens / computing:,.0f} tokens/s")
+    bounds = [status.shards * tenth // 10 for tenth in range(11)]
+    for tenth, (first, last) in enumerate(itertools.pairwise(bounds), start=1):
+        part = [s for s in samples if first <= s.shards <= last]
+        if first == last or len(part) < 2:
+            continue
+        seconds = reached(samples, last) - reached(samples, first)
+        speed = lines * (last - first) / status.shards / seconds
+        memory = max(sample.megabytes for sample in part)
+        print(f"  tenth {tenth:>2}  {speed:>9,.0f} lines/s  {memory:>7,.0f} MB")
+    begun = time.monotonic()
+    folder = read_features(out)
+    print(f"  read_features           {time.monotonic() - begun:.2f} s, {len(folder):,} records")
+
+
+def reached(samples: list[Sample], shards: int) -> float:
+    """When so many shards were finished, in seconds."""
+    return next(sample.seconds for sample in samples if sample.shards >= shards)
+
+
+def describe_resuming(command: list[str], out: Path, whole: Path) -> None:
+    """Kills a run at its half and goes on; prints how long it took to compute again."""
+    half = read_status(whole).shards // 2
+    with started(command, out) as process:
+        for sample in watch(process, out):
+            if sample.shards >= half:
+                break
+    begun, finished = time.monotonic(), read_status(out).finished_shards
+    print(f"\nkilled after {finished:,} of {2 * half:,} shards")
+    print(f"  status                  {time.monotonic() - begun:.2f} s")
+    left = set(out.glob(".part-*"))
+    with started(command, out) as process:
+        begun = time.monotonic()
+        while process.poll() is None and not set(out.glob(".part-*")) - left:
+            time.sleep(0.02)
+        print(f"  computes again after    {time.monotonic() - begun:.1f} s")
+        for _ in watch(process, out):
+            pass
+    same = checksums(out) == checksums(whole)
+    print(f"  the bytes of all shards are {'' if same else 'NOT '}those of the first run")
+
+
+def checksums(folder: Path) -> list[str]:
+    """The checksum of each shard."""
+    finished = Manifest.read(folder).finished
+    assert finished is not None
+    return [entry.crc32c for entry in finished]
+
+
+if __name__ == "__main__":
+    main()
