@@ -19,7 +19,7 @@ LIMIT_SECONDS = 20.0  # of CPU, whatever else runs on the machine
 class QuickWriter:
     """Writes shards of five bytes in place of features."""
 
-    device = "none"
+    device = "none, none, none"
 
     def __init__(self, manifest):
         self._manifest = manifest
