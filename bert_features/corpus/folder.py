@@ -32,7 +32,9 @@ def check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise OutputError(f"{folder} is not a folder; name another, or a file without / at the end")
     with storage_errors(f"read {folder}", advice=_KEPT):
-        others = sorted({path.name for path in folder.iterdir()} - HOLDING_FILES)
+        names = {path.name for path in folder.iterdir()} - HOLDING_FILES
+        # A run that was killed before it had a manifest may have left hidden folders beside it.
+        others = sorted(name for name in names if not name.startswith(f".{MANIFEST}."))
     if others and not (MANIFEST in others and _is_ours(folder / MANIFEST, others)):
         raise OutputError(
             f"{folder} holds files of something else ({name_some(others)}); name a file in it, a "

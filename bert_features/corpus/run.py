@@ -33,7 +33,9 @@ from bert_features.corpus.shards import ShardWriter
 from bert_features.extraction import losses
 from bert_features.extraction.checks import check_folder_extraction, files_read, row_length
 from bert_features.extraction.counts import Counts
+from bert_features.extraction.feature_store import StorePlace
 from bert_features.extraction.job import ExtractSummary
+from bert_features.extraction.store_place import check_cache, store_place
 from bert_features.formats.folder import is_there
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -70,6 +72,7 @@ class FolderRun:
         self._inputs, self._folder = inputs, folder
         self._overwrite = overwrite
         check_folder(folder)
+        check_cache(config)
         check_apart(files_read(config, *inputs), folder)
         found = check_folder_extraction(config, inputs, self._format)
         self._checkpoint = found or _find_by_tensorflow(config)
@@ -98,8 +101,11 @@ class FolderRun:
             state = _State(manifest, {} if is_new else dict(manifest.finished_shards()), damaged)
             if state.todo:
                 _warn_of_small_shards(manifest)
-                with _saying_what_is_kept(state):
-                    self._compute(state, is_new, shares, progress)
+                with (
+                    _saying_what_is_kept(state),
+                    store_place(self._config, self._folder / MANIFEST) as place,
+                ):
+                    self._compute(state, is_new, shares, progress, place)
             else:
                 logger.info("%s is finished already; nothing was computed", self._folder)
             if manifest.finished is None or state.todo:
@@ -134,7 +140,12 @@ class FolderRun:
         return make_plan(self._config, self._inputs, self._folder, self._format, self._checkpoint)
 
     def _compute(
-        self, state: "_State", is_new: bool, shares: Sequence[Share], progress: Progress | None
+        self,
+        state: "_State",
+        is_new: bool,
+        shares: Sequence[Share],
+        progress: Progress | None,
+        place: StorePlace | None,
     ) -> None:
         """Computes what is left to do."""
         manifest = state.manifest
@@ -156,11 +167,11 @@ class FolderRun:
 
         shares = _used(shares, len(state.todo))
         if len(shares) > 1:
-            with Workers(self._config, manifest, shares) as workers:
+            with Workers(self._config, manifest, shares, place) as workers:
                 begin(workers.device)
                 workers.run(state.todo, state.finish, note)
             return
-        writer = ShardWriter.load(self._config, manifest, self._checkpoint)
+        writer = ShardWriter.load(self._config, manifest, self._checkpoint, place)
         begin(writer.device)
         for shard in state.todo:
             state.finish(shard, writer.write(shard, note))

@@ -24,7 +24,8 @@ def run_step(
     Args:
       step: the compiled step.
       items: the batches, in whatever form the caller has them. A thread takes them.
-      inputs: gives the arrays [B, S] of an item that the step takes.
+      inputs: gives the arrays [B, S] of an item that the step takes. An item without arrays takes
+        its turn without being computed.
 
     Yields:
       Each item with its outputs, [B, S, D] or [B, D], in the order of the items.
@@ -32,7 +33,8 @@ def run_step(
     under_way: deque[tuple[_Item, Started]] = deque()
     try:
         for item in prefetched(items):
-            under_way.append((item, step(inputs(item))))
+            arrays = inputs(item)
+            under_way.append((item, step(arrays) if arrays else Started(dict, lambda: True)))
             while under_way and (len(under_way) == step.in_flight or under_way[0][1].done()):
                 item, started = under_way.popleft()
                 yield item, started()
