@@ -186,7 +186,8 @@ class FeatureStore:
         limit = self._place.max_bytes
         if limit is None or not self.accepts:
             return
-        sizes = (path.stat().st_size for path in self._place.folder.glob(f"*{_SUFFIX}*"))
+        paths = [*self._place.folder.glob(f"*{_SUFFIX}"), *self._place.folder.glob("*-wal")]
+        sizes = (path.stat().st_size for path in paths)
         with contextlib.suppress(FileNotFoundError):  # another process has just removed it
             if sum(sizes) >= limit:
                 self.accepts = False
