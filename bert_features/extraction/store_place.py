@@ -4,6 +4,7 @@ Importing this imports no framework.
 """
 
 import contextlib
+import logging
 import secrets
 import tempfile
 from collections.abc import Iterator
@@ -14,9 +15,12 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import OutputError
 from bert_features.extraction.feature_store import FeatureStore, StorePlace
 from bert_features.files import Staging, is_url, local_path, real_target, storage_errors
+from bert_features.machine import onednn
 
 if TYPE_CHECKING:
     from bert_features.extraction.extractor import FeatureExtractor
+
+logger = logging.getLogger("bert_features")
 
 _GB = 10**9
 _RUN_BITS = 63  # SQLite's integers have 64, with a sign
@@ -87,5 +91,12 @@ def open_store(
         return
     from bert_features.extraction.fingerprint import describe_features
 
+    if extractor.devices.kind == "cpu" and (off := onednn.find_off()):
+        logger.warning(
+            "equal texts get equal features only within 1e-5, not to the last bit: oneDNN is off "
+            "(%s); %s",
+            off.reason,
+            off.remedy,
+        )
     with FeatureStore(place, describe_features(extractor)) as store:
         yield store
