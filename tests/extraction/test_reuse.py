@@ -13,6 +13,7 @@ from bert_features.errors import OutputError
 from bert_features.extraction import feature_store, preparation, reuse
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import FeatureStore
+from bert_features.machine import onednn
 from bert_features.readers.input_example import InputExample
 from tests.toy import WORDS
 
@@ -274,6 +275,12 @@ def test_memory_does_not_grow_with_the_number_of_texts(run, tmp_path, monkeypatc
     assert len(sizes) > 50
     # A window, those that are prepared while it is computed, and one that is read.
     assert max(under_way for under_way, _ in sizes) <= 6 * max(count for _, count in sizes)
+
+
+def test_a_run_without_onednn_warns_of_last_bits(run, monkeypatch, caplog):
+    monkeypatch.setattr(onednn, "find_off", lambda: onednn.Off("a reason", "a remedy"))
+    run(dedupe=True)
+    assert "not to the last bit: oneDNN is off (a reason); a remedy" in caplog.text
 
 
 def test_reused_tokens_are_no_padding():
