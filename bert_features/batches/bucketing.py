@@ -78,12 +78,15 @@ class BatchShapes:
       multiple: number of devices; every B is a multiple of it.
       whole: whether every batch has all its rows, the last one of a window too. Then there is one
         shape for each bucket, as devices that compile each shape need it.
+      uniform: whether each row is in a batch of the shortest bucket that it fits. Then the shape of
+        its batch depends on its own length alone, if batches are whole too.
     """
 
     buckets: tuple[int, ...]
     rows: tuple[int, ...]
     multiple: int = 1
     whole: bool = False
+    uniform: bool = False
 
     @classmethod
     def by_rows(cls, buckets: Sequence[int], rows: int, multiple: int) -> "BatchShapes":
@@ -135,13 +138,16 @@ def plan_batches(lengths: np.ndarray, shapes: BatchShapes) -> BatchPlan:
       shapes: the shapes that batches may have.
     """
     order = np.argsort(-lengths, kind="stable")
-    bucket_of_row = np.searchsorted(shapes.buckets, lengths[order]).tolist()
+    bucket_of_row = np.searchsorted(shapes.buckets, lengths[order])
+    ends = np.full(len(shapes.buckets), len(order))  # where the rows end that may fill a batch
+    if shapes.uniform:
+        ends = np.searchsorted(-bucket_of_row, -np.arange(len(ends)), side="right")
     batches = []
     start = 0
     while start < len(order):
-        bucket = bucket_of_row[start]
+        bucket = int(bucket_of_row[start])
         rows = shapes.rows[bucket]
-        count = min(rows, len(order) - start)
+        count = min(rows, int(ends[bucket]) - start)
         batches.append((start, count, shapes.tail(rows, count), shapes.buckets[bucket]))
         start += count
     columns = np.array(batches, np.int64).reshape(-1, 4).T
@@ -154,12 +160,14 @@ def join_columns(chunks: Sequence[Columns]) -> Columns:
 
 
 def cut_batches(window: Columns, shapes: BatchShapes) -> Iterator[tuple[np.ndarray, Columns]]:
-    """Cuts a window into batches, longest first.
+    """Cuts a window into batches, longest first; one without columns makes none.
 
     Yields:
       The numbers of a batch's rows in the window, int64; and its columns, those of rows [B] and
       those of tokens [B, S].
     """
+    if not window:
+        return
     plan = plan_batches(window["lengths"], shapes)
     row_starts = np.cumsum(window["lengths"]) - window["lengths"]
     for start, count, rows, length in zip(

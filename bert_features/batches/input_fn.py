@@ -6,6 +6,7 @@ the rows.
 Shape legend: `R` rows, `T` tokens of all these rows, `B` rows of a batch, `S` length of the bucket.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -106,6 +107,8 @@ class TextInputFn:
       stages: measures reading, tokenizing and batching.
 
     Attributes:
+      buckets: lengths of rows, ascending.
+      window_tokens: number of tokens that are sorted into buckets together.
       error: the error that `examples` or the long text policy raised, if any. TensorFlow's own
         error carries only its text.
     """
@@ -125,7 +128,7 @@ class TextInputFn:
         self.error: Exception | None = None
         self._examples = examples
         self._tokenizer = tokenizer
-        self._window_tokens = window_tokens
+        self.window_tokens = window_tokens
         self._long_text = long_text or LongText(seq_length=self.buckets[-1])
         self._words = words
         self._stages = stages or StageClock()
@@ -139,7 +142,8 @@ class TextInputFn:
           params: `batch_size`, the rows of each batch, or `batch_tokens`, the tokens of each; and
             `num_devices`: rows are a multiple of it. Without `num_devices` a batch by rows has all
             its rows, the last one too, and a batch by tokens may have any number. With
-            `whole_batches` every batch has all its rows.
+            `whole_batches` every batch has all its rows; with `uniform_batches` they are of one
+            bucket.
         """
         batches = tf.data.Dataset.from_generator(
             lambda: self._kept_batches(params), output_signature=self._signature()
@@ -153,7 +157,7 @@ class TextInputFn:
         for chunk in self.chunks():
             held.append(chunk)
             tokens += len(chunk.columns["values"])
-            if tokens >= self._window_tokens:
+            if tokens >= self.window_tokens:
                 yield self._joined(held)
                 held, tokens = [], 0
         if held:
@@ -164,11 +168,16 @@ class TextInputFn:
 
         Args:
           params: as for a call.
-          windows: what `windows` gives, if a caller has it already.
+          windows: what `windows` gives, if a caller has it already. One without examples makes
+            a batch without columns.
         """
         shapes = self.shapes(params)
-        for window in self.windows() if windows is None else windows:
+        if windows is None:
+            windows = self._stages.queued("windows_prepared", self.windows())
+        for window in windows:
             self._stages.take("windows_prepared")
+            if not window.examples:
+                yield Batch({}, np.zeros(0, np.int64), window)
             for rows, columns in self._stages.timed("batch", cut_batches(window.columns, shapes)):
                 yield Batch(columns, rows, window)
 
@@ -184,28 +193,42 @@ class TextInputFn:
         else:
             tokens, multiple = int(params["batch_tokens"]), int(params.get("num_devices", 1))
             shapes = BatchShapes.by_tokens(self.buckets, tokens, multiple)
-        return replace(shapes, whole=bool(params.get("whole_batches")))
+        return replace(
+            shapes,
+            whole=bool(params.get("whole_batches")),
+            uniform=bool(params.get("uniform_batches")),
+        )
 
     def chunks(self) -> Iterator[Chunk]:
         """The examples and their rows, in the order of the input, before rows are sorted."""
-        for first, examples in self._stages.timed("read", self._read()):
-            with self._stages.timing("tokenize"):
-                rows, words = self._lay_out(examples)
-                chunk = Chunk(examples, self._columns(rows, first), words)
-            yield chunk
+        for first, examples in self.read():
+            yield self.lay_out(examples, first)
 
     def _joined(self, chunks: Sequence[Chunk]) -> Window:
         with self._stages.timing("tokenize"):
-            window = Window.join(chunks)
-        self._stages.put("windows_prepared")
-        return window
+            return Window.join(chunks)
+
+    def lay_out(self, examples: list[InputExample], first: int) -> Chunk:
+        """Tokenises examples and lays them out; `first` is the number of the first of them."""
+        with self._stages.timing("tokenize"):
+            rows, words = self._rows(examples)
+            return Chunk(examples, self._columns(rows, first), words)
+
+    def over(self, examples: Iterable[InputExample]) -> "TextInputFn":
+        """The same for other examples."""
+        other = copy.copy(self)
+        other._examples, other._stages = lambda: examples, StageClock()
+        return other
+
+    def read(self) -> Iterator[tuple[int, list[InputExample]]]:
+        """Reads examples by the chunk: the number of its first example, and its examples."""
+        return self._stages.timed("read", self._read())
 
     def _read(self) -> Iterator[tuple[int, list[InputExample]]]:
-        """Reads examples by the chunk: the position of its first example, its examples."""
         # Every piece is at least a character, and may stand in several rows. So a chunk of several
         # examples holds no more tokens than a sorting window may.
         copies = self._long_text.max_copies
-        max_size = min(_CHUNK_CHARACTERS, self._window_tokens)
+        max_size = min(_CHUNK_CHARACTERS, self.window_tokens)
         held: list[InputExample] = []
         first = size = 0
         for example in self._examples():
@@ -218,7 +241,7 @@ class TextInputFn:
         if held:
             yield first, held
 
-    def _lay_out(self, examples: list[InputExample]) -> tuple[Rows, WordTable | None]:
+    def _rows(self, examples: list[InputExample]) -> tuple[Rows, WordTable | None]:
         """Tokenises examples and lays them out: their rows, and their words, if wanted."""
         units = Units.of(examples, self._words)
         texts = tf.constant([utf8(unit) for unit in units.strings], tf.string)

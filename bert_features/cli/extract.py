@@ -164,6 +164,11 @@ def _describe_before(summary: "ExtractSummary") -> str:
 def _describe_rare(counts: "Counts") -> dict[str, str]:
     """Lines of the summary that only some runs need."""
     rows = {}
+    if counts.examples_reused:
+        share = counts.examples_reused / counts.examples
+        rows["reused"] = f"{counts.examples_reused:,} of {counts.examples:,} examples ({share:.0%})"
+        if counts.examples_from_cache:
+            rows["reused"] += f", {counts.examples_from_cache:,} of them from the cache"
     if counts.tokens_unknown:
         rows["unknown"] = f"{counts.tokens_unknown:,} tokens are [UNK], {counts.unknown_share:.1%}"
     if counts.non_finite_examples:

@@ -57,9 +57,9 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     LONG_TEXTS: ("long_text", "stride", "max_seq_length"),
     DEVICES: (
         *("device", "runtime", "precision", "buckets", "batch_size", "batch_tokens"),
-        *("buffer_mb", "attention", "use_one_hot_embeddings"),
+        *("buffer_mb", "attention", "use_one_hot_embeddings", "uniform_batches"),
     ),
-    FILES: ("format", "shard_examples"),
+    FILES: ("format", "shard_examples", "dedupe", "cache", "cache_gb"),
 }
 _NO_DEFAULT = {"do_lower_case", "outputs"}  # their descriptions say what happens without them
 

@@ -42,6 +42,9 @@ FileFormat = Literal["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"]
 # Of MiniLM on two CPU cores, minutes; of BERT-base on a TPU chip, seconds (docs/performance.md).
 SHARD_EXAMPLES = 50_000
 
+# They say how features are computed, and change no byte of a file.
+NOT_RECORDED = frozenset({"dedupe", "cache", "cache_gb"})
+
 _Positive = Annotated[int, Field(ge=1, le=MAX_INT)]
 # The settings of the single output of a run without `outputs`.
 _SINGLE_OUTPUT = (
@@ -271,6 +274,30 @@ class ExtractConfig(Settings):
         description="Megabytes of finished features that may wait to be written.",
         json_schema_extra={"allowed": "an integer of at least 1"},
     )
+    uniform_batches: bool = Field(
+        default=False,
+        description="Compute each row in a batch whose shape depends on the length of the row "
+        "alone. Equal texts then have equal features, to the last bit. Implied by dedupe.",
+        json_schema_extra={"allowed": "true or false"},
+    )
+    dedupe: bool = Field(
+        default=False,
+        description="Compute each distinct text once; cache turns it on. The features are those "
+        "of uniform_batches.",
+        json_schema_extra={"allowed": "true or false"},
+    )
+    cache: str | None = Field(
+        default=None,
+        description="Folder that keeps the features of each distinct text for later runs with the "
+        "same settings, weights and versions.",
+        json_schema_extra={"allowed": "a path"},
+    )
+    cache_gb: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="Gigabytes of the cache folder at which nothing more is added; by default no "
+        "limit.",
+        json_schema_extra={"allowed": "a number above 0"},
+    )
 
     @classmethod
     def load(cls, path: str | Path, **overrides: Any) -> Self:
@@ -324,7 +351,7 @@ class ExtractConfig(Settings):
         given = {"outputs": checked} if "outputs" in values else {}
         return super().of({**values, **given}, source=source)
 
-    @field_validator("checkpoint", "config_file", "vocab_file", mode="before")
+    @field_validator("checkpoint", "config_file", "vocab_file", "cache", mode="before")
     @classmethod
     def _path_is_text(cls, value: Any) -> Any:
         return str(value) if isinstance(value, Path) else value
@@ -333,6 +360,16 @@ class ExtractConfig(Settings):
     @classmethod
     def _split_layers(cls, value: Any) -> Any:
         return split_layers(value)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cache_implies_dedupe(cls, values: dict[str, Any]) -> dict[str, Any]:
+        implied: dict[str, Any] = {}
+        if values.get("cache") is not None:
+            implied["dedupe"] = True
+        if values.get("dedupe") or implied:
+            implied["uniform_batches"] = True
+        return implied | values
 
     @field_validator("shard")
     @classmethod
@@ -354,6 +391,14 @@ class ExtractConfig(Settings):
                 raise ConfigError.naming(
                     settings + " and {outputs} are both set; set it in each output instead"
                 )
+        if self.dedupe and not self.uniform_batches:
+            raise ConfigError.naming(
+                "{dedupe} needs {uniform_batches}; leave {uniform_batches} out"
+            )
+        if self.cache is not None and not self.dedupe:
+            raise ConfigError.naming("{cache} needs {dedupe}; leave {dedupe} out")
+        if self.cache_gb is not None and self.cache is None:
+            raise ConfigError.naming("{cache_gb} is a limit for {cache}; pass {cache} too")
         check_names_differ(output_names(self.output_configs(), self.layers))
         return self
 

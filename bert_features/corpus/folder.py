@@ -43,7 +43,9 @@ def check_folder(folder: Location) -> None:
             )
     store = open_store(folder)
     with storage_errors(f"read {folder}", advice=_KEPT):
-        others = sorted(store.names() - HOLDING_FILES)
+        names = store.names() - HOLDING_FILES
+        # A run that was killed before it had a manifest may have left hidden folders beside it.
+        others = sorted(name for name in names if not name.startswith(f".{MANIFEST}."))
     if others and not (MANIFEST in others and _is_ours(store, others)):
         raise OutputError(
             f"{folder} holds files of something else ({name_some(others)}); name a file in it, a "

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import BertFeaturesError, DeviceError
+from bert_features.extraction.feature_store import StorePlace
 from bert_features.formats.manifest import FinishedEntry, Manifest
 from bert_features.monitor.stages import StageTimes
 
@@ -21,11 +22,13 @@ class Job:
       config: the settings.
       manifest: the run.
       cores: the CPU cores to run on; None for all.
+      place: where the features of texts that repeat are; None for nowhere.
     """
 
     config: ExtractConfig
     manifest: Manifest
     cores: frozenset[int] | None
+    place: StorePlace | None = None
 
 
 @dataclass(frozen=True)

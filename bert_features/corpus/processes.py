@@ -18,6 +18,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.messages import Failed, Finished, Job, Log, Message, Progress, Ready
 from bert_features.errors import DeviceError
 from bert_features.extraction.counts import Counts
+from bert_features.extraction.feature_store import StorePlace
 from bert_features.formats.manifest import FinishedEntry, Manifest
 from bert_features.machine.shares import Share
 from bert_features.monitor.run import RunMonitor
@@ -37,6 +38,7 @@ class Workers:
       config: the settings.
       manifest: the run.
       shares: what each process may use.
+      place: where they share the features of texts that repeat; None for nowhere.
 
     Attributes:
       device: what the device of each is; see `ShardWriter.device`.
@@ -45,13 +47,19 @@ class Workers:
       BertFeaturesError: a process could not load the model.
     """
 
-    def __init__(self, config: ExtractConfig, manifest: Manifest, shares: Sequence[Share]) -> None:
+    def __init__(
+        self,
+        config: ExtractConfig,
+        manifest: Manifest,
+        shares: Sequence[Share],
+        place: StorePlace | None = None,
+    ) -> None:
         self._seen: set[str] = set()
         self._processes: dict[Connection, subprocess.Popen[bytes]] = {}
         try:
             pipes = [self._start(share) for share in shares]  # they all begin to import
             for pipe, share in zip(pipes, shares, strict=True):
-                self._send(pipe, Job(config, manifest, share.cores))
+                self._send(pipe, Job(config, manifest, share.cores, place))
             self.device = self._wait_until_ready()
         except BaseException:
             self.stop()

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
@@ -32,7 +33,9 @@ from bert_features.corpus.shards import ShardWriter
 from bert_features.extraction import losses
 from bert_features.extraction.checks import check_folder_extraction, files_read, row_length
 from bert_features.extraction.counts import Counts
+from bert_features.extraction.feature_store import StorePlace
 from bert_features.extraction.job import ExtractSummary
+from bert_features.extraction.store_place import check_cache, store_place
 from bert_features.files import Location, open_store
 from bert_features.formats.folder import find_missing
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
@@ -71,6 +74,7 @@ class FolderRun:
         self._inputs, self._folder = inputs, folder
         self._overwrite = overwrite
         check_folder(folder)
+        check_cache(config)
         check_apart(files_read(config, *inputs), folder)
         found = check_folder_extraction(config, inputs, self._format)
         self._checkpoint = found or _find_by_tensorflow(config)
@@ -103,8 +107,9 @@ class FolderRun:
             monitor.shards, monitor.finished_shards = len(manifest.shards), len(state.done)
             if state.todo:
                 _warn_of_small_shards(manifest)
-                with _saying_what_is_kept(state):
-                    self._compute(state, is_new, shares, progress, monitor)
+                beside = self._folder / MANIFEST if isinstance(self._folder, Path) else None
+                with _saying_what_is_kept(state), store_place(self._config, beside) as place:
+                    self._compute(state, is_new, shares, progress, monitor, place)
             else:
                 logger.info("%s is finished already; nothing was computed", self._folder)
             if manifest.finished is None or state.todo:
@@ -146,6 +151,7 @@ class FolderRun:
         shares: Sequence[Share],
         progress: Progress | None,
         monitor: RunMonitor,
+        place: StorePlace | None,
     ) -> None:
         """Computes what is left to do."""
         manifest = state.manifest
@@ -173,11 +179,11 @@ class FolderRun:
         shares = _used(shares, len(state.todo))
         monitor.processes = len(shares)
         if len(shares) > 1:
-            with Workers(self._config, manifest, shares) as workers:
+            with Workers(self._config, manifest, shares, place) as workers:
                 begin(workers.device)
                 workers.run(state.todo, finish, note, monitor)
             return
-        writer = ShardWriter.load(self._config, manifest, self._checkpoint)
+        writer = ShardWriter.load(self._config, manifest, self._checkpoint, place)
         writer.stages = monitor.clock
         begin(writer.device)
         for shard in state.todo:

@@ -10,6 +10,8 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.inputs import changed_input, source_of_input
 from bert_features.extraction.counts import Counts
+from bert_features.extraction.feature_store import StorePlace
+from bert_features.extraction.store_place import open_store
 from bert_features.extraction.writing import write_behind
 from bert_features.files import storage_errors
 from bert_features.files.checksums import as_hex, checksum_of_file
@@ -31,19 +33,27 @@ class ShardWriter:
     Args:
       extractor: the model.
       manifest: the run.
+      place: where the features of texts that repeat are; None for nowhere.
 
     Attributes:
       stages: measures the stages of all its shards.
     """
 
-    def __init__(self, extractor: "FeatureExtractor", manifest: Manifest) -> None:
+    def __init__(
+        self, extractor: "FeatureExtractor", manifest: Manifest, place: StorePlace | None = None
+    ) -> None:
         self._extractor = extractor
         self._manifest = manifest
+        self._place = place
         self.stages = StageClock()
 
     @classmethod
     def load(
-        cls, config: ExtractConfig, manifest: Manifest, checkpoint: Checkpoint | None = None
+        cls,
+        config: ExtractConfig,
+        manifest: Manifest,
+        checkpoint: Checkpoint | None = None,
+        place: StorePlace | None = None,
     ) -> Self:
         """Loads the model of the settings, with their checkpoint if it has been found already.
 
@@ -53,7 +63,7 @@ class ShardWriter:
         import_tensorflow(config.runtime, config.device)
         from bert_features.extraction.extractor import FeatureExtractor
 
-        return cls(FeatureExtractor(config, checkpoint=checkpoint), manifest)
+        return cls(FeatureExtractor(config, checkpoint=checkpoint), manifest, place)
 
     @property
     def device(self) -> str:
@@ -94,9 +104,16 @@ class ShardWriter:
             place=place,
         )
         with manifest.store.placing(manifest.name(shard)) as path:
-            with self._open_writer(path) as writer:
+            with (
+                open_store(self._place, self._extractor) as store,
+                self._open_writer(path) as writer,
+            ):
                 batches = self._extractor.batches(
-                    lambda: registry.read(source), progress=note, warn=False, stages=self.stages
+                    lambda: registry.read(source),
+                    progress=note,
+                    warn=False,
+                    stages=self.stages,
+                    store=store,
                 )
                 max_bytes = self._extractor.config.buffer_mb << 20
                 write_behind(batches, writer.write, max_bytes=max_bytes, stages=self.stages)

@@ -85,7 +85,7 @@ def _serve(pipe: _Pipe) -> None:
         os.sched_setaffinity(0, job.cores)  # before TensorFlow counts them
     from bert_features.corpus.shards import ShardWriter
 
-    writer = ShardWriter.load(job.config, job.manifest)
+    writer = ShardWriter.load(job.config, job.manifest, place=job.place)
     pipe.send(Ready(writer.device))
     while True:  # until the run ends this process
         shard = pipe.recv()

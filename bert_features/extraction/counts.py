@@ -54,6 +54,7 @@ class CountsByExample:
       windows: int64 [N].
       tokens_unknown: int64 [N].
       non_finite: bool [N].
+      tokens: int64 [N], real tokens of its rows, [CLS] and [SEP] included.
       words: int64 [N]; this and the last two are [1] unless an output has words.
       words_vanished: int64 [N].
       words_lost: int64 [N].
@@ -65,6 +66,7 @@ class CountsByExample:
     windows: np.ndarray
     tokens_unknown: np.ndarray
     non_finite: np.ndarray
+    tokens: np.ndarray
     words: np.ndarray = field(default_factory=lambda: _NONE)
     words_vanished: np.ndarray = field(default_factory=lambda: _NONE)
     words_lost: np.ndarray = field(default_factory=lambda: _NONE)
@@ -75,6 +77,23 @@ class CountsByExample:
         columns = [np.broadcast_to(getattr(self, name), count).tolist() for name in names]
         for unique_id, *values in zip(self.unique_ids, *columns, strict=True):
             yield ExampleCounts(unique_id, **dict(zip(names, values, strict=True)))
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """The arrays by name, [N] each."""
+        names = [f.name for f in fields(self) if f.name != "unique_ids"]
+        return {name: np.broadcast_to(getattr(self, name), len(self.unique_ids)) for name in names}
+
+    def take(self, places: np.ndarray, unique_ids: Sequence[int | str]) -> Self:
+        """The counts at some places, int64 [M], for examples of these ids."""
+        taken = {name: column[places] for name, column in self.columns().items()}
+        return type(self)(unique_ids, **taken)
+
+    @classmethod
+    def join(cls, parts: "Sequence[CountsByExample]") -> Self:
+        """The examples of several parts."""
+        columns = [part.columns() for part in parts]
+        joined = {name: np.concatenate([c[name] for c in columns]) for name in columns[0]}
+        return cls([unique_id for part in parts for unique_id in part.unique_ids], **joined)
 
 
 @dataclass
@@ -95,6 +114,9 @@ class Counts:
         examples, like all that follow.
       tokens_unknown: those of `tokens_kept` that are [UNK].
       non_finite_examples: examples with a NaN or an infinity among the values of their features.
+      examples_reused: examples whose features were known already, as their text had come before.
+      examples_from_cache: those of `examples_reused` that an earlier run had computed, or another.
+      tokens_reused: those of `tokens` that are of reused examples.
     """
 
     examples: int = 0
@@ -109,6 +131,9 @@ class Counts:
     tokens_kept: int = 0
     tokens_unknown: int = 0
     non_finite_examples: int = 0
+    examples_reused: int = 0
+    examples_from_cache: int = 0
+    tokens_reused: int = 0
 
     @property
     def unknown_share(self) -> float:
@@ -118,7 +143,8 @@ class Counts:
     @property
     def pad_waste(self) -> float:
         """The share of computed tokens that were padding or filler."""
-        return 1.0 - self.tokens / self.computed_tokens if self.computed_tokens else 0.0
+        real = self.tokens - self.tokens_reused
+        return 1.0 - real / self.computed_tokens if self.computed_tokens else 0.0
 
     @classmethod
     def sum(cls, counts: "Iterable[Counts]") -> Self:
@@ -127,7 +153,9 @@ class Counts:
         return cls(*(sum(getattr(each, f.name) for each in counts) for f in fields(cls)))
 
     def add_batch(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Adds the rows of a batch of `TextInputFn`."""
+        """Adds the rows of a batch of `TextInputFn`; one without columns has none."""
+        if not batch:
+            return
         real = batch["unique_ids"] != FILLER_ID
         first = real & (batch["window"] == 0) if "window" in batch else real
         self.rows += int(np.count_nonzero(real))
@@ -136,6 +164,23 @@ class Counts:
         self.computed_tokens += batch["input_mask"].size
         self.tokens_lost += int(batch["tokens_lost"].sum())
         self.truncated_examples += int(np.count_nonzero(batch["tokens_lost"]))
+
+    def add_reused(self, examples: "CountsByExample", *, from_cache: int) -> None:
+        """Adds what `add_batch` would have counted for examples that were not computed.
+
+        Args:
+          examples: the examples.
+          from_cache: how many of them another run had computed.
+        """
+        tokens = int(examples.tokens.sum())
+        self.examples += len(examples.unique_ids)
+        self.rows += int(examples.windows.sum())
+        self.tokens += tokens
+        self.tokens_lost += int(examples.tokens_lost.sum())
+        self.truncated_examples += int(np.count_nonzero(examples.tokens_lost))
+        self.examples_reused += len(examples.unique_ids)
+        self.examples_from_cache += from_cache
+        self.tokens_reused += tokens
 
     def add_examples(self, examples: "CountsByExample") -> None:
         """Adds what is counted when examples are finished."""

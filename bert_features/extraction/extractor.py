@@ -1,5 +1,6 @@
 """FeatureExtractor: a checkpoint ready to turn texts into features, in the order of the input."""
 
+import functools
 import hashlib
 import importlib.metadata
 import logging
@@ -10,10 +11,10 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from bert_features.batches.input_fn import Batch, TextInputFn
+from bert_features.batches.input_fn import Batch, TextInputFn, Window
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import read_weights
-from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.extract_config import NOT_RECORDED, ExtractConfig
 from bert_features.config.output_specs import (
     needs_pooler,
     outputs_on_device,
@@ -31,7 +32,11 @@ from bert_features.extraction.encoding import (
     collect_vectors,
     progress_bar,
 )
+from bert_features.extraction.entries import Codec
+from bert_features.extraction.feature_store import FeatureStore
+from bert_features.extraction.finished import Results
 from bert_features.extraction.preparation import Preparation
+from bert_features.extraction.reuse import Reuse
 from bert_features.extraction.similarity import SIMILARITY_FUNCTIONS, compute_similarity
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.machine.tpu_installation import tensorflow_version
@@ -300,6 +305,7 @@ class FeatureExtractor:
         threads: bool = True,
         warn: bool = True,
         stages: StageClock | None = None,
+        store: FeatureStore | None = None,
     ) -> Iterator[FeatureBatch]:
         """Streams features in the order of the examples.
 
@@ -313,20 +319,20 @@ class FeatureExtractor:
             memory are done sooner without.
           warn: log a warning at the end if the features are worthless (`losses.warn`).
           stages: measures all stages but writing.
+          store: features of texts that are known; each other text is computed once and added.
 
         Raises:
           ConfigError: the outputs cannot have a prompt.
           InputError: the examples cannot be read, or the long text policy refuses one.
         """
         counts, stages = Counts(), stages or StageClock()
-        assembler = Assembler(
-            self.outputs,
-            in_windows=self.preparation.in_windows,
-            pieces=self._pieces,
-            unknown_id=self._unknown_id,
-        )
         input_fn = self.preparation.input_fn(examples, prompt=prompt, stages=stages)
-        for batch, outputs in self._run(input_fn, stages, threads=threads):
+        assembler, windows = self._assembler(), input_fn.windows()
+        if store is not None:
+            compute = functools.partial(self._compute, counts=counts)
+            reuse = Reuse(store, input_fn, Codec(self.outputs), compute, counts)
+            assembler, windows = self._assembler(reuse.expand), reuse.windows()
+        for batch, outputs in self._run(input_fn, windows, stages, threads=threads):
             stages.lead("assemble")
             finished = assembler.add(batch, outputs)
             counts.add_batch(batch.columns)
@@ -353,7 +359,7 @@ class FeatureExtractor:
         packages = ["bert_features", "tensorflow-text", "keras", "numpy"]
         packages += ["jax"] if self.preparation.runtime.name == "jax" else []
         return {
-            "config": self.config.model_dump(mode="json"),
+            "config": self.config.model_dump(mode="json", exclude=set(NOT_RECORDED)),
             "checkpoint": {
                 "name": checkpoint.name,
                 "family": checkpoint.family,
@@ -381,11 +387,37 @@ class FeatureExtractor:
         """Number of times the device step was traced so far."""
         return self._step.traces
 
+    def _assembler(
+        self, expand: Callable[[Window, Results | None], Results] | None = None
+    ) -> Assembler:
+        return Assembler(
+            self.outputs,
+            in_windows=self.preparation.in_windows,
+            pieces=self._pieces,
+            unknown_id=self._unknown_id,
+            expand=expand,
+        )
+
+    def _compute(self, input_fn: TextInputFn, counts: Counts) -> Results:
+        """The results of an input that fits into memory; adds its batches to the counts."""
+        assembler, parts = self._assembler(), []
+        clock = StageClock()  # the run goes on to put results together, while this computes
+        for batch, outputs in self._run(input_fn, input_fn.windows(), clock, threads=True):
+            counts.add_batch(batch.columns)
+            if (results := assembler.assemble(batch, outputs)) is not None:
+                parts.append(results)
+        return Results.join(parts)
+
     def _run(
-        self, input_fn: TextInputFn, stages: StageClock, *, threads: bool
+        self,
+        input_fn: TextInputFn,
+        windows: Iterator[Window],
+        stages: StageClock,
+        *,
+        threads: bool,
     ) -> Iterator[tuple[Batch, dict[str, np.ndarray]]]:
         """The batches of an input with their outputs, [B, S, D] or [B, D]."""
-        windows = input_fn.windows()
+        windows = stages.queued("windows_prepared", windows)
         if threads:
             # Two threads: one reads and tokenizes the next window, one cuts this one into batches.
             windows = prefetched(windows)
@@ -393,7 +425,7 @@ class FeatureExtractor:
         return run(
             self._step,
             input_fn.stream(self.preparation.batch_params(), windows),
-            lambda batch: {name: batch.columns[name] for name in self._inputs},
+            lambda batch: {name: batch.columns[name] for name in self._inputs if batch.columns},
             stages,
         )
 

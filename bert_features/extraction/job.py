@@ -17,6 +17,7 @@ from bert_features.config.shards import AUTO, Shard
 from bert_features.extraction.checks import Targets, check_extraction, files_read
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.ledger import Ledger
+from bert_features.extraction.store_place import check_cache, open_store, store_place
 from bert_features.extraction.writing import write_behind
 from bert_features.files import Location
 from bert_features.formats import FeatureWriter, IdType, open_writer
@@ -101,6 +102,7 @@ def extract(
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
     """
+    check_cache(config)
     checkpoint = check_extraction(config, input_path, output_path, ledger_path, overwrite=overwrite)
     import_tensorflow(config.runtime, config.device)
     from bert_features.extraction.extractor import FeatureExtractor
@@ -170,7 +172,11 @@ def _write(
             ledger = stack.enter_context(Ledger(targets.ledger, overwrite=targets.overwrite))
         mine, id_type = _peeked(examples, shard)
         writer = stack.enter_context(_writer(extractor, targets, id_type))
-        batches = extractor.batches(lambda: mine, progress=progress, ledger=ledger, stages=stages)
+        place = stack.enter_context(store_place(extractor.config, targets.output))
+        store = stack.enter_context(open_store(place, extractor))
+        batches = extractor.batches(
+            lambda: mine, progress=progress, ledger=ledger, stages=stages, store=store
+        )
         max_bytes = extractor.config.buffer_mb << 20
         write_behind(batches, writer.write, max_bytes=max_bytes, stages=stages)
         if ledger:

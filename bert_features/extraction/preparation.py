@@ -33,6 +33,9 @@ from bert_features.runtime.start import make_runtime
 # Tokens of a batch. On a CPU more tokens keep the cores no busier and leave more padding
 # (docs/performance.md).
 _CPU_BATCH_TOKENS = 2048
+# Of a uniform batch: it is filled up with masked rows, the fewer the smaller it is. This many cost
+# no more time for each token than 2048 (docs/performance.md).
+_UNIFORM_CPU_BATCH_TOKENS = 512
 # Enough to sort by length. Where vectors are small, more would only hold results back.
 _MAX_WINDOW_TOKENS = 1 << 20
 # Characters of a text that is tokenized in some milliseconds.
@@ -118,13 +121,20 @@ class Preparation:
 
     def batch_params(self) -> dict[str, int]:
         """The params of `TextInputFn`."""
+        batching = self.runtime.batching
+        if self.config.uniform_batches:
+            batching |= {"whole_batches": True, "uniform_batches": True}
         if self.config.batch_size is not None:
-            return {"batch_size": self.config.batch_size, **self.runtime.batching}
+            return {"batch_size": self.config.batch_size, **batching}
         tokens = self.config.batch_tokens
         if tokens is None:
-            on_cpu = self.devices.kind == "cpu"
-            tokens = _CPU_BATCH_TOKENS if on_cpu else DEVICE_BATCH_TOKENS * self.devices.count
-        return {"batch_tokens": tokens, **self.runtime.batching}
+            tokens = self._default_batch_tokens()
+        return {"batch_tokens": tokens, **batching}
+
+    def _default_batch_tokens(self) -> int:
+        if self.devices.kind != "cpu":
+            return DEVICE_BATCH_TOKENS * self.devices.count
+        return _UNIFORM_CPU_BATCH_TOKENS if self.config.uniform_batches else _CPU_BATCH_TOKENS
 
     def input_fn(
         self,
@@ -161,13 +171,14 @@ class Preparation:
         longest = max(sizes, default=0) + _MAX_SPECIAL_TOKENS
         if len(sizes) == 1 and not self.in_windows:
             return longest <= _MAX_SHORT_TEXT
-        shapes = self._shapes
+        shapes = self.shapes
         if longest > shapes.buckets[-1]:
             return False
         return len(sizes) <= shapes.rows[bisect.bisect_left(shapes.buckets, longest)]
 
     @functools.cached_property
-    def _shapes(self) -> BatchShapes:
+    def shapes(self) -> BatchShapes:
+        """The shapes that batches may have."""
         return self.input_fn(lambda: ()).shapes(self.batch_params())
 
     def features(self) -> tuple[Feature, ...]:

@@ -172,5 +172,6 @@ class WindowResults:
             windows=np.diff(np.append(first, len(self._lengths))),
             tokens_unknown=count_by_row(token_ids == unknown_id, token_splits),
             non_finite=self._non_finite(),
+            tokens=np.add.reduceat(self._lengths, first),
             **{} if table is None else table.counts(),
         )

@@ -159,6 +159,12 @@ class StageClock:
         """Notes what leaves a queue."""
         self._taken[queue] += amount
 
+    def queued(self, queue: Queue, items: Iterable[_Item]) -> Iterator[_Item]:
+        """The same items; each enters a queue."""
+        for item in items:
+            self.put(queue)
+            yield item
+
     def times(self) -> StageTimes:
         """The times so far; any thread may ask."""
         led = dict(self._led)

@@ -13,6 +13,8 @@ from bert_features.monitor.stages import StageClock
 from bert_features.runtime.base import CompiledStep, Started
 
 _Item = TypeVar("_Item")
+# What an item without arrays comes to.
+_NOTHING = Started(dict, done=lambda: True, times=lambda: (0.0, 0.0))
 
 
 def run_step(
@@ -26,7 +28,8 @@ def run_step(
     Args:
       step: the compiled step.
       items: the batches, in whatever form the caller has them. A thread takes them.
-      inputs: gives the arrays [B, S] of an item that the step takes.
+      inputs: gives the arrays [B, S] of an item that the step takes. An item without arrays takes
+        its turn without being computed.
       stages: measures the device, and what the caller's thread waits for.
 
     Yields:
@@ -38,7 +41,8 @@ def run_step(
         stages.lead("input")
         for item in prefetched(items):
             stages.lead("device")
-            under_way.append((item, step(inputs(item))))
+            arrays = inputs(item)
+            under_way.append((item, step(arrays) if arrays else _NOTHING))
             stages.put("batches_under_way")
             while under_way and (len(under_way) == step.in_flight or under_way[0][1].done()):
                 yield _finish_first(under_way, stages)

@@ -192,3 +192,24 @@ def test_rows_are_as_long_as_the_checkpoint_allows_unless_a_limit_is_set():
     assert ExtractConfig(max_seq_length=24).row_length(TOY, "toy") == 24
     with pytest.raises(ConfigError, match="max_seq_length is 25; toy has 24 positions"):
         ExtractConfig(max_seq_length=25).row_length(TOY, "toy")
+
+
+def test_a_cache_implies_dedupe_which_implies_uniform_batches():
+    config = ExtractConfig(cache=Path("known"), cache_gb=2)
+    assert (config.cache, config.dedupe, config.uniform_batches) == ("known", True, True)
+    assert ExtractConfig(dedupe=True).uniform_batches
+    assert not ExtractConfig(dedupe=False).uniform_batches
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dedupe": True, "uniform_batches": False}, "dedupe needs uniform_batches; leave"),
+        ({"cache": "known", "dedupe": False}, "cache needs dedupe; leave dedupe out"),
+        ({"cache_gb": 1.5}, "cache_gb is a limit for cache; pass cache too"),
+        ({"cache": "known", "cache_gb": 0}, "cache_gb is 0; allowed: a number above 0"),
+    ],
+)
+def test_settings_of_texts_that_repeat_fit_together(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        ExtractConfig.of(settings)

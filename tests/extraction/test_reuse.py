@@ -1,0 +1,288 @@
+"""Texts that repeat are computed once, and no byte of the output changes."""
+
+import json
+import random
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from bert_features import extract, read_features
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import OutputError
+from bert_features.extraction import feature_store, preparation, reuse
+from bert_features.extraction.counts import Counts
+from bert_features.extraction.feature_store import FeatureStore
+from bert_features.machine import onednn
+from bert_features.readers.input_example import InputExample
+from tests.toy import WORDS
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+EXAMPLES, DISTINCT = 300, 60
+COUNTED_APART = {"computed_tokens", "examples_reused", "examples_from_cache", "tokens_reused"}
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """A file in which every text comes about five times; some do not fit a row."""
+    choose = random.Random(5)
+    words = [*WORDS, "unknown"]
+    texts = [" ".join(choose.choices(words, k=choose.randrange(25))) for _ in range(DISTINCT)]
+    lines = [*texts, *choose.choices(texts, k=EXAMPLES - DISTINCT)]
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch):
+    """Sorting windows of about 15 examples, so that texts repeat in many windows."""
+    monkeypatch.setattr(preparation, "_MAX_WINDOW_TOKENS", 200)
+
+
+@pytest.fixture
+def run(toy, texts, tmp_path):
+    """Runs an extraction; gives its counts, the bytes of its output and those of its ledger."""
+
+    def run(suffix="parquet", source=texts, **settings):
+        fixed = {"checkpoint": toy, "do_lower_case": True, "layers": (-1,), "max_seq_length": 16}
+        fixed |= {"buckets": (8, 16), "batch_tokens": 64}  # fewer batches than by default
+        output, ledger = tmp_path / f"out.{suffix}", tmp_path / "ledger.jsonl"
+        config = ExtractConfig.of({**fixed, **settings})
+        summary = extract(config, source, output, ledger_path=ledger, overwrite=True)
+        return summary.counts, output.read_bytes(), ledger.read_bytes()
+
+    return run
+
+
+def distinct_in(texts):
+    return len(set(texts.read_text().splitlines()))
+
+
+def totals(counts):
+    """The counts that say what became of the texts, and not how."""
+    return {name: value for name, value in vars(counts).items() if name not in COUNTED_APART}
+
+
+def vectors_in(path):
+    """The bytes of the vectors of each example."""
+    return [next(iter(record.features.values())).tobytes() for record in read_features(path)]
+
+
+def store_in(folder):
+    (path,) = Path(folder).glob("*.sqlite")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("suffix", "settings"),
+    [
+        ("parquet", {"level": "token", "layers": (-1, -2)}),
+        ("parquet", {"level": "word", "pooling": "mean", "long_text": "window"}),
+        ("npz", {"level": "sequence", "pooling": "mean+max", "dtype": "float16"}),
+        ("jsonl", {"level": "sequence", "pooling": "mean", "long_text": "window"}),
+        ("tfrecord", {"level": "token", "dtype": "bfloat16", "combine": "sum"}),
+    ],
+)
+def test_the_output_and_the_ledger_have_the_same_bytes(run, texts, suffix, settings):
+    counts, output, ledger = run(suffix, uniform_batches=True, **settings)
+    again, *files = run(suffix, dedupe=True, **settings)
+    assert files == [output, ledger]
+    assert totals(again) == totals(counts)
+    assert again.examples_reused == EXAMPLES - distinct_in(texts)
+    assert 0 <= again.pad_waste < 1
+    assert again.computed_tokens < counts.computed_tokens
+    assert counts.examples_reused == 0
+
+
+def test_pairs_and_words_repeat_too_and_ids_are_their_own(run, tmp_path):
+    rows = [
+        {"text": "a b", "text_b": "the is"},
+        {"text": "a b", "text_b": "the is ."},
+        {"text": "a b"},
+        {"tokens": ["a b"]},
+        {"tokens": ["a", "b"]},
+    ]
+    source = tmp_path / "in.jsonl"
+    lines = [json.dumps({"id": f"example {i}", **rows[i % 5]}) for i in range(20)]
+    source.write_text("\n".join(lines))
+    settings = {"level": "word", "pooling": "mean"}
+    _, output, _ = run(source=source, uniform_batches=True, **settings)
+    counts, again, _ = run(source=source, dedupe=True, **settings)
+    assert again == output
+    assert counts.examples_reused == 15
+    records = read_features(tmp_path / "out.parquet")
+    assert [record.unique_id for record in records] == [f"example {i}" for i in range(20)]
+
+
+def test_other_examples_have_other_keys():
+    examples = [
+        InputExample(0, "a b"),
+        InputExample(0, "a", "b"),
+        InputExample(0, "a b", ""),
+        InputExample.from_words(0, ["a", "b"]),
+        InputExample.from_words(0, ["a b"]),
+        InputExample.from_words(0, ["a"], ["b"]),
+        InputExample(0, "\ud800"),
+        InputExample(0, "\\ud800"),
+    ]
+    assert len({reuse.key_of(example) for example in examples}) == len(examples)
+    assert reuse.key_of(InputExample(1, "a b")) == reuse.key_of(InputExample("x", "a b"))
+
+
+def test_a_text_has_the_same_bits_in_any_company(run, texts, tmp_path):
+    run(uniform_batches=True, buckets=None)
+    lines = texts.read_text().splitlines()
+    first = list(zip(lines, vectors_in(tmp_path / "out.parquet"), strict=True))
+    known = dict(first)
+    assert all(known[line] == vectors for line, vectors in first)
+    others = lines[::-3]
+    texts.write_text("".join(f"{line}\n" for line in others))
+    run(uniform_batches=True, buckets=None)
+    assert vectors_in(tmp_path / "out.parquet") == [known[line] for line in others]
+
+
+def test_texts_that_share_a_hash_keep_their_own_features(run, monkeypatch, tmp_path):
+    expected = run(uniform_batches=True)
+    monkeypatch.setattr(feature_store, "hash_key", lambda key: 7)
+    for _ in range(2):
+        counts, *files = run(cache=str(tmp_path / "cache"))
+        assert files == [*expected[1:]]
+        assert totals(counts) == totals(expected[0])
+
+
+def test_the_cache_serves_the_next_run(run, texts, tmp_path):
+    expected = run(uniform_batches=True)
+    first, *_ = run(cache=str(tmp_path / "cache"))
+    assert first.examples_from_cache == 0
+    second, *files = run(cache=str(tmp_path / "cache"))
+    assert files == [*expected[1:]]
+    assert second.examples_from_cache == second.examples_reused == EXAMPLES
+    assert second.computed_tokens == second.pad_waste == 0
+    with texts.open("a") as file:
+        file.write("a new text\n")
+    third, *_ = run(cache=str(tmp_path / "cache"))
+    assert third.examples_from_cache == EXAMPLES
+    assert third.examples_reused == EXAMPLES
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"layers": (-2,)}, {"batch_tokens": 128}],
+)
+def test_the_cache_of_other_settings_is_not_used(run, tmp_path, other):
+    run(cache=str(tmp_path / "cache"))
+    counts, *_ = run(cache=str(tmp_path / "cache"), **other)
+    assert counts.examples_from_cache == 0
+
+
+def test_settings_of_the_files_do_not_matter_to_the_cache(run, tmp_path):
+    run(cache=str(tmp_path / "cache"))
+    counts, *_ = run("npz", cache=str(tmp_path / "cache"), buffer_mb=8, max_line_bytes=1000)
+    assert counts.examples_from_cache == EXAMPLES
+
+
+def test_a_damaged_entry_is_computed_again_and_replaced(run, tmp_path, caplog):
+    expected = run(cache=str(tmp_path / "cache"))
+    with sqlite3.connect(store_in(tmp_path / "cache")) as store:
+        store.execute("update entries set value = zeroblob(length(value)) where id % 3 = 0")
+        store.execute("update entries set key = x'00' where id % 7 = 0")
+    store.close()
+    counts, *files = run(cache=str(tmp_path / "cache"))
+    assert files == [*expected[1:]]
+    assert totals(counts) == totals(expected[0])
+    assert [r.message for r in caplog.records].count(
+        f"{store_in(tmp_path / 'cache')} has damaged entries; their texts are computed again"
+    ) == 1
+    counts, *_ = run(cache=str(tmp_path / "cache"))
+    assert counts.examples_from_cache == EXAMPLES
+
+
+@pytest.mark.parametrize("damage", ["its beginning", "its middle"])
+def test_a_damaged_cache_file_costs_time_only(run, tmp_path, caplog, damage):
+    expected = run(cache=str(tmp_path / "cache"))
+    path = store_in(tmp_path / "cache")
+    content = bytearray(path.read_bytes())
+    start = 0 if damage == "its beginning" else 3 * 4096
+    content[start : start + 8 * 4096] = b"\xff" * 8 * 4096
+    path.write_bytes(content)
+    counts, *files = run(cache=str(tmp_path / "cache"))
+    assert files == [*expected[1:]]
+    assert totals(counts) == totals(expected[0])
+    assert "is damaged" in caplog.text
+
+
+def test_a_full_disk_stops_the_adding_and_not_the_run(run, monkeypatch, tmp_path, caplog):
+    expected = run(uniform_batches=True)
+    connect = FeatureStore._connect
+
+    def small(store):
+        connection = connect(store)
+        connection.execute("pragma max_page_count = 8")
+        return connection
+
+    monkeypatch.setattr(FeatureStore, "_connect", small)
+    counts, *files = run(cache=str(tmp_path / "cache"))
+    assert files == [*expected[1:]]
+    assert totals(counts) == totals(expected[0])
+    messages = [r.message for r in caplog.records if "nothing more is added" in r.message]
+    assert len(messages) == 1
+    assert "full" in messages[0]
+
+
+def test_the_cache_stops_at_its_limit(run, tmp_path, caplog):
+    layers = ("embeddings", 0, 1, 2)
+    expected = run(cache=str(tmp_path / "all"), layers=layers)
+    # SQLite's log of what it adds is larger than that.
+    limit = store_in(tmp_path / "all").stat().st_size
+    for _ in range(2):
+        counts, *files = run(cache=str(tmp_path / "some"), cache_gb=limit / 1e9, layers=layers)
+        assert files == [*expected[1:]]
+    assert 0 < counts.examples_from_cache < EXAMPLES
+    assert f"has reached its limit of {limit:,} bytes" in caplog.text
+    assert store_in(tmp_path / "some").stat().st_size < 2 * limit
+
+
+def test_a_cache_that_cannot_be_written_is_refused_at_once(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match=r"cannot write the cache .*file/cache: .*; choose"):
+        run(cache=str(tmp_path / "file" / "cache"))
+    with pytest.raises(OutputError, match="is an address; pass a local folder"):
+        run(cache="gs://bucket/cache")
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "in.txt"}
+
+
+def test_without_a_cache_nothing_is_left(run, tmp_path):
+    run(dedupe=True)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"in.txt", "out.parquet", "ledger.jsonl"}
+
+
+def test_memory_does_not_grow_with_the_number_of_texts(run, tmp_path, monkeypatch):
+    sizes = []
+
+    class Watched(reuse.Reuse):
+        def expand(self, window, results):
+            sizes.append((len(self._under_way), len(window.everyone)))
+            return super().expand(window, results)
+
+    monkeypatch.setattr("bert_features.extraction.extractor.Reuse", Watched)
+    source = tmp_path / "distinct.txt"
+    source.write_text("".join(f"{bin(i)[2:].replace('', ' ')}\n" for i in range(2000)))
+    counts, *_ = run(source=source, dedupe=True)
+    assert (counts.examples, counts.examples_reused) == (2000, 0)
+    assert len(sizes) > 50
+    # A window, those that are prepared while it is computed, and one that is read.
+    assert max(under_way for under_way, _ in sizes) <= 6 * max(count for _, count in sizes)
+
+
+def test_a_run_without_onednn_warns_of_last_bits(run, monkeypatch, caplog):
+    monkeypatch.setattr(onednn, "find_off", lambda: onednn.Off("a reason", "a remedy"))
+    run(dedupe=True)
+    assert "not to the last bit: oneDNN is off (a reason); a remedy" in caplog.text
+
+
+def test_reused_tokens_are_no_padding():
+    counts = Counts(tokens=100, tokens_reused=60, computed_tokens=50)
+    assert counts.pad_waste == pytest.approx(0.2)
