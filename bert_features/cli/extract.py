@@ -12,7 +12,7 @@ from bert_features.cli.help import DEVICES, FILES
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
 from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.files import STDOUT
+from bert_features.files import STDOUT, is_url
 
 if TYPE_CHECKING:
     from bert_features.extraction.counts import Counts
@@ -37,8 +37,8 @@ def extract(
             "--output",
             "-o",
             help="File to write; - writes JSON lines to standard output, without the metadata. "
-            "With / at its end: folder to write, a file for each shard. The same command goes on "
-            "with a folder that is not finished.",
+            "With / at its end: folder to write, a file for each shard, or its address (gs://, "
+            "s3://). The same command goes on with a folder that is not finished.",
             rich_help_panel=FILES,
         ),
     ],
@@ -91,7 +91,7 @@ def extract(
             )
         except KeyboardInterrupt:
             left = "what was written is incomplete" if output == STDOUT else "nothing was written"
-            if is_folder(output):
+            if is_url(output) or is_folder(output):  # an address is always that of a folder
                 again = " without --overwrite" if overwrite else ""
                 left = f"finished shards are kept, the same command{again} goes on"
             raise KeyboardInterrupt(left) from None

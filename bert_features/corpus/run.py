@@ -19,7 +19,7 @@ from bert_features.corpus.folder import (
     empty,
     remove_records,
 )
-from bert_features.corpus.holding import holding
+from bert_features.corpus.holding import Check, holding
 from bert_features.corpus.plan import describe_run, make_plan
 from bert_features.corpus.processes import Workers
 from bert_features.corpus.resuming import (
@@ -29,13 +29,14 @@ from bert_features.corpus.resuming import (
     check_unchanged_inputs,
 )
 from bert_features.corpus.shards import ShardWriter
+from bert_features.errors import ConfigError
 from bert_features.extraction import losses
 from bert_features.extraction.checks import check_folder_extraction, files_read, row_length
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.job import ExtractSummary
-from bert_features.files import Location, open_store
-from bert_features.formats.folder import find_missing
+from bert_features.files import Location, open_store, storage_errors
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
+from bert_features.formats.shard_files import find_missing
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.machine.shares import Share, share_out
 
@@ -92,16 +93,23 @@ class FolderRun:
         Raises:
           BertFeaturesError: says in one sentence what was wrong.
         """
+        if processes > 1 and str(self._folder).startswith("memory://"):
+            raise ConfigError.naming(
+                "{processes} is {count}, but {output} is in the memory of one process; pass 1",
+                count=processes,
+                output=self._folder,
+            )
         shares = share_out(processes, self._config.device) if processes > 1 else [Share()]
-        with holding(self._folder, processes):
+        with holding(self._folder, processes) as check_held:
             manifest, is_new = self._planned()
             state = _State(manifest, {} if is_new else dict(manifest.finished_shards()), damaged)
             if state.todo:
                 _warn_of_small_shards(manifest)
                 with _saying_what_is_kept(state):
-                    self._compute(state, is_new, shares, progress)
+                    self._compute(state, is_new, shares, progress, check_held)
             else:
                 logger.info("%s is finished already; nothing was computed", self._folder)
+            check_held()
             if manifest.finished is None or state.todo:
                 conclude(manifest, state.done)
             remove_records(self._folder)
@@ -118,7 +126,9 @@ class FolderRun:
 
     def _planned(self) -> tuple[Manifest, bool]:
         """The run that has begun in the folder, or a new one; and whether it is new."""
-        if self._overwrite or not open_store(self._folder).exists(MANIFEST):
+        with storage_errors(f"read {self._folder}", advice="nothing was changed"):
+            has_begun = open_store(self._folder).exists(MANIFEST)
+        if self._overwrite or not has_begun:
             return self._plan(), True
         begun = Manifest.read(self._folder)
         check_same_run(begun, describe_run(self._config, self._checkpoint))
@@ -134,13 +144,19 @@ class FolderRun:
         return make_plan(self._config, self._inputs, self._folder, self._format, self._checkpoint)
 
     def _compute(
-        self, state: "_State", is_new: bool, shares: Sequence[Share], progress: Progress | None
+        self,
+        state: "_State",
+        is_new: bool,
+        shares: Sequence[Share],
+        progress: Progress | None,
+        check_held: Check,
     ) -> None:
         """Computes what is left to do."""
         manifest = state.manifest
         records = manifest.records  # a sum over all shards
 
         def begin(device: str) -> None:
+            check_held()
             if is_new:
                 # Not before: what is there stays if the new run cannot begin.
                 empty(self._folder)
@@ -151,19 +167,24 @@ class FolderRun:
             state.started = time.monotonic()
 
         def note(current: Counts) -> None:
+            check_held()
             if progress:
                 progress(Counts.sum([state.total, current]), records)
+
+        def finish(shard: int, entry: FinishedEntry) -> None:
+            check_held()
+            state.finish(shard, entry)
 
         shares = _used(shares, len(state.todo))
         if len(shares) > 1:
             with Workers(self._config, manifest, shares) as workers:
                 begin(workers.device)
-                workers.run(state.todo, state.finish, note)
+                workers.run(state.todo, finish, note)
             return
         writer = ShardWriter.load(self._config, manifest, self._checkpoint)
         begin(writer.device)
         for shard in state.todo:
-            state.finish(shard, writer.write(shard, note))
+            finish(shard, writer.write(shard, note))
 
     def _cures(self) -> dict[str, str]:
         config, checkpoint = self._config, self._checkpoint
