@@ -2,11 +2,15 @@
 
 import collections
 import importlib.util
+import logging
 import lzma
 import os
+import secrets
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -126,3 +130,67 @@ def object_store(monkeypatch: pytest.MonkeyPatch) -> type:
     for name, empty in {"files": {}, "failing": {}, "fails_late": set(), "fetched": []}.items():
         monkeypatch.setattr(ObjectStore, name, empty)
     return ObjectStore
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[object]:
+    """An S3 server; the fixture `s3` gives a test a bucket of its own."""
+    from tests.s3_server import S3Server
+
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    with S3Server() as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            **keys,
+            "AWS_ENDPOINT_URL": server.url,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_MAX_ATTEMPTS": "1",  # else botocore takes its time with each failure
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        }.items():
+            patch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The S3 server with an empty bucket, whose address is its attribute `bucket`."""
+    import s3fs
+
+    from bert_features.files import retrying
+
+    monkeypatch.setattr(retrying, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
+    s3_server.reset()
+    name = f"bucket-{secrets.token_hex(4)}"
+    s3_server.filesystem = s3fs.S3FileSystem()
+    s3_server.filesystem.mkdir(name)
+    s3_server.bucket = f"s3://{name}"
+    s3_server.requests.clear()
+    yield s3_server
+    s3_server.reset()
+
+
+@pytest.fixture
+def gs(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of an empty bucket of a server of Google Cloud Storage."""
+    import fsspec.config
+    from fsspec.registry import _registry
+    from gcp_storage_emulator.server import create_server
+    from gcsfs.core import GCSFileSystem
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
+    monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
+    # Not its subclass for other kinds of buckets, whose requests the emulator does not know.
+    monkeypatch.setitem(_registry, "gs", GCSFileSystem)
+    GCSFileSystem.clear_instance_cache()
+    logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
+    server = create_server("127.0.0.1", port, in_memory=True, default_bucket="bucket")
+    # It complains of a client that does not read the rest of an answer.
+    monkeypatch.setattr("socketserver.BaseServer.handle_error", lambda *arguments: None)
+    server.start()
+    yield "gs://bucket"
+    server.stop()
+    GCSFileSystem.clear_instance_cache()

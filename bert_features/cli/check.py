@@ -132,8 +132,8 @@ def _report(path: str, format: str | None) -> str:
 def _with_all_shards(folder: Location, error: OutputError) -> OutputError:
     """The error; of a finished folder with several damaged shards one that names them."""
     from bert_features.corpus.inputs import name_some
-    from bert_features.formats.folder import find_damaged
     from bert_features.formats.manifest import Manifest
+    from bert_features.formats.shard_files import find_damaged
 
     try:
         manifest = Manifest.read(folder)

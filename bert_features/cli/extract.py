@@ -18,7 +18,7 @@ from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.cli.stages import RunFacts, advise, describe_stages
 from bert_features.cli.summary import summary_fields
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.files import STDOUT, Role
+from bert_features.files import STDOUT, Role, is_url
 
 if TYPE_CHECKING:
     from bert_features.extraction.counts import Counts
@@ -45,8 +45,8 @@ def extract(
             "--output",
             "-o",
             help="File to write; - writes JSON lines to standard output, without the metadata. "
-            "With / at its end: folder to write, a file for each shard. The same command goes on "
-            "with a folder that is not finished.",
+            "With / at its end: folder to write, a file for each shard, or its address (gs://, "
+            "s3://). The same command goes on with a folder that is not finished.",
             rich_help_panel=FILES,
         ),
     ],
@@ -113,7 +113,7 @@ def extract(
             )
         except KeyboardInterrupt:
             left = "what was written is incomplete" if output == STDOUT else "nothing was written"
-            if is_folder(output):
+            if is_url(output) or is_folder(output):  # an address is always that of a folder
                 again = " without --overwrite" if overwrite else ""
                 left = f"finished shards are kept, the same command{again} goes on"
             raise KeyboardInterrupt(left) from None

@@ -26,6 +26,7 @@ from bert_features.formats.manifest import FINISHED, MANIFEST, FinishedEntry, Ma
 _SHARD = re.compile(r"\.?part-(?P<shard>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.[a-z0-9]+)(\..*)?")
 _BEGINNING = 4096  # bytes of a manifest that tell it from other files
 _KEPT = "nothing was changed"
+_WEB = ("http://", "https://")
 
 
 def check_folder(folder: Location) -> None:
@@ -34,6 +35,11 @@ def check_folder(folder: Location) -> None:
     Raises:
       OutputError: it is not a folder, or holds other files.
     """
+    if isinstance(folder, str) and folder.startswith(_WEB):
+        raise OutputError(
+            f"{folder} is on a web server, where nothing can be written; pass a path, or an "
+            "address of an object store such as s3://bucket/run/"
+        )
     if isinstance(folder, Path):
         if not os.path.lexists(folder):
             return
@@ -108,7 +114,7 @@ def empty(folder: Location) -> None:
     with storage_errors(f"remove the files of {folder}", advice="some of them may be gone"):
         if not store.exists(MANIFEST):
             return
-        store.remove(FINISHED)
+        store.remove_folder(FINISHED)
         count = None
         with contextlib.suppress(OutputError):  # a damaged manifest counts as none finished
             manifest = Manifest.read(folder)
@@ -137,5 +143,4 @@ def remove_records(folder: Location) -> None:
     """
     store = open_store(folder)
     with storage_errors(f"tidy {folder}", advice="its shards and its manifest are whole"):
-        if store.exists(FINISHED):
-            store.remove(FINISHED)
+        store.remove_folder(FINISHED)

@@ -3,45 +3,31 @@
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
+from bert_features.corpus import lease
+from bert_features.corpus.holder import UNKNOWN, Holder
 from bert_features.errors import OutputError
-from bert_features.files import Location, local_path, storage_errors
+from bert_features.files import Location, local_path, open_store, storage_errors
+from bert_features.files.object_store import ObjectStore
 from bert_features.formats.manifest import FINISHED, MANIFEST
 
-_LOCK, _HOLDER = ".lock", ".running"
+Check: TypeAlias = Callable[[], None]
+
+_LOCK, _HOLDER = lease.LOCK, ".running"
 HOLDING_FILES = frozenset({_LOCK, _HOLDER})
 # `find_holder` may have the lock for a moment.
 _PATIENCE_SECONDS = 0.3
 
 
-@dataclass(frozen=True)
-class Holder:
-    """A run that holds a folder.
-
-    Attributes:
-      process: the number of its process; None if unknown.
-      machine: the name of its machine.
-      processes: how many processes compute for it.
-    """
-
-    process: int | None
-    machine: str
-    processes: int = 1
-
-    def __str__(self) -> str:
-        return f"process {self.process} on {self.machine}"
-
-
-_UNKNOWN = Holder(None, "an unknown machine")
 _HOLDERS = TypeAdapter(Holder)
 
 
-def holding(folder: Location, processes: int = 1) -> contextlib.AbstractContextManager[None]:
+def holding(folder: Location, processes: int = 1) -> contextlib.AbstractContextManager[Check]:
     """Makes the folder and keeps other runs out of it, until the block or this process ends.
 
     A run that ends before it has written its manifest leaves no folder that it made. The lock file
@@ -51,15 +37,28 @@ def holding(folder: Location, processes: int = 1) -> contextlib.AbstractContextM
       folder: the folder.
       processes: how many processes compute, for those who ask.
 
+    Returns:
+      A context manager. It gives a function that raises OutputError if the folder is not held any
+      more, which happens only at an address.
+
     Raises:
       OutputError: another run holds it, or it cannot be made.
     """
     me = Holder(os.getpid(), socket.gethostname(), processes)
+    store = open_store(folder)
+    if isinstance(store, ObjectStore):
+        return _leasing(store, me)
     return _holding(local_path(folder), me)
 
 
 @contextlib.contextmanager
-def _holding(folder: Path, me: Holder) -> Iterator[None]:
+def _leasing(store: ObjectStore, me: Holder) -> Iterator[Check]:
+    with lease.Lease(store, me, seconds=lease.RENEWAL_SECONDS) as held:
+        yield held.check
+
+
+@contextlib.contextmanager
+def _holding(folder: Path, me: Holder) -> Iterator[Check]:
     from filelock import FileLock, Timeout
 
     is_new = not folder.exists()
@@ -70,14 +69,14 @@ def _holding(folder: Path, me: Holder) -> Iterator[None]:
             lock.acquire(timeout=_PATIENCE_SECONDS)
         except Timeout:
             holder = _read_holder(folder)
-            named = "" if holder is _UNKNOWN else f" ({holder})"
+            named = "" if holder is UNKNOWN else f" ({holder})"
             raise OutputError(
                 f"another run is writing {folder}{named}; wait for its end, or end it"
             ) from None
     try:
         with contextlib.suppress(OSError):  # it only helps to name this run
             (folder / _HOLDER).write_bytes(_HOLDERS.dump_json(me) + b"\n")
-        yield
+        yield lambda: None
     finally:
         with contextlib.suppress(OSError):
             (folder / _HOLDER).unlink()
@@ -94,8 +93,16 @@ def find_holder(folder: Location) -> Holder | None:
     """The run that holds a folder now; None if none does.
 
     It asks the lock, which the system frees when a process ends, however it ends. It needs no
-    permission to write, and leaves the folder as it is.
+    permission to write, and leaves the folder as it is. A lock at an address is watched for some
+    time.
+
+    Raises:
+      OutputError: the server of an address cannot be asked.
     """
+    store = open_store(folder)
+    if isinstance(store, ObjectStore):
+        with storage_errors(f"read {folder}", advice="pass the folder that a run wrote"):
+            return lease.watch(store, lease.RENEWAL_SECONDS)
     return _find_holder(local_path(folder))
 
 
@@ -126,4 +133,4 @@ def _read_holder(folder: Path) -> Holder:
     try:
         return _HOLDERS.validate_json((folder / _HOLDER).read_bytes())
     except (OSError, ValidationError):
-        return _UNKNOWN
+        return UNKNOWN

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError
 from bert_features.files import connect, is_url, local_path
+from bert_features.files.retrying import in_parallel, retrying
 from bert_features.readers.examples import source_of
 from bert_features.readers.opening import reading
 from bert_features.readers.source import Source
@@ -80,7 +81,7 @@ def look_up(path: str) -> Stamp:
         return Stamp(status.st_size, status.st_mtime_ns, None)
     filesystem, name = connect(path, InputError)
     with reading(path):
-        size = filesystem.info(name)["size"]
+        size = retrying(lambda: filesystem.info(name), f"look up {path}")["size"]
         # That of a web server is made of its address alone.
         version = None if path.startswith(_WEB) else str(filesystem.ukey(name))
     if size is None:
@@ -89,6 +90,27 @@ def look_up(path: str) -> Stamp:
             "changed; download it and pass the file"
         )
     return Stamp(int(size), None, version)
+
+
+def look_up_all(paths: Sequence[str]) -> list[Stamp]:
+    """`look_up` of each input, in order; of addresses several at a time.
+
+    Raises:
+      InputError: see `look_up`.
+    """
+    calls = in_parallel if any(map(is_url, paths)) else map
+    return list(calls(look_up, paths))
+
+
+def check_still(paths: Sequence[str], stamps: Sequence[Stamp]) -> None:
+    """Refuses inputs that have changed since they were looked up.
+
+    Raises:
+      InputError: one has changed, or is gone.
+    """
+    for path, before, now in zip(paths, stamps, look_up_all(paths), strict=True):
+        if now != before:
+            raise changed_input(path)
 
 
 def source_of_input(config: ExtractConfig, path: str) -> Source:

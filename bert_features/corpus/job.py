@@ -13,7 +13,8 @@ from bert_features.errors import ConfigError
 from bert_features.extraction import job as one_file
 from bert_features.extraction.checks import check_is_local
 from bert_features.extraction.job import ExtractSummary
-from bert_features.files import STDOUT, is_url, local_path, locate
+from bert_features.files import STDOUT, is_url, local_path, locate, open_store, storage_errors
+from bert_features.formats.manifest import MANIFEST
 from bert_features.monitor.run import RunMonitor
 
 
@@ -45,7 +46,7 @@ def extract(
       output_path: the file to write; with `config.shard` its name gets the share's number. `-` for
         standard output, which takes JSON lines without a sidecar, as they are computed. A name
         that ends in `/`, or that of an existing folder, means a folder of shards, in
-        `config.format` (by default Parquet).
+        `config.format` (by default Parquet). A folder may be at an address: `s3://bucket/run/`.
       ledger_path: a file for what happened to each example, one JSON line each, with the fields of
         `ExampleCounts`. Not with a folder.
       overwrite: whether an existing file may be replaced; whether a folder's run begins again.
@@ -58,12 +59,14 @@ def extract(
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
     """
-    check_is_local(output_path)
+    to_folder = is_folder(output_path)
+    if not to_folder:
+        check_is_local(output_path)
     if processes < 1:
         raise ConfigError.naming(
             "{processes} is {count}; allowed: an integer of at least 1", count=processes
         )
-    if is_folder(output_path):
+    if to_folder:
         if ledger_path is not None:
             raise ConfigError.naming(
                 "{ledger_path} needs a single output file, but {output} is a folder; leave it out",
@@ -104,7 +107,18 @@ def _single_input(inputs: Inputs, output: str) -> str:
 
 
 def is_folder(output: str | Path) -> bool:
-    """Whether an output is a folder of shards: its name ends in `/`, or it is a folder already."""
-    if is_url(output) or str(output) == STDOUT:
+    """Whether an output is a folder of shards: its name ends in `/`, or it is a folder already.
+
+    An address is one if a run has begun there.
+
+    Raises:
+      BertFeaturesError: the server of an address cannot be asked.
+    """
+    if str(output) == STDOUT:
         return False
-    return str(output).endswith(("/", os.sep)) or os.path.isdir(local_path(output))  # noqa: PTH112
+    if str(output).endswith(("/", os.sep)):
+        return True
+    if is_url(output):
+        with storage_errors(f"write {output}", advice="nothing was written"):
+            return open_store(output).exists(MANIFEST)
+    return os.path.isdir(local_path(output))  # noqa: PTH112

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import MAX_COUNT
-from bert_features.corpus.inputs import changed_input, look_up, source_of_input
+from bert_features.corpus.inputs import Stamp, check_still, look_up_all, source_of_input
 from bert_features.corpus.settings import record_settings
 from bert_features.errors import InputError
 from bert_features.files import Location
@@ -87,34 +87,42 @@ class CutInput:
 
 def _cut_all(config: ExtractConfig, inputs: Sequence[str]) -> Iterator[CutInput]:
     """Cuts inputs one after the other; the ids of all are checked together."""
+    stamps = look_up_all(inputs)
     with contextlib.closing(Ids(source_of_input(config, inputs[0]))) as ids:
         first = 0
         for number in range(len(inputs)):
-            found = cut_input(config, inputs[number], number=number, first=first, ids=ids)
+            found = cut_input(
+                config, inputs[number], stamps[number], number=number, first=first, ids=ids
+            )
             first += found.entry.records
             yield found
         ids.finish()
+    check_still(inputs, stamps)
 
 
 def cut_input(
-    config: ExtractConfig, path: str, *, number: int, first: int, ids: Ids | None = None
+    config: ExtractConfig,
+    path: str,
+    stamp: Stamp,
+    *,
+    number: int,
+    first: int,
+    ids: Ids | None = None,
 ) -> CutInput:
     """Cuts an input.
 
     Args:
       config: the settings.
       path: the input.
+      stamp: its `look_up`; the caller looks it up again afterwards (`check_still`).
       number: its number.
       first: the number of its first example.
       ids: see `registry.read`.
 
     Raises:
-      InputError: see `make_plan`; or it changes while it is read.
+      InputError: see `make_plan`.
     """
-    stamp = look_up(path)
     parts = list(cut(source_of_input(config, path), config.shard_examples, first=first, ids=ids))
-    if look_up(path) != stamp:
-        raise changed_input(path)
     return CutInput(
         InputEntry(
             path=path,

@@ -8,8 +8,8 @@ import logging
 from bert_features.corpus.run import FolderRun, Progress
 from bert_features.corpus.settings import restore_settings
 from bert_features.files import Location
-from bert_features.formats.folder import find_damaged
 from bert_features.formats.manifest import Manifest
+from bert_features.formats.shard_files import find_damaged
 
 logger = logging.getLogger("bert_features")
 

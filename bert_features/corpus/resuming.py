@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.corpus.inputs import changed_input, is_same_input, look_up, name_some, place_of
+from bert_features.corpus.inputs import (
+    changed_input,
+    check_still,
+    is_same_input,
+    look_up_all,
+    name_some,
+    place_of,
+)
 from bert_features.corpus.plan import cut_input
 from bert_features.errors import OutputError
 from bert_features.formats.manifest import Manifest, ShardEntry
@@ -97,11 +104,12 @@ def check_unchanged_inputs(begun: Manifest, config: ExtractConfig) -> None:
     for shard in begun.shards:
         shards.setdefault(shard.input, []).append(shard)
     first = 0
-    for number, entry in enumerate(begun.inputs):
-        stamp = look_up(entry.path)
+    stamps = look_up_all([entry.path for entry in begun.inputs])
+    for number, (entry, stamp) in enumerate(zip(begun.inputs, stamps, strict=True)):
         if not stamp.is_certain or stamp != (entry.bytes, entry.modified_ns, entry.version):
             logger.info("reading %s again: it may have changed", entry.path)
-            now = cut_input(config, entry.path, number=number, first=first)
+            now = cut_input(config, entry.path, stamp, number=number, first=first)
+            check_still([entry.path], [stamp])
             same = now.entry.bytes == entry.bytes and now.entry.records == entry.records
             if not same or (entry.records and list(now.shards) != shards[number]):
                 raise changed_input(entry.path)

@@ -20,7 +20,7 @@ from bert_features.corpus.folder import (
     empty,
     remove_records,
 )
-from bert_features.corpus.holding import holding
+from bert_features.corpus.holding import Check, holding
 from bert_features.corpus.plan import describe_run, make_plan
 from bert_features.corpus.processes import Workers
 from bert_features.corpus.resuming import (
@@ -30,15 +30,16 @@ from bert_features.corpus.resuming import (
     check_unchanged_inputs,
 )
 from bert_features.corpus.shards import ShardWriter
+from bert_features.errors import ConfigError
 from bert_features.extraction import losses
 from bert_features.extraction.checks import check_folder_extraction, files_read, row_length
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace
 from bert_features.extraction.job import ExtractSummary
 from bert_features.extraction.store_place import check_cache, store_place
-from bert_features.files import Location, open_store
-from bert_features.formats.folder import find_missing
+from bert_features.files import Location, open_store, storage_errors
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
+from bert_features.formats.shard_files import find_missing
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.machine.shares import Share, share_out
 from bert_features.monitor.run import RunMonitor
@@ -100,10 +101,17 @@ class FolderRun:
           BertFeaturesError: says in one sentence what was wrong.
         """
         monitor = monitor or RunMonitor()
+        if processes > 1 and str(self._folder).startswith("memory://"):
+            raise ConfigError.naming(
+                "{processes} is {count}, but {output} is in the memory of one process; pass 1",
+                count=processes,
+                output=self._folder,
+            )
         shares = share_out(processes, self._config.device) if processes > 1 else [Share()]
-        with holding(self._folder, processes):
+        with holding(self._folder, processes) as check_held:
             manifest, is_new = self._planned()
-            state = _State(manifest, {} if is_new else dict(manifest.finished_shards()), damaged)
+            finished = {} if is_new else dict(manifest.finished_shards())
+            state = _State(manifest, finished, damaged, check_held)
             monitor.shards, monitor.finished_shards = len(manifest.shards), len(state.done)
             if state.todo:
                 _warn_of_small_shards(manifest)
@@ -112,6 +120,7 @@ class FolderRun:
                     self._compute(state, is_new, shares, progress, monitor, place)
             else:
                 logger.info("%s is finished already; nothing was computed", self._folder)
+            state.check_held()
             if manifest.finished is None or state.todo:
                 conclude(manifest, state.done)
             remove_records(self._folder)
@@ -129,7 +138,9 @@ class FolderRun:
 
     def _planned(self) -> tuple[Manifest, bool]:
         """The run that has begun in the folder, or a new one; and whether it is new."""
-        if self._overwrite or not open_store(self._folder).exists(MANIFEST):
+        with storage_errors(f"read {self._folder}", advice="nothing was changed"):
+            has_begun = open_store(self._folder).exists(MANIFEST)
+        if self._overwrite or not has_begun:
             return self._plan(), True
         begun = Manifest.read(self._folder)
         check_same_run(begun, describe_run(self._config, self._checkpoint))
@@ -158,6 +169,7 @@ class FolderRun:
         records = manifest.records  # a sum over all shards
 
         def begin(device: str) -> None:
+            state.check_held()
             if is_new:
                 # Not before: what is there stays if the new run cannot begin.
                 empty(self._folder)
@@ -173,6 +185,7 @@ class FolderRun:
             monitor.finished_shards = len(state.done)
 
         def note(current: Counts) -> None:
+            state.check_held()
             if progress:
                 progress(Counts.sum([state.total, current]), records)
 
@@ -205,9 +218,11 @@ class _State:
       manifest: the run.
       finished: the records of its finished shards.
       damaged: finished shards that count as not finished.
+      check_held: see `holding`.
 
     Attributes:
       manifest: the run.
+      check_held: raises an error if another run has taken the folder.
       done: the records of the finished shards, those of earlier runs among them.
       todo: the shards that were left to do at the beginning.
       before: totals of those that were finished.
@@ -220,8 +235,9 @@ class _State:
         manifest: Manifest,
         finished: Mapping[int, FinishedEntry],
         damaged: Collection[int],
+        check_held: Check,
     ) -> None:
-        self.manifest = manifest
+        self.manifest, self.check_held = manifest, check_held
         lost = find_missing(manifest, finished) | set(damaged)
         self.done = {shard: entry for shard, entry in finished.items() if shard not in lost}
         self.todo = [shard for shard in range(len(manifest.shards)) if shard not in self.done]
@@ -233,6 +249,7 @@ class _State:
 
     def finish(self, shard: int, entry: FinishedEntry) -> None:
         """Records that a shard is in its place."""
+        self.check_held()
         self.manifest.finish_shard(shard, entry)
         self.done[shard] = entry
         self.total = Counts.sum([self.total, Counts(**entry.counts)])

@@ -4,19 +4,17 @@ Importing this imports no framework.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
-from bert_features.corpus.holding import Holder, find_holder
+from bert_features.corpus.holder import Holder
+from bert_features.corpus.holding import find_holder
 from bert_features.corpus.inputs import look_up
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.files import Location, open_store, storage_errors
-from bert_features.formats.folder import find_missing
+from bert_features.files.retrying import in_parallel
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, InputEntry, Manifest
-
-# Inputs that are looked up at a time: a server answers after some ten milliseconds.
-_LOOK_UPS = 16
+from bert_features.formats.shard_files import find_missing
 
 
 @dataclass(frozen=True)
@@ -128,9 +126,8 @@ def _read(folder: Location) -> tuple[Manifest, dict[int, FinishedEntry]]:
 
 
 def _changed(inputs: Sequence[InputEntry]) -> list[str]:
-    with ThreadPoolExecutor(_LOOK_UPS) as pool:
-        same = pool.map(_is_as_it_was, inputs)
-        return [entry.path for entry, is_same in zip(inputs, same, strict=True) if not is_same]
+    same = in_parallel(_is_as_it_was, inputs)
+    return [entry.path for entry, is_same in zip(inputs, same, strict=True) if not is_same]
 
 
 def _is_as_it_was(entry: InputEntry) -> bool:

@@ -149,14 +149,15 @@ def check_extraction(
 
 
 def check_is_local(target: str | Path) -> None:
-    """Refuses an address as an output.
+    """Refuses an address as the name of a single file.
 
     Raises:
       OutputError: it is one.
     """
     if is_url(target):
         raise OutputError(
-            f"{target} is an address; outputs are local files: write to a path, then copy it"
+            f"{target} is an address, where only folders of shards are written; pass a path, or "
+            "end the output with /"
         )
 
 

@@ -17,6 +17,7 @@ import logging
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -183,6 +184,23 @@ class Staging:
     def _close_files(self) -> None:
         for file in self._files:
             file.buffered.close()
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for temporary files of this machine, gone when the block or the process ends.
+
+    Raises:
+      OutputError: the disk has no room for one.
+    """
+    with storage_errors("make a temporary folder", advice="TMPDIR names the folder it goes to"):
+        folder = Path(tempfile.mkdtemp(prefix="bert_features-"))
+    _open.add(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _open.discard(folder)
 
 
 def is_writing() -> bool:

@@ -5,15 +5,12 @@ of a server: FileNotFoundError, PermissionError; `storage_errors` makes a messag
 """
 
 import contextlib
-import os
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 from bert_features.files.addresses import is_url, local_path
-from bert_features.files.staging import write_whole
 
 # A file or a folder: a path of this machine, or an address as text.
 Location: TypeAlias = Path | str
@@ -27,11 +24,6 @@ def locate(place: str | Path) -> Location:
 def name_of(location: Location) -> str:
     """The last part of a path or an address."""
     return location.name if isinstance(location, Path) else PurePosixPath(location).name
-
-
-def open_store(folder: str | Path) -> "Store":
-    """The store of a folder, which need not exist."""
-    return LocalStore(local_path(folder))
 
 
 class Store(ABC):
@@ -87,7 +79,11 @@ class Store(ABC):
 
     @abstractmethod
     def remove(self, *names: str) -> None:
-        """Removes files, and folders with all that is in them; those that are gone count too."""
+        """Removes files; those that are not there count as removed."""
+
+    @abstractmethod
+    def remove_folder(self, inner: str) -> None:
+        """Removes a folder in the folder with all that is in it; it need not be there."""
 
     @abstractmethod
     def make_folder(self, inner: str) -> None:
@@ -109,70 +105,3 @@ class Store(ABC):
 
         A copy is gone when the block ends.
         """
-
-
-class LocalStore(Store):
-    """A folder of this machine.
-
-    Args:
-      folder: its path.
-    """
-
-    folder: Path
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def location(self, name: str) -> Path:
-        """The path of a file."""
-        return self.folder / name
-
-    def names(self, inner: str = "") -> set[str]:
-        """See `Store`."""
-        return set(os.listdir(self.folder / inner))  # noqa: PTH208 - no paths are needed
-
-    def exists(self, name: str) -> bool:
-        """See `Store`."""
-        return (self.folder / name).exists()
-
-    def size(self, name: str) -> int:
-        """See `Store`."""
-        return (self.folder / name).stat().st_size
-
-    def listed(self) -> "LocalStore":
-        """See `Store`."""
-        return self
-
-    def read(self, name: str) -> bytes:
-        """See `Store`."""
-        return (self.folder / name).read_bytes()
-
-    def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
-        """See `Store`."""
-        return map(self.read, names)
-
-    def write(self, name: str, text: str) -> None:
-        """See `Store`."""
-        write_whole(self.folder / name, text)
-
-    def remove(self, *names: str) -> None:
-        """See `Store`."""
-        for path in map(self.folder.joinpath, names):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-
-    def make_folder(self, inner: str) -> None:
-        """See `Store`."""
-        (self.folder / inner).mkdir(exist_ok=True)
-
-    @contextlib.contextmanager
-    def placing(self, name: str) -> Iterator[Path]:
-        """The path itself: a features file is put there whole by its writer."""
-        yield self.folder / name
-
-    @contextlib.contextmanager
-    def fetched(self, *names: str) -> Iterator[Path]:
-        """The path itself."""
-        yield self.folder / names[0]

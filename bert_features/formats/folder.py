@@ -3,21 +3,27 @@
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
 from bert_features.errors import OutputError
-from bert_features.files import Location, Store, name_of, open_store, storage_errors
-from bert_features.formats.checksums import checksum_of_file
+from bert_features.files import Location, name_of, open_store, storage_errors
 from bert_features.formats.columns import convert_to_splits, find_parts
 from bert_features.formats.headers import Header
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
-from bert_features.formats.sidecar import sidecar_name, sidecar_path
+from bert_features.formats.shard_files import (
+    check_file,
+    check_sizes,
+    checksums_of,
+    fetched,
+    how_to_mend,
+    unreadable,
+)
 
 # Shards that stay open for the next record.
 MAX_OPEN = 4
@@ -64,12 +70,14 @@ class FeatureFolder(FeatureFile):
     @property
     def bytes(self) -> int:
         """Size of the files of all shards, their sidecars included."""
-        store, name = self._manifest.store.listed(), self._manifest.name
-        return sum(
-            store.size(part)
-            for number, entry in enumerate(self._finished)
-            for part in _checksums(store, name(number), entry)
-        )
+        name = self._manifest.name
+        with storage_errors(f"read {self.path}", advice=how_to_mend(self.path)):
+            store = self._manifest.store.listed()
+            return sum(
+                store.size(part)
+                for number, entry in enumerate(self._finished)
+                for part in checksums_of(store, name(number), entry)
+            )
 
     def close(self) -> None:
         """Closes the shards that are open."""
@@ -131,7 +139,9 @@ class FeatureFolder(FeatureFile):
 
     def _verify(self) -> tuple[str, ...]:
         for number, entry in enumerate(self._finished):
-            _check_file(self._manifest.store, self._manifest.name(number), entry)
+            store, name = self._manifest.store, self._manifest.name(number)
+            if isinstance(store.location(name), Path):  # a copy is compared when it is fetched
+                check_file(store, name, entry)
             self._shard(number).verify()
         # The manifest has a checksum of all bytes, also of what a file itself has none of.
         return ()
@@ -157,9 +167,9 @@ class FeatureFolder(FeatureFile):
         from bert_features.formats import read_features  # which itself needs this module
 
         store, name = self._manifest.store, self._manifest.name(number)
-        _check_sizes(store, name, self._finished[number])
+        check_sizes(store, name, self._finished[number])
         with contextlib.ExitStack() as copies:
-            path = copies.enter_context(_fetched(store, name, self._finished[number]))
+            path = copies.enter_context(fetched(store, name, self._finished[number]))
             shard = read_features(path, format=self.format)
             self._check_shard(number, shard)
             # A copy of a shard at an address is removed once nobody reads it.
@@ -177,7 +187,7 @@ class FeatureFolder(FeatureFile):
         elif number > 0 and shard.features != self.features:
             problem = _difference(shard.features, self.features, manifest.name(0))
         if problem:
-            raise _bad(manifest.store, manifest.name(number), problem)
+            raise unreadable(manifest.store, manifest.name(number), problem)
 
 
 def _names_in(folder: Location) -> set[str]:
@@ -217,7 +227,7 @@ def _check_complete(folder: Location, shards: Sequence[Location], names: Collect
     if missing:
         raise OutputError(
             f"cannot read {folder}: {len(missing):,} of its {len(shards):,} shards not found, "
-            f"{missing[0]} first; {_advice(folder, 'them')}"
+            f"{missing[0]} first; {how_to_mend(folder, 'them')}"
         )
 
 
@@ -235,110 +245,6 @@ def _check_beginnings(manifest: Manifest, starts: np.ndarray) -> None:
                 f"{MANIFEST}: shard {number} begins at example {shard.first}, and the shards "
                 f"before it hold {starts[number]}"
             )
-
-
-def find_damaged(manifest: Manifest, finished: Mapping[int, FinishedEntry]) -> set[int]:
-    """The shards that are missing, or whose bytes are not those that were written.
-
-    Args:
-      manifest: the manifest.
-      finished: the shards to look at, by number, with their records.
-    """
-    return _find(_check_file, manifest, finished)
-
-
-def find_missing(manifest: Manifest, finished: Mapping[int, FinishedEntry]) -> set[int]:
-    """The shards that have not the recorded size, or lack their sidecar; see `find_damaged`."""
-    return _find(_check_sizes, manifest, finished)
-
-
-def _find(
-    check: Callable[[Store, str, FinishedEntry], None],
-    manifest: Manifest,
-    finished: Mapping[int, FinishedEntry],
-) -> set[int]:
-    with storage_errors(f"read {manifest.folder}", advice="nothing was changed"):
-        store = manifest.store.listed()
-    found = set()
-    for shard, entry in finished.items():
-        try:
-            check(store, manifest.name(shard), entry)
-        except OutputError:
-            found.add(shard)
-    return found
-
-
-def _check_sizes(store: Store, name: str, entry: FinishedEntry) -> None:
-    """Refuses a shard that is not of the recorded size, or lacks its sidecar."""
-    with _reading(store, name):
-        size = store.size(name)
-    if size != entry.bytes:
-        raise _bad(store, name, f"it has {size:,} bytes, and {MANIFEST} records {entry.bytes:,}")
-    if entry.sidecar_crc32c is not None:
-        sidecar = _sidecar(store, name)
-        with _reading(store, sidecar):
-            store.size(sidecar)
-
-
-def _check_file(store: Store, name: str, entry: FinishedEntry) -> None:
-    """Refuses a shard whose bytes, or those of its sidecar, are not those that were written."""
-    _check_sizes(store, name, entry)
-    for part, crc32c in _checksums(store, name, entry).items():
-        with _reading(store, part), store.fetched(part) as path:
-            _check_bytes(store, part, path, crc32c)
-
-
-@contextlib.contextmanager
-def _fetched(store: Store, name: str, entry: FinishedEntry) -> Iterator[Path]:
-    """The path of a shard on this machine, its sidecar beside it; a copy has been checked."""
-    parts = _checksums(store, name, entry)
-    with contextlib.ExitStack() as copies:
-        with _reading(store, name):
-            path = copies.enter_context(store.fetched(*parts))
-        if path != store.location(name):
-            for part, crc32c in parts.items():
-                _check_bytes(store, part, path.with_name(part), crc32c)
-        yield path
-
-
-def _checksums(store: Store, name: str, entry: FinishedEntry) -> dict[str, str]:
-    """The files of a shard and the checksums that they had."""
-    checksums = {name: entry.crc32c}
-    if entry.sidecar_crc32c is not None:
-        checksums[_sidecar(store, name)] = entry.sidecar_crc32c
-    return checksums
-
-
-def _sidecar(store: Store, name: str) -> str:
-    """The name of the sidecar of a shard."""
-    path = store.location(name)
-    if isinstance(path, Path) and path.is_symlink():  # it may be beside the file itself
-        return str(sidecar_path(path).absolute())
-    return sidecar_name(name)
-
-
-def _check_bytes(store: Store, name: str, path: Path, crc32c: str) -> None:
-    """Refuses a file, or its copy at `path`, whose bytes are not those that were written."""
-    found = checksum_of_file(path)
-    if found != crc32c:
-        raise _bad(
-            store, name, f"its bytes have the CRC-32C {found}, and {MANIFEST} records {crc32c}"
-        )
-
-
-def _reading(store: Store, name: str) -> contextlib.AbstractContextManager[None]:
-    return storage_errors(f"read {store.location(name)}", advice=_advice(store.folder))
-
-
-def _advice(folder: Location, what: str = "it") -> str:
-    return (
-        f"take {what} from a copy of the folder, or compute {what} again: bert-features check "
-        f"{folder} --repair"
-    )
-
-
-def _bad(store: Store, name: str, reason: str) -> OutputError:
-    return OutputError(f"cannot read {store.location(name)}: {reason}; {_advice(store.folder)}")
 
 
 def _difference(features: Sequence[Feature], first: Sequence[Feature], name: str) -> str:

@@ -207,10 +207,10 @@ def test_status_while_the_records_are_removed(config, texts, tmp_path, monkeypat
     assert (status.state, status.finished_shards) == ("finished", 4)
 
 
-def test_an_output_address_is_refused(config, texts):
+def test_a_single_output_file_at_an_address_is_refused(config, texts):
     for processes in (1, 2):
-        with pytest.raises(OutputError, match="outputs are local files"):
-            extract(config(), texts, "gs://bucket/out/", processes=processes)
+        with pytest.raises(OutputError, match="only folders of shards are written; pass a path"):
+            extract(config(), texts, "memory://bucket/out.parquet", processes=processes)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,13 @@
 """Inputs: what globs and folders stand for, and what is refused."""
 
+import threading
+
 import pytest
 
-from bert_features.corpus.inputs import find_inputs
+from bert_features.corpus import inputs
+from bert_features.corpus.inputs import find_inputs, look_up, look_up_all
 from bert_features.errors import InputError
+from tests.s3_server import BUSY
 
 
 @pytest.fixture
@@ -102,3 +106,16 @@ def test_what_is_refused(here, bucket, inputs, message):
     bucket.failing["failing"] = bucket.failing["failing/*.txt"] = ServerError("no credentials")
     with pytest.raises(InputError, match=message):
         find_inputs(inputs)
+
+
+def test_addresses_are_looked_up_several_at_a_time(monkeypatch):
+    together = threading.Barrier(4, timeout=60)
+    monkeypatch.setattr(inputs, "look_up", lambda path: together.wait())
+    assert sorted(look_up_all([f"memory://bucket/{i}.txt" for i in range(4)])) == [0, 1, 2, 3]
+
+
+def test_a_busy_server_is_asked_again_for_an_input(s3):
+    s3.filesystem.pipe_file(f"{s3.bucket}/in.txt", b"a b\n")
+    left = [BUSY, BUSY]
+    s3.fail = lambda method, path: left.pop() if left else None
+    assert look_up(f"{s3.bucket}/in.txt").bytes == 4

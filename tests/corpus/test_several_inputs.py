@@ -148,7 +148,7 @@ def test_only_inputs_that_look_different_are_read_again(config, inputs, tmp_path
         os.utime(path, (1, 1))
     cut, read = resuming.cut_input, []
     monkeypatch.setattr(
-        resuming, "cut_input", lambda c, path, **more: read.append(path) or cut(c, path, **more)
+        resuming, "cut_input", lambda c, path, *a, **k: read.append(path) or cut(c, path, *a, **k)
     )
     assert extract(config(shard_examples=2), inputs, f"{tmp_path}/out/").counts.examples == 12
     assert read == [str(path) for path in inputs[1:3]]

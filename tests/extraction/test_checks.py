@@ -160,7 +160,9 @@ def test_a_sidecar_that_a_killed_run_left_alone_is_in_nobodys_way(files):
 
 @pytest.mark.parametrize("arguments", [{"output": "s3://b/o.npz"}, {"ledger": "gs://b/ledger"}])
 def test_outputs_are_local(files, arguments):
-    with pytest.raises(OutputError, match="is an address; outputs are local files"):
+    with pytest.raises(
+        OutputError, match="is an address, where only folders of shards are written"
+    ):
         check(**arguments)
 
 

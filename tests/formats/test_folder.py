@@ -7,6 +7,7 @@ import os
 import pickle
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -541,3 +542,38 @@ def test_a_shard_may_be_finished_while_others_are_not(tmp_path: Path) -> None:
         unfinished.finish_shard(shard, describe_shard(manifest, shard))
     with pytest.raises(OutputError, match="not finished: 2 of 2 shards are"):
         read_features(manifest.folder)
+
+
+@all_formats
+def test_a_folder_at_an_address_reads_as_a_local_one(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fsspec
+
+    (tmp_path / "copies").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "copies"))
+    write_many(tmp_path / "folder", format)
+    for path in (tmp_path / "folder").iterdir():
+        fsspec.filesystem("memory").pipe_file(f"/{format}/{path.name}", path.read_bytes())
+    local, folder = read_features(tmp_path / "folder"), read_features(f"memory://{format}/")
+    assert_all_same(folder, list(local))
+    assert_same(pickle.loads(pickle.dumps(folder))[7], local[7])
+    assert folder.to_arrow().equals(local.to_arrow())
+    for values, expected in zip(
+        folder[3:9].ragged("layer_output_0"), local[3:9].ragged("layer_output_0"), strict=True
+    ):
+        np.testing.assert_array_equal(values, expected)
+    records = iter(folder)
+    next(records)
+    folder.close()  # the copy that is read stays
+    assert len(list(records)) == 23
+    folder.close()
+    del records
+    gc.collect()
+    assert list((tmp_path / "copies").iterdir()) == []
+
+
+def test_a_single_file_at_an_address_is_refused() -> None:
+    message = r"cannot read memory://b/f\.npz: it is the address of a file; copy it to this machine"
+    with pytest.raises(OutputError, match=message):
+        read_features("memory://b/f.npz")

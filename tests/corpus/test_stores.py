@@ -1,0 +1,321 @@
+"""Runs into a folder of an object store, by a real S3 server: whole, ended, gone on with, read."""
+
+import os
+import signal
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_features import extract, read_features
+from bert_features.corpus import lease
+from bert_features.corpus.lease import LOCK
+from bert_features.corpus.repair import repair
+from bert_features.corpus.status import read_status
+from bert_features.errors import ConfigError, OutputError
+from bert_features.files import open_store
+from tests.cli.command_line import program
+from tests.cli.command_line import run as run_command
+from tests.corpus.conftest import EXAMPLES
+from tests.s3_server import BREAK, BUSY, DENIED
+
+pytestmark = pytest.mark.usefixtures("one_device", "quick_lock")
+
+
+@pytest.fixture
+def quick_lock(monkeypatch):
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.2)
+
+
+@pytest.fixture(autouse=True)
+def _temporary_files(tmp_path, monkeypatch):
+    """A folder of temporary files, in which nothing is left."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield
+    assert list(folder.iterdir()) == []
+
+
+def content_of(address):
+    """The content of each file in a folder, by name."""
+    store = open_store(address)
+    names = sorted(name for name in store.names() if name.startswith("part-"))
+    return dict(zip(names, store.read_all(names), strict=True))
+
+
+_local = {}
+
+
+def local_content(config, texts, tmp_path):
+    """The same of a local run, computed once for each settings."""
+    key = config.model_dump_json()
+    if key not in _local:
+        extract(config, texts, f"{tmp_path}/computed/")
+        _local[key] = {p.name: p.read_bytes() for p in (tmp_path / "computed").glob("part-*")}
+    return _local[key]
+
+
+@pytest.mark.parametrize("format", ["jsonl"])  # it has sidecars; other tests write Parquet
+def test_a_folder_on_s3_has_the_bytes_of_a_local_one(config, texts, tmp_path, s3, format):
+    address = f"{s3.bucket}/run/"
+    summary = extract(config(format=format), texts, address)
+    assert (summary.counts.examples, summary.output) == (EXAMPLES, address.rstrip("/"))
+    extract(config(format=format), texts, f"{tmp_path}/local/")
+    written = {path.name: path.read_bytes() for path in (tmp_path / "local").glob("part-*")}
+    assert content_of(address) == written
+    names = open_store(address).names()
+    assert {name for name in names if not name.startswith("part-")} == {"manifest.json"}
+    local = read_features(tmp_path / "local")
+    with read_features(address, verify=True) as there:
+        assert there.path == address.rstrip("/")
+        for record, expected in zip(there, local, strict=True):
+            np.testing.assert_equal(record.features, expected.features)
+        assert there[13].tokens == local[13].tokens
+        assert there.ids.tolist() == local.ids.tolist()
+        assert there.bytes == local.bytes
+    status = read_status(address)
+    assert status.is_whole
+    assert (status.finished_shards, status.missing, status.holder) == (4, (), None)
+    s3.requests.clear()
+    assert extract(config(format=format), texts, address).before.examples == EXAMPLES
+    assert not any("part-" in path for method, path in s3.requests if method == "PUT")
+    extract(config(format=format, layers=(-1,)), texts, address, overwrite=True)
+    assert len(read_features(address).features) == 1
+
+
+def test_a_folder_on_google_cloud_storage(config, texts, tmp_path, gs):
+    address = f"{gs}/run/"
+    with pytest.raises(StopRun):
+        extract(config(), texts, address, progress=stop_after_13)
+    assert extract(config(), texts, address).before.examples == 12
+    assert content_of(address) == local_content(config(), texts, tmp_path)
+    assert [r.unique_id for r in read_features(address, verify=True)] == list(range(EXAMPLES))
+    assert read_status(address).is_whole
+    extract(config(layers=(-1,)), texts, address, overwrite=True)
+    assert len(read_features(address).features) == 1
+
+
+class StopRun(Exception):  # noqa: N818 - it is no error
+    pass
+
+
+def stop_after_13(counts, total):
+    if counts.examples >= 13:
+        raise StopRun
+
+
+def test_processes_share_no_memory(config, texts):
+    with pytest.raises(ConfigError, match=r"processes is 2, but memory://bucket/run is in the mem"):
+        extract(config(), texts, "memory://bucket/run/", processes=2)
+
+
+def test_an_open_folder_keeps_copies_of_a_few_shards(config, texts, s3):
+    extract(config(shard_examples=2), texts, f"{s3.bucket}/run/")
+    temporary = Path(tempfile.gettempdir())
+    folder = read_features(f"{s3.bucket}/run/manifest.json")
+    assert [record.unique_id for record in folder] == list(range(EXAMPLES))
+    assert 0 < len(list(temporary.glob("*/part-*"))) <= 4
+    folder.close()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_damaged_copy_is_named_by_its_address(config, texts, s3):
+    address = f"{s3.bucket}/run"
+    extract(config(), texts, f"{address}/")
+    store = open_store(address)
+    name = "part-00001-of-00004.parquet"
+    whole = store.read(name)
+    s3.filesystem.pipe_file(f"{address}/{name}", bytes([whole[0] ^ 1]) + whole[1:])
+    with (
+        read_features(address) as folder,
+        pytest.raises(OutputError, match=rf"^cannot read {address}/{name}: its bytes have the CRC"),
+    ):
+        folder[7]
+    done = run_command("check", address)
+    assert (done.exit_code, f"{address}/{name}: its bytes" in done.stderr) == (1, True)
+    assert repair(address) == (f"{address}/{name}",)
+    assert store.read(name) == whole
+    store.remove(name)
+    assert read_status(address).missing == (f"{address}/{name}",)
+    done = run_command("status", address)
+    assert (done.exit_code, name in done.stdout) == (1, True)
+    done = run_command("check", address, "--repair")
+    assert done.exit_code == 0, done.stderr
+    assert f"{address}: ok, 20 examples in 4 files" in done.stdout
+    assert store.read(name) == whole
+
+
+@pytest.mark.parametrize("failure", [BREAK, BUSY, DENIED])
+def test_a_run_ends_when_a_shard_cannot_be_uploaded_and_can_go_on(
+    config, texts, tmp_path, s3, failure
+):
+    address = f"{s3.bucket}/run/"
+    s3.fail = lambda method, path: failure if method == "PUT" and "part-00002" in path else None
+    with pytest.raises(OutputError, match=r"^cannot write s3://.*/part-00002-of-00004\.parquet: "):
+        extract(config(), texts, address)
+    s3.reset()
+    status = read_status(address)
+    assert (status.state, status.finished_shards, status.missing) == ("stopped", 2, ())
+    assert len(content_of(address)) == 2
+    with pytest.raises(OutputError, match="its run is not finished: 2 of 4 shards are done"):
+        read_features(address)
+    assert extract(config(), texts, address).before.examples == 12
+    assert content_of(address) == local_content(config(), texts, tmp_path)
+
+
+def test_repair_computes_nothing_while_the_server_does_not_answer(config, texts, s3):
+    extract(config(), texts, f"{s3.bucket}/run/")
+    s3.requests.clear()
+    s3.fail = lambda method, path: BUSY if method == "GET" and "part-00001" in path else None
+    with pytest.raises(OutputError, match=r"^cannot read s3://.*part-00001.* does not answer or i"):
+        repair(f"{s3.bucket}/run")
+    assert "PUT" not in {method for method, path in s3.requests}
+
+
+def test_a_server_that_is_busy_now_and_then_does_no_harm(config, texts, tmp_path, s3):
+    numbers = iter(range(10_000))
+    s3.fail = lambda method, path: BUSY if next(numbers) % 5 == 2 else None
+    extract(config(), texts, f"{s3.bucket}/run/")
+    s3.reset()
+    assert content_of(f"{s3.bucket}/run") == local_content(config(), texts, tmp_path)
+
+
+def test_a_missing_bucket_is_found_before_anything_is_read(config, texts, s3):
+    with pytest.raises(OutputError, match=r"there is no bucket absent; create it, or name another"):
+        extract(config(checkpoint="nowhere"), texts, "s3://absent/run/")
+
+
+def test_a_folder_that_may_not_be_written(config, texts, s3):
+    s3.fail = lambda method, path: DENIED if method == "PUT" else None
+    with pytest.raises(OutputError, match=r"^cannot write s3://.*/run: no permission \(Access Den"):
+        extract(config(), texts, f"{s3.bucket}/run/")
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (
+            "{bucket}/run.parquet",
+            "is an address, where only folders .* end the output with /",
+        ),
+        ("https://example.org/run/", "is on a web server, where nothing can be written"),
+        ("{bucket}/other/", r"holds files of something else \(notes.txt\)"),
+        ("{bucket}/other/notes.txt/", "cannot read .*: it is a file, not a folder"),
+    ],
+)
+def test_what_is_no_folder_for_a_run(config, texts, s3, output, message):
+    s3.filesystem.pipe_file(f"{s3.bucket}/other/notes.txt", b"precious")
+    with pytest.raises(OutputError, match=message):
+        extract(config(), texts, output.format(bucket=s3.bucket))
+
+
+def test_an_input_in_the_output_folder_is_refused(config, s3):
+    s3.filesystem.pipe_file(f"{s3.bucket}/run/in.txt", b"a b\n")
+    store = open_store(f"{s3.bucket}/run")
+    store.write("manifest.json", '{"manifest_version"')
+    with pytest.raises(OutputError, match=r"the input, s3://.*in.txt, is in the output folder"):
+        extract(config(), f"{s3.bucket}/run/in.txt", f"{s3.bucket}/run/", overwrite=True)
+
+
+def test_inputs_and_output_on_s3(config, texts, s3):
+    for name in "ab":
+        s3.filesystem.pipe_file(f"{s3.bucket}/in/{name}.txt", texts.read_bytes())
+    extract(config(), f"{s3.bucket}/in/*.txt", f"{s3.bucket}/run/")
+    assert len(read_features(f"{s3.bucket}/run/")) == 2 * EXAMPLES
+    s3.filesystem.pipe_file(f"{s3.bucket}/in/b.txt", b"a\n")
+    assert read_status(f"{s3.bucket}/run").changed_inputs == (f"{s3.bucket}/in/b.txt",)
+
+
+def test_a_folder_that_another_run_writes_is_refused(config, texts, s3, monkeypatch):
+    # It watches the other run with patience, which must not look dead where the machine is busy.
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 3.0)
+    store = open_store(f"{s3.bucket}/run")
+    with lease.Lease(store, lease.Holder(7, "other", 2), seconds=0.2):
+        with pytest.raises(OutputError, match=r"another run is writing s3://.* \(process 7 on oth"):
+            extract(config(), texts, f"{s3.bucket}/run/")
+        status = read_status(f"{s3.bucket}/run")
+        assert (status.state, status.holder.process) == ("running", 7)
+
+
+def test_a_run_that_loses_its_lock_writes_no_more(config, texts, s3):
+    store = open_store(f"{s3.bucket}/run")
+    theirs = b'{"holder":{"process":7,"machine":"other"},"token":"t","renewals":0}'
+    before = {}
+
+    def take(counts, total):
+        if counts.examples > 12:
+            before.update(content_of(store.folder))
+            while store.read(LOCK) != theirs:  # a renewal may have begun before
+                store.write(LOCK, theirs.decode())
+                time.sleep(3 * lease.RENEWAL_SECONDS)
+
+    message = r"another run \(process 7 on other\) has taken the lock of s3://"
+    with pytest.raises(OutputError, match=message):
+        extract(config(), texts, f"{s3.bucket}/run/", progress=take)
+    assert content_of(store.folder) == before
+    assert len(before) == 2
+    assert store.read(LOCK) == theirs
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_gone_on_with(config, texts, tmp_path, s3, toy):
+    address = f"{s3.bucket}/run/"
+    options = ["--layers=-1,-2", "--uncased", "--max-seq-length", "8", "--batch-size", "4"]
+    line = ["extract", texts, "-o", address, "--checkpoint", toy, "--shard-examples", "6", *options]
+    process = program(*line, env={**os.environ, "TMPDIR": str(tmp_path)})
+
+    def kill(method, path):
+        if method == "PUT" and path.endswith(".finished/00001.json"):
+            process.kill()
+
+    s3.seen = kill
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode == -signal.SIGKILL, errors
+    s3.reset()
+    assert open_store(address).exists(LOCK)
+    done = run_command(*line)
+    assert done.exit_code == 0, done.stderr
+    assert "20, 12 of them before this run" in done.stdout
+    assert content_of(address) == local_content(config(), texts, tmp_path)
+    assert not open_store(address).exists(LOCK)
+
+
+@pytest.mark.slow
+def test_two_processes_write_to_s3(config, texts, tmp_path, s3):
+    extract(config(), texts, f"{s3.bucket}/run/", processes=2)
+    assert content_of(f"{s3.bucket}/run") == local_content(config(), texts, tmp_path)
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_requests_for_each_shard(config, texts, s3, monkeypatch, format):
+    """The figures of docs/corpora.md."""
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 1000.0)
+
+    def count(act):
+        """The requests of an act on a folder of 2 shards, and those for each other shard."""
+        few, many = (_requests(s3, act, shards) for shards in (2, 10))
+        more = {method: (many[method] - few[method]) / 8 for method in many}
+        return {method: each for method, each in more.items() if each}
+
+    def write(shards):
+        settings = config(shard_examples=EXAMPLES // shards, format=format)
+        extract(settings, texts, f"{s3.bucket}/{shards}/")
+
+    def read(shards):
+        with read_features(f"{s3.bucket}/{shards}/") as folder:
+            list(folder)
+
+    files = 1 if format == "parquet" else 2
+    assert count(write) == {"PUT": files + 1, "HEAD": files}
+    assert count(read) == {"GET": files, "HEAD": files}
+    assert count(lambda shards: read_status(f"{s3.bucket}/{shards}")) == {}  # but for the listing
+
+
+def _requests(s3, act, shards):
+    s3.requests.clear()
+    act(shards)
+    return Counter(method for method, _ in s3.requests)
