@@ -102,6 +102,11 @@ def find_holder(folder: Path) -> Holder | None:
         os.close(descriptor)
 
 
+def is_held(folder: Path) -> bool:
+    """Whether this machine sees the folder that a run of any machine holds."""
+    return (folder / _LOCK).exists()
+
+
 def _is_locked(folder: Path, descriptor: int) -> bool:
     try:
         import fcntl

@@ -56,6 +56,11 @@ class ShardWriter:
         kinds = prepared.runtime.name, prepared.devices.kind, self._extractor.precision
         return ", ".join(kinds)
 
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint of the model."""
+        return self._extractor.checkpoint
+
     def write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:
         """Computes a shard and puts its features file in its place.
 
