@@ -2,7 +2,6 @@
 
 import sys
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +14,7 @@ from bert_features.cli.progress import EXAMPLES, ProgressDisplay
 from bert_features.cli.settings import as_option
 from bert_features.config.extract_config import FileFormat
 from bert_features.errors import BertFeaturesError, ConfigError, OutputError
+from bert_features.files import Location, locate, name_of
 
 if TYPE_CHECKING:
     from bert_features.extraction.counts import Counts
@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 @command
 def check(
     paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="FILE...", help="Features files, or folders of them, to check."),
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Features files, or folders of them, to check; folders also by address "
+            "(gs://, s3://).",
+        ),
     ],
     format: Annotated[
         FileFormat | None,
@@ -70,7 +74,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _is_whole(path: Path, format: str | None, processes: int | None, *, debug: bool) -> bool:
+def _is_whole(path: str, format: str | None, processes: int | None, *, debug: bool) -> bool:
     """Prints the line of a file: to standard error if it is damaged.
 
     A folder is repaired first by this many processes, unless `processes` is None.
@@ -87,14 +91,14 @@ def _is_whole(path: Path, format: str | None, processes: int | None, *, debug: b
     return True
 
 
-def _repair(path: Path, processes: int) -> None:
+def _repair(path: str, processes: int) -> None:
     """Repairs a features folder, and prints which shards; files are left alone."""
     from bert_features.corpus.inputs import name_some
     from bert_features.corpus.repair import repair
-    from bert_features.formats.manifest import MANIFEST
+    from bert_features.formats import folder_of
 
-    folder = path.parent if path.name == MANIFEST else path
-    if not folder.is_dir():
+    folder = folder_of(path)
+    if folder is None:
         return
     with ProgressDisplay(EXAMPLES) as display:
 
@@ -105,52 +109,52 @@ def _repair(path: Path, processes: int) -> None:
         computed = repair(folder, processes=processes, progress=show)
     if computed:
         count = f"{len(computed):,} shard{'' if len(computed) == 1 else 's'}"
-        print(f"{folder}: computed {count}: {name_some([part.name for part in computed])}")
+        print(f"{folder}: computed {count}: {name_some([name_of(part) for part in computed])}")
 
 
-def _report(path: Path, format: str | None) -> str:
-    from bert_features.formats import output_targets, read_features
+def _report(path: str, format: str | None) -> str:
+    from bert_features.formats import read_features
 
-    if not path.exists():
-        raise OutputError(f"cannot read {path}: No such file or directory")
+    place = locate(path)
+    if isinstance(place, Path) and not place.exists():
+        raise OutputError(f"cannot read {place}: No such file or directory")
     try:
         with read_features(path, format=format) as file:
             unchecked = file.verify()
             examples = len(file)
+            size, extent = _size(file)
     except OutputError as error:
-        raise _with_all_shards(path, error) from error
-    parts, extent = _parts(file)
-    targets = [target for part in parts for target in output_targets(part, format=file.format)]
-    size = sum(target.stat().st_size for target in targets if target.exists())
+        raise _with_all_shards(place, error) from error
     note = f"; not checked: {' and '.join(unchecked)}, which have no checksum" if unchecked else ""
-    return f"{path}: ok, {examples:,} examples{extent}, {describe_size(size)}{note}"
+    return f"{place}: ok, {examples:,} examples{extent}, {describe_size(size)}{note}"
 
 
-def _with_all_shards(path: Path, error: OutputError) -> OutputError:
+def _with_all_shards(folder: Location, error: OutputError) -> OutputError:
     """The error; of a finished folder with several damaged shards one that names them."""
     from bert_features.corpus.inputs import name_some
     from bert_features.formats.folder import find_damaged
     from bert_features.formats.manifest import Manifest
 
     try:
-        manifest = Manifest.read(path)
+        manifest = Manifest.read(folder)
     except OutputError:  # a single file, or a damaged manifest
         return error
     damaged = sorted(find_damaged(manifest, dict(enumerate(manifest.finished or ()))))
     if len(damaged) < 2:
         return error
-    names = name_some([manifest.path(shard).name for shard in damaged])
+    names = name_some([manifest.name(shard) for shard in damaged])
     return OutputError(
-        f"{path}: {len(damaged):,} of {len(manifest.shards):,} shards are missing or damaged: "
-        f"{names}; compute them again with bert-features check {path} --repair"
+        f"{folder}: {len(damaged):,} of {len(manifest.shards):,} shards are missing or damaged: "
+        f"{names}; compute them again with bert-features check {folder} --repair"
     )
 
 
-def _parts(file: "FeatureFile") -> tuple[Sequence[Path], str]:
-    """The features files of a file or a folder, and what the line says of their number."""
-    from bert_features.formats import FeatureFolder
+def _size(file: "FeatureFile") -> tuple[int, str]:
+    """The bytes of a file or a folder, and what the line says of the number of its files."""
+    from bert_features.formats import FeatureFolder, output_targets
 
-    if not isinstance(file, FeatureFolder):
-        return [file.path], ""
-    count = len(file.shards)
-    return file.shards, f" in {count:,} file{'' if count == 1 else 's'}"
+    if isinstance(file, FeatureFolder):
+        count = len(file.shards)
+        return file.bytes, f" in {count:,} file{'' if count == 1 else 's'}"
+    targets = output_targets(file.path, format=file.format)
+    return sum(target.stat().st_size for target in targets if target.exists()), ""

@@ -1,12 +1,12 @@
 """bert-features status: how far a run into a folder has come."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bert_features.cli.command import DebugOption, command
 from bert_features.cli.progress import describe_seconds
+from bert_features.files import locate, name_of
 
 if TYPE_CHECKING:
     from bert_features.corpus.status import Status
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 @command
 def status(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder that extract writes or has written.")
+        str,
+        typer.Argument(
+            metavar="DIR",
+            help="Folder that extract writes or has written; also its address (gs://, s3://).",
+        ),
     ],
     debug: DebugOption = False,
 ) -> None:
@@ -26,7 +30,7 @@ def status(
     """
     from bert_features.corpus.status import read_status
 
-    found = read_status(folder)
+    found = read_status(locate(folder))
     for name, value in _describe(found).items():
         print(f"{name:<10} {value}")
     if not found.is_whole:
@@ -69,7 +73,7 @@ def _describe_problems(status: "Status") -> dict[str, str]:
 
     rows = {}
     if status.missing:
-        names = name_some([path.name for path in status.missing])
+        names = name_some([name_of(path) for path in status.missing])
         rows["missing"] = f"{names}: gone, or of another size than was written"
     if status.changed_inputs:
         named = name_some(status.changed_inputs)

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,15 @@ from pathlib import Path
 from bert_features.corpus.holding import HOLDING_FILES
 from bert_features.corpus.inputs import name_some
 from bert_features.errors import OutputError
-from bert_features.files import Role, is_url, local_path, storage_errors
+from bert_features.files import (
+    Location,
+    Role,
+    Store,
+    is_url,
+    local_path,
+    open_store,
+    storage_errors,
+)
 from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import FINISHED, MANIFEST, FinishedEntry, Manifest
 
@@ -21,29 +28,33 @@ _BEGINNING = 4096  # bytes of a manifest that tell it from other files
 _KEPT = "nothing was changed"
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Location) -> None:
     """Refuses a folder in which no run can begin or go on.
 
     Raises:
       OutputError: it is not a folder, or holds other files.
     """
-    if not os.path.lexists(folder):
-        return
-    if not folder.is_dir():
-        raise OutputError(f"{folder} is not a folder; name another, or a file without / at the end")
+    if isinstance(folder, Path):
+        if not os.path.lexists(folder):
+            return
+        if not folder.is_dir():
+            raise OutputError(
+                f"{folder} is not a folder; name another, or a file without / at the end"
+            )
+    store = open_store(folder)
     with storage_errors(f"read {folder}", advice=_KEPT):
-        others = sorted({path.name for path in folder.iterdir()} - HOLDING_FILES)
-    if others and not (MANIFEST in others and _is_ours(folder / MANIFEST, others)):
+        others = sorted(store.names() - HOLDING_FILES)
+    if others and not (MANIFEST in others and _is_ours(store, others)):
         raise OutputError(
             f"{folder} holds files of something else ({name_some(others)}); name a file in it, a "
             "new folder or an empty one"
         )
 
 
-def _is_ours(manifest: Path, names: Iterable[str]) -> bool:
+def _is_ours(store: Store, names: Iterable[str]) -> bool:
     """Whether a manifest is one of this package; a damaged one is if only shards are beside it."""
-    with storage_errors(f"read {manifest}", advice=_KEPT):
-        text = manifest.read_bytes()
+    with storage_errors(f"read {store.location(MANIFEST)}", advice=_KEPT):
+        text = store.read(MANIFEST)
     if b'"manifest_version"' in text[:_BEGINNING]:
         return True
     with contextlib.suppress(ValueError):
@@ -66,60 +77,63 @@ def _is_shard(name: str, count: int | None = None) -> bool:
     return count is None or (int(match["count"]) == count and int(match["shard"]) < count)
 
 
-def check_apart(read: Iterable[Role], folder: Path) -> None:
+def check_apart(read: Iterable[Role], folder: Location) -> None:
     """Refuses a folder that holds a file that the run reads.
 
     Raises:
       OutputError: there is such a file.
     """
-    within = folder.resolve()
     for role, path in read:
-        if isinstance(path, int) or is_url(path):
-            continue
-        if within in local_path(path).resolve().parents:
+        if not isinstance(path, int) and _is_in(path, folder):
             raise OutputError(f"{role}, {path}, is in the output folder {folder}; name another")
 
 
-def empty(folder: Path) -> None:
+def _is_in(path: str | Path, folder: Location) -> bool:
+    if isinstance(folder, str) or is_url(path):
+        return str(path).startswith(f"{folder}/")
+    return folder.resolve() in local_path(path).resolve().parents
+
+
+def empty(folder: Location) -> None:
     """Removes a run that has begun in a folder.
 
     If this is interrupted, what is left counts as unfinished, and can be removed again.
 
     Raises:
-      OutputError: the disk failed.
+      OutputError: the disk or the server failed.
     """
-    if not (folder / MANIFEST).exists():
-        return
+    store = open_store(folder)
     with storage_errors(f"remove the files of {folder}", advice="some of them may be gone"):
-        shutil.rmtree(folder / FINISHED, ignore_errors=True)
+        if not store.exists(MANIFEST):
+            return
+        store.remove(FINISHED)
         count = None
         with contextlib.suppress(OutputError):  # a damaged manifest counts as none finished
             manifest = Manifest.read(folder)
             count = len(manifest.shards)
             replace(manifest, finished=None).write()
-        for path in folder.iterdir():
-            if _is_shard(path.name, count):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        (folder / MANIFEST).unlink()
+        store.remove(*(name for name in store.names() if _is_shard(name, count)))
+        store.remove(MANIFEST)
 
 
 def conclude(manifest: Manifest, done: Mapping[int, FinishedEntry]) -> None:
     """Records that all shards are finished.
 
     Raises:
-      OutputError: the disk failed.
+      OutputError: the disk or the server failed.
     """
     folder = manifest.folder
     finished = tuple(done[shard] for shard in range(len(manifest.shards)))
     replace(Manifest.read(folder), finished=finished).write()
 
 
-def remove_records(folder: Path) -> None:
+def remove_records(folder: Location) -> None:
     """Removes the records of finished shards, once the manifest has them.
 
     Raises:
-      OutputError: the disk failed.
+      OutputError: the disk or the server failed.
     """
-    if (folder / FINISHED).exists():
-        with storage_errors(f"tidy {folder}", advice="its shards and its manifest are whole"):
-            shutil.rmtree(folder / FINISHED)
+    store = open_store(folder)
+    with storage_errors(f"tidy {folder}", advice="its shards and its manifest are whole"):
+        if store.exists(FINISHED):
+            store.remove(FINISHED)

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from bert_features.errors import OutputError
-from bert_features.files import storage_errors
+from bert_features.files import Location, local_path, storage_errors
 from bert_features.formats.manifest import FINISHED, MANIFEST
 
 _LOCK, _HOLDER = ".lock", ".running"
@@ -41,8 +41,7 @@ _UNKNOWN = Holder(None, "an unknown machine")
 _HOLDERS = TypeAdapter(Holder)
 
 
-@contextlib.contextmanager
-def holding(folder: Path, processes: int = 1) -> Iterator[None]:
+def holding(folder: Location, processes: int = 1) -> contextlib.AbstractContextManager[None]:
     """Makes the folder and keeps other runs out of it, until the block or this process ends.
 
     A run that ends before it has written its manifest leaves no folder that it made. The lock file
@@ -55,6 +54,12 @@ def holding(folder: Path, processes: int = 1) -> Iterator[None]:
     Raises:
       OutputError: another run holds it, or it cannot be made.
     """
+    me = Holder(os.getpid(), socket.gethostname(), processes)
+    return _holding(local_path(folder), me)
+
+
+@contextlib.contextmanager
+def _holding(folder: Path, me: Holder) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     is_new = not folder.exists()
@@ -70,7 +75,6 @@ def holding(folder: Path, processes: int = 1) -> Iterator[None]:
                 f"another run is writing {folder}{named}; wait for its end, or end it"
             ) from None
     try:
-        me = Holder(os.getpid(), socket.gethostname(), processes)
         with contextlib.suppress(OSError):  # it only helps to name this run
             (folder / _HOLDER).write_bytes(_HOLDERS.dump_json(me) + b"\n")
         yield
@@ -86,12 +90,16 @@ def holding(folder: Path, processes: int = 1) -> Iterator[None]:
         lock.release()
 
 
-def find_holder(folder: Path) -> Holder | None:
+def find_holder(folder: Location) -> Holder | None:
     """The run that holds a folder now; None if none does.
 
     It asks the lock, which the system frees when a process ends, however it ends. It needs no
     permission to write, and leaves the folder as it is.
     """
+    return _find_holder(local_path(folder))
+
+
+def _find_holder(folder: Path) -> Holder | None:
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDONLY)
     except OSError:
@@ -102,9 +110,9 @@ def find_holder(folder: Path) -> Holder | None:
         os.close(descriptor)
 
 
-def is_held(folder: Path) -> bool:
-    """Whether this machine sees the folder that a run of any machine holds."""
-    return (folder / _LOCK).exists()
+def is_seen(folder: Location) -> bool:
+    """Whether this machine sees the folder that a run on some machine holds."""
+    return not isinstance(folder, Path) or (folder / _LOCK).exists()
 
 
 def _is_locked(folder: Path, descriptor: int) -> bool:

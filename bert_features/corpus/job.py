@@ -15,7 +15,7 @@ from bert_features.errors import ConfigError
 from bert_features.extraction import job as one_file
 from bert_features.extraction.checks import check_is_local
 from bert_features.extraction.job import ExtractSummary
-from bert_features.files import STDOUT, is_url, local_path
+from bert_features.files import STDOUT, is_url, local_path, locate
 
 
 def extract(
@@ -79,7 +79,7 @@ def extract(
                 output=output_path,
             )
         inputs = find_inputs(input_path)
-        run = FolderRun(config, inputs, local_path(output_path), overwrite=overwrite, ray=cluster)
+        run = FolderRun(config, inputs, locate(output_path), overwrite=overwrite, ray=cluster)
         return run.finish(processes, progress)
     output = "standard output" if str(output_path) == STDOUT else str(output_path)
     if processes > 1:
@@ -115,7 +115,9 @@ def _ray_settings(
     if ray is None:
         for setting, value in (("ray_actors", actors), ("ray_resources", resources)):
             if value is not None:
-                raise ConfigError.naming("{" + setting + "} needs {ray}; pass both, or leave it out")
+                raise ConfigError.naming(
+                    "{" + setting + "} needs {ray}; pass both, or leave it out"
+                )
         return None
     if processes > 1:
         raise ConfigError.naming("{processes} and {ray} are both set; leave one of them out")

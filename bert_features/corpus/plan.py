@@ -6,7 +6,6 @@ import importlib.metadata
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from bert_features.checkpoints.checkpoint import Checkpoint
@@ -15,6 +14,7 @@ from bert_features.config.shards import MAX_COUNT
 from bert_features.corpus.inputs import changed_input, look_up, source_of_input
 from bert_features.corpus.settings import record_settings
 from bert_features.errors import InputError
+from bert_features.files import Location
 from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import InputEntry, Manifest, ShardEntry
 from bert_features.machine.selection import choose_runtime
@@ -28,7 +28,7 @@ _PACKAGES = ("bert_features", "tensorflow-text", "keras", "numpy")
 def make_plan(
     config: ExtractConfig,
     inputs: Sequence[str],
-    folder: Path,
+    folder: Location,
     file_format: str,
     checkpoint: Checkpoint,
 ) -> Manifest:

@@ -11,16 +11,16 @@ import socket
 import threading
 from collections import deque
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.corpus.holding import is_held
+from bert_features.corpus.holding import is_seen
 from bert_features.corpus.messages import Failed, Finished, Log, Progress, Ready
 from bert_features.corpus.plan import describe_run, find_versions
 from bert_features.corpus.resuming import find_differences
 from bert_features.corpus.shards import ShardWriter
 from bert_features.errors import DeviceError, OutputError
 from bert_features.extraction.counts import Counts
+from bert_features.files import Location
 from bert_features.formats.manifest import Manifest
 from bert_features.machine.hardware import limit_cores
 from bert_features.machine.selection import choose_runtime
@@ -140,9 +140,9 @@ def _check_same(run: dict[str, object], here: dict[str, object]) -> None:
         )
 
 
-def _check_is_shared(folder: Path) -> None:
+def _check_is_shared(folder: Location) -> None:
     """Refuses a node that does not see the folder in which the run writes."""
-    if not is_held(folder):
+    if not is_seen(folder):
         raise OutputError(
             f"the Ray node {socket.gethostname()} does not see {folder}, which this run writes; "
             "put the output on a file system that all nodes have at the same path"

@@ -20,7 +20,7 @@ from bert_features.machine.hardware import cores
 from bert_features.machine.names import Device
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_CONNECT_SECONDS, _PROBE_SECONDS = 5.0, 15.0
+_CONNECT_SECONDS, _PROBE_SECONDS = 5.0, 14.0
 # No tensors go through Ray's store, and Ray's own default is 30 % of the memory.
 _STORE_BYTES = 100 << 20
 # Ray reads them when it is imported: no telemetry, no messages of the scheduler on the terminal.
@@ -177,10 +177,12 @@ def _check_health(address: str) -> None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_PROBE_SECONDS - _CONNECT_SECONDS,
+            timeout=_PROBE_SECONDS,
         )
     except subprocess.TimeoutExpired:
         raise _no_answer(address, "what listens there is no Ray") from None
+    if asked.returncode and address == "auto":
+        raise _no_answer(address, "none runs on this machine, and RAY_ADDRESS names none")
     if asked.returncode:
         lines = [line for line in asked.stderr.splitlines() if line.strip()]
         reason = lines[-1].strip().removeprefix("Error: ") if lines else "no Ray"

@@ -7,6 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from bert_features.config.extract_config import ExtractConfig
@@ -150,7 +151,10 @@ class RayWorkers:
             self._exits.close()
 
     def _describe_job(self, config: ExtractConfig) -> RayJob:
-        manifest = replace(self._manifest, folder=self._manifest.folder.absolute())
+        folder = self._manifest.folder
+        if isinstance(folder, Path):
+            folder = folder.absolute()
+        manifest = replace(self._manifest, folder=folder)
         cores = self._resources.get("CPU", 0)
         return RayJob(config, manifest, os.getcwd(), int(cores) or None)  # noqa: PTH109
 

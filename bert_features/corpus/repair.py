@@ -4,10 +4,10 @@ Importing this imports no framework.
 """
 
 import logging
-from pathlib import Path
 
 from bert_features.corpus.run import FolderRun, Progress
 from bert_features.corpus.settings import restore_settings
+from bert_features.files import Location
 from bert_features.formats.folder import find_damaged
 from bert_features.formats.manifest import Manifest
 
@@ -15,8 +15,8 @@ logger = logging.getLogger("bert_features")
 
 
 def repair(
-    folder: Path, *, processes: int = 1, progress: Progress | None = None
-) -> tuple[Path, ...]:
+    folder: Location, *, processes: int = 1, progress: Progress | None = None
+) -> tuple[Location, ...]:
     """Computes the shards of a features folder that are missing or damaged.
 
     The settings and the inputs are those of its manifest. If its run is not finished, what is left

@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
@@ -37,7 +36,8 @@ from bert_features.extraction import losses
 from bert_features.extraction.checks import check_folder_extraction, files_read, row_length
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.job import ExtractSummary
-from bert_features.formats.folder import is_there
+from bert_features.files import Location, open_store
+from bert_features.formats.folder import find_missing
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.machine.shares import Share, share_out
@@ -69,7 +69,7 @@ class FolderRun:
         self,
         config: ExtractConfig,
         inputs: Sequence[str],
-        folder: Path,
+        folder: Location,
         *,
         overwrite: bool,
         ray: RaySettings | None = None,
@@ -128,7 +128,7 @@ class FolderRun:
 
     def _planned(self) -> tuple[Manifest, bool]:
         """The run that has begun in the folder, or a new one; and whether it is new."""
-        if self._overwrite or not (self._folder / MANIFEST).exists():
+        if self._overwrite or not open_store(self._folder).exists(MANIFEST):
             return self._plan(), True
         begun = Manifest.read(self._folder)
         check_same_run(begun, describe_run(self._config, self._checkpoint))
@@ -219,11 +219,8 @@ class _State:
         damaged: Collection[int],
     ) -> None:
         self.manifest = manifest
-        self.done = {
-            shard: entry
-            for shard, entry in finished.items()
-            if shard not in damaged and is_there(manifest.path(shard), entry)
-        }
+        lost = find_missing(manifest, finished) | set(damaged)
+        self.done = {shard: entry for shard, entry in finished.items() if shard not in lost}
         self.todo = [shard for shard in range(len(manifest.shards)) if shard not in self.done]
         self.before = Counts.sum(Counts(**entry.counts) for entry in self.done.values())
         self.total = self.before

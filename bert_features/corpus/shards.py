@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from bert_features.checkpoints.checkpoint import Checkpoint
@@ -12,7 +13,7 @@ from bert_features.extraction.counts import Counts
 from bert_features.extraction.writing import write_behind
 from bert_features.files import storage_errors
 from bert_features.files.checksums import as_hex, checksum_of_file
-from bert_features.formats import open_writer, output_targets
+from bert_features.formats import FeatureWriter, open_writer, output_targets
 from bert_features.formats.manifest import FinishedEntry, Manifest
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.readers import registry
@@ -90,27 +91,37 @@ class ShardWriter:
             part=Part(entry.first, entry.records, Span(entry.start, entry.end, entry.line)),
             place=place,
         )
-        path = manifest.path(shard)
-        with open_writer(
+        with manifest.store.placing(manifest.name(shard)) as path:
+            with self._open_writer(path) as writer:
+                batches = self._extractor.batches(
+                    lambda: registry.read(source), progress=note, warn=False
+                )
+                max_bytes = self._extractor.config.buffer_mb << 20
+                write_behind(batches, writer.write, max_bytes=max_bytes)
+                if entry.crc32c != as_hex(place.crc) or counts.examples != entry.records:
+                    raise changed_input(manifest.inputs[entry.input].path)
+            finished = _describe(path, manifest.format, counts)
+        return finished.model_copy(update={"seconds": time.monotonic() - started})
+
+    def _open_writer(self, path: Path) -> FeatureWriter:
+        return open_writer(
             path,
-            format=manifest.format,
+            format=self._manifest.format,
             features=self._extractor.features(),
             metadata=self._extractor.metadata(),
-            id_type=manifest.id_type,
+            id_type=self._manifest.id_type,
             overwrite=True,
-        ) as writer:
-            batches = self._extractor.batches(
-                lambda: registry.read(source), progress=note, warn=False
-            )
-            write_behind(batches, writer.write, max_bytes=self._extractor.config.buffer_mb << 20)
-            if entry.crc32c != as_hex(place.crc) or counts.examples != entry.records:
-                raise changed_input(manifest.inputs[entry.input].path)
-        *sidecars, file = output_targets(path, format=manifest.format)
-        with storage_errors(f"read {path}", advice="finished shards are kept"):
-            return FinishedEntry(
-                bytes=file.stat().st_size,
-                crc32c=checksum_of_file(file),
-                sidecar_crc32c=checksum_of_file(sidecars[0]) if sidecars else None,
-                seconds=time.monotonic() - started,
-                counts=asdict(counts),
-            )
+        )
+
+
+def _describe(path: Path, format: str, counts: Counts) -> FinishedEntry:
+    """The record of a shard, but for its seconds."""
+    *sidecars, file = output_targets(path, format=format)
+    with storage_errors(f"read {path}", advice="finished shards are kept"):
+        return FinishedEntry(
+            bytes=file.stat().st_size,
+            crc32c=checksum_of_file(file),
+            sidecar_crc32c=checksum_of_file(sidecars[0]) if sidecars else None,
+            seconds=0.0,
+            counts=asdict(counts),
+        )

@@ -6,13 +6,13 @@ Importing this imports no framework.
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from bert_features.corpus.holding import Holder, find_holder
 from bert_features.corpus.inputs import look_up
 from bert_features.errors import BertFeaturesError, OutputError
-from bert_features.formats.folder import is_there
+from bert_features.files import Location, open_store, storage_errors
+from bert_features.formats.folder import find_missing
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, InputEntry, Manifest
 
 # Inputs that are looked up at a time: a server answers after some ten milliseconds.
@@ -37,7 +37,7 @@ class Status:
       changed_inputs: inputs that are gone or have another size or time now.
     """
 
-    folder: Path
+    folder: Location
     state: Literal["finished", "running", "stopped"]
     holder: Holder | None = None
     shards: int = 0
@@ -46,7 +46,7 @@ class Status:
     finished_examples: int = 0
     finished_tokens: int = 0
     seconds: float = 0.0
-    missing: tuple[Path, ...] = ()
+    missing: tuple[Location, ...] = ()
     changed_inputs: tuple[str, ...] = ()
 
     @property
@@ -71,7 +71,7 @@ class Status:
         return left * self.seconds / self.finished_examples / self.holder.processes
 
 
-def read_status(folder: Path) -> Status:
+def read_status(folder: Location) -> Status:
     """Looks at a features folder. It reads no features, and changes nothing.
 
     Args:
@@ -81,14 +81,14 @@ def read_status(folder: Path) -> Status:
       OutputError: it is no such folder, or its manifest or a record of a shard is damaged.
     """
     holder = find_holder(folder)
-    if holder is not None and not (folder / MANIFEST).exists():
-        return Status(folder, "running", holder)
-    if not (folder / MANIFEST).exists():
+    with storage_errors(f"read {folder}", advice="pass the folder that a run wrote"):
+        has_begun = open_store(folder).exists(MANIFEST)
+    if not has_begun:
+        if holder is not None:
+            return Status(folder, "running", holder)
         raise OutputError(f"{folder} has no {MANIFEST}; pass the folder that a run wrote")
     manifest, finished = _read(folder)
-    missing = {
-        shard for shard, entry in finished.items() if not is_there(manifest.path(shard), entry)
-    }
+    missing = find_missing(manifest, finished)
     done = [shard for shard in finished if shard not in missing]
     state: Literal["finished", "running", "stopped"] = "stopped"
     if holder is not None:
@@ -110,7 +110,7 @@ def read_status(folder: Path) -> Status:
     )
 
 
-def _read(folder: Path) -> tuple[Manifest, dict[int, FinishedEntry]]:
+def _read(folder: Location) -> tuple[Manifest, dict[int, FinishedEntry]]:
     """The manifest and the records of finished shards."""
     manifest = Manifest.read(folder)
     try:

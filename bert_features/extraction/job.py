@@ -18,6 +18,7 @@ from bert_features.extraction.checks import Targets, check_extraction, files_rea
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.ledger import Ledger
 from bert_features.extraction.writing import write_behind
+from bert_features.files import Location
 from bert_features.formats import FeatureWriter, IdType, open_writer
 from bert_features.formats.stream import StreamWriter
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -39,7 +40,7 @@ class ExtractSummary:
       counts: totals of the run.
       seconds: time from the first example read to the file closed.
       bytes_written: size of the output.
-      output: the file written; None for standard output.
+      output: the file or the folder written: its path, or its address; None for standard output.
       cures: settings that would keep what truncation cut off, with their values as in Python.
       before: the part of `counts` that earlier runs into the same folder computed.
       shards: the number of shards of a folder; None for a single file.
@@ -48,7 +49,7 @@ class ExtractSummary:
     counts: Counts
     seconds: float
     bytes_written: int
-    output: Path | None
+    output: Location | None
     cures: Mapping[str, str] = field(default_factory=dict)
     before: Counts = field(default_factory=Counts)
     shards: int | None = None

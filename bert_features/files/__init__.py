@@ -11,6 +11,7 @@ from bert_features.files.staging import (
     replacing,
     write_whole,
 )
+from bert_features.files.store import Location, Store, locate, name_of, open_store
 from bert_features.files.targets import (
     STDOUT,
     Role,
@@ -24,9 +25,11 @@ __all__ = [
     "CACHE_VARIABLE",
     "IN_CACHE",
     "STDOUT",
+    "Location",
     "Reporting",
     "Role",
     "Staging",
+    "Store",
     "cache_dir",
     "check_apart",
     "check_folder",
@@ -36,7 +39,10 @@ __all__ = [
     "is_url",
     "is_writing",
     "local_path",
+    "locate",
     "locked",
+    "name_of",
+    "open_store",
     "real_target",
     "remote_errors",
     "remove_leftovers",

@@ -7,11 +7,11 @@ import importlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bert_features.errors import BertFeaturesError, OutputError
-from bert_features.files import check_target
+from bert_features.files import Location, check_target, locate
 from bert_features.formats import sidecar
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import IdType
@@ -147,7 +147,7 @@ def read_features(
 
     Args:
       path: the file to read; or the folder of a finished run, or the `manifest.json` in it, which
-        is read as one file (`FeatureFolder`).
+        is read as one file (`FeatureFolder`). Such a folder may also be at an address.
       format: a key of `FORMATS`; by default that of the path's suffix (`SUFFIXES`), or that of the
         folder's files.
       verify: whether to read the whole file at once and compare its checksums
@@ -157,27 +157,38 @@ def read_features(
       OutputError: the format is unknown or not that of the folder's files, or the file is missing,
         damaged or not a features file.
     """
-    path = Path(path)
-    folder = _folder_of(path)
+    folder, path = folder_of(path), locate(path)
     opened = _open_file(path, format) if folder is None else _open_folder(folder, format)
     if verify and (unchecked := opened.verify()):
         logger.warning("%s: not checked: %s, which have no checksum", path, " and ".join(unchecked))
     return opened
 
 
-def _folder_of(path: Path) -> Path | None:
-    """The folder that a path means; None if it means a file."""
-    if os.path.isdir(path):  # noqa: PTH112 - may be too long a name
-        return path
-    return path.parent if path.name == MANIFEST else None
+def folder_of(path: str | Path) -> Location | None:
+    """The features folder that a path or an address means; None if it means a file."""
+    place = locate(path)
+    if isinstance(place, Path):
+        if os.path.isdir(place):  # noqa: PTH112 - may be too long a name
+            return place
+        return place.parent if place.name == MANIFEST else None
+    folder, _, name = place.rpartition("/")
+    if name == MANIFEST:
+        return folder
+    is_file = not str(path).endswith("/") and PurePosixPath(name).suffix.lower() in SUFFIXES
+    return None if is_file else place
 
 
-def _open_file(path: Path, format: str | None) -> FeatureFile:
+def _open_file(path: Location, format: str | None) -> FeatureFile:
+    if not isinstance(path, Path):
+        raise OutputError(
+            f"cannot read {path}: it is the address of a file; copy it to this machine, or pass "
+            "the address of a features folder"
+        )
     file: type[FeatureFile] = _module(format or _format_of(path)).File
     return file(path)
 
 
-def _open_folder(path: Path, format: str | None) -> FeatureFolder:
+def _open_folder(path: Location, format: str | None) -> FeatureFolder:
     opened = FeatureFolder(path)
     if format not in (None, opened.format):
         raise OutputError.naming(

@@ -1,6 +1,8 @@
 """A features folder, which holds one features file for each shard of a run, read as one file."""
 
+import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -8,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from bert_features.errors import OutputError
-from bert_features.files import storage_errors
+from bert_features.files import Location, Store, name_of, open_store, storage_errors
 from bert_features.formats.checksums import checksum_of_file
 from bert_features.formats.columns import convert_to_splits, find_parts
 from bert_features.formats.headers import Header
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
-from bert_features.formats.sidecar import sidecar_path
+from bert_features.formats.sidecar import sidecar_name, sidecar_path
 
 # Shards that stay open for the next record.
 MAX_OPEN = 4
@@ -32,7 +34,7 @@ class FeatureFolder(FeatureFile):
     its own checksums.
 
     Args:
-      path: the folder.
+      path: the folder: its path, or its address.
 
     Attributes:
       path: the folder.
@@ -46,17 +48,28 @@ class FeatureFolder(FeatureFile):
         or the first shard is not what the manifest says.
     """
 
+    path: Location  # type: ignore[assignment]  # of a file it is a path
     _noun = "folder"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location) -> None:
         self._opened: dict[int, FeatureFile] = {}  # the last one used is last
         self._lock = threading.Lock()
-        super().__init__(path)
+        super().__init__(path)  # type: ignore[arg-type]
 
     @property
-    def shards(self) -> tuple[Path, ...]:
+    def shards(self) -> tuple[Location, ...]:
         """The features file of each shard, in order."""
         return tuple(map(self._manifest.path, range(len(self._manifest.shards))))
+
+    @property
+    def bytes(self) -> int:
+        """Size of the files of all shards, their sidecars included."""
+        store, name = self._manifest.store.listed(), self._manifest.name
+        return sum(
+            store.size(part)
+            for number, entry in enumerate(self._finished)
+            for part in _checksums(store, name(number), entry)
+        )
 
     def close(self) -> None:
         """Closes the shards that are open."""
@@ -118,7 +131,7 @@ class FeatureFolder(FeatureFile):
 
     def _verify(self) -> tuple[str, ...]:
         for number, entry in enumerate(self._finished):
-            _check_file(self._manifest.path(number), entry)
+            _check_file(self._manifest.store, self._manifest.name(number), entry)
             self._shard(number).verify()
         # The manifest has a checksum of all bytes, also of what a file itself has none of.
         return ()
@@ -143,30 +156,38 @@ class FeatureFolder(FeatureFile):
     def _open(self, number: int) -> FeatureFile:
         from bert_features.formats import read_features  # which itself needs this module
 
-        path = self._manifest.path(number)
-        _check_sizes(path, self._finished[number])
-        shard = read_features(path, format=self.format)
-        expected = self._manifest.shards[number].records
-        if len(shard) != expected:
-            raise _bad(path, f"it holds {len(shard)} records, and {MANIFEST} records {expected}")
-        if shard.id_type != self._manifest.id_type:
-            raise _bad(
-                path,
-                f"its ids are {shard.id_type}, and {MANIFEST} records {self._manifest.id_type}",
-            )
-        if number > 0 and shard.features != self.features:
-            raise _bad(path, _difference(shard.features, self.features, self._manifest.path(0)))
+        store, name = self._manifest.store, self._manifest.name(number)
+        _check_sizes(store, name, self._finished[number])
+        with contextlib.ExitStack() as copies:
+            path = copies.enter_context(_fetched(store, name, self._finished[number]))
+            shard = read_features(path, format=self.format)
+            self._check_shard(number, shard)
+            # A copy of a shard at an address is removed once nobody reads it.
+            weakref.finalize(shard, copies.pop_all().close)
         return shard
 
+    def _check_shard(self, number: int, shard: FeatureFile) -> None:
+        """Refuses a shard that is not what the manifest says."""
+        manifest, problem = self._manifest, None
+        expected = manifest.shards[number].records
+        if len(shard) != expected:
+            problem = f"it holds {len(shard)} records, and {MANIFEST} records {expected}"
+        elif shard.id_type != manifest.id_type:
+            problem = f"its ids are {shard.id_type}, and {MANIFEST} records {manifest.id_type}"
+        elif number > 0 and shard.features != self.features:
+            problem = _difference(shard.features, self.features, manifest.name(0))
+        if problem:
+            raise _bad(manifest.store, manifest.name(number), problem)
 
-def _names_in(folder: Path) -> set[str]:
+
+def _names_in(folder: Location) -> set[str]:
     """The names in a features folder.
 
     Raises:
       OutputError: it cannot be listed, or has no manifest.
     """
     with storage_errors(f"read {folder}", advice="pass the folder that a run wrote"):
-        names = {path.name for path in folder.iterdir()}
+        names = open_store(folder).names()
     if MANIFEST not in names:
         raise OutputError(
             f"cannot read {folder}: Is a directory, without the {MANIFEST} of a features folder; "
@@ -190,9 +211,9 @@ def _finished(manifest: Manifest) -> tuple[FinishedEntry, ...]:
     return manifest.finished
 
 
-def _check_complete(folder: Path, shards: Sequence[Path], names: Collection[str]) -> None:
+def _check_complete(folder: Location, shards: Sequence[Location], names: Collection[str]) -> None:
     """Refuses a folder in which the file of a shard is missing."""
-    missing = [path.name for path in shards if path.name not in names]
+    missing = [name for name in map(name_of, shards) if name not in names]
     if missing:
         raise OutputError(
             f"cannot read {folder}: {len(missing):,} of its {len(shards):,} shards not found, "
@@ -223,70 +244,108 @@ def find_damaged(manifest: Manifest, finished: Mapping[int, FinishedEntry]) -> s
       manifest: the manifest.
       finished: the shards to look at, by number, with their records.
     """
-    return {
-        shard
-        for shard, entry in finished.items()
-        if not _passes(_check_file, manifest.path(shard), entry)
-    }
+    return _find(_check_file, manifest, finished)
 
 
-def is_there(path: Path, entry: FinishedEntry) -> bool:
-    """Whether a shard has the recorded size, and its sidecar if it needs one."""
-    return _passes(_check_sizes, path, entry)
+def find_missing(manifest: Manifest, finished: Mapping[int, FinishedEntry]) -> set[int]:
+    """The shards that have not the recorded size, or lack their sidecar; see `find_damaged`."""
+    return _find(_check_sizes, manifest, finished)
 
 
-def _passes(check: Callable[[Path, FinishedEntry], None], path: Path, entry: FinishedEntry) -> bool:
-    try:
-        check(path, entry)
-    except OutputError:
-        return False
-    return True
+def _find(
+    check: Callable[[Store, str, FinishedEntry], None],
+    manifest: Manifest,
+    finished: Mapping[int, FinishedEntry],
+) -> set[int]:
+    with storage_errors(f"read {manifest.folder}", advice="nothing was changed"):
+        store = manifest.store.listed()
+    found = set()
+    for shard, entry in finished.items():
+        try:
+            check(store, manifest.name(shard), entry)
+        except OutputError:
+            found.add(shard)
+    return found
 
 
-def _check_sizes(path: Path, entry: FinishedEntry) -> None:
+def _check_sizes(store: Store, name: str, entry: FinishedEntry) -> None:
     """Refuses a shard that is not of the recorded size, or lacks its sidecar."""
-    with storage_errors(f"read {path}", advice=_advice(path.parent)):
-        size = path.stat().st_size
+    with _reading(store, name):
+        size = store.size(name)
     if size != entry.bytes:
-        raise _bad(path, f"it has {size:,} bytes, and {MANIFEST} records {entry.bytes:,}")
+        raise _bad(store, name, f"it has {size:,} bytes, and {MANIFEST} records {entry.bytes:,}")
     if entry.sidecar_crc32c is not None:
-        sidecar = sidecar_path(path)
-        with storage_errors(f"read {sidecar}", advice=_advice(path.parent)):
-            sidecar.stat()
+        sidecar = _sidecar(store, name)
+        with _reading(store, sidecar):
+            store.size(sidecar)
 
 
-def _check_file(path: Path, entry: FinishedEntry) -> None:
+def _check_file(store: Store, name: str, entry: FinishedEntry) -> None:
     """Refuses a shard whose bytes, or those of its sidecar, are not those that were written."""
-    _check_sizes(path, entry)
-    _check_bytes(path, entry.crc32c)
+    _check_sizes(store, name, entry)
+    for part, crc32c in _checksums(store, name, entry).items():
+        with _reading(store, part), store.fetched(part) as path:
+            _check_bytes(store, part, path, crc32c)
+
+
+@contextlib.contextmanager
+def _fetched(store: Store, name: str, entry: FinishedEntry) -> Iterator[Path]:
+    """The path of a shard on this machine, its sidecar beside it; a copy has been checked."""
+    parts = _checksums(store, name, entry)
+    with contextlib.ExitStack() as copies:
+        with _reading(store, name):
+            path = copies.enter_context(store.fetched(*parts))
+        if path != store.location(name):
+            for part, crc32c in parts.items():
+                _check_bytes(store, part, path.with_name(part), crc32c)
+        yield path
+
+
+def _checksums(store: Store, name: str, entry: FinishedEntry) -> dict[str, str]:
+    """The files of a shard and the checksums that they had."""
+    checksums = {name: entry.crc32c}
     if entry.sidecar_crc32c is not None:
-        _check_bytes(sidecar_path(path), entry.sidecar_crc32c)
+        checksums[_sidecar(store, name)] = entry.sidecar_crc32c
+    return checksums
 
 
-def _check_bytes(path: Path, crc32c: str) -> None:
-    """Refuses a file whose bytes are not those that were written."""
-    with storage_errors(f"read {path}", advice=_advice(path.parent)):
-        found = checksum_of_file(path)
+def _sidecar(store: Store, name: str) -> str:
+    """The name of the sidecar of a shard."""
+    path = store.location(name)
+    if isinstance(path, Path) and path.is_symlink():  # it may be beside the file itself
+        return str(sidecar_path(path).absolute())
+    return sidecar_name(name)
+
+
+def _check_bytes(store: Store, name: str, path: Path, crc32c: str) -> None:
+    """Refuses a file, or its copy at `path`, whose bytes are not those that were written."""
+    found = checksum_of_file(path)
     if found != crc32c:
-        raise _bad(path, f"its bytes have the CRC-32C {found}, and {MANIFEST} records {crc32c}")
+        raise _bad(
+            store, name, f"its bytes have the CRC-32C {found}, and {MANIFEST} records {crc32c}"
+        )
 
 
-def _advice(folder: Path, what: str = "it") -> str:
+def _reading(store: Store, name: str) -> contextlib.AbstractContextManager[None]:
+    return storage_errors(f"read {store.location(name)}", advice=_advice(store.folder))
+
+
+def _advice(folder: Location, what: str = "it") -> str:
     return (
         f"take {what} from a copy of the folder, or compute {what} again: bert-features check "
         f"{folder} --repair"
     )
 
 
-def _bad(path: Path, reason: str) -> OutputError:
-    return OutputError(f"cannot read {path}: {reason}; {_advice(path.parent)}")
+def _bad(store: Store, name: str, reason: str) -> OutputError:
+    return OutputError(f"cannot read {store.location(name)}: {reason}; {_advice(store.folder)}")
 
 
-def _difference(features: Sequence[Feature], first: Sequence[Feature], path: Path) -> str:
-    """What a shard has in place of a feature of the first shard, which is at `path`."""
+def _difference(features: Sequence[Feature], first: Sequence[Feature], name: str) -> str:
+    """What a shard has in place of a feature of the first shard, whose file has this name."""
     pairs = zip_longest(features, first)
     received, expected = next(pair for pair in pairs if pair[0] != pair[1])
-    return f"it has {received or 'no feature'} where {path.name} has {expected or 'none'}"
+    return f"it has {received or 'no feature'} where {name} has {expected or 'none'}"
 
 
 def _join(parts: list[np.ndarray]) -> np.ndarray:

@@ -9,17 +9,17 @@ thousand. When all are finished, their records move into the manifest.
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bert_features.errors import OutputError
-from bert_features.files import storage_errors, write_whole
+from bert_features.files import Location, Store, name_of, open_store, storage_errors
 
 MANIFEST = "manifest.json"
 FINISHED = ".finished"
 MANIFEST_VERSION: Final = 1
+_KEPT = "finished shards are kept"
 
 _Count = Annotated[int, Field(ge=0)]
 
@@ -105,7 +105,7 @@ class Manifest:
     """What a features folder holds, or will hold.
 
     Attributes:
-      folder: the folder.
+      folder: the folder: its path, or its address.
       format: the format of its files.
       suffix: the suffix of their names.
       id_type: whether ids are `int` or `str`.
@@ -115,7 +115,7 @@ class Manifest:
       finished: the records of all shards once the run is finished; None until then.
     """
 
-    folder: Path
+    folder: Location
     format: str
     suffix: str
     id_type: Literal["int", "str"]
@@ -125,15 +125,16 @@ class Manifest:
     finished: tuple[FinishedEntry, ...] | None = None
 
     @classmethod
-    def read(cls, folder: Path) -> Self:
+    def read(cls, folder: Location) -> Self:
         """Reads the manifest of a folder.
 
         Raises:
           OutputError: there is none, it is damaged, or another version wrote it.
         """
-        path = folder / MANIFEST
+        store = open_store(folder)
+        path = store.location(MANIFEST)
         try:
-            text = path.read_bytes()
+            text = store.read(MANIFEST)
         except OSError as error:
             raise OutputError(f"cannot read {path}: {error.strerror}") from error
         try:
@@ -162,8 +163,8 @@ class Manifest:
         Raises:
           OutputError: the folder cannot be written.
         """
-        with storage_errors(f"write {self.folder}", advice="finished shards are kept"):
-            (self.folder / FINISHED).mkdir(exist_ok=True)
+        with storage_errors(f"write {self.folder}", advice=_KEPT):
+            self.store.make_folder(FINISHED)
 
     def write(self) -> None:
         """Puts the manifest in the folder.
@@ -181,16 +182,25 @@ class Manifest:
             shards=list(self.shards),
             finished=None if self.finished is None else list(self.finished),
         )
-        write_whole(self.folder / MANIFEST, file.model_dump_json(indent=1) + "\n")
+        self.store.write(MANIFEST, file.model_dump_json(indent=1) + "\n")
 
     @property
     def records(self) -> int:
         """Number of examples of all shards."""
         return sum(shard.records for shard in self.shards)
 
-    def path(self, shard: int) -> Path:
-        """The features file of a shard, as `part-00000-of-00042.parquet`."""
-        return self.folder / f"part-{shard:05d}-of-{len(self.shards):05d}{self.suffix}"
+    @property
+    def store(self) -> Store:
+        """The folder, to read and to write."""
+        return open_store(self.folder)
+
+    def name(self, shard: int) -> str:
+        """The name of the features file of a shard, as `part-00000-of-00042.parquet`."""
+        return f"part-{shard:05d}-of-{len(self.shards):05d}{self.suffix}"
+
+    def path(self, shard: int) -> Location:
+        """The features file of a shard."""
+        return self.store.location(self.name(shard))
 
     def finish_shard(self, shard: int, entry: FinishedEntry) -> None:
         """Records that the features file of a shard is in its place.
@@ -199,7 +209,7 @@ class Manifest:
           OutputError: the record cannot be written.
         """
         self.begin()
-        write_whole(self._record(shard), entry.model_dump_json() + "\n")
+        self.store.write(_record(shard), entry.model_dump_json() + "\n")
 
     def finished_shards(self) -> Iterator[tuple[int, FinishedEntry]]:
         """The number and the record of each finished shard, in order.
@@ -210,30 +220,34 @@ class Manifest:
         if self.finished is not None:
             yield from enumerate(self.finished)
             return
-        names = {path.name for path in _entries(self.folder / FINISHED)}
-        for shard in range(len(self.shards)):
-            record = self._record(shard)
-            if record.name in names:
-                try:
-                    entry = _FINISHED.validate_json(record.read_bytes())
-                except OSError as error:
-                    raise OutputError(f"cannot read {record}: {error.strerror}") from error
-                except ValidationError as error:
-                    raise _damaged(record, error) from error
-                yield shard, entry
-
-    def _record(self, shard: int) -> Path:
-        return self.folder / FINISHED / f"{shard:05d}.json"
+        store = self.store
+        with storage_errors(f"read {self.folder}", advice=_KEPT):
+            there = store.names(FINISHED) if store.exists(FINISHED) else set()
+        shards = [s for s in range(len(self.shards)) if name_of(_record(s)) in there]
+        texts = store.read_all(map(_record, shards))
+        for shard in shards:
+            yield shard, _read_record(store.location(_record(shard)), texts)
 
 
 _FINISHED = TypeAdapter(FinishedEntry)
 
 
-def _entries(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() else []
+def _record(shard: int) -> str:
+    """The name of the record of a shard."""
+    return f"{FINISHED}/{shard:05d}.json"
 
 
-def _check_version(path: Path, text: bytes) -> None:
+def _read_record(path: Location, texts: Iterator[bytes]) -> FinishedEntry:
+    """The next of some records, which is at `path`."""
+    try:
+        return _FINISHED.validate_json(next(texts))
+    except OSError as error:
+        raise OutputError(f"cannot read {path}: {error.strerror}") from error
+    except ValidationError as error:
+        raise _damaged(path, error) from error
+
+
+def _check_version(path: Location, text: bytes) -> None:
     content = json.loads(text)
     if not isinstance(content, dict) or "manifest_version" not in content:
         raise ValueError("it has no manifest_version")
@@ -245,7 +259,7 @@ def _check_version(path: Path, text: bytes) -> None:
         )
 
 
-def _damaged(path: Path, error: Exception) -> OutputError:
+def _damaged(path: Location, error: Exception) -> OutputError:
     return OutputError(
         f"cannot read {path}: it is damaged, or not one of bert_features ({_reason(error)}); take "
         "it from a copy, or extract again with --overwrite"

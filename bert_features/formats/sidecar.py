@@ -28,13 +28,18 @@ END_BYTES = 64 << 10
 _FILE, _REPLACES = "features_file", "replaces"
 
 
+def sidecar_name(name: str) -> str:
+    """The name of the sidecar of a features file of this name."""
+    return f"{name}.metadata.json"
+
+
 def sidecar_path(path: Path) -> Path:
     """Where the sidecar of a features file is.
 
     For a symbolic link: beside the link if it is there, else beside the file.
     """
     beside, of_file = (
-        place.with_name(f"{place.name}.metadata.json") for place in (path, real_target(path))
+        place.with_name(sidecar_name(place.name)) for place in (path, real_target(path))
     )
     return beside if os.path.exists(beside) else of_file  # noqa: PTH110 - may be too long a name
 

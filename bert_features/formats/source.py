@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from bert_features.errors import BertFeaturesError, OutputError
+from bert_features.files import is_url
 from bert_features.formats.headers import Header
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 
@@ -32,7 +33,7 @@ class RecordSource(ABC):
     _noun: ClassVar[str] = "file"  # what `path` is, in messages
 
     def __init__(self, path: Path) -> None:
-        self.path = Path(path)
+        self.path = path if is_url(path) else Path(path)
         self._check_readable()
         with self._one_clear_error():
             self.metadata, self._features, self.id_type, self._count = self._read_header()
