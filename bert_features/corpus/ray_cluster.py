@@ -4,6 +4,7 @@ import contextlib
 import logging
 import math
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from bert_features.errors import BertFeaturesError, ConfigError, DeviceError, Mi
 from bert_features.machine.hardware import cores
 from bert_features.machine.names import Device
 
+logger = logging.getLogger("bert_features")
+
 _PACKAGE = Path(__file__).resolve().parents[1]
 _CONNECT_SECONDS, _PROBE_SECONDS = 5.0, 14.0
 # No tensors go through Ray's store, and Ray's own default is 30 % of the memory.
@@ -29,8 +32,12 @@ _ENVIRONMENT = {
     "RAY_SCHEDULER_EVENTS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+_AUTHENTICATION = "RAY_AUTH_MODE"
 _MOST_CORES = 8
 _MAX_CHARACTERS = 200
+_CAUSE = re.compile(r"[Tt]he actor (?:is dead|died) because (.+?)(?:[.:] |\.?$)")
+# Addresses that have just answered: asking takes seconds.
+_answered: set[str] = set()
 
 
 def import_ray() -> Any:
@@ -64,6 +71,7 @@ def check_answers(settings: RaySettings) -> None:
         _check_port(settings.address)
     if "://" not in settings.address:
         _check_health(settings.address)
+    _answered.add(settings.address)
 
 
 @contextlib.contextmanager
@@ -79,20 +87,28 @@ def connected(settings: RaySettings) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    check_answers(settings)
+    if settings.address not in _answered:
+        check_answers(settings)
+    _answered.discard(settings.address)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if settings.address == LOCAL:
         options |= {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
         options |= {"num_cpus": cores()}
-    try:
-        with _as_it_was(), _search_path(settings):
-            ray.init(settings.address, **options)
-    except Exception as error:
-        raise DeviceError(f"cannot use Ray at {settings.address}: {one_line(error)}") from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
+    # Ray sets the second for its own processes, and leaves it set.
+    with _keeping("PYTHONPATH", _AUTHENTICATION):
+        if settings.address == LOCAL:
+            found = os.environ.get("PYTHONPATH")
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_PACKAGE.parent), found]))
+        try:
+            with _keeping_sigterm():
+                ray.init(settings.address, **options)
+            _silence(ray)
+        except Exception as error:
+            raise DeviceError(f"cannot use Ray at {settings.address}: {one_line(error)}") from error
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
 
 
 def resources_of_actors(ray: Any, settings: RaySettings, device: Device) -> dict[str, float]:
@@ -143,9 +159,11 @@ def describe_resources(resources: Mapping[str, float]) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error of Ray's says, in one line."""
+    """What an error of Ray's says, in one line; of a lost actor, the cause alone."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines) or type(error).__name__
+    if cause := _CAUSE.search(text):
+        text = f"the Ray actor died because {cause[1]}"
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
@@ -183,6 +201,11 @@ def _check_health(address: str) -> None:
         raise _no_answer(address, "what listens there is no Ray") from None
     if asked.returncode and address == "auto":
         raise _no_answer(address, "none runs on this machine, and RAY_ADDRESS names none")
+    if asked.returncode and "AuthenticationError" in asked.stderr:
+        raise DeviceError(
+            f"the Ray cluster at {address} wants a token; copy ~/.ray/auth_token of its head to "
+            f"the same place here, and set {_AUTHENTICATION}=token"
+        )
     if asked.returncode:
         lines = [line for line in asked.stderr.splitlines() if line.strip()]
         reason = lines[-1].strip().removeprefix("Error: ") if lines else "no Ray"
@@ -198,8 +221,20 @@ def _no_answer(address: str, reason: str) -> BertFeaturesError:
     )
 
 
+def _silence(ray: Any) -> None:
+    """Keeps what Ray prints about lost nodes off standard output; there is no setting for it."""
+    worker = getattr(ray._private, "worker", None)
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = _log_message
+
+
+def _log_message(message: Mapping[str, Any], **options: object) -> None:
+    del options
+    logger.debug("%s", " ".join(map(str, message.get("lines", ()))))
+
+
 @contextlib.contextmanager
-def _as_it_was() -> Iterator[None]:
+def _keeping_sigterm() -> Iterator[None]:
     """Keeps the handler of SIGTERM, which Ray replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -212,17 +247,14 @@ def _as_it_was() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _search_path(settings: RaySettings) -> Iterator[None]:
-    """Lets the processes of a local Ray find the package where this process has it."""
-    if settings.address != LOCAL:
-        yield
-        return
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_PACKAGE.parent), before]))
+def _keeping(*variables: str) -> Iterator[None]:
+    """Puts variables of the environment back at the end of the block."""
+    before = {name: os.environ.get(name) for name in variables}
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

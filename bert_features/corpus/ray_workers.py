@@ -259,8 +259,7 @@ class RayWorkers:
         if self._tries[shard] >= _MAX_TRIES:
             raise DeviceError(
                 f"shard {shard} ({entry.records:,} examples of "
-                f"{self._manifest.inputs[entry.input].path}) was lost {_MAX_TRIES} times with the "
-                f"Ray actor that computed it: {reason}"
+                f"{self._manifest.inputs[entry.input].path}) was lost {_MAX_TRIES} times: {reason}"
             )
         logger.warning("shard %d is computed again: %s", shard, reason)
         self._left.appendleft(shard)
