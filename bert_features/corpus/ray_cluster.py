@@ -102,11 +102,11 @@ def connected(settings: RaySettings) -> Iterator[Any]:
         try:
             with _keeping_sigterm():
                 ray.init(settings.address, **options)
-            _silence(ray)
         except Exception as error:
             raise DeviceError(f"cannot use Ray at {settings.address}: {one_line(error)}") from error
         try:
-            yield ray
+            with _silenced(ray):
+                yield ray
         finally:
             ray.shutdown()
 
@@ -221,11 +221,19 @@ def _no_answer(address: str, reason: str) -> BertFeaturesError:
     )
 
 
-def _silence(ray: Any) -> None:
+@contextlib.contextmanager
+def _silenced(ray: Any) -> Iterator[None]:
     """Keeps what Ray prints about lost nodes off standard output; there is no setting for it."""
     worker = getattr(ray._private, "worker", None)
-    if hasattr(worker, "print_to_stdstream"):
-        worker.print_to_stdstream = _log_message
+    printing = getattr(worker, "print_to_stdstream", None)
+    if worker is None or printing is None:
+        yield
+        return
+    worker.print_to_stdstream = _log_message
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = printing
 
 
 def _log_message(message: Mapping[str, Any], **options: object) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from bert_features import ExtractConfig, read_features
 from bert_features.cli import app
-from tests.configs.test_cloud_task import FOLDER_TASK, ROOT, block, default_envs
+from tests.configs.tasks import FOLDER_TASK, ROOT, block, default_envs
 
 # Writes down how it was called.
 STAND_IN = """#!/usr/bin/env bash

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import textwrap
 import venv
 from pathlib import Path
 
@@ -17,24 +16,9 @@ import typer
 
 from bert_features import ExtractConfig, read_features
 from bert_features.cli import app
+from tests.configs.tasks import FOLDER_TASK, ROOT, TASK, block, default_envs
 
-ROOT = Path(__file__).parents[2]
-TASK = ROOT / "configs" / "cloud" / "tpu.yaml"
-FOLDER_TASK = TASK.with_name("tpu_folder.yaml")  # tested in test_cloud_folder.py too
 ENV = {"BUCKET": "gs://my-bucket"}
-
-
-def block(name: str, task: Path = TASK) -> str:
-    """The commands of `setup` or `run`."""
-    match = re.search(rf"^{name}: \|\n((?:  .*\n|\n)+)", task.read_text(), re.MULTILINE)
-    assert match
-    return textwrap.dedent(match[1]).rstrip("\n") + "\n"
-
-
-def default_envs(task: Path = TASK) -> dict[str, str]:
-    match = re.search(r"^envs:\n((?:  .*\n)+)", task.read_text(), re.MULTILINE)
-    assert match
-    return dict(re.findall(r"^  ([A-Z]+): (\S+)$", match[1], re.MULTILINE))
 
 
 def skypilot_requirement() -> str:

@@ -84,10 +84,6 @@ def test_without_ray_the_extra_is_named(config, texts, tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
 @pytest.mark.filterwarnings("ignore::FutureWarning:ray")
 class TestAddresses:
-    @pytest.fixture(autouse=True)
-    def _ray(self):
-        pytest.importorskip("ray")
-
     @pytest.mark.parametrize("address", ["head", "head:x", "http://head:1", "ray://head"])
     def test_a_wrong_form_is_refused(self, address):
         with pytest.raises(ConfigError, match=r"ray is .*; allowed: local, auto, HOST:PORT or ray"):

@@ -12,12 +12,12 @@ import pytest
 
 from bert_features import extract
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.corpus import ray_workers
 from bert_features.errors import DeviceError, InputError
 from bert_features.formats.manifest import Manifest
+from tests.corpus.runs import is_alive, wait_for_shards
 from tests.corpus.test_job import shards_of
-from tests.corpus.test_processes import is_alive, wait_for_shards
 
-pytest.importorskip("ray")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.usefixtures("one_device"),
@@ -135,7 +135,8 @@ def test_a_killed_worker_costs_its_shard_alone(toy, texts, whole, cluster, tmp_p
 
     summary = extract(config_of(toy), texts, f"{out}/", ray=cluster.address, progress=kill)
     assert killed
-    assert re.search(r"shard \d+ is computed again: the Ray actor died because its worker process has died$", caplog.text)
+    said = r"shard \d+ is computed again: the Ray actor died because its worker process has died$"
+    assert re.search(said, caplog.text, re.MULTILINE)
     assert shards_of(out) == whole
     assert summary.counts.examples == EXAMPLES
     assert {total for _, total in seen} == {EXAMPLES}
@@ -190,7 +191,8 @@ def test_ctrl_c_removes_what_is_half_written(toy, texts, cluster, tmp_path):
     wait_until(lambda: not cluster.all_actors())
 
 
-def test_a_shard_that_is_lost_again_and_again_ends_the_run(toy, texts, cluster, tmp_path):
+def test_a_shard_that_is_lost_too_often_ends_the_run(toy, texts, cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_workers, "_MAX_TRIES", 2)
     killed = set()
 
     def kill(counts, total):
@@ -200,9 +202,9 @@ def test_a_shard_that_is_lost_again_and_again_ends_the_run(toy, texts, cluster, 
                 os.kill(process, signal.SIGKILL)
 
     config = config_of(toy, shard_examples=EXAMPLES)
-    with pytest.raises(DeviceError, match=r"shard 0 \(4,000 examples of .*in\.txt\) was lost 3"):
+    with pytest.raises(DeviceError, match=r"shard 0 \(4,000 examples of .*in\.txt\) was lost 2"):
         extract(config, texts, f"{tmp_path}/out/", ray=cluster.address, progress=kill)
-    assert len(killed) == 3
+    assert len(killed) == 2
 
 
 def test_an_error_in_an_actor_is_the_error_of_the_run(toy, texts, cluster, tmp_path):

@@ -18,6 +18,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON_PAGES = [
     "README.md",
     *("docs/corpora.md", "docs/formats.md", "docs/keras_and_savedmodel.md", "docs/python.md"),
+    "docs/ray.md",
 ]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -86,7 +87,7 @@ def test_commands_parse(page):
 
 def test_pages_with_commands_are_read():
     pages = {page.name for page in PAGES if read_commands(page.read_text(encoding="utf-8"))}
-    others = {"cloud_tpu.md", "command_line.md", "corpora.md", "recipes.md", "tpu.md"}
+    others = {"cloud_tpu.md", "command_line.md", "corpora.md", "ray.md", "recipes.md", "tpu.md"}
     assert pages == {"README.md", *others}
 
 

@@ -109,7 +109,7 @@ def test_importing_it_imports_neither_ray_nor_tensorflow():
 
 @pytest.fixture
 def local_ray():
-    ray = pytest.importorskip("ray")
+    import ray
     from ray.data import DataContext
 
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
