@@ -125,16 +125,18 @@ def wait_until(condition, seconds=60):
 
 
 def test_a_killed_worker_costs_its_shard_alone(toy, texts, whole, cluster, tmp_path, caplog):
-    out, killed, seen = tmp_path / "out", [], []
+    out, killed, seen, at_work = tmp_path / "out", [], [], []
 
     def kill(counts, total):
         seen.append((counts.examples, total))
+        at_work.append(len(cluster.all_actors()))
         if not killed and has_begun(out):
             killed.extend(cluster.all_actors()[:1])
             os.kill(killed[0], signal.SIGKILL)
 
     summary = extract(config_of(toy), texts, f"{out}/", ray=cluster.address, progress=kill)
     assert killed
+    assert max(at_work) == 2  # one more was asked for, and there was room
     said = r"shard \d+ is computed again: the Ray actor died because its worker process has died$"
     assert re.search(said, caplog.text, re.MULTILINE)
     assert shards_of(out) == whole
@@ -181,8 +183,9 @@ def test_a_run_whose_driver_is_killed_goes_on(toy, texts, whole, cluster, tmp_pa
 
 def test_ctrl_c_removes_what_is_half_written(toy, texts, cluster, tmp_path):
     out = tmp_path / "out"
-    run = command(toy, texts, out, "--ray", cluster.address)
+    run = command(toy, texts, out, "--ray", cluster.address, "--ray-actors=1")
     wait_for_shards(out, run)
+    assert len(cluster.all_actors()) == 1
     os.killpg(run.pid, signal.SIGINT)
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 128 + signal.SIGINT
