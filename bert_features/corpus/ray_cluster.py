@@ -161,6 +161,8 @@ def describe_resources(resources: Mapping[str, float]) -> str:
 def one_line(error: BaseException) -> str:
     """What an error of Ray's says, in one line; of a lost actor, the cause alone."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if any(line.startswith("Traceback") or ": Traceback" in line for line in lines):
+        lines = lines[-1:]
     text = " ".join(lines) or type(error).__name__
     if cause := _CAUSE.search(text):
         text = f"the Ray actor died because {cause[1]}"

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 import time
 from collections import Counter, deque
@@ -84,7 +85,6 @@ class RayWorkers:
         self._seen: set[str] = set()
         self._tries: Counter[int] = Counter()
         self._failed_starts = 0
-        self._said_at = time.monotonic() + _WAIT_SECONDS
         self._left: deque[int] = deque()
         self._unfinished = shards
         self.device = ""
@@ -94,9 +94,7 @@ class RayWorkers:
             self._resources = resources_of_actors(self._ray, settings, config.device)
             self._job = self._ray.put(self._describe_job(config))
             self._kind = self._ray.remote(ShardActor).options(**actor_options(self._resources))
-            while not self.device:
-                self._add_actors()
-                self._take_answers()
+            self._wait_until_ready()
         except BaseException:
             self.stop()
             raise
@@ -156,29 +154,37 @@ class RayWorkers:
             folder = folder.absolute()
         manifest = replace(self._manifest, folder=folder)
         cores = self._resources.get("CPU", 0)
-        return RayJob(config, manifest, os.getcwd(), int(cores) or None)  # noqa: PTH109
+        return RayJob(config, manifest, os.getcwd(), math.ceil(cores) or None)  # noqa: PTH109
 
     def _add_actors(self) -> None:
-        """Asks for actors while shards wait for one."""
-        wanted = min(self._max, self._unfinished)
-        waiting = sum(not actor.is_ready for actor in self._actors)
-        is_room = waiting < max(1, len(self._actors) - waiting)
-        while len(self._actors) < min(wanted, self._min) or (
-            is_room and self._left and len(self._actors) < wanted
-        ):
-            actor = _Actor(self._kind.remote())
-            self._actors.add(actor)
-            self._call(actor, "load", actor.handle.load.remote(self._job))
-            is_room = False  # one more at the next time
-        if not self.device and time.monotonic() >= self._said_at:
-            self._said_at += _WAIT_SECONDS
-            logger.warning(
-                "still waiting for a Ray node with %s free; the cluster has %s",
-                describe_resources(self._resources),
-                describe_resources(
-                    {k: v for k, v in self._ray.cluster_resources().items() if ":" not in k}
-                ),
-            )
+        """Asks for the actors that must be there, and for one more while shards wait."""
+        most = min(self._max, self._unfinished)
+        while len(self._actors) < min(self._min, most):
+            self._add_actor()
+        not_ready = sum(not actor.is_ready for actor in self._actors)
+        ready = len(self._actors) - not_ready
+        if self._left and len(self._actors) < most and not_ready < max(1, ready):
+            self._add_actor()
+
+    def _add_actor(self) -> None:
+        actor = _Actor(self._kind.remote())
+        self._actors.add(actor)
+        self._call(actor, "load", actor.handle.load.remote(self._job))
+
+    def _wait_until_ready(self) -> None:
+        """Waits for the first actor, and says now and then what for."""
+        say_at = time.monotonic() + _WAIT_SECONDS
+        while not self.device:
+            self._add_actors()
+            self._take_answers()
+            if time.monotonic() >= say_at:
+                say_at += _WAIT_SECONDS
+                there = self._ray.cluster_resources()
+                logger.warning(
+                    "no Ray actor is ready yet: each needs %s, and the cluster has %s in all",
+                    describe_resources(self._resources),
+                    describe_resources({name: there.get(name, 0) for name in self._resources}),
+                )
 
     def _give_work(self) -> None:
         for actor in self._actors:

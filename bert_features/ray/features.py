@@ -3,6 +3,7 @@
 Dimensions: `N` rows of a batch, `S` tokens or words of a row, `D` width of an output.
 """
 
+import math
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -148,5 +149,5 @@ def _limit_to_share() -> None:
     if ray is None or not ray.is_initialized():
         return
     resources = ray.get_runtime_context().get_assigned_resources()
-    if cores := int(resources.get("CPU", 0)):
+    if cores := math.ceil(resources.get("CPU", 0)):
         limit_cores(cores)

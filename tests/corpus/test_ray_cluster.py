@@ -55,6 +55,30 @@ def test_tpus_are_resources_of_rays_own_names():
 
 
 @pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "The actor died unexpectedly before finishing this task.\n\tpid: 7\n"
+            "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR",
+            "the Ray actor died because its worker process has died",
+        ),
+        (
+            "The actor died unexpectedly.\n\tip: 10.0.0.1\nThe actor died because its node has "
+            "died. Node Id: 17",
+            "the Ray actor died because its node has died",
+        ),
+        (
+            "failure: Traceback (most recent call last):\n  File 1\nRuntimeError: no",
+            "RuntimeError: no",
+        ),
+        ("", "RuntimeError"),
+    ],
+)
+def test_an_error_of_rays_is_one_line(text, line):
+    assert ray_cluster.one_line(RuntimeError(text)) == line
+
+
+@pytest.mark.parametrize(
     ("settings", "problem"),
     [
         ({"ray": "local", "processes": 2}, "processes and ray are both set"),
