@@ -113,8 +113,8 @@ def command(toy, texts, out, *options):
     return subprocess.Popen(line, **pipes, text=True, start_new_session=True)
 
 
-def has_begun(out, shards=2):
-    return len(list((out / ".finished").glob("*.json"))) >= shards
+def count_finished(out):
+    return len(list((out / ".finished").glob("*.json")))
 
 
 def wait_until(condition, seconds=60):
@@ -125,18 +125,20 @@ def wait_until(condition, seconds=60):
 
 
 def test_a_killed_worker_costs_its_shard_alone(toy, texts, whole, cluster, tmp_path, caplog):
-    out, killed, seen, at_work = tmp_path / "out", [], [], []
+    out, stopped, killed, seen = tmp_path / "out", [], [], []
 
-    def kill(counts, total):
+    def disturb(counts, total):
         seen.append((counts.examples, total))
-        at_work.append(len(cluster.all_actors()))
-        if not killed and has_begun(out):
-            killed.extend(cluster.all_actors()[:1])
-            os.kill(killed[0], signal.SIGKILL)
+        actors = cluster.all_actors()
+        if not stopped and count_finished(out) >= 2:
+            stopped.append(min(actors))  # the first
+            os.kill(stopped[0], signal.SIGSTOP)
+        elif stopped and not killed and len(actors) == 2:  # one more was asked for meanwhile
+            killed.append(stopped[0])
+            os.kill(stopped[0], signal.SIGKILL)
 
-    summary = extract(config_of(toy), texts, f"{out}/", ray=cluster.address, progress=kill)
+    summary = extract(config_of(toy), texts, f"{out}/", ray=cluster.address, progress=disturb)
     assert killed
-    assert max(at_work) == 2  # one more was asked for, and there was room
     said = r"shard \d+ is computed again: the Ray actor died because its worker process has died$"
     assert re.search(said, caplog.text, re.MULTILINE)
     assert shards_of(out) == whole
@@ -147,17 +149,24 @@ def test_a_killed_worker_costs_its_shard_alone(toy, texts, whole, cluster, tmp_p
 
 
 def test_a_node_is_lost_and_another_joins(toy, texts, whole, cluster, tmp_path):
-    out, joined, worked = tmp_path / "out", [], set()
+    out, joined, stopped, before = tmp_path / "out", [], [], []
 
-    def change(counts, total):
-        if not joined and has_begun(out):
+    def disturb(counts, total):
+        if not joined and count_finished(out) >= 2:
             cluster.lose(cluster.nodes[0])
+            stopped.extend(cluster.all_actors())
+            for process in stopped:
+                os.kill(process, signal.SIGSTOP)
             joined.append(cluster.add())
             cluster.nodes += joined
-        worked.update(cluster.actors(joined[0]) if joined else ())
+            before.append(count_finished(out))
+        elif stopped and count_finished(out) >= before[0] + 2:  # only the new node can have
+            while stopped:
+                os.kill(stopped.pop(), signal.SIGCONT)
 
-    extract(config_of(toy), texts, f"{out}/", ray=cluster.address, ray_actors=2, progress=change)
-    assert worked  # by a model on the new node
+    extract(config_of(toy), texts, f"{out}/", ray=cluster.address, ray_actors=2, progress=disturb)
+    assert joined
+    assert not stopped
     assert shards_of(out) == whole
 
 
