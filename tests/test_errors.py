@@ -17,6 +17,7 @@ from bert_features.errors import ConfigError, InputError, MissingExtraError
 OTHERS = {
     *("overwrite", "signature", "batch"),
     *("ledger_path", "metrics", "output_path", "processes", "repair"),
+    *("ray", "ray_actors", "ray_resources"),
 }
 
 

@@ -75,6 +75,32 @@ def extract(
             rich_help_panel=DEVICES,
         ),
     ] = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Compute the shards of a folder on Ray: the address of a cluster (HOST:PORT, auto "
+            "or ray://HOST:PORT), or local for a Ray of this machine's own.",
+            rich_help_panel=DEVICES,
+        ),
+    ] = None,
+    ray_actors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MIN[:MAX]",
+            help="Actors of --ray; by default 1 or more, while the cluster has room.",
+            rich_help_panel=DEVICES,
+        ),
+    ] = None,
+    ray_resources: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=AMOUNT",
+            help="What each actor of --ray needs, as TPU=4, GPU=1 or CPU=2; by default the TPU "
+            "chips of a host, one GPU, or up to 8 cores.",
+            rich_help_panel=DEVICES,
+        ),
+    ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -108,6 +134,9 @@ def extract(
                 ledger_path=ledger,
                 overwrite=overwrite,
                 processes=processes,
+                ray=ray,
+                ray_actors=ray_actors,
+                ray_resources=ray_resources,
                 progress=show,
                 monitor=state.monitor,
             )

@@ -28,6 +28,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "bert-features extract texts.csv -o vectors.npz --layers=-1 --level sequence "
         "--long-text window",
         "bert-features extract 'data/*.txt' --output features/",
+        "bert-features extract 'data/*.txt' --output features/ --ray local",
     ),
     "inspect": ("bert-features inspect minilm",),
     "plan": ("bert-features plan texts.txt --max-seq-length 256",),

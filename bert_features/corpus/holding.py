@@ -117,6 +117,11 @@ def _find_holder(folder: Path) -> Holder | None:
         os.close(descriptor)
 
 
+def is_seen(folder: Location) -> bool:
+    """Whether this machine sees the folder that a run on some machine holds."""
+    return not isinstance(folder, Path) or (folder / _LOCK).exists()
+
+
 def _is_locked(folder: Path, descriptor: int) -> bool:
     try:
         import fcntl

@@ -4,9 +4,11 @@ Importing this imports no framework: `extract` does, after the checks that need 
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.inputs import Inputs, find_inputs
 from bert_features.corpus.run import FolderRun, Progress
 from bert_features.errors import ConfigError
@@ -26,6 +28,9 @@ def extract(
     ledger_path: str | Path | None = None,
     overwrite: bool = False,
     processes: int = 1,
+    ray: str | None = None,
+    ray_actors: str | int | None = None,
+    ray_resources: str | Mapping[str, float] | None = None,
     progress: Progress | None = None,
     monitor: RunMonitor | None = None,
 ) -> ExtractSummary:
@@ -52,6 +57,12 @@ def extract(
       overwrite: whether an existing file may be replaced; whether a folder's run begins again.
       processes: how many processes compute the shards of a folder, each with its share of the TPU
         chips, GPUs or CPU cores of this machine.
+      ray: compute the shards of a folder on Ray: `local` for a Ray of this machine's own, which
+        ends with the run; or the address of a cluster, `HOST:PORT`, `auto` or `ray://HOST:PORT`.
+      ray_actors: bounds for the number of actors that compute, `MIN:MAX`, or one number for both;
+        by default at least one, and more while the cluster has room.
+      ray_resources: what each actor needs, by Ray's names, as `TPU=4` or `{"TPU": 4}`; by default
+        all TPU chips of a host, one GPU, or up to 8 CPU cores.
       progress: called after every step of the device with the totals so far and the number of
         examples in the input, None if that is unknown.
       monitor: takes the state of the run, for other threads to look at (`--metrics` uses it).
@@ -66,6 +77,12 @@ def extract(
         raise ConfigError.naming(
             "{processes} is {count}; allowed: an integer of at least 1", count=processes
         )
+    cluster = _ray_settings(ray, ray_actors, ray_resources, processes)
+    if cluster is not None and config.dedupe and config.cache is None:
+        raise ConfigError.naming(
+            "{dedupe} on Ray needs {cache}, a folder on the disk of each node; set it, or leave "
+            "{dedupe} out"
+        )
     if to_folder:
         if ledger_path is not None:
             raise ConfigError.naming(
@@ -73,7 +90,7 @@ def extract(
                 output=output_path,
             )
         inputs = find_inputs(input_path)
-        run = FolderRun(config, inputs, locate(output_path), overwrite=overwrite)
+        run = FolderRun(config, inputs, locate(output_path), overwrite=overwrite, ray=cluster)
         return run.finish(processes, progress, monitor=monitor)
     output = "standard output" if str(output_path) == STDOUT else str(output_path)
     if processes > 1:
@@ -81,6 +98,13 @@ def extract(
             "{processes} is {count}, but {output} is a single file; several processes write a "
             "folder: end {output_path} with a /",
             count=processes,
+            output=output,
+        )
+    if cluster is not None:
+        raise ConfigError.naming(
+            "{ray} is {address}, but {output} is a single file; actors write a folder: end "
+            "{output_path} with a /",
+            address=cluster.address,
             output=output,
         )
     return one_file.extract(
@@ -92,6 +116,24 @@ def extract(
         progress=progress,
         monitor=monitor,
     )
+
+
+def _ray_settings(
+    ray: str | None,
+    actors: str | int | None,
+    resources: str | Mapping[str, float] | None,
+    processes: int,
+) -> RaySettings | None:
+    if ray is None:
+        for setting, value in (("ray_actors", actors), ("ray_resources", resources)):
+            if value is not None:
+                raise ConfigError.naming(
+                    "{" + setting + "} needs {ray}; pass both, or leave it out"
+                )
+        return None
+    if processes > 1:
+        raise ConfigError.naming("{processes} and {ray} are both set; leave one of them out")
+    return RaySettings.parse(ray, actors, resources)
 
 
 def _single_input(inputs: Inputs, output: str) -> str:

@@ -166,11 +166,12 @@ def describe_run(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, Any
         "vocabulary": {
             "sha256": hashlib.sha256(vocabulary.read_bytes()).hexdigest() if vocabulary else None
         },
-        "versions": _versions(choose_runtime(config.runtime, config.device)),
+        "versions": find_versions(choose_runtime(config.runtime, config.device)),
     }
 
 
-def _versions(runtime: str) -> dict[str, str | None]:
+def find_versions(runtime: str) -> dict[str, str | None]:
+    """The versions on this machine of what computes with a runtime, by package."""
     names = [*_PACKAGES, *(["jax", "jaxlib"] if runtime == "jax" else [])]
     versions: dict[str, str | None] = {name: importlib.metadata.version(name) for name in names}
     return versions | {"tensorflow": tensorflow_version(), "python": platform.python_version()}

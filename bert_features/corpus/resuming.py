@@ -31,7 +31,7 @@ def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
       OutputError: they differ; the message names each difference.
     """
     before = {name: value for name, value in begun.run.items() if name in wanted}
-    differences = _differences(before, wanted)
+    differences = find_differences(before, wanted)
     if differences:
         raise OutputError.naming(
             "{folder} was begun by a run with {differences}; pass the same to go on, or extract "
@@ -116,12 +116,12 @@ def check_unchanged_inputs(begun: Manifest, config: ExtractConfig) -> None:
         first += entry.records
 
 
-def _differences(before: Any, now: Any, name: str = "") -> list[str]:
-    """Each value that differs, as `dtype 'float16', now 'float32'`."""
+def find_differences(before: Any, now: Any, name: str = "") -> list[str]:
+    """Each value of two descriptions of a run that differs, as `dtype 'float16', now 'float32'`."""
     if isinstance(before, dict) and isinstance(now, dict):
         found = []
         for key in sorted(before.keys() | now.keys()):
             inner = key if name in ("", "settings") else f"{name}.{key}"
-            found += _differences(before.get(key), now.get(key), inner)
+            found += find_differences(before.get(key), now.get(key), inner)
         return found
     return [] if before == now else [f"{name} {before!r}, now {now!r}"]

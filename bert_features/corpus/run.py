@@ -13,6 +13,7 @@ from pathlib import Path
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.folder import (
     check_apart,
     check_folder,
@@ -23,6 +24,8 @@ from bert_features.corpus.folder import (
 from bert_features.corpus.holding import Check, holding
 from bert_features.corpus.plan import describe_run, make_plan
 from bert_features.corpus.processes import Workers
+from bert_features.corpus.ray_cluster import check_answers
+from bert_features.corpus.ray_workers import RayWorkers
 from bert_features.corpus.resuming import (
     check_same_format,
     check_same_inputs,
@@ -61,19 +64,26 @@ class FolderRun:
       inputs: the inputs.
       folder: the folder.
       overwrite: whether a run that has begun there is thrown away.
+      ray: how the run uses Ray; None for processes of this machine.
 
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
     """
 
     def __init__(
-        self, config: ExtractConfig, inputs: Sequence[str], folder: Location, *, overwrite: bool
+        self,
+        config: ExtractConfig,
+        inputs: Sequence[str],
+        folder: Location,
+        *,
+        overwrite: bool,
+        ray: RaySettings | None = None,
     ) -> None:
         self._format = config.format or _DEFAULT_FORMAT
         # Each features file names the settings: they must not depend on how the format was chosen.
         self._config = config.model_copy(update={"format": self._format})
         self._inputs, self._folder = inputs, folder
-        self._overwrite = overwrite
+        self._overwrite, self._ray = overwrite, ray
         check_folder(folder)
         check_cache(config)
         check_apart(files_read(config, *inputs), folder)
@@ -101,10 +111,9 @@ class FolderRun:
           BertFeaturesError: says in one sentence what was wrong.
         """
         monitor = monitor or RunMonitor()
-        if processes > 1 and str(self._folder).startswith("memory://"):
+        if (processes > 1 or self._ray) and str(self._folder).startswith("memory://"):
             raise ConfigError.naming(
-                "{processes} is {count}, but {output} is in the memory of one process; pass 1",
-                count=processes,
+                "{output} is in the memory of one process; leave {processes} and {ray} out",
                 output=self._folder,
             )
         shares = share_out(processes, self._config.device) if processes > 1 else [Share()]
@@ -150,6 +159,8 @@ class FolderRun:
         return begun, False
 
     def _plan(self) -> Manifest:
+        if self._ray is not None:
+            check_answers(self._ray)
         count = len(self._inputs)
         named = self._inputs[0] if count == 1 else f"{count:,} inputs"
         logger.info("reading %s to cut it into shards", named)
@@ -189,10 +200,9 @@ class FolderRun:
             if progress:
                 progress(Counts.sum([state.total, current]), records)
 
-        shares = _used(shares, len(state.todo))
-        monitor.processes = len(shares)
-        if len(shares) > 1:
-            with Workers(self._config, manifest, shares, place) as workers:
+        pool = self._pool(manifest, shares, len(state.todo), place)
+        if pool is not None:
+            with pool as workers:
                 begin(workers.device)
                 workers.run(state.todo, finish, note, monitor)
             return
@@ -201,6 +211,15 @@ class FolderRun:
         begin(writer.device)
         for shard in state.todo:
             finish(shard, writer.write(shard, note))
+
+    def _pool(
+        self, manifest: Manifest, shares: Sequence[Share], shards: int, place: StorePlace | None
+    ) -> Workers | RayWorkers | None:
+        """What computes the shards; None if this process does."""
+        if self._ray is not None:
+            return RayWorkers(self._config, manifest, self._ray, shards, place)
+        shares = _used(shares, shards)
+        return Workers(self._config, manifest, shares, place) if len(shares) > 1 else None
 
     def _cures(self) -> dict[str, str]:
         config, checkpoint = self._config, self._checkpoint

@@ -70,6 +70,11 @@ class ShardWriter:
         """What the features depend on beside the settings: runtime, kind of device, precision."""
         return self._extractor.device
 
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint of the model."""
+        return self._extractor.checkpoint
+
     def write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:
         """Computes a shard and puts its features file in its place.
 

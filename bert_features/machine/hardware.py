@@ -34,6 +34,10 @@ _DISPLAY_CLASS = "0x03"  # VGA and 3D controllers; a card's sound device has the
 _TPU_FILES = (("dev", r"accel\d+"), ("dev/vfio", r"\d+"))
 _NVIDIA_FILES = (("dev", r"nvidia\d+"), ("dev", "dxg"))  # dxg: under Windows
 
+# What TensorFlow takes the sizes of its pools of threads from.
+_THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+_limits: dict[str, int] = {}  # of this process
+
 
 @dataclass(frozen=True)
 class Slice:
@@ -53,7 +57,20 @@ def cores() -> int:
     count = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
-    return min(count, _container_cores() or count)
+    return min(count, _container_cores() or count, _limits.get("cores", count))
+
+
+def limit_cores(count: int) -> None:
+    """Makes this process use threads for at most this many cores.
+
+    It has an effect on TensorFlow only before it is imported. It names no cores, so it works beside
+    other programs that do the same, and in containers.
+    """
+    if count >= cores():
+        return
+    _limits["cores"] = count
+    for variable in _THREADS:
+        os.environ[variable] = str(count)
 
 
 def cpu_flags(root: Path | None = None) -> frozenset[str]:

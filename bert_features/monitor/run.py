@@ -27,7 +27,6 @@ class RunMonitor:
     precision: str = ""
     shards: int | None = None
     finished_shards: int = 0
-    processes: int = 1
     clock: StageClock = field(default_factory=StageClock)
     _others: dict[Hashable, StageTimes] = field(default_factory=dict)
 
@@ -44,6 +43,11 @@ class RunMonitor:
     def note(self, process: Hashable, times: StageTimes) -> None:
         """Takes the latest times of another process."""
         self._others[process] = times
+
+    @property
+    def processes(self) -> int:
+        """The number of processes that have computed something."""
+        return max(1, len(self._others))
 
     def times(self) -> StageTimes:
         """The times of all processes together."""

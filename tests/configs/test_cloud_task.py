@@ -1,4 +1,4 @@
-"""configs/cloud/tpu.yaml: SkyPilot accepts it, and its commands do what its comments say."""
+"""configs/cloud/: SkyPilot accepts its tasks; the commands of tpu.yaml do what its comments say."""
 
 import configparser
 import json
@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import textwrap
 import venv
 from pathlib import Path
 
@@ -17,23 +16,9 @@ import typer
 
 from bert_features import ExtractConfig, read_features
 from bert_features.cli import app
+from tests.configs.tasks import FOLDER_TASK, ROOT, TASK, block, default_envs
 
-ROOT = Path(__file__).parents[2]
-TASK = ROOT / "configs" / "cloud" / "tpu.yaml"
 ENV = {"BUCKET": "gs://my-bucket"}
-
-
-def block(name: str) -> str:
-    """The commands of `setup` or `run`."""
-    match = re.search(rf"^{name}: \|\n((?:  .*\n|\n)+)", TASK.read_text(), re.MULTILINE)
-    assert match
-    return textwrap.dedent(match[1]).rstrip("\n") + "\n"
-
-
-def default_envs() -> dict[str, str]:
-    match = re.search(r"^envs:\n((?:  .*\n)+)", TASK.read_text(), re.MULTILINE)
-    assert match
-    return dict(re.findall(r"^  ([A-Z]+): (\S+)$", match[1], re.MULTILINE))
 
 
 def skypilot_requirement() -> str:
@@ -225,9 +210,20 @@ def ask_skypilot(
 
 
 @pytest.mark.slow
-def test_skypilot_accepts_the_task(skypilot: Path, tmp_path: Path) -> None:
-    (answer,) = ask_skypilot(skypilot, tmp_path, [(TASK.read_text(), ENV)])
+def test_skypilot_accepts_the_tasks(skypilot: Path, tmp_path: Path) -> None:
+    answer, of_folder = ask_skypilot(
+        skypilot, tmp_path, [(TASK.read_text(), ENV), (FOLDER_TASK.read_text(), ENV)]
+    )
     assert "error" not in answer, answer
+    assert "error" not in of_folder, of_folder
+    mounted = {"_requires_fuse": True}  # the other has no mounted bucket
+    assert of_folder["resources"] | mounted == answer["resources"]
+    assert of_folder["mounts"] == {}
+    assert of_folder["envs"] == ENV | default_envs(FOLDER_TASK)
+    assert [of_folder["setup"], of_folder["run"]] == [
+        block("setup", FOLDER_TASK),
+        block("run", FOLDER_TASK),
+    ]
     assert answer["instance_type"] == "TPU-VM"
     resources = answer["resources"]
     assert isinstance(resources, dict)

@@ -232,8 +232,8 @@ def test_an_interrupted_run_says_how_to_go_on(texts, tmp_path, monkeypatch, opti
 
 def test_versions_of_jax_count_where_it_computes():
     pytest.importorskip("jax")
-    assert "jax" not in plan._versions("tensorflow")
-    assert {"jax", "jaxlib"} <= plan._versions("jax").keys()
+    assert "jax" not in plan.find_versions("tensorflow")
+    assert {"jax", "jaxlib"} <= plan.find_versions("jax").keys()
 
 
 def out_of_memory():

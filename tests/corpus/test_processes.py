@@ -16,6 +16,7 @@ from bert_features.corpus.repair import repair
 from bert_features.errors import ConfigError, DeviceError, InputError
 from bert_features.formats.manifest import Manifest
 from bert_features.monitor.run import RunMonitor
+from tests.corpus.runs import is_alive, wait_for_shards
 from tests.corpus.test_job import shards_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
@@ -61,20 +62,6 @@ def workers_of(parent):
     """The processes that compute for a process."""
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     return [int(child) for child in children]
-
-
-def wait_for_shards(out, process, count=2):
-    while len(list((out / ".finished").glob("*.json"))) < count:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-
-
-def is_alive(process):
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 def assert_only_whole_files(out):

@@ -23,6 +23,7 @@ PYTHON_PAGES = [
         "docs/keras_and_savedmodel.md",
         "docs/monitoring.md",
         "docs/python.md",
+        "docs/ray.md",
     ),
 ]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -92,7 +93,7 @@ def test_commands_parse(page):
 
 def test_pages_with_commands_are_read():
     pages = {page.name for page in PAGES if read_commands(page.read_text(encoding="utf-8"))}
-    others = {"cloud_tpu.md", "command_line.md", "corpora.md", "recipes.md", "tpu.md"}
+    others = {"cloud_tpu.md", "command_line.md", "corpora.md", "ray.md", "recipes.md", "tpu.md"}
     assert pages == {"README.md", "monitoring.md", *others}
 
 

@@ -114,3 +114,16 @@ def test_cores_are_those_that_the_container_may_use(monkeypatch, tmp_path, limit
         (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
         (tmp_path / "sys/fs/cgroup/cpu.max").write_text(f"{limit}\n")
     assert hardware.cores() == cores
+
+
+def test_a_limit_holds_for_cores_and_for_tensorflow(monkeypatch):
+    monkeypatch.setattr(hardware, "_limits", {})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
+    monkeypatch.setattr(hardware, "_container_cores", lambda: None)
+    for variable in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        monkeypatch.setenv(variable, "0")
+    hardware.limit_cores(9)  # more than there are
+    assert (hardware.cores(), os.environ["TF_NUM_INTRAOP_THREADS"]) == (8, "0")
+    hardware.limit_cores(3)
+    assert hardware.cores() == 3
+    assert os.environ["TF_NUM_INTRAOP_THREADS"] == os.environ["TF_NUM_INTEROP_THREADS"] == "3"

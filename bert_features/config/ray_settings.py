@@ -1,0 +1,107 @@
+"""How a run uses a Ray cluster: its address, how many actors, what each of them needs."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from bert_features.config.settings import shown
+from bert_features.errors import ConfigError
+
+LOCAL = "local"
+_ACTORS = re.compile(r"([1-9]\d{0,5})(?::([1-9]\d{0,5}))?", re.ASCII)
+_RESOURCE = re.compile(r"\s*(\w+)\s*=\s*([\d.]+)\s*", re.ASCII)
+_EXAMPLE = "CPU=8, GPU=1 or TPU=4"
+
+
+@dataclass(frozen=True)
+class RaySettings:
+    """How a run uses Ray.
+
+    Attributes:
+      address: `local` for a Ray of this machine's own, which ends with the run; else `HOST:PORT`,
+        `auto` or `ray://HOST:PORT`.
+      min_actors: actors that the cluster is asked for at once.
+      max_actors: the most actors; None for no bound.
+      resources: amounts that each actor needs, by Ray's names; None for what fits the device.
+    """
+
+    address: str
+    min_actors: int = 1
+    max_actors: int | None = None
+    resources: Mapping[str, float] | None = None
+
+    @classmethod
+    def parse(
+        cls,
+        address: str,
+        actors: str | int | None = None,
+        resources: str | Mapping[str, float] | None = None,
+    ) -> Self:
+        """Checks the settings of a user.
+
+        Args:
+          address: see the class.
+          actors: `MIN:MAX`, or one number for both; by default at least one and no bound.
+          resources: as `CPU=8` or `{"CPU": 8}`.
+
+        Raises:
+          ConfigError: a setting is not of that form.
+        """
+        if not address.strip():
+            raise ConfigError.naming(
+                "{ray} is empty; allowed: local, auto, HOST:PORT or ray://HOST:PORT"
+            )
+        least, most = (1, None) if actors is None else _parse_actors(str(actors))
+        return cls(
+            address.strip(), least, most, None if resources is None else _parse_resources(resources)
+        )
+
+
+def _parse_actors(text: str) -> tuple[int, int]:
+    match = _ACTORS.fullmatch(text)
+    least, most = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    if least > most:
+        raise ConfigError.naming(
+            "{ray_actors} is {received}; allowed: a number of actors, or MIN:MAX with 1 or more "
+            "and MIN at most MAX",
+            received=shown(text),
+        )
+    return least, most
+
+
+def _parse_resources(given: str | Mapping[str, float]) -> dict[str, float]:
+    if isinstance(given, Mapping):
+        amounts = dict(given)
+    else:
+        matches = [_RESOURCE.fullmatch(part) for part in given.split(",")]
+        amounts = {match[1]: _number(match[2]) for match in matches if match}
+        if len(amounts) != len(matches):
+            raise _wrong_resources(given)
+    if not amounts or not all(_is_amount(amount) for amount in amounts.values()):
+        raise _wrong_resources(given)
+    return amounts
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _is_amount(amount: object) -> bool:
+    """Whether it is what Ray takes: a positive number, and a whole one from 1 on."""
+    if not isinstance(amount, int | float) or isinstance(amount, bool):
+        return False
+    return math.isfinite(amount) and amount > 0 and (amount < 1 or amount == int(amount))
+
+
+def _wrong_resources(given: object) -> ConfigError:
+    return ConfigError.naming(
+        "{ray_resources} is {received}; allowed: amounts of Ray's resources for each actor, as "
+        "{example}, several separated by commas",
+        received=shown(given),
+        example=_EXAMPLE,
+    )

@@ -1,0 +1,153 @@
+"""A callable class for `map_batches` of Ray Data: columns in, columns out.
+
+Dimensions: `N` rows of a batch, `S` tokens or words of a row, `D` width of an output.
+"""
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.output_specs import OutputSpec
+from bert_features.errors import ConfigError
+from bert_features.machine.hardware import limit_cores
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.readers.frames import column_names
+
+
+class Features:
+    """Adds the features of texts to the batches of a dataset.
+
+    Ray makes one object for each actor, which holds the model:
+
+        ds.map_batches(
+            Features,
+            fn_constructor_kwargs={"checkpoint": "minilm", "level": "sequence", "pooling": "mean"},
+            concurrency=2, num_cpus=4, batch_size=1024,
+        )
+
+    Each output becomes a column of its name, `layer_output_0` or what `outputs` says. The batch
+    keeps its other columns, its rows and their order, and its kind: a dict of NumPy arrays, a
+    pandas DataFrame or a `pyarrow.Table`.
+
+    | level | NumPy | pandas | Arrow |
+    |---|---|---|---|
+    | `sequence` | [N, D] | arrays [D] | `fixed_size_list[D]` |
+    | `token`, `word` | object [N]: arrays [S, D] | arrays [S, D] | lists of `fixed_size_list[D]` |
+
+    Args:
+      text_column: the column of texts; None if `tokens_column` is used.
+      text_b_column: the column of the second texts of pairs.
+      tokens_column: the column of lists of words, in place of `text_column`.
+      id_column: the column of ids, which must differ within a batch; errors name them.
+      **settings: settings of `ExtractConfig`, as `checkpoint` and `layers`.
+
+    Raises:
+      ConfigError: a setting is unknown or has a value that is not allowed; `dtype` is `bfloat16`,
+        which Arrow does not have.
+      CheckpointError: the checkpoint is not usable.
+    """
+
+    def __init__(
+        self,
+        *,
+        text_column: str | None = "text",
+        text_b_column: str | None = None,
+        tokens_column: str | None = None,
+        id_column: str | None = None,
+        **settings: Any,
+    ) -> None:
+        config = ExtractConfig.of(settings)
+        if config.dtype == "bfloat16":
+            raise ConfigError.naming(
+                "{dtype} is 'bfloat16', which columns cannot hold; allowed: 'float32', 'float16'"
+            )
+        self._fields = {
+            "text_field": text_column if tokens_column is None else None,
+            "text_b_field": text_b_column,
+            "tokens_field": tokens_column,
+            "id_field": id_column or "",  # "": not a column that is called id
+        }
+        _limit_to_share()
+        import_tensorflow(config.runtime, config.device)
+        from bert_features.extraction.extractor import FeatureExtractor
+
+        self._extractor = FeatureExtractor(config)
+
+    def __call__(self, batch: Any) -> Any:
+        """The batch with its features.
+
+        Args:
+          batch: a dict of NumPy arrays, a pandas DataFrame or a `pyarrow.Table`, of N rows.
+
+        Returns:
+          A new batch of the same kind, with a column more for each output.
+
+        Raises:
+          ConfigError: a column has the name of an output.
+          InputError: a column is missing, or a row is no text.
+        """
+        self._check_names(batch)
+        found = self._extractor(batch, **self._fields)
+        columns = {
+            output.name: (output, [record.features[output.name] for record in found])
+            for output in self._extractor.outputs
+        }
+        if isinstance(batch, Mapping):
+            return {**batch, **{name: _numpy_column(*column) for name, column in columns.items()}}
+        if hasattr(batch, "assign"):  # pandas
+            return batch.assign(**{name: _objects(rows) for name, (_, rows) in columns.items()})
+        for name, column in columns.items():
+            batch = batch.append_column(name, _arrow_column(*column))
+        return batch
+
+    def _check_names(self, batch: Any) -> None:
+        names = set(column_names(batch) or ())
+        for output in self._extractor.outputs:
+            if output.name in names:
+                raise ConfigError.naming(
+                    "the dataset has a column {name!r} already, which is the name of an output; "
+                    "name the output by {outputs}, or drop the column",
+                    name=output.name,
+                )
+
+
+def _numpy_column(output: OutputSpec, rows: list[np.ndarray]) -> np.ndarray:
+    """[N, D] of vectors; else object [N]."""
+    if output.level != "sequence":
+        return _objects(rows)
+    return np.stack(rows) if rows else np.zeros((0, output.width), output.dtype)
+
+
+def _objects(rows: list[np.ndarray]) -> np.ndarray:
+    """An object array of one dimension, [N], also of rows that have the same shape."""
+    column = np.empty(len(rows), object)
+    for i, row in enumerate(rows):
+        column[i] = row
+    return column
+
+
+def _arrow_column(output: OutputSpec, rows: list[np.ndarray]) -> Any:
+    """Vectors as `fixed_size_list`; rows of [S, D] as lists of them."""
+    import pyarrow as pa
+
+    empty = np.zeros((0, output.width), output.dtype)
+    values = np.concatenate([empty, *(row.reshape(-1, output.width) for row in rows)])
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), output.width)
+    if output.level == "sequence":
+        return vectors
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return pa.LargeListArray.from_arrays(pa.array(offsets), vectors)
+
+
+def _limit_to_share() -> None:
+    """In an actor of Ray's, keeps to the CPU cores that it was given."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return
+    resources = ray.get_runtime_context().get_assigned_resources()
+    if cores := math.ceil(resources.get("CPU", 0)):
+        limit_cores(cores)

@@ -1,0 +1,131 @@
+"""What a run asks of a Ray cluster, and the clusters that it refuses."""
+
+import socket
+
+import pytest
+
+from bert_features import extract
+from bert_features.config.ray_settings import RaySettings
+from bert_features.corpus import ray_cluster
+from bert_features.corpus.ray_cluster import actor_options, check_answers, resources_of_actors
+from bert_features.errors import ConfigError, DeviceError, MissingExtraError
+
+
+class Nodes:
+    """Stands for the module `ray`, connected to nodes with these resources."""
+
+    def __init__(self, *resources, dead=()):
+        self._nodes = [{"Alive": True, "Resources": r} for r in resources]
+        self._nodes += [{"Alive": False, "Resources": r} for r in dead]
+
+    def nodes(self):
+        return self._nodes
+
+
+HEAD, HOST = {"CPU": 4.0}, {"CPU": 112.0, "TPU": 4.0}
+GPUS = {"CPU": 16.0, "GPU": 8.0}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "device", "needed"),
+    [
+        (Nodes(HEAD, HOST, HOST), "auto", {"TPU": 4}),
+        (Nodes(HEAD, GPUS), "auto", {"GPU": 1}),
+        (Nodes(HEAD, GPUS), "cpu", {"CPU": 4}),
+        (Nodes({"CPU": 112.0}), "auto", {"CPU": 8}),
+        (Nodes({"CPU": 112.0}, dead=[HOST]), "auto", {"CPU": 8}),
+        (Nodes({}), "auto", {"CPU": 1}),
+    ],
+)
+def test_an_actor_gets_what_its_device_is(nodes, device, needed):
+    assert resources_of_actors(nodes, RaySettings("auto"), device) == needed
+
+
+def test_a_device_that_no_node_has_needs_its_amount():
+    with pytest.raises(ConfigError, match=r"no node .* has a TPU now; pass ray_resources='TPU=1'"):
+        resources_of_actors(Nodes(HEAD), RaySettings("auto"), "tpu")
+    settings = RaySettings.parse("auto", resources="TPU=4")
+    assert resources_of_actors(Nodes(HEAD), settings, "tpu") == {"TPU": 4}
+
+
+def test_tpus_are_resources_of_rays_own_names():
+    options = actor_options({"TPU": 4, "CPU": 2})
+    assert options["resources"] == {"TPU": 4}
+    assert (options["num_cpus"], options["num_gpus"], options["max_restarts"]) == (2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "The actor died unexpectedly before finishing this task.\n\tpid: 7\n"
+            "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR",
+            "the Ray actor died because its worker process has died",
+        ),
+        (
+            "The actor died unexpectedly.\n\tip: 10.0.0.1\nThe actor died because its node has "
+            "died. Node Id: 17",
+            "the Ray actor died because its node has died",
+        ),
+        (
+            "failure: Traceback (most recent call last):\n  File 1\nRuntimeError: no",
+            "RuntimeError: no",
+        ),
+        ("", "RuntimeError"),
+    ],
+)
+def test_an_error_of_rays_is_one_line(text, line):
+    assert ray_cluster.one_line(RuntimeError(text)) == line
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"ray": "local", "processes": 2}, "processes and ray are both set"),
+        ({"ray_actors": "2"}, "ray_actors needs ray; pass both"),
+        ({"ray_resources": "CPU=1"}, "ray_resources needs ray; pass both"),
+        ({"ray": "local", "ray_actors": "x"}, "ray_actors is 'x'"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_refused(config, texts, tmp_path, settings, problem):
+    with pytest.raises(ConfigError, match=problem):
+        extract(config(), texts, f"{tmp_path}/out/", **settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_single_file_is_refused(config, texts, tmp_path):
+    with pytest.raises(ConfigError, match=r"ray is local, but .* is a single file"):
+        extract(config(), texts, tmp_path / "out.parquet", ray="local")
+
+
+def test_without_ray_the_extra_is_named(config, texts, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"ray is not installed.*\[ray\]"):
+        extract(config(), texts, f"{tmp_path}/out/", ray="local")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
+@pytest.mark.filterwarnings("ignore::FutureWarning:ray")
+class TestAddresses:
+    @pytest.mark.parametrize("address", ["head", "head:x", "http://head:1", "ray://head"])
+    def test_a_wrong_form_is_refused(self, address):
+        with pytest.raises(ConfigError, match=r"ray is .*; allowed: local, auto, HOST:PORT or ray"):
+            check_answers(RaySettings(address))
+
+    @pytest.mark.parametrize("scheme", ["", "ray://"])
+    def test_an_address_where_nothing_listens_is_refused(self, config, texts, tmp_path, scheme):
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            address = f"{scheme}127.0.0.1:{unused.getsockname()[1]}"
+            with pytest.raises(DeviceError, match=r"no Ray cluster answers at .*connection refus"):
+                extract(config(), texts, f"{tmp_path}/out/", ray=address)
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.slow
+    def test_another_server_is_no_ray(self, monkeypatch):
+        monkeypatch.setattr(ray_cluster, "_PROBE_SECONDS", 4.0)
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            address = f"127.0.0.1:{other.getsockname()[1]}"
+            with pytest.raises(DeviceError, match=r"what listens there is no Ray"):
+                check_answers(RaySettings(address))
