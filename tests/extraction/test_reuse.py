@@ -213,6 +213,7 @@ def test_a_damaged_cache_file_costs_time_only(run, tmp_path, caplog, damage):
     assert "is damaged" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_the_adding_and_not_the_run(run, monkeypatch, tmp_path, caplog):
     expected = run(uniform_batches=True)
     connect = FeatureStore._connect
@@ -231,6 +232,7 @@ def test_a_full_disk_stops_the_adding_and_not_the_run(run, monkeypatch, tmp_path
     assert "full" in messages[0]
 
 
+@pytest.mark.slow
 def test_the_cache_stops_at_its_limit(run, tmp_path, caplog):
     layers = ("embeddings", 0, 1, 2)
     expected = run(cache=str(tmp_path / "all"), layers=layers)
@@ -259,6 +261,7 @@ def test_without_a_cache_nothing_is_left(run, tmp_path):
     assert names == {"in.txt", "out.parquet", "ledger.jsonl"}
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_texts(run, tmp_path, monkeypatch):
     sizes = []
 
@@ -269,10 +272,10 @@ def test_memory_does_not_grow_with_the_number_of_texts(run, tmp_path, monkeypatc
 
     monkeypatch.setattr("bert_features.extraction.extractor.Reuse", Watched)
     source = tmp_path / "distinct.txt"
-    source.write_text("".join(f"{bin(i)[2:].replace('', ' ')}\n" for i in range(2000)))
+    source.write_text("".join(f"{bin(i)[2:].replace('', ' ')}\n" for i in range(800)))
     counts, *_ = run(source=source, dedupe=True)
-    assert (counts.examples, counts.examples_reused) == (2000, 0)
-    assert len(sizes) > 50
+    assert (counts.examples, counts.examples_reused) == (800, 0)
+    assert len(sizes) > 20
     # A window, those that are prepared while it is computed, and one that is read.
     assert max(under_way for under_way, _ in sizes) <= 6 * max(count for _, count in sizes)
 
