@@ -109,7 +109,7 @@ def stop_after_13(counts, total):
 
 
 def test_processes_share_no_memory(config, texts):
-    with pytest.raises(ConfigError, match=r"memory://bucket/run is in the memory of one process; l"):
+    with pytest.raises(ConfigError, match=r"memory://bucket/run is in the memory of one proc"):
         extract(config(), texts, "memory://bucket/run/", processes=2)
 
 
