@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bert_features.cli.command import DebugOption, command, describe_size
+from bert_features.cli.command import DebugOption, command
 from bert_features.cli.edge import raise_if_interrupted
 from bert_features.cli.help import DEVICES, FILES
 from bert_features.cli.logs import is_json, log_fields
 from bert_features.cli.metrics import RunMetrics, publishing
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
-from bert_features.cli.settings import describe_cures, takes_settings
+from bert_features.cli.settings import takes_settings
 from bert_features.cli.stages import RunFacts, advise, describe_stages
-from bert_features.cli.summary import summary_fields
+from bert_features.cli.summary import describe_summary, summary_fields
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.files import STDOUT, Role, is_url
 
@@ -152,7 +152,7 @@ def extract(
 
 def _report(summary: "ExtractSummary", facts: RunFacts) -> None:
     if not is_json():
-        lines = [_describe(summary), *describe_stages(summary.stages, facts)]
+        lines = [describe_summary(summary), *describe_stages(summary.stages, facts)]
         print("\n".join(lines), file=sys.stderr if summary.output is None else sys.stdout)
         return
     fields = summary_fields(summary, advise(summary.stages, facts))
@@ -160,55 +160,3 @@ def _report(summary: "ExtractSummary", facts: RunFacts) -> None:
         logger.info("finished", extra=log_fields(**fields))
     else:
         print(json.dumps(fields))
-
-
-def _describe(summary: "ExtractSummary") -> str:
-    counts = summary.counts
-    cures = describe_cures(summary.cures) if counts.tokens_lost else ""
-    rows = {
-        "examples": f"{counts.examples:,}{_describe_before(summary)}",
-        "tokens": f"{counts.tokens:,}",
-        "truncated": f"{counts.truncated_examples:,} examples, {counts.tokens_lost:,} tokens lost"
-        + cures,
-        **_describe_rare(counts),
-        "pad waste": f"{counts.pad_waste:.1%} of computed tokens",
-        "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s",
-        "output": f"{summary.output or 'standard output'} ({describe_size(summary.bytes_written)})",
-    }
-    if summary.before.examples == counts.examples > 0:
-        del rows["speed"]  # nothing was computed
-    if summary.shards is not None:
-        rows["shards"] = f"{summary.shards:,}"
-    return "\n".join(f"{name:<10} {value}" for name, value in rows.items())
-
-
-def _describe_before(summary: "ExtractSummary") -> str:
-    before = summary.before.examples
-    if not before:
-        return ""
-    share = "all" if before == summary.counts.examples else f"{before:,}"
-    return f", {share} of them before this run"
-
-
-def _describe_rare(counts: "Counts") -> dict[str, str]:
-    """Lines of the summary that only some runs need."""
-    rows = {}
-    if counts.examples_reused:
-        share = counts.examples_reused / counts.examples
-        rows["reused"] = f"{counts.examples_reused:,} of {counts.examples:,} examples ({share:.0%})"
-        if counts.examples_from_cache:
-            rows["reused"] += f", {counts.examples_from_cache:,} of them from the cache"
-    if counts.tokens_unknown:
-        rows["unknown"] = f"{counts.tokens_unknown:,} tokens are [UNK], {counts.unknown_share:.1%}"
-    if counts.non_finite_examples:
-        rows["non-finite"] = f"{counts.non_finite_examples:,} examples have NaN or infinite values"
-    if counts.rows > counts.examples:
-        rows["windows"] = f"{counts.rows:,} rows of the {counts.examples:,} examples"
-    if counts.words:
-        rows["words"] = f"{counts.words:,}"
-    if counts.words_vanished or counts.words_lost:
-        rows["zero"] = (
-            f"{counts.words_vanished:,} words vanished in cleaning, {counts.words_lost:,} were cut "
-            "off; their vectors are zero"
-        )
-    return rows
