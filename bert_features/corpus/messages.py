@@ -36,10 +36,12 @@ class Ready:
     """The model is on its device.
 
     Attributes:
-      device: what the device is, as `tensorflow on cpu`.
+      device: what the device is, as `tensorflow, cpu, float32`.
+      processor: see `describe_processor`.
     """
 
     device: str
+    processor: str
 
 
 @dataclass(frozen=True)

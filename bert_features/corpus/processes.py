@@ -42,6 +42,7 @@ class Workers:
 
     Attributes:
       device: what the device of each is; see `ShardWriter.device`.
+      processor: see `ShardWriter.processor`.
 
     Raises:
       BertFeaturesError: a process could not load the model.
@@ -60,7 +61,7 @@ class Workers:
             pipes = [self._start(share) for share in shares]  # they all begin to import
             for pipe, share in zip(pipes, shares, strict=True):
                 self._send(pipe, Job(config, manifest, share.cores, place))
-            self.device = self._wait_until_ready()
+            self.device, self.processor = self._wait_until_ready()
         except BaseException:
             self.stop()
             raise
@@ -145,20 +146,22 @@ class Workers:
             while True:
                 self._receive(pipe)
 
-    def _wait_until_ready(self) -> str:
-        waiting, devices = set(self._processes), set()
+    def _wait_until_ready(self) -> tuple[str, str]:
+        """The device and the processor of all processes."""
+        waiting, devices, processor = set(self._processes), set(), ""
         while waiting:
             for pipe in self._with_messages(waiting):
                 message = self._receive(pipe)
                 if isinstance(message, Ready):
                     waiting.discard(pipe)
                     devices.add(message.device)
+                    processor = message.processor  # they are on one machine
         if len(devices) > 1:
             raise DeviceError(
                 f"the processes do not compute on the same kind of device: {'; '.join(devices)}; "
                 "name one with the setting device"
             )
-        return devices.pop()
+        return devices.pop(), processor
 
     def _with_messages(self, pipes: Iterable[Connection]) -> list[Connection]:
         """Those of the pipes that have a message, or whose process has ended; at least one."""

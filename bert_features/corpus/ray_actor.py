@@ -72,7 +72,7 @@ class ShardActor:
         except Exception as error:
             return Failed.of(error)
         self._writer = writer
-        return Ready(writer.device)
+        return Ready(writer.device, writer.processor)
 
     def write(self, shard: int) -> Finished | Failed | None:
         """Computes a shard and puts its file in its place; None if `stop` ended it."""

@@ -73,6 +73,7 @@ class RayWorkers:
 
     Attributes:
       device: what the device of each is; see `ShardWriter.device`.
+      processor: that of the first; see `ShardWriter.processor`.
 
     Raises:
       BertFeaturesError: the cluster cannot be used, or an actor could not load the model.
@@ -96,7 +97,7 @@ class RayWorkers:
         self._left: deque[int] = deque()
         self._unfinished = shards
         self._monitor = RunMonitor()
-        self.device = ""
+        self.device = self.processor = ""
         self._exits = contextlib.ExitStack()
         self._ray = self._exits.enter_context(connected(settings))
         try:
@@ -237,7 +238,7 @@ class RayWorkers:
             self._take_news(actor, answer)
         elif isinstance(answer, Ready):
             actor.is_ready, self._failed_starts = True, 0
-            self._check_device(answer.device)
+            self._check_device(answer)
         elif isinstance(answer, Finished):
             actor.shard, actor.counts = None, Counts()
             self._monitor.note(actor, answer.stages)
@@ -253,13 +254,22 @@ class RayWorkers:
                 self._seen.add(message.text)
                 logger.log(message.level, "%s", message.text)
 
-    def _check_device(self, device: str) -> None:
-        if self.device and device != self.device:
+    def _check_device(self, ready: Ready) -> None:
+        if not self.device:
+            self.device, self.processor = ready.device, ready.processor
+        if ready.device != self.device:
             raise DeviceError(
                 f"the Ray actors do not compute on the same kind of device: {self.device}; "
-                f"{device}; name one with the setting device"
+                f"{ready.device}; name one with the setting device"
             )
-        self.device = device
+        if ready.processor not in (self.processor, *self._seen):
+            self._seen.add(ready.processor)
+            logger.warning(
+                "the Ray actors compute on different processors (%s; %s): the last digits of "
+                "features may differ from shard to shard",
+                self.processor,
+                ready.processor,
+            )
 
     def _lose(self, actor: _Actor, error: Exception) -> None:
         """Forgets an actor; its shard waits again."""

@@ -41,6 +41,19 @@ def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
         )
 
 
+def warn_of_other_processor(begun: Manifest, processor: str) -> None:
+    """Logs a warning if a run goes on with another kind of processor."""
+    before = begun.run.get("processor", processor)
+    if before != processor:
+        logger.warning(
+            "%s was begun on another processor (%s; this is %s): the last digits of features may "
+            "differ from shard to shard",
+            begun.folder,
+            before,
+            processor,
+        )
+
+
 def check_same_format(begun: Manifest, wanted: str) -> None:
     """Refuses to go on with a run in another format.
 

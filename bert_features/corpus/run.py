@@ -31,6 +31,7 @@ from bert_features.corpus.resuming import (
     check_same_inputs,
     check_same_run,
     check_unchanged_inputs,
+    warn_of_other_processor,
 )
 from bert_features.corpus.shards import ShardWriter
 from bert_features.errors import ConfigError
@@ -179,16 +180,18 @@ class FolderRun:
         manifest = state.manifest
         records = manifest.records  # a sum over all shards
 
-        def begin(device: str) -> None:
+        def begin(ready: ShardWriter | Workers | RayWorkers) -> None:
             state.check_held()
+            facts = {"device": ready.device, "processor": ready.processor}
             if is_new:
                 # Not before: what is there stays if the new run cannot begin.
                 empty(self._folder)
-                replace(manifest, run={**manifest.run, "device": device}).write()
+                replace(manifest, run={**manifest.run, **facts}).write()
             else:
-                check_same_run(manifest, {"device": device})
+                check_same_run(manifest, {"device": ready.device})
+                warn_of_other_processor(manifest, ready.processor)
             manifest.begin()
-            monitor.begin(self._checkpoint.name, device)
+            monitor.begin(self._checkpoint.name, ready.device)
             state.started = time.monotonic()
 
         def finish(shard: int, entry: FinishedEntry) -> None:
@@ -203,12 +206,12 @@ class FolderRun:
         pool = self._pool(manifest, shares, len(state.todo), place)
         if pool is not None:
             with pool as workers:
-                begin(workers.device)
+                begin(workers)
                 workers.run(state.todo, finish, note, monitor)
             return
         writer = ShardWriter.load(self._config, manifest, self._checkpoint, place)
         writer.stages = monitor.clock
-        begin(writer.device)
+        begin(writer)
         for shard in state.todo:
             finish(shard, writer.write(shard, note))
 

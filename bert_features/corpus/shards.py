@@ -17,6 +17,7 @@ from bert_features.files import storage_errors
 from bert_features.files.checksums import as_hex, checksum_of_file
 from bert_features.formats import FeatureWriter, open_writer, output_targets
 from bert_features.formats.manifest import FinishedEntry, Manifest
+from bert_features.machine.models import describe_processor
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.stages import StageClock
 from bert_features.readers import registry
@@ -69,6 +70,11 @@ class ShardWriter:
     def device(self) -> str:
         """What the features depend on beside the settings: runtime, kind of device, precision."""
         return self._extractor.device
+
+    @property
+    def processor(self) -> str:
+        """The processor that computes, on which the last digits of features depend."""
+        return describe_processor(self._extractor.devices.kind)
 
     @property
     def checkpoint(self) -> Checkpoint:

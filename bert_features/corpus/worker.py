@@ -86,7 +86,7 @@ def _serve(pipe: _Pipe) -> None:
     from bert_features.corpus.shards import ShardWriter
 
     writer = ShardWriter.load(job.config, job.manifest, place=job.place)
-    pipe.send(Ready(writer.device))
+    pipe.send(Ready(writer.device, writer.processor))
     while True:  # until the run ends this process
         shard = pipe.recv()
         entry = writer.write(shard, _Reports(pipe, writer.stages))

@@ -13,6 +13,8 @@ _CPU_LINE = re.compile(
     r"^(vendor_id|cpu family|model|model name|stepping|flags|Features|CPU \w+)\s*: *(.*)$",
     re.MULTILINE,
 )
+# Instruction sets that decide how a library computes a matrix product.
+_INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
 _GPU_LINE = re.compile(r"^Model: *(.*)$", re.MULTILINE)
 
 
@@ -33,6 +35,27 @@ def processor_models(root: Path | None = None) -> dict[str, list[str]]:
         "gpu": sorted(models),
         "tpu": [generation] if (generation := hardware.tpu_generation()) else [],
     }
+
+
+def describe_processor(kind: str, root: Path | None = None) -> str:
+    """One line on the processor that computes; empty where the kernel says nothing.
+
+    Args:
+      kind: `cpu`, `gpu` or `tpu`.
+      root: see `processor_models`.
+    """
+    models = processor_models(root)
+    if kind != "cpu":
+        return ", ".join(models[kind])
+    facts = dict(line.split(": ", maxsplit=1) for line in models["cpu"])
+    known = {*facts.get("flags", "").split(), *facts.get("Features", "").split()}
+    # A virtual machine may hide the name: its processor is then told by the numbers.
+    parts = [facts.get("model name", "")]
+    parts += [
+        f"{name} {facts[name]}" for name in ("cpu family", "model", "CPU part") if name in facts
+    ]
+    parts += [name for name in _INSTRUCTION_SETS if name in known]
+    return ", ".join(filter(None, parts))
 
 
 def _read(path: Path) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_features import extract, read_features
-from bert_features.corpus import run
+from bert_features.corpus import run, shards
 from bert_features.errors import BertFeaturesError, ConfigError, InputError, OutputError
 from bert_features.formats.manifest import Manifest
 from bert_features.machine.shares import Share
@@ -64,6 +64,16 @@ def test_the_manifest_says_what_was_run(config, texts, tmp_path):
     for i, entry in enumerate(manifest["finished"]):
         path = tmp_path / "out" / f"part-0000{i}-of-00004.parquet"
         assert entry["bytes"] == path.stat().st_size
+
+
+def test_another_processor_is_named_in_a_warning(config, texts, tmp_path, caplog, monkeypatch):
+    with pytest.raises(StopRun):
+        extract(config(), texts, f"{tmp_path}/out/", progress=stop_after(13))
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["run"]["processor"]
+    monkeypatch.setattr(shards, "describe_processor", lambda kind: f"another {kind}")
+    extract(config(), texts, f"{tmp_path}/out/")
+    assert "was begun on another processor (" in caplog.text
+    assert "; this is another cpu): the last digits of features may differ" in caplog.text
 
 
 def test_a_failed_run_goes_on_where_it_stopped(config, texts, tmp_path):

@@ -20,6 +20,7 @@ class QuickWriter:
     """Writes shards of five bytes in place of features."""
 
     device = "none, none, none"
+    processor = "none"
 
     def __init__(self, manifest):
         self._manifest = manifest

@@ -10,6 +10,7 @@ from bert_features.corpus.messages import Failed, Finished, Ready
 from bert_features.corpus.ray_actor import RayJob, ShardActor
 from bert_features.errors import DeviceError, OutputError
 from bert_features.formats.manifest import Manifest
+from bert_features.machine.models import describe_processor
 from tests.corpus.test_job import shards_of
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -42,7 +43,7 @@ def refusal(job):
 def test_it_computes_a_shard_and_reports_what_it_did(job, tmp_path):
     before = shards_of(tmp_path / "out")
     actor = ShardActor()
-    assert actor.load(job) == Ready("tensorflow, cpu, float32")
+    assert actor.load(job) == Ready("tensorflow, cpu, float32", describe_processor("cpu"))
     answer = actor.write(1)
     assert isinstance(answer, Finished)
     assert answer.entry.counts["examples"] == 6

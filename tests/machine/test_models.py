@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_features.machine.models import processor_models
+from bert_features.machine.models import describe_processor, processor_models
 
 X86 = "processor : 0\nvendor_id : A\nmodel name : B 7\nflags : fpu avx2\ncpu MHz : 2596.1\n\n"
 
@@ -21,6 +21,22 @@ def test_the_cpu_is_known_by_its_kind_and_not_by_its_clock(root):
     assert processor_models(root) == before
     (root / "proc" / "cpuinfo").write_text(X86.replace("avx2", "avx512f"))
     assert processor_models(root) != before
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (f"cpu family : 25\nmodel : 17\n{X86}", ", cpu family 25, model 17"),
+        (X86, ""),
+    ],
+)
+def test_a_cpu_is_described_in_a_line(root, lines, expected):
+    (root / "proc" / "cpuinfo").write_text(lines)
+    assert describe_processor("cpu", root) == f"B 7{expected}, avx2"
+
+
+def test_a_processor_that_the_kernel_hides_has_no_description(root):
+    assert describe_processor("cpu", root) == describe_processor("gpu", root) == ""
 
 
 def test_gpus_are_known_by_their_model(root):
