@@ -147,7 +147,8 @@ def extract(
                 left = f"finished shards are kept, the same command{again} goes on"
             raise KeyboardInterrupt(left) from None
         state.finish(summary.counts)
-    _report(summary, RunFacts.of(settings, inputs, output, state.monitor))
+    facts = RunFacts.of(settings, inputs, output, state.monitor, on_ray=ray is not None)
+    _report(summary, facts)
 
 
 def _report(summary: "ExtractSummary", facts: RunFacts) -> None:

@@ -61,7 +61,9 @@ class RunMetrics:
 
     def update(self, counts: "Counts", total: int | None) -> None:
         """Takes the latest totals, and the number of examples to do if it is known."""
-        self._counts, self._total = {name: getattr(counts, name) for name in _COUNTERS}, total
+        self._total = total
+        for name in _COUNTERS:  # they never fall, though the work of a lost process is done again
+            self._counts[name] = max(getattr(counts, name), self._counts.get(name, 0))
         self._last = time.monotonic(), counts.tokens
         self._first = self._first or self._last
 

@@ -30,6 +30,8 @@ class RunFacts:
       device: kind of device, `cpu`, `gpu` or `tpu`.
       precision: precision of the arithmetic.
       processes: number of processes that compute.
+      on_ray: whether they are actors of Ray.
+      is_remote: whether the output is at an address.
     """
 
     settings: ExtractConfig
@@ -39,10 +41,18 @@ class RunFacts:
     device: str = "cpu"
     precision: str = "float32"
     processes: int = 1
+    on_ray: bool = False
+    is_remote: bool = False
 
     @classmethod
     def of(
-        cls, settings: ExtractConfig, inputs: Sequence[str], output: str, monitor: RunMonitor
+        cls,
+        settings: ExtractConfig,
+        inputs: Sequence[str],
+        output: str,
+        monitor: RunMonitor,
+        *,
+        on_ray: bool,
     ) -> Self:
         """The facts of a run that has ended."""
         suffixed = settings.format is None and output.endswith(".jsonl")
@@ -54,6 +64,8 @@ class RunFacts:
             device=monitor.device,
             precision=monitor.precision,
             processes=monitor.processes,
+            on_ray=on_ray,
+            is_remote=is_url(output),
         )
 
 
@@ -120,6 +132,13 @@ def _for_assembly(facts: RunFacts) -> list[str]:
 
 def _for_write(facts: RunFacts) -> list[str]:
     changes = ["write Parquet in place of JSON lines"] if facts.is_text else []
+    if facts.is_remote:  # while a shard is uploaded, its process computes nothing
+        return [
+            *changes,
+            *_fewer_bytes(facts),
+            "compute nearer to the store",
+            *_more_processes(facts),
+        ]
     return [*changes, *_fewer_bytes(facts), "write to a faster disk"]
 
 
@@ -139,6 +158,8 @@ def _more_processes(facts: RunFacts) -> list[str]:
     """Another process, where this machine can have one and the input can be shared."""
     if list(facts.inputs) == ["-"]:
         return []
+    if facts.on_ray:
+        return ["let Ray have more --ray-actors"]
     count = 2 * facts.processes
     try:
         share_out(count, facts.settings.device)

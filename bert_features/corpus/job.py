@@ -78,10 +78,10 @@ def extract(
             "{processes} is {count}; allowed: an integer of at least 1", count=processes
         )
     cluster = _ray_settings(ray, ray_actors, ray_resources, processes)
-    if cluster is not None and config.dedupe and config.cache is None:
+    if config.dedupe and config.cache is None and (cluster is not None or is_url(output_path)):
         raise ConfigError.naming(
-            "{dedupe} on Ray needs {cache}, a folder on the disk of each node; set it, or leave "
-            "{dedupe} out"
+            "{dedupe} on Ray or with the output at an address needs {cache}, a folder on the disk "
+            "of each machine; set it, or leave {dedupe} out"
         )
     if to_folder:
         if ledger_path is not None:

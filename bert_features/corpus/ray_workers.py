@@ -35,6 +35,7 @@ _Kind = Literal["load", "write", "news"]
 _MAX_TRIES = 3
 _TICK_SECONDS, _NEWS_SECONDS = 0.1, 0.5
 _WAIT_SECONDS = 30.0  # before the run says what it waits for
+_LAST_NEWS_SECONDS = 1.0
 _GRACE_SECONDS = 10.0  # to remove what is half-written
 
 
@@ -144,6 +145,12 @@ class RayWorkers:
                     self._unfinished -= 1
                     finished(message.shard, message.entry)
             progress(Counts.sum(actor.counts for actor in self._actors))
+        until = time.monotonic() + _LAST_NEWS_SECONDS
+        while self._news_is_asked() and time.monotonic() < until:
+            self._take_answers()
+
+    def _news_is_asked(self) -> bool:
+        return any(kind == "news" for _, kind in self._calls.values())
 
     def stop(self) -> None:
         """Ends the actors, and the connection to Ray."""
@@ -166,6 +173,8 @@ class RayWorkers:
         if isinstance(folder, Path):
             folder = folder.absolute()
         manifest = replace(self._manifest, folder=folder)
+        if place is not None:
+            place = replace(place, folder=place.folder.absolute())
         cores = self._resources.get("CPU", 0)
         return RayJob(config, manifest, os.getcwd(), math.ceil(cores) or None, place)  # noqa: PTH109
 
@@ -206,8 +215,11 @@ class RayWorkers:
                 actor.news_at = time.monotonic() + _NEWS_SECONDS
                 self._call(actor, "write", actor.handle.write.remote(actor.shard))
             elif actor.shard is not None and time.monotonic() >= actor.news_at:
-                actor.news_at = float("inf")  # until it has answered
-                self._call(actor, "news", actor.handle.take_news.remote())
+                self._ask_for_news(actor)
+
+    def _ask_for_news(self, actor: _Actor) -> None:
+        actor.news_at = math.inf  # until it has answered
+        self._call(actor, "news", actor.handle.take_news.remote())
 
     def _call(self, actor: _Actor, kind: _Kind, ref: Any) -> None:
         self._calls[ref] = actor, kind
@@ -238,10 +250,12 @@ class RayWorkers:
             self._take_news(actor, answer)
         elif isinstance(answer, Ready):
             actor.is_ready, self._failed_starts = True, 0
+            self._ask_for_news(actor)
             self._check_device(answer)
         elif isinstance(answer, Finished):
             actor.shard, actor.counts = None, Counts()
             self._monitor.note(actor, answer.stages)
+            self._ask_for_news(actor)
             return [answer]
         return []
 
@@ -274,6 +288,7 @@ class RayWorkers:
     def _lose(self, actor: _Actor, error: Exception) -> None:
         """Forgets an actor; its shard waits again."""
         self._actors.discard(actor)
+        self._monitor.lose(actor)
         self._calls = {ref: call for ref, call in self._calls.items() if call[0] is not actor}
         self._ray.kill(actor.handle)  # it may be alive, on a node that cannot be reached
         if not actor.is_ready:

@@ -34,7 +34,7 @@ from bert_features.corpus.resuming import (
     warn_of_other_processor,
 )
 from bert_features.corpus.shards import ShardWriter
-from bert_features.errors import ConfigError
+from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction import losses
 from bert_features.extraction.checks import check_folder_extraction, files_read, row_length
 from bert_features.extraction.counts import Counts
@@ -118,7 +118,8 @@ class FolderRun:
                 output=self._folder,
             )
         shares = share_out(processes, self._config.device) if processes > 1 else [Share()]
-        with holding(self._folder, processes) as check_held:
+        # How many actors compute on Ray is known there alone.
+        with holding(self._folder, 0 if self._ray else processes) as check_held:
             manifest, is_new = self._planned()
             finished = {} if is_new else dict(manifest.finished_shards())
             state = _State(manifest, finished, damaged, check_held)
@@ -132,6 +133,7 @@ class FolderRun:
                 logger.info("%s is finished already; nothing was computed", self._folder)
             state.check_held()
             if manifest.finished is None or state.todo:
+                state.check_whole()
                 conclude(manifest, state.done)
             remove_records(self._folder)
         losses.warn(state.total, self._checkpoint)
@@ -275,6 +277,18 @@ class _State:
         self.manifest.finish_shard(shard, entry)
         self.done[shard] = entry
         self.total = Counts.sum([self.total, Counts(**entry.counts)])
+
+    def check_whole(self) -> None:
+        """Refuses to conclude a run if another program has changed its shards.
+
+        Raises:
+          OutputError: a shard is gone or has another size.
+        """
+        if lost := find_missing(self.manifest, self.done):
+            raise OutputError(
+                f"{len(lost):,} shards of {self.manifest.folder} were changed while this run wrote "
+                f"the others, {self.manifest.name(min(lost))} first; run the same command again"
+            )
 
 
 @contextlib.contextmanager

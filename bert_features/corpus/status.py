@@ -63,7 +63,7 @@ class Status:
 
         Shards that are being computed count as not begun.
         """
-        if self.holder is None or not self.finished_examples:
+        if self.holder is None or not self.holder.processes or not self.finished_examples:
             return None
         left = self.examples - self.finished_examples
         return left * self.seconds / self.finished_examples / self.holder.processes

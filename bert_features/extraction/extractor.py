@@ -330,7 +330,7 @@ class FeatureExtractor:
         assembler, windows = self._assembler(), input_fn.windows()
         if store is not None:
             compute = functools.partial(self._compute, counts=counts)
-            reuse = Reuse(store, input_fn, Codec(self.outputs), compute, counts)
+            reuse = Reuse(store, input_fn, Codec(self.outputs), compute, counts, stages)
             assembler, windows = self._assembler(reuse.expand), reuse.windows()
         for batch, outputs in self._run(input_fn, windows, stages, threads=threads):
             stages.lead("assemble")

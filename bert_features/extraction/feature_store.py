@@ -24,6 +24,8 @@ _BESIDE = ("", "-wal", "-shm")  # SQLite's own files beside the database
 _CRC_BYTES = 4
 # SQLite's limit of the parameters of a statement was 999 for long.
 _MAX_PARAMETERS = 900
+# An entry of several windows of a long text may be larger; SQLite's own limit is 1e9.
+_MAX_ENTRY_BYTES = 256 << 20
 # Another process may write the features of a whole sorting window.
 _PATIENCE_SECONDS = 60
 _SCHEMA = """
@@ -56,6 +58,10 @@ class StorePlace:
     run: int
     lasting: bool = False
     max_bytes: int | None = None
+
+
+# The warnings of this process, by run: each of its shards opens the file anew.
+_said: set[tuple[int, str]] = set()
 
 
 class Entry(NamedTuple):
@@ -107,7 +113,6 @@ class FeatureStore:
         self._path = place.folder / f"{name}{_SUFFIX}"
         self.accepts = True
         self._reads = True
-        self._said: set[str] = set()
         # One for the thread that reads the input, one for the thread that has the features.
         with self._opening():
             self._asking = self._open(fingerprint)
@@ -118,6 +123,8 @@ class FeatureStore:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        # The thread that reads the input of a run that failed may still ask.
+        self.accepts = self._reads = False
         for connection in (self._asking, self._writing):
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
@@ -158,7 +165,7 @@ class FeatureStore:
         return found
 
     def add(self, entries: Iterable[NewEntry]) -> None:
-        """Adds entries, if there is room. One that is there already stays."""
+        """Adds entries, if there is room, without huge ones. One that is there already stays."""
         if not self.accepts:
             return
         rows = (
@@ -170,6 +177,7 @@ class FeatureStore:
                 "value": _checksum(entry.key, entry.value) + entry.value,
             }
             for entry in entries
+            if len(entry.value) <= _MAX_ENTRY_BYTES
         )
         with self._tolerating():
             self._writing.execute("begin immediate")
@@ -248,6 +256,8 @@ class FeatureStore:
     def _tolerating(self) -> Iterator[None]:
         try:
             yield
+        except sqlite3.ProgrammingError:  # it was closed meanwhile
+            self.accepts = self._reads = False
         except sqlite3.OperationalError as error:  # a full disk, a lock that stays
             self.accepts = False
             self._say("cannot add to %s: %s; nothing more is added", self._path, error)
@@ -256,8 +266,8 @@ class FeatureStore:
             self._say("%s is damaged (%s) and not used any more; delete it", self._path, error)
 
     def _say(self, text: str, *values: object) -> None:
-        if text not in self._said:
-            self._said.add(text)
+        if (self._place.run, text) not in _said:
+            _said.add((self._place.run, text))
             logger.warning(text, *values)
 
 

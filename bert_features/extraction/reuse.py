@@ -22,6 +22,7 @@ from bert_features.extraction.counts import Counts
 from bert_features.extraction.entries import Codec
 from bert_features.extraction.feature_store import Entry, FeatureStore, NewEntry
 from bert_features.extraction.finished import Results
+from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 
 # Faster than `json.dumps`, which makes an encoder for each call that has a setting.
@@ -68,6 +69,7 @@ class Reuse:
       codec: writes and reads entries.
       compute: computes examples apart from the input; it counts them.
       counts: the totals to add reused examples to.
+      stages: measures looking up texts, as a part of tokenizing.
     """
 
     def __init__(
@@ -77,7 +79,9 @@ class Reuse:
         codec: Codec,
         compute: Callable[[TextInputFn], Results],
         counts: Counts,
+        stages: StageClock,
     ) -> None:
+        self._stages = stages
         self._store, self._input_fn, self._codec = store, input_fn, codec
         self._compute, self._counts = compute, counts
         # Texts under way, which the store will have: the tokens of each, by hash.
@@ -87,8 +91,10 @@ class Reuse:
         """The sorting windows of the input; one whose texts are all known has no examples."""
         filling, computed = _Filling(), 0
         for _, examples in self._input_fn.read():
-            texts = filling.texts(examples)
-            new = self._add(filling, texts, computed)
+            with self._stages.timing("tokenize"):
+                texts = filling.texts(examples)
+                known = self._known(texts)
+            new = self._add(filling, texts, known, computed)
             computed += new
             filling.place(examples)
             if filling.tokens >= self._input_fn.window_tokens:
@@ -97,9 +103,10 @@ class Reuse:
         if filling.everyone:
             yield filling.window()
 
-    def _add(self, filling: "_Filling", texts: list[Text], computed: int) -> int:
+    def _add(
+        self, filling: "_Filling", texts: list[Text], known: Mapping[int, int], computed: int
+    ) -> int:
         """Adds the texts that a window does not have yet; gives the number that are new."""
-        known = self._known(texts)
         new = [text for text in texts if text.hash not in known]
         filling.add_known([text for text in texts if text.hash in known], known)
         if new:
@@ -113,7 +120,9 @@ class Reuse:
         """The hashes of texts that the store has or will have, with the tokens of each."""
         # In this order: `expand` stores a text before it takes it out of those under way.
         hashes = [text.hash for text in texts]
-        known = {each: self._under_way[each] for each in hashes if each in self._under_way}
+        known = {
+            each: tokens for each in hashes if (tokens := self._under_way.get(each)) is not None
+        }
         return known | self._store.tokens([each for each in hashes if each not in known])
 
     def expand(self, window: Window, results: Results | None) -> Results:

@@ -1,7 +1,7 @@
 """What a run reports about itself, for whoever looks at it from another thread."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bert_features.monitor.stages import StageClock, StageTimes
 
@@ -29,6 +29,7 @@ class RunMonitor:
     finished_shards: int = 0
     clock: StageClock = field(default_factory=StageClock)
     _others: dict[Hashable, StageTimes] = field(default_factory=dict)
+    _lost: list[StageTimes] = field(default_factory=list)
 
     def begin(self, checkpoint: str, device: str) -> None:
         """Notes that the model is loaded.
@@ -44,6 +45,11 @@ class RunMonitor:
         """Takes the latest times of another process."""
         self._others[process] = times
 
+    def lose(self, process: Hashable) -> None:
+        """Notes that another process has ended: what it did counts, what waited there does not."""
+        if (times := self._others.pop(process, None)) is not None:
+            self._lost.append(replace(times, queues=dict.fromkeys(times.queues, 0)))
+
     @property
     def processes(self) -> int:
         """The number of processes that have computed something."""
@@ -51,4 +57,5 @@ class RunMonitor:
 
     def times(self) -> StageTimes:
         """The times of all processes together."""
-        return StageTimes.sum([self.clock.times(), *self._others.copy().values()])
+        others = self._others.copy().values()
+        return StageTimes.sum([self.clock.times(), *others, *self._lost])

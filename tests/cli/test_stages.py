@@ -35,6 +35,9 @@ def machine(monkeypatch):
     monkeypatch.setattr(module, "cpu_flags", lambda: frozenset({"amx_bf16"}))
 
 
+NEARER, ACTORS = "compute nearer to the store", "let Ray have more --ray-actors"
+
+
 def advice(stage, *, inputs=("in.txt",), settings=(), **facts):
     run = RunFacts(ExtractConfig.of(dict(settings)), inputs, **facts)
     said = advise(TIMES[stage], run)
@@ -81,6 +84,12 @@ FOLDER = "write a folder (--output FOLDER/) and pass --processes 2"
             {"settings": VECTORS, "is_text": True},
             "write Parquet in place of JSON lines, or write to a faster disk",
         ),
+        (
+            "write",
+            {"settings": VECTORS, "is_remote": True, "on_ray": True},
+            f"{NEARER}, or {ACTORS}",
+        ),
+        ("assemble", {"settings": VECTORS, "on_ray": True}, ACTORS),
     ],
 )
 def test_each_advice_fits_the_run(stage, facts, text):

@@ -76,6 +76,28 @@ def test_another_processor_is_named_in_a_warning(config, texts, tmp_path, caplog
     assert "; this is another cpu): the last digits of features may differ" in caplog.text
 
 
+def test_shards_that_change_during_the_run_are_noticed_at_its_end(config, texts, tmp_path):
+    def change(counts, total):
+        if counts.examples > 13:
+            (tmp_path / "out" / "part-00001-of-00004.parquet").write_bytes(b"")
+
+    with pytest.raises(OutputError, match=r"1 shards of .* were changed .*part-00001.*; run"):
+        extract(config(), texts, f"{tmp_path}/out/", progress=change)
+    extract(config(), texts, f"{tmp_path}/whole/")
+    extract(config(), texts, f"{tmp_path}/out/")
+    assert shards_of(tmp_path / "out") == shards_of(tmp_path / "whole")
+
+
+def test_dedupe_at_an_address_needs_a_cache(config, texts):
+    with pytest.raises(ConfigError, match=r"dedupe on Ray or with .* needs cache, a folder on"):
+        extract(config(dedupe=True), texts, "memory://bucket/run/")
+
+
+def test_what_a_cache_has_to_say_is_said_once(config, texts, tmp_path, caplog):
+    extract(config(cache=str(tmp_path / "cache"), cache_gb=1e-9), texts, f"{tmp_path}/out/")
+    assert caplog.text.count("has reached its limit of 1 bytes") == 1
+
+
 def test_a_failed_run_goes_on_where_it_stopped(config, texts, tmp_path):
     extract(config(), texts, f"{tmp_path}/whole/")
     with pytest.raises(StopRun):

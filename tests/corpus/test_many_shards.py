@@ -26,7 +26,7 @@ class QuickWriter:
         self._manifest = manifest
 
     @classmethod
-    def load(cls, config, manifest, checkpoint=None):
+    def load(cls, config, manifest, checkpoint=None, place=None):
         return cls(manifest)
 
     def write(self, shard, progress):

@@ -12,7 +12,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import OutputError
 from bert_features.extraction import feature_store, preparation, reuse
 from bert_features.extraction.counts import Counts
-from bert_features.extraction.feature_store import FeatureStore
+from bert_features.extraction.feature_store import FeatureStore, NewEntry, StorePlace
 from bert_features.machine import onednn
 from bert_features.readers.input_example import InputExample
 from tests.toy import WORDS
@@ -244,6 +244,25 @@ def test_the_cache_stops_at_its_limit(run, tmp_path, caplog):
     assert 0 < counts.examples_from_cache < EXAMPLES
     assert f"has reached its limit of {limit:,} bytes" in caplog.text
     assert store_in(tmp_path / "some").stat().st_size < 2 * limit
+
+
+def test_huge_entries_are_not_kept(run, tmp_path, monkeypatch, caplog):
+    expected = run(uniform_batches=True)
+    monkeypatch.setattr(feature_store, "_MAX_ENTRY_BYTES", 100)
+    for _ in range(2):
+        counts, *files = run(cache=str(tmp_path / "cache"))
+        assert files == [*expected[1:]]
+        assert counts.examples_from_cache == 0
+    assert "damaged" not in caplog.text
+
+
+def test_a_store_that_is_closed_knows_nothing_and_is_silent(tmp_path, caplog):
+    with FeatureStore(StorePlace(tmp_path, run=1), "settings") as store:
+        store.add([NewEntry(b"key", 5, 3, b"value")])
+        assert store.tokens([5]) == {5: 3}
+    assert store.tokens([5]) == store.fetch([5], [b"key"]) == {}
+    store.add([NewEntry(b"other", 6, 3, b"value")])
+    assert caplog.text == ""
 
 
 def test_a_cache_that_cannot_be_written_is_refused_at_once(run, tmp_path):

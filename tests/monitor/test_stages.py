@@ -1,10 +1,12 @@
 """Stage times: by a clock that moves when a test says so, so that every time is known."""
 
+import dataclasses
+
 import pytest
 
 from bert_features.monitor import stages as module
 from bert_features.monitor.run import RunMonitor
-from bert_features.monitor.stages import STAGES, StageClock, StageTimes
+from bert_features.monitor.stages import QUEUES, STAGES, StageClock, StageTimes
 
 
 @pytest.fixture
@@ -93,6 +95,17 @@ def test_a_queue_holds_what_entered_and_did_not_leave():
 )
 def test_the_stage_that_the_run_waited_for_longest_limits_it(found, limiting):
     assert found.limiting == limiting
+
+
+def test_a_process_that_is_lost_has_worked_and_holds_nothing():
+    monitor, queues = RunMonitor(), dict.fromkeys(QUEUES, 7)
+    for process in (1, 2):
+        monitor.note(process, dataclasses.replace(times(read=3, device=4), queues=queues))
+    monitor.lose(1)
+    monitor.lose(1)
+    assert monitor.processes == 1
+    assert monitor.times().busy["read"] == 6
+    assert monitor.times().queues["bytes_to_write"] == 7
 
 
 def test_a_monitor_adds_the_latest_times_of_each_process():
