@@ -21,10 +21,16 @@ from bert_features.files import (
     storage_errors,
 )
 from bert_features.formats import SUFFIXES
-from bert_features.formats.manifest import FINISHED, MANIFEST, FinishedEntry, Manifest
+from bert_features.formats.manifest import (
+    BEGINNING_BYTES,
+    FINISHED,
+    MANIFEST,
+    FinishedEntry,
+    Manifest,
+    is_beginning,
+)
 
 _SHARD = re.compile(r"\.?part-(?P<shard>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.[a-z0-9]+)(\..*)?")
-_BEGINNING = 4096  # bytes of a manifest that tell it from other files
 _KEPT = "nothing was changed"
 _WEB = ("http://", "https://")
 
@@ -63,7 +69,7 @@ def _is_ours(store: Store, names: Iterable[str]) -> bool:
     """Whether a manifest is one of this package; a damaged one is if only shards are beside it."""
     with storage_errors(f"read {store.location(MANIFEST)}", advice=_KEPT):
         text = store.read(MANIFEST)
-    if b'"manifest_version"' in text[:_BEGINNING]:
+    if is_beginning(text[:BEGINNING_BYTES]):
         return True
     with contextlib.suppress(ValueError):
         json.loads(text)

@@ -3,7 +3,9 @@
 Importing this imports no framework: `extract` does, after the checks that need none.
 """
 
+import logging
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,13 +13,18 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.inputs import Inputs, find_inputs
 from bert_features.corpus.run import FolderRun, Progress
-from bert_features.errors import ConfigError
+from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction import job as one_file
 from bert_features.extraction.checks import check_is_local
 from bert_features.extraction.job import ExtractSummary
 from bert_features.files import STDOUT, is_url, local_path, locate, open_store, storage_errors
 from bert_features.formats.manifest import MANIFEST
 from bert_features.monitor.run import RunMonitor
+
+logger = logging.getLogger("bert_features")
+
+# A path with a colon as the second of its letters is one of Windows.
+_LIKE_AN_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 
 
 def extract(
@@ -70,6 +77,7 @@ def extract(
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
     """
+    _check_scheme(output_path)
     to_folder = is_folder(output_path)
     if not to_folder:
         check_is_local(output_path)
@@ -107,6 +115,8 @@ def extract(
             address=cluster.address,
             output=output,
         )
+    if "shard_examples" in config.model_fields_set:
+        logger.warning("shard_examples is for folders of shards; a single file has none")
     return one_file.extract(
         config,
         _single_input(input_path, output),
@@ -136,8 +146,25 @@ def _ray_settings(
     return RaySettings.parse(ray, actors, resources)
 
 
+def _check_scheme(output: str | Path) -> None:
+    """Refuses what was meant as an address and would become a local folder, as `s3:/bucket/run`."""
+    match = _LIKE_AN_ADDRESS.match(str(output))
+    if match and str(output) != STDOUT and not is_url(output) and match[1] not in ("file", "local"):
+        raise OutputError(
+            f"{output} looks like an address, but is none; write {match[1].lower()}://{match[2]}, "
+            f"or ./{output} for a path"
+        )
+
+
 def _single_input(inputs: Inputs, output: str) -> str:
     found = find_inputs(inputs, folders=False)
+    if not is_url(found[0]) and os.path.isdir(local_path(found[0])):  # noqa: PTH112
+        raise ConfigError.naming(
+            "{input} is a folder of files, and {output} is a single file; end {output_path} with a "
+            "/ to write a folder",
+            input=found[0],
+            output=output,
+        )
     if len(found) > 1:
         raise ConfigError.naming(
             "{count:,} inputs cannot go to the single output {output}; end {output_path} with a / "

@@ -5,8 +5,10 @@ Importing this imports no framework.
 
 import logging
 
+from bert_features.corpus.resuming import hint_of_folder
 from bert_features.corpus.run import FolderRun, Progress
 from bert_features.corpus.settings import restore_settings
+from bert_features.errors import InputError
 from bert_features.files import Location
 from bert_features.formats.manifest import Manifest
 from bert_features.formats.shard_files import find_damaged
@@ -42,6 +44,9 @@ def repair(
     if wanted or manifest.finished is None:
         logger.info("%d of %d shards are to be computed", len(wanted), len(manifest.shards))
         inputs = [entry.path for entry in manifest.inputs]
-        run = FolderRun(restore_settings(manifest), inputs, folder, overwrite=False)
+        try:
+            run = FolderRun(restore_settings(manifest), inputs, folder, overwrite=False)
+        except InputError as error:
+            raise InputError(f"{error}{hint_of_folder(inputs)}") from error
         run.finish(processes, progress, damaged=damaged)
     return tuple(map(manifest.path, wanted))

@@ -15,6 +15,7 @@ from bert_features.corpus.inputs import (
 )
 from bert_features.corpus.plan import cut_input
 from bert_features.errors import OutputError
+from bert_features.files import is_url, local_path
 from bert_features.formats.manifest import Manifest, ShardEntry
 
 logger = logging.getLogger("bert_features")
@@ -80,11 +81,18 @@ def check_same_inputs(begun: Manifest, inputs: Sequence[str]) -> None:
     if len(before) == len(inputs) and all(map(is_same_input, before, inputs)):
         return
     raise OutputError.naming(
-        "{folder} holds the features of {difference}; pass the same inputs to go on, or "
+        "{folder} holds the features of {difference}; pass the same inputs to go on{hint}, or "
         "extract into another folder or with {overwrite:True}",
         folder=begun.folder,
         difference=_other_inputs(before, inputs),
+        hint=hint_of_folder(before),
     )
+
+
+def hint_of_folder(inputs: Sequence[str]) -> str:
+    """What to know about inputs that a run named by relative paths; empty for others."""
+    relative = any(not is_url(name) and not local_path(name).is_absolute() for name in inputs)
+    return " (names are relative to the folder in which the run began)" if relative else ""
 
 
 def _other_inputs(before: Sequence[str], now: Sequence[str]) -> str:

@@ -165,8 +165,8 @@ class FolderRun:
         if self._ray is not None:
             check_answers(self._ray)
         count = len(self._inputs)
-        named = self._inputs[0] if count == 1 else f"{count:,} inputs"
-        logger.info("reading %s to cut it into shards", named)
+        named = f"{self._inputs[0]} to cut it" if count == 1 else f"{count:,} inputs to cut them"
+        logger.info("reading %s into shards", named)
         return make_plan(self._config, self._inputs, self._folder, self._format, self._checkpoint)
 
     def _compute(

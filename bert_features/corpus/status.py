@@ -3,8 +3,11 @@
 Importing this imports no framework.
 """
 
+import errno
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from bert_features.corpus.holder import Holder
@@ -84,6 +87,9 @@ def read_status(folder: Location) -> Status:
     if not has_begun:
         if holder is not None:
             return Status(folder, "running", holder)
+        if isinstance(folder, Path) and not folder.is_dir():
+            reason = "it is a file" if folder.exists() else os.strerror(errno.ENOENT)
+            raise OutputError(f"cannot read {folder}: {reason}; pass the folder that a run wrote")
         raise OutputError(f"{folder} has no {MANIFEST}; pass the folder that a run wrote")
     manifest, finished = _read(folder)
     missing = find_missing(manifest, finished)

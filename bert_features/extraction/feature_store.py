@@ -218,7 +218,8 @@ class FeatureStore:
 
     def _open(self, fingerprint: str) -> sqlite3.Connection:
         """Opens the file; a damaged one is replaced by a new one."""
-        with locked(self._path.with_suffix(".lock"), f"waiting for {self._path}"):
+        waiting = "another process opens the texts that repeat; waiting for it"
+        with locked(self._path.with_suffix(".lock"), waiting):
             try:
                 return self._prepared(fingerprint)
             except sqlite3.OperationalError:

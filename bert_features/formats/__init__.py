@@ -3,6 +3,7 @@
 Importing this package imports none of the libraries behind the formats.
 """
 
+import errno
 import importlib
 import logging
 import os
@@ -184,6 +185,8 @@ def _open_file(path: Location, format: str | None) -> FeatureFile:
             f"cannot read {path}: it is the address of a file; copy it to this machine, or pass "
             "the address of a features folder"
         )
+    if format is None and not path.suffix and not os.path.lexists(path):
+        raise OutputError(f"cannot read {path}: {os.strerror(errno.ENOENT)}")
     file: type[FeatureFile] = _module(format or _format_of(path)).File
     return file(path)
 

@@ -21,6 +21,9 @@ FINISHED = ".finished"
 MANIFEST_VERSION: Final = 1
 _KEPT = "finished shards are kept"
 
+# Bytes of a manifest that tell it from other files of this name.
+BEGINNING_BYTES = 4096
+
 _Count = Annotated[int, Field(ge=0)]
 
 
@@ -245,6 +248,11 @@ def _read_record(path: Location, texts: Iterator[bytes]) -> FinishedEntry:
         raise OutputError(f"cannot read {path}: {error.strerror}") from error
     except ValidationError as error:
         raise _damaged(path, error) from error
+
+
+def is_beginning(text: bytes) -> bool:
+    """Whether the first bytes of a file may be those of a manifest."""
+    return b'"manifest_version"' in text
 
 
 def _check_version(path: Location, text: bytes) -> None:

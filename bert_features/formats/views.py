@@ -65,7 +65,12 @@ class Records(ABC):
                 )
             part = self._range[index]
             return FeatureView(self._source, part or range(part.start, part.start))
-        number = operator.index(index)
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(
+                f"records are taken by position or by slice. Received: {index!r}; by_id finds an id"
+            ) from None
         if not -len(self) <= number < len(self):
             raise IndexError(f"record {number} is outside [{-len(self)}, {len(self) - 1}]")
         return self._source._record_at(self._range[number])
@@ -80,8 +85,11 @@ class Records(ABC):
         """
         number = self._source._number_of(unique_id, self._range)
         if number is None:
+            part = self._range
+            is_part = isinstance(self, FeatureView)
+            within = f" in records {part.start} to {part.stop - 1}" if is_part else ""
             raise OutputError(
-                f"no example of {self._source.path} has the id {unique_id!r}; "
+                f"no example of {self._source.path}{within} has the id {unique_id!r}; "
                 f"its {len(self)} ids are of type {self._source.id_type}, see `.ids`"
             )
         return self._source._record_at(number)

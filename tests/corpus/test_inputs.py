@@ -108,6 +108,17 @@ def test_what_is_refused(here, bucket, inputs, message):
         find_inputs(inputs)
 
 
+def test_features_are_no_texts(tmp_path, object_store):
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text('{"manifest_version": 1')
+    object_store.files["bucket/run/manifest.json"] = manifest.read_bytes()
+    for folder in (tmp_path, "toy://bucket/run"):
+        with pytest.raises(InputError, match=r"holds the features of a run, not texts; name the "):
+            find_inputs(folder)
+    manifest.write_text('{"files": []}')
+    assert find_inputs(tmp_path) == (str(manifest),)
+
+
 def test_addresses_are_looked_up_several_at_a_time(monkeypatch):
     together = threading.Barrier(4, timeout=60)
     monkeypatch.setattr(inputs, "look_up", lambda path: together.wait())

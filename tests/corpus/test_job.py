@@ -3,12 +3,14 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert_features import extract, read_features
 from bert_features.corpus import run, shards
+from bert_features.corpus.repair import repair
 from bert_features.errors import BertFeaturesError, ConfigError, InputError, OutputError
 from bert_features.formats.manifest import Manifest
 from bert_features.machine.shares import Share
@@ -86,6 +88,36 @@ def test_shards_that_change_during_the_run_are_noticed_at_its_end(config, texts,
     extract(config(), texts, f"{tmp_path}/whole/")
     extract(config(), texts, f"{tmp_path}/out/")
     assert shards_of(tmp_path / "out") == shards_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("output", ["s3:/bucket/run/", "S3://bucket/run/", "gs:/bucket/x.npz"])
+def test_an_address_that_is_none_is_refused(config, texts, output):
+    with pytest.raises(
+        OutputError, match=r"looks like an address, but is none; write (s3|gs)://bu"
+    ):
+        extract(config(), texts, output)
+
+
+def test_a_folder_into_a_single_file_is_refused(config, tmp_path):
+    with pytest.raises(ConfigError, match=r"is a folder of files, and .*npz is a single file; e"):
+        extract(config(), tmp_path, tmp_path / "out.npz")
+
+
+def test_relative_inputs_are_named_where_they_are_missed(config, texts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    extract(config(), "in.txt", "out/")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    with pytest.raises(OutputError, match=r"\(names are relative to the folder in which"):
+        extract(config(), "../in.txt", "../out/")
+    next(Path("../out").glob("part-*")).unlink()
+    with pytest.raises(InputError, match=r"No such file.*\(names are relative to the fo"):
+        repair(Path("../out"))
+
+
+def test_a_single_file_has_no_shards(config, texts, tmp_path, caplog):
+    extract(config(shard_examples=5), texts, tmp_path / "out.npz")
+    assert "shard_examples is for folders of shards; a single file has none" in caplog.messages
 
 
 def test_dedupe_at_an_address_needs_a_cache(config, texts):

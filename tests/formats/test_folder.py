@@ -372,8 +372,8 @@ def unknown_format(manifest: Manifest) -> None:
         (remove_manifest, r"FOLDER: Is a directory, without the manifest\.json of a features fold"),
         (
             forget_the_end,
-            "FOLDER: its run is not finished: 2 of 12 shards are done; run the same command again, "
-            "and it goes on",
+            "FOLDER: its run is not finished: 2 of 12 shards are done; run the same extract "
+            "command again, and it goes on",
         ),
         (cut_manifest, r"FOLDER/manifest\.json: it is damaged, or not one of bert_features "),
         (another_version, r"FOLDER/manifest\.json: its manifest_version is 2, and this release re"),

@@ -172,6 +172,9 @@ def test_unknown_formats_and_suffixes(tmp_path: Path) -> None:
         OutputError, match=r"suffix '\.csv', which belongs to no format; allowed: \.parquet, "
     ):
         read_features(tmp_path / "f.csv")
+    with pytest.raises(OutputError, match=r"cannot read .*/f: No such file or directory"):
+        read_features(tmp_path / "f")
+    (tmp_path / "f").touch()
     with pytest.raises(
         OutputError, match=r"f has no suffix; allowed: \.parquet, .*pass format: parq"
     ):
