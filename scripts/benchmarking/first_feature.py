@@ -20,7 +20,7 @@ _PARTS = {
     "the tokenizer": [("extraction.preparation", "make_tokenizer")],
     "weights: reading and checking": [("extraction.extractor", "read_weights")],
     "weights: placing": [("extraction.extractor", "DeviceStep")],
-    "tokenizing the text": [("batches.input_fn", "TextInputFn._lay_out")],
+    "tokenizing the text": [("batches.input_fn", "TextInputFn.lay_out")],
     "tracing the step": [("runtime.tensorflow", "_StepOnCpu._trace")],
     "the first step": [("runtime.tensorflow", "_run")],
 }
