@@ -185,7 +185,7 @@ def directory(path):
     ("prepare", "options", "status", "message"),
     [
         (lambda p: p.unlink(), [], 1, "cannot read .*in.txt: No such file or directory"),
-        (directory, [], 1, "in.txt is a directory; pass a file"),
+        (directory, [], 2, "in.txt is a folder of files, and .* is a single file; end --output "),
         (bad_utf8, [], 1, "in.txt, line 2: byte 0xff at file offset 5 is not UTF-8"),
         (None, ["--layers=-1,last"], 2, r"layers is \[-1, 'last'\]; allowed: a list"),
         (None, ["--layers=+-1"], 2, r"layers is \['\+-1'\]; allowed: a list"),
