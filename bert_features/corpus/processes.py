@@ -1,7 +1,6 @@
 """Several processes that compute the shards of one run."""
 
 import contextlib
-import logging
 import os
 import signal
 import subprocess
@@ -12,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Self
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.messages import Failed, Finished, Job, Log, Message, Progress, Ready
+from bert_features.corpus.pool import Pool
 from bert_features.errors import DeviceError
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace
@@ -23,14 +22,12 @@ from bert_features.formats.manifest import FinishedEntry, Manifest
 from bert_features.machine.shares import Share
 from bert_features.monitor.run import RunMonitor
 
-logger = logging.getLogger("bert_features")
-
 _PACKAGE = Path(__file__).resolve().parents[1]
 _GRACE_SECONDS = 10.0  # to remove what is half-written
 
 
-class Workers:
-    """Processes that are ready to compute shards, each with its own devices; a context manager.
+class Workers(Pool):
+    """Processes of this machine, each with its own devices.
 
     At the end of the block they are gone, and what they had half-written too.
 
@@ -39,10 +36,6 @@ class Workers:
       manifest: the run.
       shares: what each process may use.
       place: where they share the features of texts that repeat; None for nowhere.
-
-    Attributes:
-      device: what the device of each is; see `ShardWriter.device`.
-      processor: see `ShardWriter.processor`.
 
     Raises:
       BertFeaturesError: a process could not load the model.
@@ -55,7 +48,7 @@ class Workers:
         shares: Sequence[Share],
         place: StorePlace | None = None,
     ) -> None:
-        self._seen: set[str] = set()
+        super().__init__()
         self._processes: dict[Connection, subprocess.Popen[bytes]] = {}
         try:
             pipes = [self._start(share) for share in shares]  # they all begin to import
@@ -66,12 +59,6 @@ class Workers:
             self.stop()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.stop()
-
     def run(
         self,
         shards: Iterable[int],
@@ -79,17 +66,7 @@ class Workers:
         progress: Callable[[Counts], None],
         monitor: RunMonitor | None = None,
     ) -> None:
-        """Computes shards, each by the next process that is free.
-
-        Args:
-          shards: their numbers.
-          finished: called for each shard that is in its place, in the order of their ends.
-          progress: called now and then with the totals of the shards that are not finished.
-          monitor: takes the times of the processes.
-
-        Raises:
-          Exception: what ended a process.
-        """
+        """See `Pool`."""
         left = deque(shards)
         busy: dict[Connection, Counts] = {}
         for pipe in list(self._processes)[: len(left)]:
@@ -176,9 +153,7 @@ class Workers:
         if isinstance(message, Failed):
             raise message.exception()
         if isinstance(message, Log):
-            if message.text not in self._seen:  # each process says the same
-                self._seen.add(message.text)
-                logger.log(message.level, "%s", message.text)
+            self._log(message)
             return None
         return message
 

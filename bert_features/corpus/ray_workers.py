@@ -9,11 +9,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.messages import Failed, Finished, Log, Ready
+from bert_features.corpus.pool import Pool
 from bert_features.corpus.ray_actor import RayJob, ShardActor
 from bert_features.corpus.ray_cluster import (
     actor_options,
@@ -58,8 +59,8 @@ class _Actor:
     news_at: float = 0.0
 
 
-class RayWorkers:
-    """Actors that are ready to compute shards; a context manager, with the interface of `Workers`.
+class RayWorkers(Pool):
+    """Actors of a Ray cluster.
 
     Some are asked for at once. While shards wait, more are asked for: as many as are ready, and at
     least one. Those that find no room wait in Ray's queue, so a node that joins is used, and an
@@ -71,10 +72,6 @@ class RayWorkers:
       settings: how it uses Ray.
       shards: the number of shards to compute.
       place: the cache of texts that repeat; None for none.
-
-    Attributes:
-      device: what the device of each is; see `ShardWriter.device`.
-      processor: that of the first; see `ShardWriter.processor`.
 
     Raises:
       BertFeaturesError: the cluster cannot be used, or an actor could not load the model.
@@ -88,17 +85,16 @@ class RayWorkers:
         shards: int,
         place: StorePlace | None = None,
     ) -> None:
+        super().__init__()
         self._manifest = manifest
         self._min, self._max = settings.min_actors, settings.max_actors or shards
         self._actors: set[_Actor] = set()
         self._calls: dict[Any, tuple[_Actor, _Kind]] = {}
-        self._seen: set[str] = set()
         self._tries: Counter[int] = Counter()
         self._failed_starts = 0
         self._left: deque[int] = deque()
         self._unfinished = shards
         self._monitor = RunMonitor()
-        self.device = self.processor = ""
         self._exits = contextlib.ExitStack()
         self._ray = self._exits.enter_context(connected(settings))
         try:
@@ -110,12 +106,6 @@ class RayWorkers:
             self.stop()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.stop()
-
     def run(
         self,
         shards: Iterable[int],
@@ -123,17 +113,7 @@ class RayWorkers:
         progress: Callable[[Counts], None],
         monitor: RunMonitor | None = None,
     ) -> None:
-        """Computes shards, each by the next actor that is free.
-
-        Args:
-          shards: their numbers.
-          finished: called for each shard that is in its place, in the order of their ends.
-          progress: called now and then with the totals of the shards that are not finished.
-          monitor: takes the times of the actors.
-
-        Raises:
-          BertFeaturesError: an actor met an error, or a shard was lost too often.
-        """
+        """See `Pool`; a shard that is lost too often is an error too."""
         self._monitor = monitor or RunMonitor()
         self._left.extend(shards)
         self._unfinished = len(self._left)
@@ -264,9 +244,8 @@ class RayWorkers:
             if not isinstance(message, Log):
                 actor.counts = Counts(**message.counts) if actor.shard is not None else Counts()
                 self._monitor.note(actor, message.stages)
-            elif message.text not in self._seen:  # each actor says the same
-                self._seen.add(message.text)
-                logger.log(message.level, "%s", message.text)
+            else:
+                self._log(message)
 
     def _check_device(self, ready: Ready) -> None:
         if not self.device:
@@ -276,14 +255,12 @@ class RayWorkers:
                 f"the Ray actors do not compute on the same kind of device: {self.device}; "
                 f"{ready.device}; name one with the setting device"
             )
-        if ready.processor not in (self.processor, *self._seen):
-            self._seen.add(ready.processor)
-            logger.warning(
-                "the Ray actors compute on different processors (%s; %s): the last digits of "
-                "features may differ from shard to shard",
-                self.processor,
-                ready.processor,
+        if ready.processor != self.processor:
+            text = (
+                f"the Ray actors compute on different processors ({self.processor}; "
+                f"{ready.processor}): the last digits of features may differ from shard to shard"
             )
+            self._log(Log(logging.WARNING, text))
 
     def _lose(self, actor: _Actor, error: Exception) -> None:
         """Forgets an actor; its shard waits again."""

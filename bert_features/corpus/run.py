@@ -23,6 +23,7 @@ from bert_features.corpus.folder import (
 )
 from bert_features.corpus.holding import Check, holding
 from bert_features.corpus.plan import describe_run, make_plan
+from bert_features.corpus.pool import Pool
 from bert_features.corpus.processes import Workers
 from bert_features.corpus.ray_cluster import check_answers
 from bert_features.corpus.ray_workers import RayWorkers
@@ -182,7 +183,7 @@ class FolderRun:
         manifest = state.manifest
         records = manifest.records  # a sum over all shards
 
-        def begin(ready: ShardWriter | Workers | RayWorkers) -> None:
+        def begin(ready: ShardWriter | Pool) -> None:
             state.check_held()
             facts = {"device": ready.device, "processor": ready.processor}
             if is_new:
@@ -219,7 +220,7 @@ class FolderRun:
 
     def _pool(
         self, manifest: Manifest, shares: Sequence[Share], shards: int, place: StorePlace | None
-    ) -> Workers | RayWorkers | None:
+    ) -> Pool | None:
         """What computes the shards; None if this process does."""
         if self._ray is not None:
             return RayWorkers(self._config, manifest, self._ray, shards, place)
