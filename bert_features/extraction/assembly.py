@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from bert_features.batches.input_fn import Batch, Window
-from bert_features.batches.words import word_strings
 from bert_features.config.output_specs import OutputSpec
 from bert_features.extraction.counts import CountsByExample
-from bert_features.extraction.finished import WORD_COLUMNS, Finished, Results
+from bert_features.extraction.finished import WORD_COLUMNS, Finished, Results, words_of
 from bert_features.extraction.memory import Memory
 from bert_features.extraction.window_results import WindowResults
 from bert_features.formats.records import FeatureBatch, Tokens, Words
@@ -109,15 +108,11 @@ class Assembler:
 
     def _finish(self, window: Window, results: WindowResults) -> Finished:
         none = np.zeros(len(window.examples) + 1, np.int64)
-        levels = set(self._levels.values())
-        words: list[str] = []
         table = window.words
-        if "word" in levels and table is not None:
-            bounds = table.row_splits.tolist()
-            columns = (table.starts, table.ends, table.type_ids)
-            for i, example in enumerate(window.examples):
-                rows = slice(bounds[i], bounds[i + 1])
-                words += word_strings(example, *(column[rows] for column in columns))
+        columns = {} if table is None else {name: getattr(table, name) for name in WORD_COLUMNS}
+        words: list[str] = []
+        if "word" in self._levels.values() and table is not None:
+            words = words_of(window.examples, columns, table.row_splits)
         token_ids, token_splits = results.tokens
         return Finished(
             unique_ids=[example.unique_id for example in window.examples],
@@ -126,9 +121,7 @@ class Assembler:
             token_ids=token_ids,
             token_splits=token_splits,
             words=words,
-            word_columns={}
-            if table is None
-            else {name: getattr(table, name) for name in WORD_COLUMNS},
+            word_columns=columns,
             word_splits=none if table is None else table.row_splits,
         )
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from bert_features.batches.words import word_strings
 from bert_features.config.output_specs import OutputSpec
 from bert_features.config.outputs import Level
 from bert_features.extraction.counts import CountsByExample
-from bert_features.extraction.finished import WORD_COLUMNS, Finished, Results, splits_of
+from bert_features.extraction.finished import WORD_COLUMNS, Finished, Results, splits_of, words_of
 from bert_features.formats.columns import value_dtype
 from bert_features.readers.input_example import InputExample
 
@@ -44,7 +43,6 @@ class Codec:
     """
 
     def __init__(self, outputs: Sequence[OutputSpec]) -> None:
-        self._outputs = tuple(outputs)
         self._levels = {output.name: output.level for output in outputs}
         has = set(self._levels.values())
         int32 = np.dtype(np.int32)
@@ -99,7 +97,7 @@ class Codec:
             features=dict(zip(self._levels, arrays, strict=True)),
             token_ids=token_ids,
             token_splits=splits_of([lengths["token"]]),
-            words=_words(examples, columns, word_splits) if columns else [],
+            words=words_of(examples, columns, word_splits) if columns else [],
             word_columns=columns,
             word_splits=word_splits,
         )
@@ -124,16 +122,3 @@ def _as_bytes(values: np.ndarray) -> np.ndarray:
     """The rows of an array, uint8 [rows, bytes of a row]."""
     rows = np.ascontiguousarray(values).reshape(len(values), -1)
     return rows.view(np.uint8).reshape(len(values), rows.shape[1] * rows.dtype.itemsize)
-
-
-def _words(
-    examples: Sequence[InputExample], columns: dict[str, np.ndarray], splits: np.ndarray
-) -> list[str]:
-    words: list[str] = []
-    bounds = splits.tolist()
-    for i, example in enumerate(examples):
-        rows = slice(bounds[i], bounds[i + 1])
-        words += word_strings(
-            example, columns["starts"][rows], columns["ends"][rows], columns["type_ids"][rows]
-        )
-    return words

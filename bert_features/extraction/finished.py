@@ -11,7 +11,9 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bert_features.batches.segments import expand_ranges
+from bert_features.batches.words import word_strings
 from bert_features.extraction.counts import CountsByExample
+from bert_features.readers.input_example import InputExample
 
 WORD_COLUMNS = ("starts", "ends", "type_ids", "num_pieces")
 
@@ -111,6 +113,26 @@ class Results(NamedTuple):
             Finished.join([part.finished for part in parts]),
             CountsByExample.join([part.counts for part in parts]),
         )
+
+
+def words_of(
+    examples: Sequence[InputExample], columns: Mapping[str, np.ndarray], splits: np.ndarray
+) -> list[str]:
+    """The words of examples.
+
+    Args:
+      examples: N examples.
+      columns: int32 [W] each, by the names of `WORD_COLUMNS`.
+      splits: int64 [N + 1], where the words of each example begin.
+    """
+    words: list[str] = []
+    bounds = splits.tolist()
+    for i, example in enumerate(examples):
+        rows = slice(bounds[i], bounds[i + 1])
+        words += word_strings(
+            example, columns["starts"][rows], columns["ends"][rows], columns["type_ids"][rows]
+        )
+    return words
 
 
 def _join_columns(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
