@@ -15,6 +15,7 @@ from bert_features.cli.progress import EXAMPLES, MEGABYTES, ProgressDisplay
 from bert_features.monitor.stages import STAGES
 from tests.cli.command_line import SMALL, program, run
 from tests.cli.forks import fork
+from tests.clocks import stop_clock
 
 
 def read_lines(text):
@@ -96,13 +97,7 @@ def test_features_on_standard_output_leave_the_summary_to_the_log(toy, text, cap
 
 @pytest.fixture
 def clock(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-
-    def pass_time(seconds):
-        now[0] += seconds
-
-    return pass_time
+    return stop_clock(monkeypatch, progress)
 
 
 @pytest.mark.parametrize(

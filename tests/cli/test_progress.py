@@ -15,18 +15,13 @@ from bert_features.cli.progress import (
     ProgressDisplay,
     describe_seconds,
 )
+from tests.clocks import stop_clock
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that moves when a test says so, in seconds."""
-    now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-
-    def pass_time(seconds):
-        now[0] += seconds
-
-    return pass_time
+    return stop_clock(monkeypatch, progress)
 
 
 @pytest.fixture

@@ -169,27 +169,18 @@ def test_a_store_that_keeps_other_bytes_is_noticed(s3, monkeypatch):
             path.write_bytes(b"12345")
 
 
-def test_no_time_is_lost_on_what_does_not_pass():
+@pytest.mark.parametrize(
+    ("failure", "seconds"), [(FileNotFoundError, 60.0), (ConnectionError, 0.0)]
+)
+def test_what_does_not_pass_or_takes_too_long_is_tried_once(monkeypatch, failure, seconds):
+    monkeypatch.setattr(retrying, "MAX_SECONDS", seconds)
     calls = []
 
     def call():
         calls.append(1)
-        raise FileNotFoundError("x")
+        raise failure("x")
 
-    with pytest.raises(FileNotFoundError):
-        retrying.retrying(call, "read x")
-    assert len(calls) == 1
-
-
-def test_tries_end_after_a_time(monkeypatch):
-    monkeypatch.setattr(retrying, "MAX_SECONDS", 0.0)
-    calls = []
-
-    def call():
-        calls.append(1)
-        raise ConnectionError("x")
-
-    with pytest.raises(ConnectionError):
+    with pytest.raises(failure):
         retrying.retrying(call, "read x")
     assert len(calls) == 1
 

@@ -7,17 +7,12 @@ import pytest
 from bert_features.monitor import stages as module
 from bert_features.monitor.run import RunMonitor
 from bert_features.monitor.stages import QUEUES, STAGES, StageClock, StageTimes
+from tests.clocks import stop_clock
 
 
 @pytest.fixture
 def pass_time(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-
-    def pass_time(seconds):
-        now[0] += seconds
-
-    return pass_time
+    return stop_clock(monkeypatch, module)
 
 
 def times(*, read=0, tokenize=0, batch=0, **led):
