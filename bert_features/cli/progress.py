@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from bert_features.cli.logs import is_json, log_fields
 
@@ -60,15 +60,9 @@ class Measure:
         """A speed in shown units; an ellipsis while it is unknown."""
         return "…" if rate is None else f"{self._number(rate)} {self.rate_unit}"
 
-    def fields(
-        self,
-        done: int,
-        total: int | None,
-        work: int,
-        rate: float | None,
-        seconds: float | None,
-    ) -> dict[str, float | None]:
+    def fields(self, state: "_State") -> dict[str, float | None]:
         """The numbers of a progress line by name, unscaled; None for what is unknown."""
+        done, total, work, rate, seconds = state
         return {
             self.rate_name: work,
             self.name: done,
@@ -100,6 +94,24 @@ MEGABYTES = Measure(
     name="bytes",
     rate_name="bytes",
 )
+
+
+class _State(NamedTuple):
+    """How far a job is.
+
+    Attributes:
+      done: the number of things done.
+      total: the number of things to do; None if unknown.
+      work: what the speed is measured by.
+      rate: `work` per second; None if unknown.
+      seconds: seconds left; None if unknown.
+    """
+
+    done: int
+    total: int | None
+    work: int
+    rate: float | None
+    seconds: float | None
 
 
 class ProgressDisplay:
@@ -148,23 +160,17 @@ class ProgressDisplay:
                 rate=self._measure.describe_rate(rate),
             )
         else:
-            self._log(done, total, work, rate, seconds)
+            self._log(_State(done, total, work, rate, seconds))
 
-    def _log(
-        self,
-        done: int,
-        total: int | None,
-        work: int,
-        rate: float | None,
-        seconds: float | None,
-    ) -> None:
+    def _log(self, state: _State) -> None:
+        done, total, _, rate, seconds = state
         amount = self._measure.describe(done, total, " of ")
         if done == total and self._measure.logs_end:
             logger.info("%s", amount)
         elif time.monotonic() - self._last_line >= self._measure.log_seconds:
             self._last_line = time.monotonic()
             left = self._measure.describe_left(done, total, seconds)
-            fields = self._measure.fields(done, total, work, rate, seconds)
+            fields = self._measure.fields(state)
             speed = self._measure.describe_rate(rate)
             logger.info("%s%s, %s", amount, left, speed, extra=log_fields(**fields))
 
