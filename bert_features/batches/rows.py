@@ -110,20 +110,12 @@ class Layout:
         starts[:, SEP_B], lengths[:, SEP_B] = total + 1, kept_b > 0
         for head, kept, text in ((A, kept_a, 0), (B, kept_b, 1)):
             text_starts, text_lengths = texts.starts[text::2], texts.lengths[text::2]
-            first = self._head_lengths(kept, text_lengths)
+            first = head_lengths(self._long_text, kept, text_lengths)
             rest = kept - first
             starts[:, head], lengths[:, head] = text_starts, first
             starts[:, head + 1], lengths[:, head + 1] = text_starts + text_lengths - rest, rest
         own = np.stack([np.zeros(len(kept_a), np.int64), lengths.sum(axis=1)], axis=1)
         return RowPlan(np.arange(len(kept_a)), starts, lengths, own)
-
-    def _head_lengths(self, kept: np.ndarray, length: np.ndarray) -> np.ndarray:
-        """Number of the kept pieces that are the text's first; the others are its last."""
-        heads = {
-            "tail": np.zeros_like(kept),
-            "head_tail": (kept * _HEAD_SHARE).astype(np.int64),
-        }
-        return np.where(kept < length, heads.get(self._long_text.policy, kept), kept)
 
     def _refuse(self, example: int, texts: Texts) -> None:
         count = int(texts.lengths[2 * example : 2 * example + 2].sum())
@@ -134,6 +126,24 @@ class Layout:
             count=count,
             length=self._long_text.seq_length,
         )
+
+
+def head_lengths(long_text: LongText, kept: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """Number of the kept pieces that are the text's first; the others are its last.
+
+    Args:
+      long_text: what happens to texts that do not fit.
+      kept: int64 [N], number of pieces kept of each text.
+      length: int64 [N], number of its pieces.
+
+    Returns:
+      int64 [N].
+    """
+    heads = {
+        "tail": np.zeros_like(kept),
+        "head_tail": (kept * _HEAD_SHARE).astype(np.int64),
+    }
+    return np.where(kept < length, heads.get(long_text.policy, kept), kept)
 
 
 def _tokens_lost(plan: RowPlan, text_lengths: np.ndarray, windows: np.ndarray) -> np.ndarray:

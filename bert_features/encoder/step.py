@@ -3,8 +3,9 @@
 Shape legend: `B` batch, `S` sequence, `D` width of an output.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import keras
 import numpy as np
@@ -80,6 +81,16 @@ class DeviceStep:
         )
         if weights is not None:
             self.encoder.load_weights_dict(weights)
+
+    def computing(self, outputs: Sequence[OutputSpec]) -> Self:
+        """A step of other outputs with the same encoder, which has the layers that they need.
+
+        Compilers leave out what no output needs.
+        """
+        other = copy.copy(self)
+        other.outputs = tuple(outputs)
+        other.inputs = input_names(other.outputs)
+        return other
 
     @property
     def weights(self) -> list[keras.Variable]:

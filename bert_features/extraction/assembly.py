@@ -94,7 +94,7 @@ class Assembler:
         while count >= _ROWS_PER_BATCH or (flush and count):
             size = min(count, _ROWS_PER_BATCH)
             count -= size
-            yield self._feature_batch(Finished.join(list(self._taken(size))))
+            yield batch_of(Finished.join(list(self._taken(size))), self._pieces)
 
     def _taken(self, count: int) -> Iterator[Finished]:
         """Takes the next `count` examples."""
@@ -125,17 +125,25 @@ class Assembler:
             word_splits=none if table is None else table.row_splits,
         )
 
-    def _feature_batch(self, finished: Finished) -> FeatureBatch:
-        ids, levels = finished.unique_ids, set(self._levels.values())
-        tokens = words = None
-        if "token" in levels:
-            pieces = self._pieces[finished.token_ids].tolist()
-            tokens = Tokens(finished.token_splits, pieces, finished.token_ids)
-        if "word" in levels:
-            words = Words(finished.word_splits, finished.words, **finished.word_columns)
-        return FeatureBatch(
-            unique_ids=np.array(ids, np.int64 if set(map(type, ids)) == {int} else object),
-            features=finished.features,
-            tokens=tokens,
-            words=words,
-        )
+
+def batch_of(finished: Finished, pieces: np.ndarray) -> FeatureBatch:
+    """Finished examples as readers of features know them.
+
+    Args:
+      finished: the examples.
+      pieces: the vocabulary, an array of str.
+    """
+    levels = set(finished.levels.values())
+    tokens = words = None
+    if "token" in levels:
+        kept = pieces[finished.token_ids].tolist()
+        tokens = Tokens(finished.token_splits, kept, finished.token_ids)
+    if "word" in levels:
+        words = Words(finished.word_splits, finished.words, **finished.word_columns)
+    ids = finished.unique_ids
+    return FeatureBatch(
+        unique_ids=np.array(ids, np.int64 if set(map(type, ids)) == {int} else object),
+        features=finished.features,
+        tokens=tokens,
+        words=words,
+    )

@@ -1,11 +1,12 @@
 """FeatureExtractor: a checkpoint ready to turn texts into features, in the order of the input."""
 
+import copy
 import functools
 import hashlib
 import importlib.metadata
 import logging
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -16,6 +17,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import NOT_RECORDED, ExtractConfig
 from bert_features.config.output_specs import (
+    OutputSpec,
     needs_pooler,
     outputs_on_device,
 )
@@ -43,7 +45,7 @@ from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
-from bert_features.runtime.base import Runtime
+from bert_features.runtime.base import CompiledStep, Runtime
 from bert_features.runtime.loop import prefetched, run_in_turn, run_step
 from bert_features.text.vocabulary import CLS, SEP, UNK
 
@@ -69,6 +71,7 @@ class FeatureExtractor:
       tokenizer: the checkpoint's tokenizer.
       devices: the devices that compute.
       precision: precision of the arithmetic, `float32` or `bfloat16`.
+      pieces: the vocabulary, an array of str.
 
     Raises:
       CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
@@ -91,10 +94,9 @@ class FeatureExtractor:
         self.precision = _resolve_precision(config.precision, self.devices.kind)
         if self.precision == "bfloat16" and self.devices.kind == "cpu":
             _warn_if_slow(self.preparation.runtime)
-        model = self._model()
-        self._inputs = model.inputs
-        self._step = self.preparation.runtime.compile(model.step, model.weights)
-        self._pieces = np.array(self.tokenizer.tokens, object)
+        self._model = self._load_model()
+        self._step = self._compile()
+        self.pieces = np.array(self.tokenizer.tokens, object)
         (self._unknown_id,) = self.tokenizer.convert_tokens_to_ids([UNK])
 
     @classmethod
@@ -111,6 +113,24 @@ class FeatureExtractor:
           ConfigError: an unknown setting, or a value that is not allowed.
         """
         return cls(ExtractConfig.of({"checkpoint": str(checkpoint), **settings}))
+
+    def with_outputs(self, names: Sequence[str]) -> Self:
+        """An extractor of some of the outputs alone, in the order of the settings.
+
+        It shares the weights of this one. Layers that only other outputs need are not computed.
+
+        Args:
+          names: names of outputs, as in `outputs`.
+
+        Raises:
+          ConfigError: there is no name, or no output of a name.
+        """
+        other = copy.copy(self)
+        other.preparation = self.preparation.with_outputs(names)
+        other.outputs = other.preparation.outputs
+        other._model = self._model.computing(other._outputs_on_device())
+        other._step = other._compile()
+        return other
 
     def __repr__(self) -> str:
         outputs = ", ".join(output.describe() for output in self.outputs)
@@ -393,16 +413,32 @@ class FeatureExtractor:
         return Assembler(
             self.outputs,
             in_windows=self.preparation.in_windows,
-            pieces=self._pieces,
+            pieces=self.pieces,
             unknown_id=self._unknown_id,
             expand=expand,
         )
 
-    def _compute(self, input_fn: TextInputFn, counts: Counts) -> Results:
+    def compute(self, examples: Sequence[InputExample], counts: Counts) -> Results:
+        """The results of examples in memory, in their order, computed in the caller's thread.
+
+        Several threads may call it at the same time.
+
+        Args:
+          examples: at least one.
+          counts: to these the batches are added.
+
+        Raises:
+          ConfigError: the examples cannot have the checkpoint's default prompt.
+          InputError: the long text policy refuses an example.
+        """
+        input_fn = self.preparation.input_fn(lambda: examples)
+        return self._compute(input_fn, counts, threads=False)
+
+    def _compute(self, input_fn: TextInputFn, counts: Counts, *, threads: bool = True) -> Results:
         """The results of an input that fits into memory; adds its batches to the counts."""
         assembler, parts = self._assembler(), []
         clock = StageClock()  # the run goes on to put results together, while this computes
-        for batch, outputs in self._run(input_fn, input_fn.windows(), clock, threads=True):
+        for batch, outputs in self._run(input_fn, input_fn.windows(), clock, threads=threads):
             counts.add_batch(batch.columns)
             if (results := assembler.assemble(batch, outputs)) is not None:
                 parts.append(results)
@@ -425,15 +461,23 @@ class FeatureExtractor:
         return run(
             self._step,
             input_fn.stream(self.preparation.batch_params(), windows),
-            lambda batch: {name: batch.columns[name] for name in self._inputs if batch.columns},
+            lambda batch: {
+                name: batch.columns[name] for name in self._model.inputs if batch.columns
+            },
             stages,
         )
 
-    def _model(self) -> DeviceStep:
+    def _compile(self) -> CompiledStep:
+        return self.preparation.runtime.compile(self._model.step, self._model.weights)
+
+    def _outputs_on_device(self) -> tuple[OutputSpec, ...]:
+        return outputs_on_device(self.outputs, in_windows=self.preparation.in_windows)
+
+    def _load_model(self) -> DeviceStep:
         return DeviceStep(
             self.checkpoint.config,
             read_weights(self.checkpoint, pooler=needs_pooler(self.outputs)),
-            outputs_on_device(self.outputs, in_windows=self.preparation.in_windows),
+            self._outputs_on_device(),
             special_ids=self.tokenizer.convert_tokens_to_ids([CLS, SEP]),
             precision=self.precision,
             use_one_hot_embeddings=self.config.use_one_hot_embeddings,

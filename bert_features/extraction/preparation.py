@@ -1,8 +1,10 @@
 """Preparation: the settings of a run, checked against their checkpoint; no weights yet."""
 
 import bisect
+import copy
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Self
 
 from bert_features.batches.bucketing import (
     DEVICE_BATCH_TOKENS,
@@ -22,6 +24,7 @@ from bert_features.config.output_specs import (
 )
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.shards import AUTO, Shard
+from bert_features.errors import ConfigError
 from bert_features.extraction.checks import check_lengths, row_length
 from bert_features.extraction.losses import truncation_cures
 from bert_features.extraction.prompts import Prompts
@@ -99,6 +102,20 @@ class Preparation:
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.buckets = self._buckets()
         self.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)
+
+    def with_outputs(self, names: Sequence[str]) -> Self:
+        """The same with some of the outputs alone.
+
+        Raises:
+          ConfigError: there is no name, or no output of a name.
+        """
+        known = [output.name for output in self.outputs]
+        if not names or not set(names) <= set(known):
+            raise ConfigError(f"outputs are {list(names)}; allowed: at least one of {known}")
+        other = copy.copy(self)
+        other.outputs = tuple(output for output in self.outputs if output.name in names)
+        other.window_tokens = _window_tokens(other.outputs, self.config.buffer_mb)
+        return other
 
     @property
     def in_windows(self) -> bool:

@@ -1,0 +1,1 @@
+"""The service: `serve`, its HTTP interface and its client."""

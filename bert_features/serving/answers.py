@@ -1,0 +1,190 @@
+"""Answers of /v1/features as JSON, an Arrow stream or an .npy array."""
+
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import orjson
+
+from bert_features.extraction.assembly import batch_of
+from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
+from bert_features.formats.records import FeatureBatch
+from bert_features.serving.failures import RequestError
+from bert_features.serving.service import Answer, Service, describe
+from bert_features.serving.tokens import offsets_of
+from bert_features.text.vocabulary import SEP
+
+JSON = "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
+NPY = "application/x-npy"
+
+
+def dump(value: Any) -> bytes:
+    """A value as JSON; arrays of NumPy become lists, NaN and infinity null."""
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def to_json(service: Service, answer: Answer) -> bytes:
+    """The body of an answer as JSON."""
+    return dump(
+        {
+            "model": service.model,
+            "features": [describe(feature) for feature in answer.features],
+            "results": list(_results(service, answer)),
+            "usage": {"tokens": answer.tokens},
+        }
+    )
+
+
+def _results(service: Service, answer: Answer) -> Iterator[dict[str, Any]]:
+    counts = answer.results.counts
+    batch = _batch(service, answer)
+    records = batch.records(answer.features)
+    lost, unknown = counts.tokens_lost.tolist(), counts.tokens_unknown.tolist()
+    for i, record in enumerate(records):
+        features = {name: _as_float32(values) for name, values in record.features.items()}
+        yield {
+            **(_tokens(service, answer, i) if answer.with_tokens else {}),
+            **({} if record.words is None else {"words": record.words}),
+            "tokens_lost": lost[i],
+            "unknown_tokens": unknown[i],
+            "features": features,
+        }
+
+
+def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:
+    """The tokens of a text: [CLS], pieces, [SEP], and for a pair more pieces and [SEP]."""
+    finished, tokenizer = answer.results.finished, service.extractor.tokenizer
+    start, stop = finished.token_splits[example : example + 2].tolist()
+    ids = finished.token_ids[start:stop]
+    (separator,) = tokenizer.convert_tokens_to_ids([SEP])
+    first_length = int(np.flatnonzero(ids == separator)[0]) + 1
+    second_length = len(ids) - first_length
+    kept = first_length - 2, max(second_length - 1, 0)
+    return {
+        "tokens": tokenizer.convert_ids_to_tokens(ids.tolist()),
+        "token_ids": ids,
+        "type_ids": [0] * first_length + [1] * second_length,
+        "offsets": offsets_of(
+            answer.pieces,
+            example,
+            kept,
+            service.extractor.preparation.long_text,
+            skip=answer.prompts[example],
+        ),
+    }
+
+
+def _as_float32(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values, np.float32)
+
+
+def to_arrow(service: Service, answer: Answer) -> bytes:
+    """An Arrow stream: the columns of an .arrow features file, then the counts.
+
+    Without a feature of tokens there are `tokens` and `token_ids` if the request wants tokens. The
+    last columns are `tokens_lost` and `unknown_tokens`, int32.
+    """
+    import pyarrow as pa
+
+    features, batch = answer.features, _batch(service, answer)
+    if any(feature.dtype == "bfloat16" for feature in features):
+        raise RequestError("not_acceptable", f"{ARROW} has no bfloat16; ask for {JSON}")
+    schema = schema_of(features, "int")
+    table = pa.Table.from_batches([convert_to_arrow(batch, features, schema)])
+    if answer.with_tokens and batch.tokens is None:
+        table = _with_tokens(service, answer, table)
+    counts = answer.results.counts
+    for name, values in (
+        ("tokens_lost", counts.tokens_lost),
+        ("unknown_tokens", counts.tokens_unknown),
+    ):
+        table = table.append_column(name, pa.array(values, pa.int32()))
+    metadata = {"model": service.model, "features": [f.to_metadata() for f in features]}
+    table = table.replace_schema_metadata({METADATA_KEY: dump(metadata)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def _with_tokens(service: Service, answer: Answer, table: Any) -> Any:
+    import pyarrow as pa
+
+    finished = answer.results.finished
+    pieces = service.extractor.tokenizer.convert_ids_to_tokens(finished.token_ids.tolist())
+    splits = pa.array(finished.token_splits, pa.int32())
+    for name, values in (
+        ("tokens", pa.array(pieces, pa.string())),
+        ("token_ids", pa.array(finished.token_ids, pa.int32())),
+    ):
+        table = table.append_column(name, pa.ListArray.from_arrays(splits, values))
+    return table
+
+
+def to_npy(service: Service, answer: Answer) -> bytes:
+    """An .npy array [N, D] of a single feature of level 'sequence'.
+
+    Raises:
+      RequestError: the request asks for something else.
+    """
+    del service
+    if len(answer.features) != 1 or answer.features[0].level != "sequence":
+        named = ", ".join(feature.name for feature in answer.features)
+        raise RequestError(
+            "not_acceptable",
+            f"{NPY} holds one output of level 'sequence'; the request asks for {named}",
+            param="outputs",
+        )
+    values = answer.results.finished.features[answer.features[0].name]
+    file = io.BytesIO()
+    # The format knows no bfloat16.
+    np.save(file, values if values.dtype.kind == "f" else _as_float32(values), allow_pickle=False)
+    return file.getvalue()
+
+
+def _batch(service: Service, answer: Answer) -> FeatureBatch:
+    return batch_of(answer.results.finished, service.extractor.pieces)
+
+
+FORMS: dict[str, Callable[[Service, Answer], bytes]] = {
+    JSON: to_json,
+    ARROW: to_arrow,
+    NPY: to_npy,
+}
+
+
+def choose_form(accept: str) -> str:
+    """The form that a header `Accept` prefers: a key of `FORMS`.
+
+    Raises:
+      RequestError: it takes none of them.
+    """
+    if not accept.strip():
+        return JSON
+    best, best_rank = "", (0.0, 0)
+    for entry in accept.split(","):
+        kind, _, parameters = entry.strip().lower().partition(";")
+        quality = _quality(parameters)
+        for form in FORMS:
+            specific = {form: 3, f"{form.partition('/')[0]}/*": 2, "*/*": 1}.get(kind.strip(), 0)
+            if specific and (quality, specific) > best_rank:
+                best, best_rank = form, (quality, specific)
+    if not best:
+        raise RequestError(
+            "not_acceptable", f"Accept is {accept[:200]!r}; allowed: {', '.join(FORMS)}"
+        )
+    return best
+
+
+def _quality(parameters: str) -> float:
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name == "q":
+            try:
+                return min(max(float(value), 0.0), 1.0)
+            except ValueError:
+                return 0.0
+    return 1.0

@@ -1,0 +1,248 @@
+"""The HTTP interface: an ASGI application around a `Service`."""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from prometheus_client.core import Metric
+from starlette.exceptions import HTTPException
+
+from bert_features import __version__
+from bert_features.serving import messages
+from bert_features.serving.answers import ARROW, FORMS, JSON, NPY, choose_form, dump
+from bert_features.serving.failures import STATUSES, TYPES, RequestError, retry_after
+from bert_features.serving.guard import App, Guard
+from bert_features.serving.metrics import CONTENT_TYPE, to_text
+from bert_features.serving.service import Answer, Service
+
+# Gives the metrics of the other replicas.
+OtherReplicas = Callable[[], Awaitable[Sequence[Iterable[Metric]]]]
+
+_SUMMARY = "Contextual features from BERT: text in, hidden layers out."
+_MAX_VALUE = 100
+
+
+async def _alone() -> Sequence[Iterable[Metric]]:
+    return []
+
+
+def make_app(service: Service, other_replicas: OtherReplicas = _alone) -> App:
+    """The application of a service.
+
+    Args:
+      service: computes.
+      other_replicas: gives the metrics of the other replicas.
+    """
+    app = FastAPI(title="bert_features", summary=_SUMMARY, version=__version__)
+    _add_features(app, service)
+    _add_embeddings(app, service)
+    _add_state(app, service, other_replicas)
+    _add_failures(app)
+    paths = frozenset(getattr(route, "path", "") for route in app.routes)
+    return Guard(app, service, paths)
+
+
+def _failures(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    """The failures of a path, for the OpenAPI page."""
+    return {
+        STATUSES[kind]: {"model": messages.ErrorAnswer, "description": kind.replace("_", " ")}
+        for kind in kinds
+    }
+
+
+_OF_POSTS = _failures(
+    *("bad_request", "unauthorized", "too_large", "unsupported_media_type", "invalid_request"),
+    *("overloaded", "unavailable", "timeout"),
+)
+
+
+def _add_features(app: FastAPI, service: Service) -> None:
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    answer = {
+        "model": messages.FeaturesAnswer,
+        "description": "The features of each text, in the order of the texts.",
+        "content": {ARROW: binary, NPY: binary},
+    }
+
+    @app.post(
+        "/v1/features",
+        summary="Features of texts, pairs or words, by the names of outputs",
+        responses={200: answer, **_OF_POSTS, **_failures("not_acceptable")},
+    )
+    async def features(request: Request, body: messages.FeaturesRequest) -> Response:
+        form = choose_form(request.headers.get("accept", ""))
+        computed = await _unless_gone(request, service.compute(body))
+        content = await service.in_thread(lambda: FORMS[form](service, computed))
+        return Response(content, media_type=form)
+
+
+def _add_embeddings(app: FastAPI, service: Service) -> None:
+    @app.post(
+        "/v1/embeddings",
+        summary="One vector for each text, in the shape of OpenAI's embeddings",
+        responses={
+            200: {"model": messages.EmbeddingsAnswer},
+            **_OF_POSTS,
+            **_failures("not_found"),
+        },
+    )
+    async def embeddings(request: Request, body: messages.EmbeddingsRequest) -> Response:
+        name = _output_of(service, body.model)
+        spec = service.catalog.vectors()[name]
+        if body.dimensions is not None and body.dimensions > spec.width:
+            raise RequestError(
+                "invalid_request",
+                f"dimensions is {body.dimensions}; allowed: 1 to {spec.width}",
+                param="dimensions",
+            )
+        texts = [body.input] if isinstance(body.input, str) else body.input
+        wanted = messages.FeaturesRequest(texts=texts, outputs=[name], tokens=False)
+        computed = await _unless_gone(request, service.compute(wanted))
+        content = await service.in_thread(lambda: _to_embeddings(body, computed))
+        return Response(content, media_type=JSON)
+
+    @app.get("/v1/models", summary="The models that /v1/embeddings takes")
+    async def models() -> dict[str, Any]:
+        ids = [service.model, *(f"{service.model}/{name}" for name in service.catalog.vectors())]
+        return {
+            "object": "list",
+            "data": [
+                {"id": i, "object": "model", "created": 0, "owned_by": "bert_features"} for i in ids
+            ],
+        }
+
+
+def _output_of(service: Service, model: str) -> str:
+    """The output that a model of OpenAI's API names: MODEL, or MODEL/OUTPUT."""
+    vectors = service.catalog.vectors()
+    if not vectors:
+        raise RequestError(
+            "not_found", "the service has no output of one vector for each text", param="model"
+        )
+    allowed = {service.model: next(iter(vectors))}
+    allowed |= {f"{service.model}/{name}": name for name in vectors}
+    if model not in allowed:
+        raise RequestError(
+            "not_found",
+            f"model is {model[:_MAX_VALUE]!r}; allowed: {', '.join(allowed)}",
+            param="model",
+        )
+    return allowed[model]
+
+
+def _to_embeddings(request: messages.EmbeddingsRequest, answer: Answer) -> bytes:
+    (feature,) = answer.features
+    vectors = np.ascontiguousarray(answer.results.finished.features[feature.name], "<f4")
+    if request.dimensions is not None:
+        vectors = np.ascontiguousarray(vectors[:, : request.dimensions])
+        if feature.normalize:
+            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors = vectors / np.where(lengths == 0, 1, lengths)
+    as_text = request.encoding_format == "base64"
+    return dump(
+        {
+            "object": "list",
+            "data": [
+                {
+                    "object": "embedding",
+                    "index": i,
+                    "embedding": base64.b64encode(row.tobytes()).decode() if as_text else row,
+                }
+                for i, row in enumerate(vectors)
+            ],
+            "model": request.model,
+            "usage": {"prompt_tokens": answer.tokens, "total_tokens": answer.tokens},
+        }
+    )
+
+
+def _add_state(app: FastAPI, service: Service, other_replicas: OtherReplicas) -> None:
+    @app.get("/healthz", summary="Whether the process runs")
+    async def healthz() -> messages.State:
+        return messages.State(status="ok")
+
+    @app.get("/readyz", summary="Whether requests are taken", responses=_failures("unavailable"))
+    async def readyz() -> messages.State:
+        if service.is_draining:
+            raise RequestError(
+                "unavailable", "the service is being stopped", headers=retry_after(5)
+            )
+        return messages.State(status="ready")
+
+    @app.get(
+        "/v1/info",
+        summary="The model, its outputs and the limits",
+        responses=_failures("unauthorized"),
+    )
+    async def info() -> messages.Info:
+        return messages.Info.model_validate(service.info())
+
+    @app.get(
+        "/metrics",
+        summary="Metrics in Prometheus' text format",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}}, **_failures("unauthorized")},
+    )
+    async def metrics() -> Response:
+        others = await other_replicas()
+        text = to_text([service.metrics.collect(), *others])
+        return Response(text, media_type=CONTENT_TYPE)
+
+
+async def _unless_gone(request: Request, work: Awaitable[Answer]) -> Answer:
+    """Waits for an answer, and drops it when the client goes away."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise RequestError("bad_request", "the client closed the connection")
+        return task.result()
+    finally:
+        gone.cancel()
+        task.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _add_failures(app: FastAPI) -> None:
+    @app.exception_handler(RequestError)
+    async def refuse(request: Request, error: RequestError) -> Response:
+        del request
+        return Response(dump(error.body()), error.status, headers=error.headers, media_type=JSON)
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse_body(request: Request, error: RequestValidationError) -> Response:
+        return await refuse(request, _explain(error))
+
+    @app.exception_handler(HTTPException)
+    async def refuse_path(request: Request, error: HTTPException) -> Response:
+        kind = TYPES.get(error.status_code, "bad_request")
+        named = f"{request.method} {request.url.path[:_MAX_VALUE]}"
+        problem = RequestError(kind, f"{named}: {error.detail}; GET /docs shows what there is")
+        problem.headers.update(error.headers or {})
+        return await refuse(request, problem)
+
+
+def _explain(error: RequestValidationError) -> RequestError:
+    """The first problem of a body in words."""
+    problem = error.errors()[0]
+    if problem["type"] == "json_invalid":
+        reason = problem.get("ctx", {}).get("error", "")
+        return RequestError("bad_request", f"the body is not JSON: {reason}")
+    place = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"][1:]
+    ).lstrip(".")
+    received = repr(problem.get("input"))
+    received = received if len(received) <= _MAX_VALUE else f"{received[:_MAX_VALUE]}…"
+    message = problem["msg"][:1].lower() + problem["msg"][1:]
+    return RequestError(
+        "invalid_request", f"{place or 'the body'} is {received}: {message}", param=place or None
+    )

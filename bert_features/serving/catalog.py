@@ -1,0 +1,101 @@
+"""The outputs that a service offers, by the names that requests use."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bert_features.config.bert_config import BertConfig
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.output_specs import OutputSpec, output_names
+from bert_features.config.outputs import AUTO_POOLING, EMBEDDINGS, OutputConfig
+from bert_features.serving.failures import RequestError
+
+# The output that the page at / asks for: the tokens at every layer.
+ALL_LAYERS = "layers"
+_DEFAULTS = (
+    OutputConfig(name="embedding", level="sequence", pooling=AUTO_POOLING),
+    OutputConfig(name="tokens", level="token", layers=(-1,)),
+)
+# Settings that, if the user sets one, ask for outputs of their own.
+_OF_OUTPUTS = frozenset({"outputs", "layers", *OutputConfig.model_fields})
+
+
+def config_to_serve(config: ExtractConfig, architecture: BertConfig) -> ExtractConfig:
+    """The settings of a service: those of the user, and outputs that each have a name.
+
+    Without outputs of the user there are `embedding`, one vector for each text, and `tokens`, the
+    last layer. `layers`, the tokens at every layer, is added unless the user has an output of that
+    name.
+
+    Raises:
+      ConfigError: the outputs do not fit together.
+    """
+    chosen = config.model_fields_set & _OF_OUTPUTS
+    outputs = [
+        output if output.name else output.model_copy(update={"name": "features"})
+        for output in (config.output_configs() if chosen else _DEFAULTS)
+    ]
+    if ALL_LAYERS not in {output.name for output in outputs}:
+        layers = (EMBEDDINGS, *range(architecture.num_hidden_layers))
+        outputs.append(OutputConfig(name=ALL_LAYERS, level="token", layers=layers))
+    single = set(OutputConfig.model_fields) - {"layers", "dtype"}
+    values = {
+        name: getattr(config, name)
+        for name in config.model_fields_set
+        if name not in single | {"outputs"}
+    }
+    return ExtractConfig.of({**values, "outputs": outputs})
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The outputs of a service.
+
+    Attributes:
+      outputs: name of an output -> its features.
+    """
+
+    outputs: dict[str, tuple[OutputSpec, ...]]
+
+    @classmethod
+    def of(cls, config: ExtractConfig, specs: Sequence[OutputSpec]) -> "Catalog":
+        """The outputs of settings, each of which has a name.
+
+        Args:
+          config: the settings.
+          specs: the same outputs, resolved.
+        """
+        by_name = {spec.name: spec for spec in specs}
+        return cls(
+            {
+                str(output.name): tuple(
+                    by_name[name] for name in output_names([output], config.layers)
+                )
+                for output in config.output_configs()
+            }
+        )
+
+    def find(self, names: Sequence[str] | None) -> tuple[OutputSpec, ...]:
+        """The features of some outputs; by default of the first.
+
+        Raises:
+          RequestError: there is no output of a name, or one is named twice.
+        """
+        if names is None:
+            return next(iter(self.outputs.values()))
+        for i, name in enumerate(names):
+            if name not in self.outputs or name in names[:i]:
+                allowed = ", ".join(self.outputs)
+                raise RequestError(
+                    "invalid_request",
+                    f"outputs[{i}] is {name!r}; allowed: each of {allowed} once",
+                    param=f"outputs[{i}]",
+                )
+        return tuple(spec for name in names for spec in self.outputs[name])
+
+    def vectors(self) -> dict[str, OutputSpec]:
+        """The outputs that are one vector for each text, by their names."""
+        return {
+            name: specs[0]
+            for name, specs in self.outputs.items()
+            if len(specs) == 1 and specs[0].level == "sequence"
+        }

@@ -1,0 +1,145 @@
+"""What stands before every request: the token, the bytes of the body, counts, failures as JSON."""
+
+import hmac
+import logging
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from bert_features.config.serve_settings import digest_of
+from bert_features.serving.answers import dump
+from bert_features.serving.failures import RequestError, retry_after
+from bert_features.serving.service import Service
+
+logger = logging.getLogger("bert_features")
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# Paths that need the token, if there is one.
+_GUARDED = ("/v1/", "/metrics")
+_BEARER = "bearer "
+
+
+class Guard:
+    """An ASGI application around another.
+
+    Args:
+      app: the other.
+      service: its limits, token and metrics.
+      paths: the paths that it serves, for metrics.
+    """
+
+    def __init__(self, app: App, service: Service, paths: frozenset[str]) -> None:
+        self._app = app
+        self._service = service
+        self._paths = paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        sent = _Sent(send)
+        metrics, began = self._service.metrics, time.monotonic()
+        metrics.running += 1
+        try:
+            await self._answer(scope, receive, sent)
+        finally:
+            metrics.running -= 1
+            path = scope["path"] if scope["path"] in self._paths else "other"
+            metrics.note_request(path, sent.status, time.monotonic() - began)
+
+    async def _answer(self, scope: Scope, receive: Receive, sent: "_Sent") -> None:
+        try:
+            headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
+            self._check(scope, headers)
+            await self._app(scope, self._bounded(receive), sent)
+        except RequestError as error:
+            await sent.fail(error)
+        except Exception as error:
+            logger.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
+            await sent.fail(RequestError("internal", "the service failed; its log says more"))
+
+    def _check(self, scope: Scope, headers: dict[str, bytes]) -> None:
+        if scope["path"].startswith(_GUARDED):
+            self._check_token(headers.get("authorization", b"").decode("latin-1"))
+        if scope["path"].startswith("/v1/") and scope["method"] == "POST":
+            if self._service.is_draining:
+                raise RequestError(
+                    "unavailable", "the service is being stopped", headers=retry_after(5)
+                )
+            self._check_body(headers)
+
+    def _check_token(self, authorization: str) -> None:
+        digest = self._service.settings.token_digest
+        if digest is None:
+            return
+        given = ""
+        if authorization.lower().startswith(_BEARER):
+            given = authorization[len(_BEARER) :].strip()
+        if not hmac.compare_digest(digest_of(given), digest):
+            problem = "is wrong" if given else "is missing"
+            raise RequestError(
+                "unauthorized",
+                f"the token {problem}; send it as a header, Authorization: Bearer TOKEN",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+
+    def _check_body(self, headers: dict[str, bytes]) -> None:
+        kind = headers.get("content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise RequestError(
+                "unsupported_media_type",
+                f"Content-Type is {kind[:100]!r}; allowed: application/json",
+            )
+        length = headers.get("content-length", b"0")
+        if length.isdigit() and int(length) > self._service.settings.limits.body_bytes:
+            raise self._too_large()
+
+    def _bounded(self, receive: Receive) -> Receive:
+        received = 0
+
+        async def bounded() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._service.settings.limits.body_bytes:
+                raise self._too_large()
+            return message
+
+        return bounded
+
+    def _too_large(self) -> RequestError:
+        limit = self._service.settings.limits.body_bytes
+        return RequestError("too_large", f"the body has more than {limit} bytes, the limit")
+
+
+class _Sent:
+    """Sends messages on, and knows the status."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        await self._send(message)
+
+    async def fail(self, error: RequestError) -> None:
+        """Answers with an error, unless an answer has begun."""
+        if self.status:
+            return
+        headers = {"content-type": "application/json", **error.headers}
+        await self(
+            {
+                "type": "http.response.start",
+                "status": error.status,
+                "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
+            }
+        )
+        await self({"type": "http.response.body", "body": dump(error.body())})

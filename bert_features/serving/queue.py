@@ -1,0 +1,180 @@
+"""The queue of a replica: texts of many requests, taken together as one load for the device.
+
+A load holds texts of every request that waits for the same outputs, each its share. So a request of
+thousands of texts does not hold up one of a single text, and the device gets rows that fill its
+batches.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from bert_features.extraction.finished import Results
+from bert_features.readers.input_example import InputExample
+
+
+class QueueFullError(Exception):
+    """There is no room for a request.
+
+    Attributes:
+      tokens: tokens that wait already.
+    """
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(f"{tokens} tokens wait")
+        self.tokens = tokens
+
+
+@dataclass(eq=False)
+class Job:
+    """The texts of one request.
+
+    Attributes:
+      examples: the texts.
+      tokens: the tokens of each.
+      outputs: names of the outputs to compute.
+      answer: becomes the results of all texts, in their order; cancelled, it is computed no more.
+    """
+
+    examples: Sequence[InputExample]
+    tokens: Sequence[int]
+    outputs: tuple[str, ...]
+    answer: "Future[Results]" = field(default_factory=Future)
+    _taken: int = 0
+    _parts: dict[int, Results] = field(default_factory=dict)
+    _done: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether all its texts were taken."""
+        return self._taken == len(self.examples)
+
+    def take(self, tokens: int) -> "Slice":
+        """Takes the next texts: as many as hold `tokens`, and at least one."""
+        start = stop = self._taken
+        held = 0
+        while stop < len(self.examples) and (stop == start or held + self.tokens[stop] <= tokens):
+            held += self.tokens[stop]
+            stop += 1
+        self._taken = stop
+        return Slice(self, start, stop, held)
+
+    def finish(self, start: int, results: Results) -> None:
+        """Takes the results of the texts from `start` on."""
+        with self._lock:
+            self._parts[start] = results
+            self._done += len(results.finished)
+            if self._done < len(self.examples):
+                return
+        joined = Results.join([self._parts[key] for key in sorted(self._parts)])
+        if self.answer.set_running_or_notify_cancel():
+            self.answer.set_result(joined)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends it with an error, unless it has ended."""
+        with self._lock:
+            if not self.answer.done() and self.answer.set_running_or_notify_cancel():
+                self.answer.set_exception(error)
+
+
+class Slice(NamedTuple):
+    """Some texts of a job, `examples[start:stop]`, and their tokens."""
+
+    job: Job
+    start: int
+    stop: int
+    tokens: int
+
+    @property
+    def examples(self) -> Sequence[InputExample]:
+        """The texts."""
+        return self.job.examples[self.start : self.stop]
+
+
+class Queue:
+    """Jobs that wait; safe to use from several threads.
+
+    Args:
+      max_tokens: tokens that may wait. A job alone is taken whatever its size.
+    """
+
+    def __init__(self, max_tokens: int) -> None:
+        self._max_tokens = max_tokens
+        self._jobs: deque[Job] = deque()
+        self._tokens = 0
+        self._changed = threading.Condition()
+        self._closed = False
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that wait."""
+        return self._tokens
+
+    def put(self, job: Job) -> None:
+        """Adds a job.
+
+        Raises:
+          QueueFullError: there is no room for it.
+        """
+        size = sum(job.tokens)
+        with self._changed:
+            if self._tokens and self._tokens + size > self._max_tokens:
+                self._drop_cancelled()
+            if self._tokens and self._tokens + size > self._max_tokens:
+                raise QueueFullError(self._tokens)
+            self._jobs.append(job)
+            self._tokens += size
+            self._changed.notify()
+
+    def take(self, tokens: int) -> list[Slice]:
+        """Waits for jobs and takes texts of those that want the outputs of the first.
+
+        Args:
+          tokens: how many tokens to take, about.
+
+        Returns:
+          At least one slice; none once the queue is closed.
+        """
+        with self._changed:
+            while True:
+                self._drop_cancelled()
+                if self._jobs:
+                    break
+                if self._closed:
+                    return []
+                self._changed.wait()
+            return self._take(tokens)
+
+    def _take(self, tokens: int) -> list[Slice]:
+        outputs = self._jobs[0].outputs
+        slices: list[Slice] = []
+        left = tokens
+        while left > 0 and (jobs := [job for job in self._jobs if job.outputs == outputs]):
+            share = left // len(jobs)
+            for job in jobs:
+                piece = job.take(share)
+                slices.append(piece)
+                left -= piece.tokens
+                self._tokens -= piece.tokens
+                self._jobs.remove(job)
+                if not job.is_taken:
+                    self._jobs.append(job)  # its turn comes again after the others
+                if left <= 0:
+                    break
+        return slices
+
+    def _drop_cancelled(self) -> None:
+        """Forgets jobs that nobody waits for."""
+        for job in [job for job in self._jobs if job.answer.done()]:
+            self._tokens -= job.take(sum(job.tokens)).tokens
+            self._jobs.remove(job)
+
+    def close(self) -> None:
+        """Lets `take` give nothing once no job is left."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

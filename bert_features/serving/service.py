@@ -1,0 +1,281 @@
+"""Service: what a replica does with a request, whatever form its answer takes."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TypeVar
+
+from bert_features import __version__
+from bert_features.checkpoints.locate import MINILM
+from bert_features.config.output_specs import OutputSpec
+from bert_features.config.outputs import ITEM_SIZES
+from bert_features.config.serve_settings import ServeSettings
+from bert_features.errors import BertFeaturesError
+from bert_features.extraction.extractor import FeatureExtractor
+from bert_features.extraction.finished import Results
+from bert_features.readers.input_example import InputExample
+from bert_features.serving.catalog import Catalog
+from bert_features.serving.engine import Engine
+from bert_features.serving.failures import RequestError, retry_after
+from bert_features.serving.messages import FeaturesRequest
+from bert_features.serving.metrics import ServiceMetrics
+from bert_features.serving.queue import QueueFullError
+from bert_features.serving.tokens import Pieces, find_pieces
+
+_MINILM_IS = "all-MiniLM-L6-v2, the embedded model; not Google's BERT"
+_T = TypeVar("_T")
+# Answers under way may hold as many times the bytes of the largest one.
+_ANSWERS_UNDER_WAY = 4
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The features of the texts of a request.
+
+    Attributes:
+      examples: the texts, as they were tokenised.
+      features: the features that were asked for, in the order of the request.
+      results: their values.
+      pieces: the pieces of the texts, with their places if the request wants tokens.
+      prompts: for each text, characters of a prompt that was put before it.
+      with_tokens: whether the request wants tokens.
+    """
+
+    examples: Sequence[InputExample]
+    features: tuple[OutputSpec, ...]
+    results: Results
+    pieces: Pieces
+    prompts: Sequence[int]
+    with_tokens: bool
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that were computed, [CLS] and [SEP] included."""
+        return len(self.results.finished.token_ids)
+
+
+class Service:
+    """Takes requests, refuses those beyond the limits, and computes the others.
+
+    Args:
+      extractor: computes; its outputs have names, see `catalog.config_to_serve`.
+      settings: the limits.
+
+    Attributes:
+      model: the name of the model.
+      catalog: the outputs.
+      settings: the settings.
+      extractor: the extractor.
+      metrics: counts of requests and texts.
+      is_draining: whether no more requests are taken.
+    """
+
+    def __init__(self, extractor: FeatureExtractor, settings: ServeSettings) -> None:
+        self.extractor = extractor
+        self.settings = settings
+        self.model = PurePath(extractor.checkpoint.name).name or extractor.checkpoint.name
+        self.catalog = Catalog.of(extractor.config, extractor.outputs)
+        self.is_draining = False
+        self._engine = Engine(
+            extractor,
+            queued_tokens=settings.limits.queued_tokens,
+            noted=lambda counts, seconds: self.metrics.note_load(counts, seconds),
+        )
+        self.metrics = ServiceMetrics(queued=lambda: self._engine.queue.tokens)
+        self._pool = ThreadPoolExecutor(2, "answers")
+        self._answer_bytes = 0
+        for specs in self.catalog.outputs.values():
+            self._engine.warm_up(specs)
+
+    @property
+    def description(self) -> str:
+        """What the model is, in words."""
+        name = self.extractor.checkpoint.name
+        return _MINILM_IS if name == MINILM else name
+
+    async def compute(self, request: FeaturesRequest) -> Answer:
+        """Computes the texts of a request.
+
+        Raises:
+          RequestError: it is beyond a limit, the queue is full, or its time is over.
+        """
+        features = self.catalog.find(request.outputs)
+        examples = examples_of(request)
+        limits = self.settings.limits
+        if len(examples) > limits.texts:
+            raise RequestError(
+                "too_large",
+                f"the request has {len(examples)} texts; allowed: at most {limits.texts}",
+            )
+        prompted = self._prompted(examples)
+        find = functools.partial(
+            find_pieces, self.extractor.tokenizer, prompted, with_places=request.tokens
+        )
+        pieces = await self.in_thread(find)
+        tokens = self._check_tokens(pieces, field_of(request))
+        size = _answer_bytes(features, self._kept(tokens), len(examples))
+        self._check_answer(size)
+        results = await self._wait(examples, tokens, features, size)
+        prompts = [len(p.text_a) - len(e.text_a) for p, e in zip(prompted, examples, strict=True)]
+        return Answer(prompted, features, results, pieces, prompts, request.tokens)
+
+    def _prompted(self, examples: list[InputExample]) -> list[InputExample]:
+        try:
+            prompts = self.extractor.preparation.prompts
+            return list(prompts.put_before(lambda: examples, None)())
+        except BertFeaturesError as error:
+            raise RequestError("invalid_request", str(error)) from error
+
+    def _kept(self, tokens: Sequence[int]) -> int:
+        """Upper bound of the tokens that are computed."""
+        preparation = self.extractor.preparation
+        if preparation.in_windows:
+            return sum(tokens)
+        return sum(min(count, preparation.max_seq_length) for count in tokens)
+
+    def _check_tokens(self, pieces: Pieces, field: str) -> list[int]:
+        limit, total = self.settings.limits.tokens, 0
+        preparation = self.extractor.preparation
+        for i, count in enumerate(pieces.tokens):
+            total += count
+            if total > limit:
+                raise RequestError(
+                    "too_large",
+                    f"with {field}[{i}] the request has {total} tokens; allowed: at most {limit}",
+                    param=f"{field}[{i}]",
+                )
+            if preparation.long_text.policy == "error" and count > preparation.max_seq_length:
+                raise RequestError(
+                    "invalid_request",
+                    f"{field}[{i}] has {count} tokens; allowed: at most "
+                    f"{preparation.max_seq_length}",
+                    param=f"{field}[{i}]",
+                )
+        return pieces.tokens
+
+    def _check_answer(self, size: int) -> None:
+        limit = self.settings.limits.answer_bytes
+        if size > limit:
+            raise RequestError(
+                "too_large",
+                f"the vectors of the answer would take {size} bytes; allowed: at most {limit}. "
+                "Send fewer texts, or ask for fewer outputs",
+                param="outputs",
+            )
+        if self._answer_bytes and self._answer_bytes + size > _ANSWERS_UNDER_WAY * limit:
+            raise self._overloaded("answers that take too much memory are under way")
+
+    def _overloaded(self, reason: str) -> RequestError:
+        seconds = self._engine.seconds_queued
+        return RequestError(
+            "overloaded", f"{reason}; try again later", headers=retry_after(seconds)
+        )
+
+    async def _wait(
+        self,
+        examples: list[InputExample],
+        tokens: Sequence[int],
+        features: Sequence[OutputSpec],
+        size: int,
+    ) -> Results:
+        names = tuple(sorted(feature.name for feature in features))
+        try:
+            job = self._engine.submit(examples, tokens, names)
+        except QueueFullError as error:
+            raise self._overloaded(f"{error.tokens} tokens wait to be computed") from error
+        self._answer_bytes += size
+        try:
+            async with asyncio.timeout(self.settings.limits.seconds):
+                return await asyncio.wrap_future(job.answer)
+        except TimeoutError as error:
+            raise RequestError(
+                "timeout",
+                f"the texts were not computed within {self.settings.limits.seconds:g} seconds; "
+                "send fewer, or try again later",
+            ) from error
+        except BertFeaturesError as error:
+            raise RequestError("invalid_request", str(error)) from error
+        finally:
+            self._answer_bytes -= size
+            job.answer.cancel()
+
+    async def in_thread(self, function: Callable[[], _T]) -> _T:
+        """Calls a function in a thread, so that other requests go on meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+
+    def info(self) -> dict[str, object]:
+        """The body of GET /v1/info."""
+        preparation = self.extractor.preparation
+        config = self.extractor.checkpoint.config
+        return {
+            "model": self.model,
+            "description": self.description,
+            "layers": config.num_hidden_layers,
+            "hidden_size": config.hidden_size,
+            "max_seq_length": preparation.max_seq_length,
+            "long_text": preparation.long_text.policy,
+            "outputs": [
+                {"name": name, "features": [describe(spec) for spec in specs]}
+                for name, specs in self.catalog.outputs.items()
+            ],
+            "limits": vars(self.settings.limits),
+            "replicas": self.settings.replicas,
+            "device": self.extractor.device,
+            "version": __version__,
+        }
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._engine.close()
+        self._pool.shutdown(wait=False)
+
+
+def examples_of(request: FeaturesRequest) -> list[InputExample]:
+    """The texts of a request as examples.
+
+    Raises:
+      RequestError: not exactly one of texts, pairs and words is given.
+    """
+    given = [name for name in ("texts", "pairs", "words") if getattr(request, name) is not None]
+    if len(given) != 1:
+        raise RequestError(
+            "invalid_request",
+            f"the request has {' and '.join(given) or 'none of them'}; allowed: exactly one of "
+            "texts, pairs and words",
+            param=given[0] if given else "texts",
+        )
+    if request.words is not None:
+        return [InputExample.from_words(i, words) for i, words in enumerate(request.words)]
+    if request.pairs is not None:
+        return [InputExample(i, a, b) for i, (a, b) in enumerate(request.pairs)]
+    return [InputExample(i, text) for i, text in enumerate(request.texts or ())]
+
+
+def field_of(request: FeaturesRequest) -> str:
+    """The part of a request that holds its texts."""
+    return next(name for name in ("texts", "pairs", "words") if getattr(request, name) is not None)
+
+
+def describe(spec: OutputSpec) -> dict[str, object]:
+    """A feature as answers describe it."""
+    return {
+        "name": spec.name,
+        "level": spec.level,
+        "width": spec.width,
+        "dtype": spec.dtype,
+        "layers": list(spec.layers),
+        "pooling": spec.pooling,
+    }
+
+
+def _answer_bytes(features: Sequence[OutputSpec], tokens: int, texts: int) -> int:
+    """Upper bound of the bytes of the vectors."""
+    return sum(
+        feature.width
+        * ITEM_SIZES[feature.dtype]
+        * (texts if feature.level == "sequence" else tokens)
+        for feature in features
+    )

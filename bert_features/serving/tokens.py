@@ -1,0 +1,110 @@
+"""The tokens of a request: how many there are, and where each stands in its text.
+
+Shape legend: `N` examples, `P` pieces of all their texts. Texts are numbered 2 * i for text_a and
+2 * i + 1 for text_b of example i; a missing text has no pieces.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import tensorflow as tf
+
+from bert_features.batches.long_text import LongText
+from bert_features.batches.rows import head_lengths
+from bert_features.batches.words import Units, text_lengths
+from bert_features.readers.input_example import InputExample
+from bert_features.text.tokenization import FullTokenizer, utf8
+
+Offset = tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The pieces of examples, before anything is cut off.
+
+    Attributes:
+      lengths: int64 [2 * N], number of pieces of each text.
+      places: int32 [P, 2], start and end of each piece in its text, in characters; None if they
+        were not wanted.
+    """
+
+    lengths: np.ndarray
+    places: np.ndarray | None = None
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens of each example, [CLS] and [SEP] included."""
+        of_a, of_b = self.lengths[0::2], self.lengths[1::2]
+        tokens: list[int] = (of_a + of_b + 2 + (of_b > 0)).tolist()
+        return tokens
+
+
+def find_pieces(
+    tokenizer: FullTokenizer, examples: Sequence[InputExample], *, with_places: bool
+) -> Pieces:
+    """Tokenises examples.
+
+    Args:
+      tokenizer: the tokenizer.
+      examples: the examples.
+      with_places: whether to find the places of the pieces, which takes longer.
+    """
+    units = Units.of(examples, None)
+    texts = tf.constant([utf8(unit) for unit in units.strings], tf.string)
+    per_text = np.array(units.per_text, np.int64)
+    if not with_places:
+        _, lengths = tokenizer.ids_of(texts)
+        return Pieces(text_lengths(lengths, per_text))
+    pieces = tokenizer.tokenize_with_offsets(texts)
+    lengths = pieces.ids.row_lengths().numpy()
+    places = np.stack([pieces.starts.values.numpy(), pieces.ends.values.numpy()], axis=1)
+    starts = np.array([start for example in examples for start in _unit_starts(example)], np.int64)
+    places += np.repeat(starts, lengths)[:, None]
+    return Pieces(text_lengths(lengths, per_text), places)
+
+
+def _unit_starts(example: InputExample) -> list[int]:
+    """Where each unit begins in its text: the words of a text are joined by single blanks."""
+    starts: list[int] = []
+    for text, words in ((example.text_a, example.words_a), (example.text_b, example.words_b)):
+        if words is not None:
+            starts += list(accumulate((len(word) + 1 for word in words), initial=0))[:-1]
+        elif text is not None:
+            starts.append(0)
+    return starts
+
+
+def offsets_of(
+    pieces: Pieces, example: int, kept: Sequence[int], long_text: LongText, *, skip: int = 0
+) -> list[Offset]:
+    """The place of each kept token in its text.
+
+    Args:
+      pieces: the pieces of all examples, with their places.
+      example: the number of the example.
+      kept: how many pieces of text_a and of text_b were kept.
+      long_text: says which of the pieces of a text that was cut are kept.
+      skip: characters at the beginning of text_a that are not of the user's text: a prompt.
+
+    Returns:
+      (start, end) for each token; None for [CLS], [SEP] and tokens of a prompt.
+    """
+    assert pieces.places is not None
+    first = int(pieces.lengths[: 2 * example].sum())
+    offsets: list[Offset] = [None]
+    for text, count in enumerate(kept):
+        length = int(pieces.lengths[2 * example + text])
+        (head,) = head_lengths(long_text, np.array([count]), np.array([length])).tolist()
+        places = pieces.places[first : first + length]
+        places = np.concatenate([places[:head], places[length - (count - head) :]])
+        before = skip if text == 0 else 0
+        offsets += [
+            (start - before, end - before) if start >= before else None
+            for start, end in places.tolist()
+        ]
+        if text == 0 or count:
+            offsets.append(None)
+        first += length
+    return offsets
