@@ -16,19 +16,19 @@ from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.messages import Failed, Finished, Log, Ready
 from bert_features.corpus.pool import Pool
 from bert_features.corpus.ray_actor import RayJob, ShardActor
-from bert_features.corpus.ray_cluster import (
-    actor_options,
-    connected,
-    describe_resources,
-    one_line,
-    resources_of_actors,
-)
 from bert_features.errors import DeviceError
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace
 from bert_features.formats.manifest import FinishedEntry, Manifest
 from bert_features.formats.shard_files import find_damaged
 from bert_features.monitor.run import RunMonitor
+from bert_features.ray.cluster import (
+    actor_options,
+    connected,
+    describe_resources,
+    one_line,
+    resources_of_actors,
+)
 
 logger = logging.getLogger("bert_features")
 

@@ -25,7 +25,6 @@ from bert_features.corpus.holding import Check, holding
 from bert_features.corpus.plan import describe_run, make_plan
 from bert_features.corpus.pool import Pool
 from bert_features.corpus.processes import Workers
-from bert_features.corpus.ray_cluster import check_answers
 from bert_features.corpus.ray_workers import RayWorkers
 from bert_features.corpus.resuming import (
     check_same_format,
@@ -48,6 +47,7 @@ from bert_features.formats.shard_files import find_missing
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.machine.shares import Share, share_out
 from bert_features.monitor.run import RunMonitor
+from bert_features.ray.cluster import check_answers
 
 logger = logging.getLogger("bert_features")
 

@@ -4,11 +4,10 @@ import socket
 
 import pytest
 
-from bert_features import extract
 from bert_features.config.ray_settings import RaySettings
-from bert_features.corpus import ray_cluster
-from bert_features.corpus.ray_cluster import actor_options, check_answers, resources_of_actors
-from bert_features.errors import ConfigError, DeviceError, MissingExtraError
+from bert_features.errors import ConfigError, DeviceError
+from bert_features.ray import cluster
+from bert_features.ray.cluster import actor_options, check_answers, resources_of_actors
 
 
 class Nodes:
@@ -75,34 +74,7 @@ def test_tpus_are_resources_of_rays_own_names():
     ],
 )
 def test_an_error_of_rays_is_one_line(text, line):
-    assert ray_cluster.one_line(RuntimeError(text)) == line
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ({"ray": "local", "processes": 2}, "processes and ray are both set"),
-        ({"ray_actors": "2"}, "ray_actors needs ray; pass both"),
-        ({"ray_resources": "CPU=1"}, "ray_resources needs ray; pass both"),
-        ({"ray": "local", "ray_actors": "x"}, "ray_actors is 'x'"),
-    ],
-)
-def test_settings_that_do_not_fit_together_are_refused(config, texts, tmp_path, settings, problem):
-    with pytest.raises(ConfigError, match=problem):
-        extract(config(), texts, f"{tmp_path}/out/", **settings)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_single_file_is_refused(config, texts, tmp_path):
-    with pytest.raises(ConfigError, match=r"ray is local, but .* is a single file"):
-        extract(config(), texts, tmp_path / "out.parquet", ray="local")
-
-
-def test_without_ray_the_extra_is_named(config, texts, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"ray is not installed.*\[ray\]"):
-        extract(config(), texts, f"{tmp_path}/out/", ray="local")
-    assert not (tmp_path / "out").exists()
+    assert cluster.one_line(RuntimeError(text)) == line
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
@@ -113,18 +85,9 @@ class TestAddresses:
         with pytest.raises(ConfigError, match=r"ray is .*; allowed: local, auto, HOST:PORT or ray"):
             check_answers(RaySettings(address))
 
-    @pytest.mark.parametrize("scheme", ["", "ray://"])
-    def test_an_address_where_nothing_listens_is_refused(self, config, texts, tmp_path, scheme):
-        with socket.socket() as unused:
-            unused.bind(("127.0.0.1", 0))
-            address = f"{scheme}127.0.0.1:{unused.getsockname()[1]}"
-            with pytest.raises(DeviceError, match=r"no Ray cluster answers at .*connection refus"):
-                extract(config(), texts, f"{tmp_path}/out/", ray=address)
-        assert not (tmp_path / "out").exists()
-
     @pytest.mark.slow
     def test_another_server_is_no_ray(self, monkeypatch):
-        monkeypatch.setattr(ray_cluster, "_PROBE_SECONDS", 4.0)
+        monkeypatch.setattr(cluster, "_PROBE_SECONDS", 4.0)
         with socket.create_server(("127.0.0.1", 0)) as other:
             address = f"127.0.0.1:{other.getsockname()[1]}"
             with pytest.raises(DeviceError, match=r"what listens there is no Ray"):
