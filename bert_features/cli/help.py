@@ -7,7 +7,8 @@ from typer.core import TyperCommand
 # The groups of options, in their order; a command shows those that it has.
 MODEL, OUTPUTS, LONG_TEXTS = "Model", "Outputs", "Long texts"
 INPUT, DEVICES, FILES, OTHER = "Input", "Devices and batches", "Files", "Other options"
-GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, OTHER)
+LIMITS = "Limits"
+GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, LIMITS, OTHER)
 
 # Command -> lines that can be copied.
 EXAMPLES: dict[str, tuple[str, ...]] = {
@@ -32,6 +33,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "inspect": ("bert-features inspect minilm",),
     "plan": ("bert-features plan texts.txt --max-seq-length 256",),
+    "serve": (
+        "bert-features serve --port 8000",
+        "bert-features serve --checkpoint bert-base-uncased --replicas 2 --token-file token.txt",
+    ),
     "status": ("bert-features status features/",),
     "tokenize": (
         "bert-features tokenize texts.txt --format ids",

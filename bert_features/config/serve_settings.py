@@ -21,6 +21,7 @@ class Limits:
       texts: maximum texts of a request.
       tokens: maximum tokens of a request, [CLS] and [SEP] included, before anything is cut off.
       answer_bytes: maximum bytes of the vectors of an answer, in the dtype of the outputs.
+      requests: maximum requests that one replica answers at the same time.
       queued_tokens: maximum tokens that wait in one replica.
       seconds: maximum seconds that a request may take.
     """
@@ -29,6 +30,7 @@ class Limits:
     texts: int = 2048
     tokens: int = 1 << 16
     answer_bytes: int = 64 << 20
+    requests: int = 1024
     queued_tokens: int = 1 << 18
     seconds: float = 60.0
 

@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi_offline import FastAPIOffline
 from prometheus_client.core import Metric
 from starlette.exceptions import HTTPException
 
 from bert_features import __version__
 from bert_features.serving import messages
 from bert_features.serving.answers import ARROW, FORMS, JSON, NPY, choose_form, dump
-from bert_features.serving.failures import STATUSES, TYPES, RequestError, retry_after
+from bert_features.serving.failures import (
+    STATUSES,
+    TYPES,
+    RequestError,
+    internal_error,
+    retry_after,
+)
 from bert_features.serving.guard import App, Guard
 from bert_features.serving.metrics import CONTENT_TYPE, to_text
 from bert_features.serving.service import Answer, Service
@@ -37,7 +44,8 @@ def make_app(service: Service, other_replicas: OtherReplicas = _alone) -> App:
       service: computes.
       other_replicas: gives the metrics of the other replicas.
     """
-    app = FastAPI(title="bert_features", summary=_SUMMARY, version=__version__)
+    # The page of the interface comes from the service itself: no address outside is asked.
+    app = FastAPIOffline(title="bert_features", summary=_SUMMARY, version=__version__)
     _add_features(app, service)
     _add_embeddings(app, service)
     _add_state(app, service, other_replicas)
@@ -216,19 +224,25 @@ def _add_failures(app: FastAPI) -> None:
     @app.exception_handler(RequestError)
     async def refuse(request: Request, error: RequestError) -> Response:
         del request
-        return Response(dump(error.body()), error.status, headers=error.headers, media_type=JSON)
+        return Response(
+            dump(error.body()), error.status_code, headers=error.headers, media_type=JSON
+        )
 
     @app.exception_handler(RequestValidationError)
     async def refuse_body(request: Request, error: RequestValidationError) -> Response:
         return await refuse(request, _explain(error))
 
+    @app.exception_handler(Exception)
+    async def hide(request: Request, error: Exception) -> Response:
+        del error  # the guard, to which it is raised again, logs it
+        return await refuse(request, internal_error())
+
     @app.exception_handler(HTTPException)
     async def refuse_path(request: Request, error: HTTPException) -> Response:
         kind = TYPES.get(error.status_code, "bad_request")
         named = f"{request.method} {request.url.path[:_MAX_VALUE]}"
-        problem = RequestError(kind, f"{named}: {error.detail}; GET /docs shows what there is")
-        problem.headers.update(error.headers or {})
-        return await refuse(request, problem)
+        message = f"{named}: {error.detail}; GET /docs shows what there is"
+        return await refuse(request, RequestError(kind, message, headers=error.headers))
 
 
 def _explain(error: RequestValidationError) -> RequestError:

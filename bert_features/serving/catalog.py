@@ -13,7 +13,7 @@ from bert_features.serving.failures import RequestError
 ALL_LAYERS = "layers"
 _DEFAULTS = (
     OutputConfig(name="embedding", level="sequence", pooling=AUTO_POOLING),
-    OutputConfig(name="tokens", level="token", layers=(-1,)),
+    OutputConfig(name="last_layer", level="token", layers=(-1,)),
 )
 # Settings that, if the user sets one, ask for outputs of their own.
 _OF_OUTPUTS = frozenset({"outputs", "layers", *OutputConfig.model_fields})
@@ -22,8 +22,8 @@ _OF_OUTPUTS = frozenset({"outputs", "layers", *OutputConfig.model_fields})
 def config_to_serve(config: ExtractConfig, architecture: BertConfig) -> ExtractConfig:
     """The settings of a service: those of the user, and outputs that each have a name.
 
-    Without outputs of the user there are `embedding`, one vector for each text, and `tokens`, the
-    last layer. `layers`, the tokens at every layer, is added unless the user has an output of that
+    Without outputs of the user there are `embedding`, one vector for each text, and `last_layer`,
+    its tokens. `layers`, the tokens at every layer, is added unless the user has an output of that
     name.
 
     Raises:

@@ -1,6 +1,8 @@
 """Failures of requests: each has a status of HTTP, a type and a message."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+
+from starlette.exceptions import HTTPException
 
 # Type of an error -> its status.
 STATUSES = {
@@ -20,31 +22,37 @@ STATUSES = {
 TYPES = {status: kind for kind, status in STATUSES.items()}
 
 
-@dataclass
-class RequestError(Exception):
+class RequestError(HTTPException):
     """A request that is refused or has failed.
 
-    Attributes:
+    Args:
       type: a key of `STATUSES`.
       message: what was wrong, what was received, what is allowed.
       param: the part of the request that is wrong, as `texts[3]`; None if it is not one part.
       headers: headers of the answer.
     """
 
-    type: str
-    message: str
-    param: str | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def status(self) -> int:
-        """The status of the answer."""
-        return STATUSES[self.type]
+    def __init__(
+        self,
+        type: str,
+        message: str,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(STATUSES[type], message, headers)
+        self.type = type
+        self.message = message
+        self.param = param
 
     def body(self) -> dict[str, dict[str, str | None]]:
         """The body of the answer, in the shape of OpenAI's errors."""
         error = {"message": self.message, "type": self.type, "param": self.param, "code": None}
         return {"error": error}
+
+
+def internal_error() -> RequestError:
+    """A failure of the service itself, of which a client learns no more."""
+    return RequestError("internal", "the service failed; its log says more")
 
 
 def retry_after(seconds: float) -> dict[str, str]:

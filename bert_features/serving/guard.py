@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_features.config.serve_settings import digest_of
 from bert_features.serving.answers import dump
-from bert_features.serving.failures import RequestError, retry_after
+from bert_features.serving.failures import RequestError, internal_error, retry_after
 from bert_features.serving.service import Service
 
 logger = logging.getLogger("bert_features")
@@ -62,7 +62,7 @@ class Guard:
             await sent.fail(error)
         except Exception as error:
             logger.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
-            await sent.fail(RequestError("internal", "the service failed; its log says more"))
+            await sent.fail(internal_error())
 
     def _check(self, scope: Scope, headers: dict[str, bytes]) -> None:
         if scope["path"].startswith(_GUARDED):
@@ -72,6 +72,8 @@ class Guard:
                 raise RequestError(
                     "unavailable", "the service is being stopped", headers=retry_after(5)
                 )
+            if self._service.metrics.running > self._service.settings.limits.requests:
+                raise self._service.overloaded("too many requests are being answered")
             self._check_body(headers)
 
     def _check_token(self, authorization: str) -> None:
@@ -134,11 +136,11 @@ class _Sent:
         """Answers with an error, unless an answer has begun."""
         if self.status:
             return
-        headers = {"content-type": "application/json", **error.headers}
+        headers = {"content-type": "application/json", **(error.headers or {})}
         await self(
             {
                 "type": "http.response.start",
-                "status": error.status,
+                "status": error.status_code,
                 "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
             }
         )

@@ -140,6 +140,7 @@ class LimitsInfo(BaseModel):
     texts: int
     tokens: int
     answer_bytes: int
+    requests: int
     queued_tokens: int
     seconds: float
 

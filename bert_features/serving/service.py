@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from bert_features import __version__
 from bert_features.checkpoints.locate import MINILM
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import OutputSpec
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.serve_settings import ServeSettings
@@ -90,6 +91,16 @@ class Service:
         for specs in self.catalog.outputs.values():
             self._engine.warm_up(specs)
 
+    @classmethod
+    def load(cls, config: ExtractConfig, settings: ServeSettings) -> Self:
+        """Loads the model.
+
+        Args:
+          config: see `catalog.config_to_serve`.
+          settings: the limits.
+        """
+        return cls(FeatureExtractor(config), settings)
+
     @property
     def description(self) -> str:
         """What the model is, in words."""
@@ -166,9 +177,10 @@ class Service:
                 param="outputs",
             )
         if self._answer_bytes and self._answer_bytes + size > _ANSWERS_UNDER_WAY * limit:
-            raise self._overloaded("answers that take too much memory are under way")
+            raise self.overloaded("answers that take too much memory are under way")
 
-    def _overloaded(self, reason: str) -> RequestError:
+    def overloaded(self, reason: str) -> RequestError:
+        """The refusal of a request because there are too many."""
         seconds = self._engine.seconds_queued
         return RequestError(
             "overloaded", f"{reason}; try again later", headers=retry_after(seconds)
@@ -185,7 +197,7 @@ class Service:
         try:
             job = self._engine.submit(examples, tokens, names)
         except QueueFullError as error:
-            raise self._overloaded(f"{error.tokens} tokens wait to be computed") from error
+            raise self.overloaded(f"{error.tokens} tokens wait to be computed") from error
         self._answer_bytes += size
         try:
             async with asyncio.timeout(self.settings.limits.seconds):

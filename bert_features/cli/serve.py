@@ -1,0 +1,136 @@
+"""bert-features serve: features over HTTP."""
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bert_features.cli.command import DebugOption, command
+from bert_features.cli.help import DEVICES, FILES, LIMITS
+from bert_features.cli.progress import Heartbeat
+from bert_features.cli.settings import takes_settings_of
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import OutputConfig
+from bert_features.config.serve_settings import Limits, ServeSettings
+from bert_features.errors import ConfigError
+
+logger = logging.getLogger("bert_features")
+
+TOKEN = "BERT_FEATURES_TOKEN"
+_THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
+_SETTINGS = (
+    *("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidden_act"),
+    *("layers", "dtype", "outputs", "word_split"),
+    *(name for name in OutputConfig.model_fields if name not in ("name", "layers", "dtype")),
+    *("long_text", "stride", "max_seq_length"),
+    *("device", "runtime", "precision", "buckets", "batch_size", "batch_tokens"),
+    *("attention", "use_one_hot_embeddings"),
+)
+_LIMITS = Limits()
+
+
+def _limit(default: float, text: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        help=f"{text} [default: {default:g}]", show_default=False, rich_help_panel=LIMITS
+    )
+    return option
+
+
+@command
+@takes_settings_of(*_SETTINGS)
+def serve(
+    settings: ExtractConfig,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine's.")
+    ] = ServeSettings.host,
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = ServeSettings.port,
+    replicas: Annotated[
+        int,
+        typer.Option(
+            help="Processes that compute, each with the model in memory; they share the cores.",
+            rich_help_panel=DEVICES,
+        ),
+    ] = ServeSettings.replicas,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"File with the token that requests must have. By default that of {TOKEN} in the "
+            "environment, if it is set, else no token.",
+            rich_help_panel=FILES,
+        ),
+    ] = None,
+    max_body_bytes: Annotated[int, _limit(_LIMITS.body_bytes, "Bytes of a request.")] = (
+        _LIMITS.body_bytes
+    ),
+    max_texts: Annotated[int, _limit(_LIMITS.texts, "Texts of a request.")] = _LIMITS.texts,
+    max_tokens: Annotated[
+        int, _limit(_LIMITS.tokens, "Tokens of a request, before anything is cut off.")
+    ] = _LIMITS.tokens,
+    max_answer_bytes: Annotated[
+        int, _limit(_LIMITS.answer_bytes, "Bytes of the vectors of an answer.")
+    ] = _LIMITS.answer_bytes,
+    max_requests: Annotated[
+        int, _limit(_LIMITS.requests, "Requests that a replica answers at the same time.")
+    ] = _LIMITS.requests,
+    max_queued_tokens: Annotated[
+        int, _limit(_LIMITS.queued_tokens, "Tokens that wait in a replica.")
+    ] = _LIMITS.queued_tokens,
+    max_seconds: Annotated[
+        float, _limit(_LIMITS.seconds, "Seconds that a request may take.")
+    ] = _LIMITS.seconds,
+    drain_seconds: Annotated[
+        float, typer.Option(min=0, help="Seconds that running requests have when it is stopped.")
+    ] = ServeSettings.drain_seconds,
+    debug: DebugOption = False,
+) -> None:
+    """Serves features over HTTP.
+
+    POST /v1/features gives the outputs by name; POST /v1/embeddings is OpenAI's interface. A page
+    at / shows what the model makes of a text, /docs lists all paths. It runs until Ctrl-C or
+    SIGTERM; requests that are being answered then are answered first.
+    """
+    from bert_features.serving.run import check_service, serving
+
+    wanted = ServeSettings.of(
+        host=host,
+        port=port,
+        replicas=replicas,
+        token=_token(token_file),
+        drain_seconds=drain_seconds,
+        limits=Limits(
+            body_bytes=max_body_bytes,
+            texts=max_texts,
+            tokens=max_tokens,
+            answer_bytes=max_answer_bytes,
+            requests=max_requests,
+            queued_tokens=max_queued_tokens,
+            seconds=max_seconds,
+        ),
+    )
+    config = check_service(settings, wanted)
+    if host not in _THIS_MACHINE and wanted.token_digest is None:
+        logger.warning("anyone who reaches %s can use the service; it has no token", wanted.url)
+    with contextlib.ExitStack() as stack:
+        with Heartbeat("starting the service"):
+            running = stack.enter_context(serving(config, wanted))
+        logger.info("serving %s at %s; Ctrl-C stops", config.checkpoint, wanted.url)
+        try:
+            running.wait()
+        except KeyboardInterrupt:
+            logger.info("stopping; a second Ctrl-C does not wait for running requests")
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return os.environ.get(TOKEN) or None
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError.naming(
+            "cannot read the token file {path}: {reason}", path=path, reason=error.strerror
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the token file {path} is not UTF-8") from error

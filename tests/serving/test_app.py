@@ -1,0 +1,373 @@
+"""The HTTP interface: what each path gives, and what each refuses."""
+
+import base64
+import io
+import threading
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import bert_features
+from bert_features.serving import engine as engine_module
+from tests.toy import TOY
+
+TEXTS = ["The jackson is", "", "it ville no", "a " * 30]
+
+
+@pytest.fixture
+def client(client_of):
+    return client_of()
+
+
+def post(client, path="/v1/features", headers=None, **body):
+    return client.post(path, json=body, headers=headers)
+
+
+def error_of(answer, status, kind):
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert (set(error), error["type"]) == ({"message", "type", "param", "code"}, kind)
+    return error
+
+
+class TestFeatures:
+    def test_all_parts_of_an_answer(self, client, extractor):
+        answer = post(client, texts=TEXTS, outputs=["mean", "last"]).json()
+        assert answer["model"] == "uncased_toy"
+        assert [f["name"] for f in answer["features"]] == ["mean", "last"]
+        assert answer["features"][0] == {
+            "name": "mean",
+            "level": "sequence",
+            "width": 8,
+            "dtype": "float32",
+            "layers": [-1],
+            "pooling": "mean",
+        }
+        records = extractor(TEXTS)
+        for result, record in zip(answer["results"], records, strict=True):
+            assert result["tokens"] == list(record.tokens)
+            assert result["token_ids"] == record.token_ids.tolist()
+            assert len(result["offsets"]) == len(result["type_ids"]) == len(record.tokens)
+            for name in ("mean", "last"):
+                np.testing.assert_allclose(
+                    result["features"][name], record.features[name], atol=1e-5
+                )
+        first, empty, unknown, long = answer["results"]
+        assert first["offsets"] == [None, [0, 3], [4, 8], [8, 11], [12, 14], None]
+        assert empty["tokens"] == ["[CLS]", "[SEP]"]
+        assert unknown["unknown_tokens"] == 1
+        assert long["tokens_lost"] == 16
+        assert answer["usage"] == {"tokens": sum(len(r.tokens) for r in records)}
+
+    def test_pairs_and_words(self, client, extractor):
+        answer = post(client, pairs=[["a", "it is"]], outputs=["mean"]).json()["results"][0]
+        assert answer["type_ids"] == [0, 0, 0, 1, 1, 1]
+        (record,) = extractor([("a", "it is")])
+        np.testing.assert_allclose(answer["features"]["mean"], record.features["mean"], atol=1e-5)
+        answer = post(client, words=[["jackson", "is"]], outputs=["word"]).json()["results"][0]
+        assert answer["words"] == ["jackson", "is"]
+        assert np.shape(answer["features"]["word"]) == (2, 8)
+
+    def test_the_first_output_is_the_default_and_tokens_can_be_left_out(self, client):
+        result = post(client, texts=["a"], tokens=False).json()["results"][0]
+        assert sorted(result) == ["features", "tokens_lost", "unknown_tokens"]
+        assert list(result["features"]) == ["mean"]
+
+    def test_all_layers_are_always_there(self, client):
+        features = post(client, texts=["a"], outputs=["layers"]).json()["results"][0]["features"]
+        assert list(features) == [f"layers_{i}" for i in range(TOY.num_hidden_layers + 1)]
+
+    def test_dtypes_of_two_bytes_become_numbers(self, client, extractor):
+        features = post(client, texts=["it is"], outputs=["half", "brain"]).json()["results"][0]
+        (record,) = extractor(["it is"])
+        for name in ("half", "brain"):
+            wanted = record.features[name].astype(np.float32)
+            np.testing.assert_allclose(features["features"][name], wanted, rtol=1e-2)
+
+
+class TestForms:
+    def test_npy(self, client, extractor):
+        answer = post(
+            client, texts=TEXTS, outputs=["half"], headers={"Accept": "application/x-npy"}
+        )
+        values = np.load(io.BytesIO(answer.content), allow_pickle=False)
+        assert (values.shape, values.dtype) == ((4, 8), np.float16)
+        np.testing.assert_allclose(values, extractor.encode(TEXTS, "half"), rtol=1e-2)
+        error = error_of(
+            post(client, texts=["a"], outputs=["last"], headers={"Accept": "application/x-npy"}),
+            406,
+            "not_acceptable",
+        )
+        assert "one output of level 'sequence'" in error["message"]
+
+    @pytest.mark.parametrize("outputs", [["mean", "last", "word"], ["half"]])
+    def test_arrow(self, client, extractor, outputs):
+        accept = {"Accept": "application/vnd.apache.arrow.stream"}
+        answer = post(client, texts=TEXTS, outputs=outputs, headers=accept)
+        assert answer.headers["content-type"] == accept["Accept"]
+        table = pa.ipc.open_stream(answer.content).read_all()
+        rows, records = table.to_pylist(), extractor(TEXTS)
+        for row, record in zip(rows, records, strict=True):
+            assert row["tokens"] == list(record.tokens)
+            for name in outputs:
+                wanted = record.features[name]
+                given = np.reshape(row[name], wanted.shape)
+                np.testing.assert_allclose(given, wanted, rtol=1e-2, atol=1e-5)
+        assert [row["tokens_lost"] for row in rows] == [0, 0, 0, 16]
+        assert [row["unknown_tokens"] for row in rows] == [0, 0, 1, 0]
+
+    def test_arrow_has_no_bfloat16(self, client):
+        accept = {"Accept": "application/vnd.apache.arrow.stream"}
+        answer = post(client, texts=["a"], outputs=["brain"], headers=accept)
+        assert "bfloat16" in error_of(answer, 406, "not_acceptable")["message"]
+
+    @pytest.mark.parametrize(
+        ("accept", "kind"),
+        [
+            ("*/*", "application/json"),
+            ("text/html, application/*;q=0.5", "application/json"),
+            ("application/json;q=0.1, application/x-npy", "application/x-npy"),
+            ("application/x-npy;q=0.2, */*;q=0.1", "application/x-npy"),
+            ("application/x-npy;q=wrong, application/json", "application/json"),
+        ],
+    )
+    def test_the_preferred_form_is_taken(self, client, accept, kind):
+        answer = post(client, texts=["a"], outputs=["mean"], headers={"Accept": accept})
+        assert answer.headers["content-type"].split(";")[0] == kind
+
+    def test_no_form_that_is_taken(self, client):
+        answer = post(client, texts=["a"], headers={"Accept": "text/html"})
+        assert "application/x-npy" in error_of(answer, 406, "not_acceptable")["message"]
+
+
+class TestEmbeddings:
+    def test_numbers_and_base64_are_those_of_encode(self, client, extractor):
+        wanted = extractor.encode(TEXTS, "mean")
+        for form in ("float", "base64"):
+            answer = post(
+                client, "/v1/embeddings", input=TEXTS, model="uncased_toy", encoding_format=form
+            ).json()
+            assert (answer["object"], answer["model"]) == ("list", "uncased_toy")
+            assert [entry["index"] for entry in answer["data"]] == [0, 1, 2, 3]
+            rows = [entry["embedding"] for entry in answer["data"]]
+            if form == "base64":
+                rows = [np.frombuffer(base64.b64decode(row), "<f4") for row in rows]
+            np.testing.assert_allclose(rows, wanted, atol=1e-5)
+            assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] > 0
+
+    def test_another_output_and_fewer_dimensions(self, client, extractor):
+        answer = post(
+            client, "/v1/embeddings", input="it", model="uncased_toy/half", dimensions=3
+        ).json()
+        np.testing.assert_allclose(
+            answer["data"][0]["embedding"], extractor.encode("it", "half")[:3], rtol=1e-2
+        )
+        answer = post(client, "/v1/embeddings", input="it", model="uncased_toy", dimensions=9)
+        assert error_of(answer, 422, "invalid_request")["param"] == "dimensions"
+
+    def test_shortened_vectors_of_length_1_get_length_1_again(self, client_of, extractor_of):
+        outputs = [{"name": "unit", "level": "sequence", "layers": [-1], "normalize": True}]
+        client = client_of(extractor=extractor_of(outputs=outputs))
+        answer = post(client, "/v1/embeddings", input="it", model="uncased_toy", dimensions=3)
+        assert np.linalg.norm(answer.json()["data"][0]["embedding"]) == pytest.approx(1)
+
+    def test_models(self, client):
+        ids = [model["id"] for model in client.get("/v1/models").json()["data"]]
+        assert ids == ["uncased_toy", *(f"uncased_toy/{n}" for n in ("mean", "half", "brain"))]
+        answer = post(client, "/v1/embeddings", input="a", model="ada")
+        assert "allowed: uncased_toy, " in error_of(answer, 404, "not_found")["message"]
+
+    def test_token_ids_are_refused(self, client):
+        answer = post(client, "/v1/embeddings", input=[1, 2], model="uncased_toy")
+        error_of(answer, 422, "invalid_request")
+
+
+class TestState:
+    def test_info(self, client):
+        info = client.get("/v1/info").json()
+        assert (info["model"], info["layers"], info["hidden_size"]) == ("uncased_toy", 3, 8)
+        assert info["max_seq_length"] == 16
+        assert info["limits"]["texts"] == 2048
+        assert info["version"] == bert_features.__version__
+        assert [output["name"] for output in info["outputs"]][-1] == "layers"
+
+    def test_metrics(self, client):
+        post(client, texts=TEXTS)
+        client.get("/nowhere")
+        post(client, texts=[])
+        lines = client.get("/metrics").text.splitlines()
+        assert 'bert_features_requests_total{path="/v1/features",status="200"} 1.0' in lines
+        assert 'bert_features_requests_total{path="/v1/features",status="422"} 1.0' in lines
+        assert 'bert_features_requests_total{path="other",status="404"} 1.0' in lines
+        assert "bert_features_lost_tokens_total 16.0" in lines
+        assert "bert_features_queued_tokens 0.0" in lines
+
+    def test_a_service_that_is_being_stopped(self, client_of, service_of):
+        from starlette.testclient import TestClient
+
+        from bert_features.serving.app import make_app
+
+        service = service_of()
+        with TestClient(make_app(service)) as client:
+            assert client.get("/readyz").json() == {"status": "ready"}
+            service.is_draining = True
+            assert client.get("/healthz").json() == {"status": "ok"}
+            answers = [client.get("/readyz"), post(client, texts=["a"])]
+            for answer in answers:
+                error_of(answer, 503, "unavailable")
+                assert int(answer.headers["retry-after"]) > 0
+
+    def test_the_page_of_the_interface_asks_no_other_host(self, client):
+        page = client.get("/docs").text
+        assert "//" not in page.replace("https://json-schema.org", "")
+        script = page.split('src="')[1].split('"')[0]
+        assert client.get(script).status_code == 200
+
+    def test_the_page_of_the_interface_names_all_paths(self, client):
+        paths = client.get("/openapi.json").json()["paths"]
+        assert {"/v1/features", "/v1/embeddings", "/v1/info", "/healthz"} <= set(paths)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("body", "param", "message"),
+        [
+            ({}, "texts", "none of them"),
+            ({"texts": ["a"], "words": [["a"]]}, "texts", "texts and words"),
+            ({"texts": ["a", 3]}, "texts[1]", "texts[1] is 3: "),
+            ({"pairs": [["a", "b", "c"]]}, "pairs[0]", "pairs[0] is "),
+            ({"texts": []}, "texts", "texts is []: "),
+            ({"texts": ["a"], "outputs": ["mean", "x"]}, "outputs[1]", "outputs[1] is 'x'"),
+            ({"texts": ["a"], "outputs": ["mean", "mean"]}, "outputs[1]", "each of mean,"),
+            ({"texts": ["a"], "layer": 1}, "layer", "layer is 1: "),
+        ],
+    )
+    def test_wrong_values_are_named(self, client, body, param, message):
+        error = error_of(post(client, **body), 422, "invalid_request")
+        assert error["param"] == param
+        assert message in error["message"]
+
+    def test_what_is_no_json(self, client):
+        json = {"Content-Type": "application/json"}
+        answer = client.post("/v1/features", content=b"{", headers=json)
+        assert "not JSON" in error_of(answer, 400, "bad_request")["message"]
+        answer = client.post("/v1/features", content=b"{}", headers={"Content-Type": "text/plain"})
+        assert "application/json" in error_of(answer, 415, "unsupported_media_type")["message"]
+
+    def test_paths_and_methods(self, client):
+        assert "/docs" in error_of(client.get("/nowhere"), 404, "not_found")["message"]
+        error_of(client.get("/v1/features"), 405, "method_not_allowed")
+
+    @pytest.mark.parametrize(
+        ("limits", "body", "param"),
+        [
+            ({"texts": 2}, {"texts": ["a", "b", "a"]}, None),
+            ({"tokens": 8}, {"pairs": [["a", "b"], ["a", "b"]]}, "pairs[1]"),
+            ({"body_bytes": 40}, {"texts": ["a" * 40]}, None),
+            ({"answer_bytes": 95}, {"texts": ["a"], "outputs": ["last"]}, "outputs"),
+        ],
+    )
+    def test_each_limit(self, client_of, limits, body, param):
+        client = client_of(**limits)
+        assert error_of(post(client, **body), 413, "too_large")["param"] == param
+        assert post(client, texts=["a"], outputs=["mean"]).status_code == 200
+
+    def test_a_body_without_its_length(self, client_of):
+        client = client_of(body_bytes=100)
+        parts = iter([b'{"texts": ["', *[b"a" * 20] * 10])
+        answer = client.post(
+            "/v1/features", content=parts, headers={"Content-Type": "application/json"}
+        )
+        error_of(answer, 413, "too_large")
+
+    def test_a_text_that_does_not_fit_if_none_may_be_cut(self, client_of, extractor_of):
+        client = client_of(extractor=extractor_of(long_text="error"))
+        error = error_of(post(client, texts=["a", "a " * 20]), 422, "invalid_request")
+        assert error["message"] == "texts[1] has 22 tokens; allowed: at most 16"
+
+    def test_the_token(self, client_of, caplog):
+        client = client_of(token="secret-token")
+        for path in ("/v1/info", "/metrics"):
+            answer = client.get(path)
+            assert "is missing" in error_of(answer, 401, "unauthorized")["message"]
+            assert answer.headers["www-authenticate"] == "Bearer"
+            wrong = client.get(path, headers={"Authorization": "Bearer secret-tokem"})
+            assert "is wrong" in error_of(wrong, 401, "unauthorized")["message"]
+            right = client.get(path, headers={"Authorization": "bearer secret-token"})
+            assert right.status_code == 200
+        for path in ("/healthz", "/readyz", "/openapi.json"):
+            assert client.get(path).status_code == 200
+        assert "secret" not in caplog.text
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Lets each load wait until the test says so."""
+    release = threading.Event()
+    compute = engine_module.Engine._compute
+
+    def wait(self, slices, counts):
+        release.wait(20)
+        compute(self, slices, counts)
+
+    monkeypatch.setattr(engine_module.Engine, "_compute", wait)
+    yield release
+    release.set()
+
+
+def in_threads(count, call):
+    answers = [None] * count
+
+    def ask(i):
+        answers[i] = call(i)
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads, answers
+
+
+class TestOverload:
+    def test_a_full_queue_says_when_to_try_again(self, client_of, slow):
+        client = client_of(queued_tokens=20)
+        threads, answers = in_threads(9, lambda i: post(client, texts=["a b a b a b a b"]))
+        time.sleep(1)
+        slow.set()
+        for thread in threads:
+            thread.join()
+        statuses = {answer.status_code for answer in answers}
+        assert statuses == {200, 429}
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert "tokens wait" in error_of(refused, 429, "overloaded")["message"]
+        assert int(refused.headers["retry-after"]) >= 1
+        assert post(client, texts=["a"]).status_code == 200
+
+    def test_too_many_requests_at_the_same_time(self, client_of, slow):
+        client = client_of(requests=2)
+        threads, answers = in_threads(5, lambda i: post(client, texts=["a"]))
+        time.sleep(1)
+        slow.set()
+        for thread in threads:
+            thread.join()
+        assert sorted(answer.status_code for answer in answers) == [200, 200, 429, 429, 429]
+
+    def test_a_request_that_takes_too_long(self, client_of, slow):
+        client = client_of(seconds=0.3)
+        error = error_of(post(client, texts=["a"]), 504, "timeout")
+        assert "within 0.3 seconds" in error["message"]
+        slow.set()
+        assert post(client, texts=["a"]).status_code == 200
+
+    def test_a_failure_of_the_service_has_no_traceback_for_the_client(
+        self, client_of, monkeypatch, caplog
+    ):
+        def fail(self, slices, counts):
+            for piece in slices:
+                piece.job.fail(RuntimeError("inner secret"))
+
+        monkeypatch.setattr(engine_module.Engine, "_compute", fail)
+        error = error_of(post(client_of(), texts=["a"]), 500, "internal")
+        assert "secret" not in error["message"]
+        assert "inner secret" in caplog.text

@@ -1,0 +1,90 @@
+"""Clients that others wrote: OpenAI's, and one that makes requests of all kinds from the page."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+TEXTS = ["The jackson is", "it", ""]
+
+
+@contextlib.contextmanager
+def listening(app):
+    """Serves an application on a free port of this machine; gives its address."""
+    import uvicorn
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def address(service_of):
+    from bert_features.serving.app import make_app
+
+    with listening(make_app(service_of(token="secret-token"))) as address:
+        yield address
+
+
+class TestOpenAI:
+    @pytest.fixture
+    def client(self, address):
+        import openai
+
+        with openai.OpenAI(base_url=f"{address}/v1", api_key="secret-token") as client:
+            yield client
+
+    @pytest.mark.parametrize("form", [{}, {"encoding_format": "float"}])
+    def test_embeddings(self, client, extractor, form):
+        answer = client.embeddings.create(model="uncased_toy", input=TEXTS, **form)
+        vectors = [entry.embedding for entry in answer.data]
+        np.testing.assert_allclose(vectors, extractor.encode(TEXTS, "mean"), atol=1e-5)
+        assert answer.usage.total_tokens == 6 + 3 + 2
+
+    def test_models(self, client):
+        assert "uncased_toy" in [model.id for model in client.models.list()]
+
+    def test_errors_are_those_of_its_own_classes(self, client, address):
+        import openai
+
+        with pytest.raises(openai.NotFoundError, match="allowed: uncased_toy"):
+            client.embeddings.create(model="ada", input="a")
+        with pytest.raises(openai.UnprocessableEntityError, match="dimensions is 99"):
+            client.embeddings.create(model="uncased_toy", input="a", dimensions=99)
+        wrong = openai.OpenAI(base_url=f"{address}/v1", api_key="wrong-token", max_retries=0)
+        with wrong, pytest.raises(openai.AuthenticationError, match="the token is wrong"):
+            wrong.embeddings.create(model="uncased_toy", input="a")
+
+
+@pytest.mark.slow
+def test_no_request_makes_the_service_fail_or_answer_otherwise_than_its_page_says(address):
+    """schemathesis makes them from the OpenAPI page, allowed ones and others."""
+    checks = "not_a_server_error,status_code_conformance,response_schema_conformance"
+    asked = subprocess.run(
+        [
+            *(sys.executable, "-m", "schemathesis.cli", "run", f"{address}/openapi.json"),
+            *("--header", "Authorization: Bearer secret-token", "--checks", checks),
+            *("--max-examples", "40", "--seed", "1", "--phases", "examples,coverage,fuzzing"),
+            *("--generation-database", "none", "--no-color"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert asked.returncode == 0, asked.stdout[-5000:] + asked.stderr[-2000:]
+    assert "No issues found" in asked.stdout
