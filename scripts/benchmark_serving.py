@@ -1,0 +1,204 @@
+"""The service under load: its speed beside other servers, and ten minutes of too many requests.
+
+    .venv/bin/python scripts/benchmark_serving.py speed TEXTS [--texts 2000] [--rounds 3]
+    .venv/bin/python scripts/benchmark_serving.py overload TEXTS [--minutes 10]
+
+TEXTS is a text file with a text on each line. All runs on this machine and over its loopback; the
+requests take part of the cores from the server that answers them, for every server alike.
+
+`speed` starts this service, infinity, and sentence-transformers behind FastAPI (the last two in
+.venv-benchmark-serving) with the same weights. Rounds take turns: each server computes all texts in
+requests of 64, 8 at a time, and single texts at 1, 8 and 32 at a time. The batch pipeline computes
+the same texts in a process of its own. Medians of the rounds are printed, and the least cosine of a
+vector with the same one of the batch pipeline.
+
+`overload` sends requests of 256 texts over 64 connections to a service with a short queue, and
+checks each answer against its text. It prints the statuses, the memory by the minute, and the time
+of single requests before and after.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from benchmarking.environments import make_environments
+from benchmarking.processes import BenchmarkError
+from benchmarking.servers import OURS, SERVERS, Load, Target, checking, cosines, put_load, running
+
+_BULK, _BULK_CONNECTIONS = 64, 8
+_CONNECTIONS = (1, 8, 32)
+_SINGLE = 400  # single texts of a round
+_OVERLOAD_TEXTS, _OVERLOAD_CONNECTIONS = 256, 64
+# Encodes all texts as often as a line comes; prints the seconds.
+_PIPELINE = """
+import json, sys, time
+import numpy as np
+from bert_features import FeatureExtractor
+texts = json.load(open(sys.argv[1]))
+extractor = FeatureExtractor.from_checkpoint("minilm", level="sequence", pooling="auto")
+np.save(sys.argv[2], extractor.encode(texts))
+print("ready", flush=True)
+for line in sys.stdin:
+    began = time.monotonic()
+    extractor.encode(texts)
+    print(time.monotonic() - began, flush=True)
+"""
+
+
+class Pipeline:
+    """The batch pipeline in a process of its own; a context manager.
+
+    Attributes:
+      vectors: float32 [N, D], those of the texts.
+    """
+
+    def __init__(self, texts: Sequence[str], folder: Path) -> None:
+        source, target = folder / "texts.json", folder / "vectors.npy"
+        source.write_text(json.dumps(list(texts)))
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PIPELINE, str(source), str(target)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._read()
+        self.vectors: np.ndarray = np.load(target)
+
+    def __enter__(self) -> "Pipeline":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline()):
+            raise BenchmarkError("the batch pipeline has failed")
+        return line
+
+    def seconds(self) -> float:
+        """Computes all texts once."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._read())
+
+
+def _requests(texts: Sequence[str], size: int) -> list[Sequence[str]]:
+    return [texts[start : start + size] for start in range(0, len(texts), size)]
+
+
+def speed(texts: list[str], rounds: int, folder: Path) -> None:
+    """Prints the table of speeds."""
+    make_environments(["serving"])
+    model = folder / "minilm"
+    write = [sys.executable, "-m", "benchmarking.models", str(model), "minilm", "pooled"]
+    subprocess.run(write, check=True, cwd=Path(__file__).parent)
+    singles = _requests(texts[:_SINGLE], 1)
+    with Pipeline(texts, folder) as pipeline:
+        batch: list[float] = []
+        bulk: dict[str, list[float]] = {server.name: [] for server in SERVERS}
+        loads: dict[tuple[str, int], list[Load]] = {}
+        least: dict[str, float] = {}
+        for _ in range(rounds):
+            batch.append(len(texts) / pipeline.seconds())
+            for server in SERVERS:
+                with running(server, str(model), folder / "log") as target:
+                    put_load(target, _requests(texts, _BULK), _BULK_CONNECTIONS)  # warms up
+                    least[server.name] = _compare(target, texts, pipeline.vectors)
+                    done = put_load(target, _requests(texts, _BULK), _BULK_CONNECTIONS)
+                    bulk[server.name].append(done.rate)
+                    for count in _CONNECTIONS:
+                        loads.setdefault((server.name, count), []).append(
+                            put_load(target, singles, count)
+                        )
+    print(f"{len(texts)} texts, medians of {rounds} rounds")
+    print(f"{'batch pipeline':32} {median(batch):8.0f} texts/s")
+    for server in SERVERS:
+        rate = median(bulk[server.name])
+        ratio = median(r / b for r, b in zip(bulk[server.name], batch, strict=True))
+        print(
+            f"{server.name:32} {rate:8.0f} texts/s in requests of {_BULK}, {ratio:.2f} of the "
+            f"pipeline; least cosine {least[server.name]:.6f}"
+        )
+    print(f"\n{'single texts':32} connections   texts/s     p50 ms     p99 ms")
+    for (name, count), found in loads.items():
+        rate, p50, p99 = (
+            median(values)
+            for values in (
+                [load.rate for load in found],
+                [load.percentile(50) for load in found],
+                [load.percentile(99) for load in found],
+            )
+        )
+        print(f"{name:32} {count:11} {rate:9.0f} {p50:10.1f} {p99:10.1f}")
+
+
+def _compare(target: Target, texts: Sequence[str], vectors: np.ndarray) -> float:
+    some = texts[:_BULK]
+    found = target.connect().ask(some).vectors()
+    return float(cosines(found, vectors[: len(some)]).min())
+
+
+def overload(texts: list[str], minutes: float, folder: Path) -> None:
+    """Prints what a service does with more requests than it can answer."""
+    with Pipeline(texts, folder) as pipeline:
+        check = checking(dict(zip(texts, pipeline.vectors, strict=True)))
+    requests = [
+        [texts[(start * 7 + i) % len(texts)] for i in range(_OVERLOAD_TEXTS)]
+        for start in range(len(texts))
+    ]
+    with running(OURS, "", folder / "log") as target:
+        singles = _requests(texts[:200], 1)
+        put_load(target, requests[:16], 4, check=check)
+        before = put_load(target, singles, 1, check=check)
+        print(f"before: p50 {before.percentile(50):.1f} ms, {target.megabytes():.0f} MB")
+        statuses: dict[int, int] = {}
+        end = time.monotonic() + 60 * minutes
+        minute = 0
+        while time.monotonic() < end:
+            until = min(time.monotonic() + 60, end)
+            load = put_load(target, requests, _OVERLOAD_CONNECTIONS, check=check, until=until)
+            minute += 1
+            for status, count in load.statuses.items():
+                statuses[status] = statuses.get(status, 0) + count
+            print(
+                f"minute {minute}: {load.rate:.0f} texts/s, answers {load.statuses}, p50 "
+                f"{load.percentile(50) / 1000:.1f} s, {target.megabytes():.0f} MB",
+                flush=True,
+            )
+        began = time.monotonic()
+        after = put_load(target, singles, 1, check=check)
+        print(f"after: p50 {after.percentile(50):.1f} ms, first within {after.latencies[0]:.2f} s")
+        print(f"all answers by status: {statuses}; {time.monotonic() - began:.0f} s of singles")
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["speed", "overload"])
+    parser.add_argument("file", type=Path, metavar="TEXTS")
+    parser.add_argument("--texts", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    arguments = parser.parse_args()
+    lines = arguments.file.read_text(encoding="utf-8").splitlines()
+    texts = list(dict.fromkeys(line for line in lines if line.strip()))[: arguments.texts]
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.what == "speed":
+            speed(texts, arguments.rounds, Path(folder))
+        else:
+            overload(texts, arguments.minutes, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
