@@ -24,6 +24,7 @@ from bert_features.serving.failures import (
 )
 from bert_features.serving.guard import App, Guard
 from bert_features.serving.metrics import CONTENT_TYPE, to_text
+from bert_features.serving.page_files import page_routes
 from bert_features.serving.service import Answer, Service
 
 # Gives the metrics of the other replicas.
@@ -49,6 +50,7 @@ def make_app(service: Service, other_replicas: OtherReplicas = _alone) -> App:
     _add_features(app, service)
     _add_embeddings(app, service)
     _add_state(app, service, other_replicas)
+    app.router.routes.extend(page_routes())
     _add_failures(app)
     paths = frozenset(getattr(route, "path", "") for route in app.routes)
     return Guard(app, service, paths)
