@@ -27,7 +27,7 @@ export class HeatMap {
     box.addEventListener("scroll", () => this.draw());
     new ResizeObserver(() => this.layOut()).observe(box.parentElement);
     this.canvas.addEventListener("pointermove", (event) => this.follow(event));
-    this.canvas.addEventListener("pointerleave", () => onPoint(null, null));
+    this.canvas.addEventListener("pointerleave", () => this.leave());
     this.canvas.addEventListener("click", (event) => this.pick(event));
     this.canvas.addEventListener("keydown", (event) => this.move(event));
   }
@@ -213,6 +213,12 @@ export class HeatMap {
   follow(event) {
     const cell = this.cellAt(event);
     this.onPoint(cell ? cell[0] : null, cell ? cell[1] : null, event);
+  }
+
+  /** The cell that the arrow keys have reached stays when the pointer goes. */
+  leave() {
+    const isFocused = document.activeElement === this.canvas;
+    this.onPoint(isFocused ? this.marks.row : null, isFocused ? this.marks.column : null);
   }
 
   pick(event) {

@@ -10,7 +10,7 @@ const KINDS = {
 
 /** Shows all inputs of an answer; onPoint(index or null) and onPick(index) report tokens. */
 export function showInputs(room, { results, tokens, texts, limit }, { onPoint, onPick }) {
-  room.replaceChildren(...results.map((result, input) => {
+  const lists = element("div", {}, ...results.map((result, input) => {
     const own = tokens.map((token, index) => ({ ...token, index })).filter((t) => t.input === input);
     const typed = [...new Set(own.filter((t) => t.offset).map((t) => t.text))];
     const chips = element("div", { class: "chips", role: "toolbar", "aria-label": name(results, input) },
@@ -23,7 +23,8 @@ export function showInputs(room, { results, tokens, texts, limit }, { onPoint, o
       chips,
       element("p", { class: lossOf(result) ? "counts warning" : "counts" }, describeCounts(result, limit)));
   }));
-  listen(room, onPoint, onPick);
+  listen(lists, onPoint, onPick);
+  room.replaceChildren(lists);
 }
 
 function name(results, input) {
@@ -61,20 +62,21 @@ function markedText(text, tokens, tokensLost) {
   return paragraph;
 }
 
-function listen(room, onPoint, onPick) {
+function listen(lists, onPoint, onPick) {
   const indexOf = (event) => event.target.closest?.("[data-token]")?.dataset.token;
   const point = (event) => {
     const index = indexOf(event);
     onPoint(index === undefined ? null : Number(index));
   };
-  room.onpointerover = point;
-  room.onpointerleave = () => onPoint(null);
-  room.onfocusin = point;
-  room.onfocusout = () => onPoint(null);
-  room.onclick = (event) => {
+  // Not pointerover, which also comes when the page scrolls under a pointer at rest.
+  lists.addEventListener("pointermove", point);
+  lists.addEventListener("pointerleave", () => point({ target: document.activeElement }));
+  lists.addEventListener("focusin", point);
+  lists.addEventListener("focusout", () => onPoint(null));
+  lists.addEventListener("click", (event) => {
     const index = indexOf(event);
     if (index !== undefined) onPick(Number(index));
-  };
+  });
 }
 
 /** Marks the pinned token and those that are pointed at, in the chips and in the texts. */
@@ -84,7 +86,7 @@ export function markTokens(room, pinned, pointed) {
     node.classList.toggle("pinned", index === pinned);
     node.classList.toggle("pointed", pointed.includes(index));
     if (node.matches("button")) node.setAttribute("aria-pressed", index === pinned);
-    if (index === (pointed[1] ?? pinned)) bringIntoSight(node);
+    if (index === (pointed.at(-1) ?? pinned)) bringIntoSight(node);
   }
 }
 

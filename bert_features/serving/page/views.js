@@ -108,7 +108,7 @@ function showPointed() {
   const { pinned, compared, row, column, tokens, size } = view;
   find("readout").textContent = describePair(row ?? pinned, column ?? compared);
   heat.mark({ pinned, row, column });
-  markTokens(find("inputs"), pinned, [row, column]);
+  markTokens(find("inputs"), pinned, row === pinned ? [column] : [row, column]);
   find("token-detail").textContent = describeToken(tokens[column ?? pinned]);
   find("map").dataset.size = size;
 }

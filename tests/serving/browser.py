@@ -1,0 +1,66 @@
+"""The headless Chromium that tests of the page drive, and a server for it."""
+
+import contextlib
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def find_chromium() -> str:
+    """The Chromium of scripts/browser.sh, or else one on PATH; skips the test if there is none."""
+    fetched = Path(sys.prefix) / "chromium" / "chromium"
+    if fetched.is_file():
+        return str(fetched)
+    for name in _NAMES:
+        if found := shutil.which(name):
+            return found
+    pytest.skip(
+        f"no Chromium on PATH nor in {fetched.parent}; scripts/browser.sh says why it fetched none"
+    )
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Any]:
+    """A running headless Chromium, driven by Playwright."""
+    from playwright.sync_api import sync_playwright
+
+    program = find_chromium()
+    libraries = Path(program).parent / "lib"
+    environment = {"LD_LIBRARY_PATH": str(libraries)} if libraries.is_dir() else {}
+    with sync_playwright() as driver:
+        # Its sandbox needs rights that a container has not.
+        browser = driver.chromium.launch(
+            executable_path=program, args=["--no-sandbox"], env=environment
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextlib.contextmanager
+def served(app: Callable[..., Any]) -> Iterator[str]:
+    """Serves an ASGI application in a thread.
+
+    Yields:
+      its address, as http://127.0.0.1:PORT
+    """
+    import uvicorn
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,361 @@
+"""The page at `/` in a headless Chromium, with a real server and the embedded model."""
+
+import copy
+import json
+import re
+
+import httpx
+import matplotlib
+import numpy as np
+import pytest
+
+from bert_features import ExtractConfig, FeatureExtractor, find_checkpoint
+from bert_features.config.serve_settings import Limits, ServeSettings
+from bert_features.runtime import tensorflow_devices
+from bert_features.serving.app import make_app
+from bert_features.serving.catalog import config_to_serve
+from bert_features.serving.service import Service
+from tests.serving.browser import chromium, served
+
+pytestmark = pytest.mark.slow
+
+TOKEN = "open-sesame"
+BANKS = "She put money in the bank by the river bank."
+MONEY, RIVER = "She put her money in the bank.", "We sat on the bank of the river."
+
+
+@pytest.fixture(scope="module")
+def service():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensorflow_devices, "_cpu", lambda: (None, 1))
+        config = ExtractConfig.of({"checkpoint": "minilm", "max_seq_length": 512})
+        architecture = find_checkpoint("minilm").config
+        service = Service(
+            FeatureExtractor(config_to_serve(config, architecture)),
+            ServeSettings.of(limits=Limits(tokens=1000)),
+        )
+        yield service
+        service.close()
+
+
+@pytest.fixture(scope="module")
+def url(service):
+    with served(make_app(service)) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def guarded_url(service):
+    guarded = copy.copy(service)
+    guarded.settings = ServeSettings.of(token=TOKEN)
+    with served(make_app(guarded)) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def open_page(browser):
+    """Opens the page. In the end, no script has failed and no request has left the server."""
+    contexts, problems, asked = [], [], []
+
+    def note(message):
+        # Chromium reports every status from 400 on; the tests of errors look at what is shown.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            problems.append(message.text)
+
+    def opened(url, **settings):
+        contexts.append(browser.new_context(**settings))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(20_000)
+        page.on("console", note)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: asked.append((request.url, url)))
+        page.goto(url)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert problems == []
+    assert [address for address, origin in asked if not address.startswith(f"{origin}/")] == []
+
+
+@pytest.fixture
+def page(open_page, url):
+    page = open_page(url)
+    page.wait_for_selector("#map[data-size='22']")
+    return page
+
+
+def show(page, first, second="", *, tokens):
+    """Types texts, presses Show and waits for a number of tokens."""
+    page.fill("#text-a", first)
+    page.fill("#text-b", second)
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_selector(f"#map[data-size='{tokens}']")
+
+
+def answer_of(url, **body):
+    response = httpx.post(f"{url}/v1/features", json={**body, "outputs": ["layers"]})
+    return response.raise_for_status().json()
+
+
+def cosines_of(answer):
+    """float64 [7, T, T], the cosines of all tokens of an answer in each layer."""
+    layers = []
+    for feature in answer["features"]:
+        vectors = np.concatenate([r["features"][feature["name"]] for r in answer["results"]])
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        layers.append(vectors @ vectors.T)
+    return np.array(layers)
+
+
+def table_of(page):
+    """The values of the table, float64 [T, T]; opens it first."""
+    if page.locator("#values").get_attribute("open") is None:
+        page.locator("#values summary").click()
+        page.wait_for_selector("#values-table td")
+    rows = page.locator("#values-table tbody tr").all_inner_texts()
+    return np.array([[float(cell) for cell in row.split("\t")[1:]] for row in rows])
+
+
+def center_of(page, row, column):
+    """Where the middle of a cell is in the canvas, in CSS pixels."""
+    data = page.locator("#map").evaluate("map => ({...map.dataset})")
+    cell, gutter = float(data["cell"]), float(data["gutter"])
+    return {"x": gutter + (column + 0.5) * cell, "y": gutter + (row + 0.5) * cell}
+
+
+def test_the_page_names_the_model_and_shows_an_example_by_itself(page):
+    model = page.inner_text("#model")
+    assert "all-MiniLM-L6-v2" in model
+    assert "not Google's BERT" in model
+    assert "6 layers · width 384 · up to 512 tokens" in model
+    chips = page.locator(".chip").all_inner_texts()
+    assert chips[:4] == ["[CLS]", "after", "stealing", "money"]
+    assert page.locator(".chip.special").all_inner_texts() == ["[CLS]", "[SEP]"]
+    assert page.inner_text(".counts") == (
+        "22 tokens of at most 512, with [CLS] and [SEP]. Nothing was cut. No token is [UNK]."
+    )
+
+
+def test_the_values_of_every_layer_are_the_cosines_of_the_vectors(page, url):
+    answer = answer_of(url, texts=[BANKS])
+    cosines = cosines_of(answer)
+    show(page, BANKS, tokens=cosines.shape[1])
+    assert page.locator(".chip").all_inner_texts() == answer["results"][0]["tokens"]
+    names = page.locator("#layer option").all_inner_texts()
+    assert names == ["Embeddings", *(f"Layer {i}" for i in range(1, 7))]
+    for name, expected in zip(names, cosines, strict=True):
+        page.select_option("#layer", name)
+        np.testing.assert_allclose(table_of(page), expected, atol=5.1e-4)
+    pinned, other = [i for i, t in enumerate(answer["results"][0]["tokens"]) if t == "bank"]
+    line = [float(x) for x in re.findall(r" (-?\d\.\d\d)", page.inner_text("#across-text"))]
+    np.testing.assert_allclose(line, cosines[:, pinned, other], atol=5.1e-3)
+
+
+def test_a_cell_has_the_colour_of_its_value_and_shows_it(page, url):
+    cosines = cosines_of(answer_of(url, texts=[BANKS]))[-1]
+    show(page, BANKS, tokens=len(cosines))
+    low = float(page.inner_text("#legend-low"))
+    for row, column in [(2, 3), (4, 9), (11, 1)]:
+        place = center_of(page, row, column)
+        corner = [place["x"], place["y"] - 12]  # above the number in the cell
+        pixel = page.locator("#map").evaluate(
+            "(map, [x, y]) => [...map.getContext('2d').getImageData(x, y, 1, 1).data]", corner
+        )
+        color = matplotlib.colormaps["viridis"]((cosines[row, column] - low) / (1 - low), bytes=True)
+        np.testing.assert_allclose(pixel, color, atol=7)
+        page.locator("#map").hover(position=place)
+        assert page.inner_text("#readout").endswith(f": {cosines[row, column]:.3f}")
+        assert page.inner_text("#tip") == page.inner_text("#readout")
+
+
+def test_a_click_on_a_cell_pins_the_token_of_its_row(page):
+    show(page, BANKS, tokens=13)
+    page.locator("#map").click(position=center_of(page, 3, 6))
+    assert page.locator(".chip[aria-pressed=true]").all_inner_texts() == ["money"]
+    assert page.inner_text("#pinned-title") == "money (3) across the layers"
+    assert page.inner_text("#across-text strong") == "bank (6)"
+    page.locator(".chip", has_text="river").click()
+    assert page.inner_text("#pinned-title") == "river (9) across the layers"
+
+
+def test_the_keyboard_reaches_cells_tokens_and_layers(page):
+    show(page, BANKS, tokens=13)
+    page.locator("#map").focus()
+    for key in ("PageUp", "Home", "ArrowRight", "ArrowDown", "ArrowDown"):
+        page.keyboard.press(key)
+    assert page.inner_text("#readout").startswith("put (2) with she (1): ")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#pinned-title") == "put (2) across the layers"
+    page.locator(".chip").first.focus()
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowLeft")
+    assert page.inner_text("#token-detail").startswith(".: position 11, id 1012, characters 43 to 44")
+    page.get_by_role("radio", name="Layer 6").focus()
+    page.keyboard.press("ArrowLeft")
+    assert page.input_value("#layer") == "5"
+    assert page.inner_text("#map-title") == "Similarity, layer 5"
+
+
+def test_a_token_marks_its_place_in_the_text_and_unknown_ones_are_counted(page):
+    """Characters beyond 16 bits come before: offsets count code points."""
+    show(page, "We saw a 🦜 and a 🦥 in the Jungle.", tokens=13)
+    page.locator(".chip", has_text="jungle").hover()
+    assert page.locator(".typed .pointed").all_inner_texts() == ["Jungle"]
+    assert page.locator(".typed .unknown").all_inner_texts() == ["🦜", "🦥"]
+    assert page.locator(".chip.unknown").all_inner_texts() == ["[UNK]", "[UNK]"]
+    assert "2 tokens are [UNK]: the vocabulary has no pieces for them." in page.inner_text(".counts")
+
+
+@pytest.mark.parametrize(
+    ("mode", "body", "tokens"),
+    [("two inputs", {"texts": [MONEY, RIVER]}, 21), ("a pair", {"pairs": [[MONEY, RIVER]]}, 20)],
+)
+def test_two_texts_are_two_inputs_or_a_pair(page, url, mode, body, tokens):
+    show(page, MONEY, RIVER, tokens=21)
+    page.get_by_label(mode).check()
+    page.wait_for_selector(f"#map[data-size='{tokens}']")
+    np.testing.assert_allclose(table_of(page), cosines_of(answer_of(url, **body))[-1], atol=5.1e-4)
+    assert page.locator(".typed p").all_inner_texts() == [MONEY, RIVER]
+    page.locator(".chip", has_text="river").hover()
+    assert page.locator(".typed .pointed").all_inner_texts() == ["river"]
+
+
+def test_a_text_of_512_tokens_is_usable_and_says_what_was_cut(page):
+    show(page, "river " * 515 + "delta", tokens=512)
+    assert "6 tokens did not fit and were cut off." in page.inner_text(".counts")
+    assert page.inner_text(".typed .lost").split() == ["river"] * 5 + ["delta"]
+    page.check("#large")
+    page.locator("#map").focus()
+    page.keyboard.press("PageDown")
+    page.keyboard.press("End")
+    assert page.inner_text("#readout") == "[SEP] (511) with [SEP] (511): 1.000"
+    size = page.locator("#map").evaluate("map => [map.width, map.height]")
+    assert max(size) < 2000
+    assert table_of(page).shape == (512, 7)
+
+
+def test_a_text_is_never_html(page, url):
+    text = "<img src=x onerror='document.title=1'><script>document.title=2</script>"
+    show(page, text, tokens=len(answer_of(url, texts=[text])["results"][0]["tokens"]))
+    assert page.inner_text(".typed p") == text
+    assert page.locator("#result img, #result script").count() == 0
+    assert "Tokens and layers" in page.title()
+
+
+def test_the_policy_stops_html_made_from_text(browser, url):
+    page = browser.new_page()
+    page.goto(url)
+    failure = page.evaluate(
+        "() => { try { document.body.innerHTML = '<b>' } catch (error) { return error.name } }"
+    )
+    page.close()
+    assert failure == "TypeError"
+
+
+def test_a_server_with_a_token_asks_for_it(open_page, guarded_url):
+    page = open_page(guarded_url)
+    page.locator("#token").wait_for()
+    assert "the token is missing" in page.inner_text("#error")
+    for token, outcome in [("wrong-token", "#error:has-text('is wrong')"), (TOKEN, ".chip")]:
+        page.fill("#token", token)
+        page.keyboard.press("Enter")
+        page.locator(outcome).first.wait_for()
+    assert page.locator("#access").is_hidden()
+    assert page.locator("#error").is_hidden()
+
+
+def test_a_busy_server_is_asked_again_after_the_time_that_it_names(page):
+    asked = []
+
+    def busy_at_first(route):
+        asked.append(route.request)
+        if len(asked) > 1:
+            route.continue_()
+        else:
+            body = {"error": {"message": "the queue is full", "type": "overloaded"}}
+            route.fulfill(status=429, headers={"Retry-After": "1"}, body=json.dumps(body))
+
+    page.route("**/v1/features", busy_at_first)
+    page.fill("#text-a", BANKS)
+    page.get_by_role("button", name="Show").click()
+    page.locator("#status", has_text="The server is busy. Asking again in 1 second …").wait_for()
+    page.wait_for_selector("#map[data-size='13']")
+    assert len(asked) == 2
+    assert page.locator("#status").inner_text() == ""
+
+
+def test_an_older_answer_never_replaces_a_newer_one(page):
+    held = []
+
+    def hold_the_first(route):
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/v1/features", hold_the_first)
+    page.fill("#text-a", "old")
+    page.keyboard.press("Enter")
+    page.locator("#status", has_text="Computing").wait_for()
+    show(page, BANKS, tokens=13)
+    held[0].fulfill(json=answer_with_tokens(["[CLS]", "old", "[SEP]"]))
+    page.wait_for_timeout(300)
+    assert page.locator(".chip").count() == 13
+
+
+def answer_with_tokens(tokens):
+    result = {
+        "tokens": tokens,
+        "token_ids": [1] * len(tokens),
+        "type_ids": [0] * len(tokens),
+        "offsets": [None] * len(tokens),
+        "tokens_lost": 0,
+        "unknown_tokens": 0,
+        "features": {"layers_0": [[1.0]] * len(tokens)},
+    }
+    feature = {"name": "layers_0", "level": "token", "layers": ["embeddings"]}
+    return {"features": [feature], "results": [result]}
+
+
+def test_the_message_of_the_server_is_shown_and_the_last_result_stays(page):
+    page.fill("#text-a", "river " * 1200)
+    page.get_by_role("button", name="Show").click()
+    page.locator("#error", has_text="the request has 1202 tokens; allowed: at most 1000").wait_for()
+    assert page.locator(".chip").count() == 22
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda route: route.abort(), "The server does not answer."),
+        (lambda route: route.fulfill(status=502, body="<h1>"), "The server answered with status 502."),
+    ],
+)
+def test_a_failure_without_a_message_of_the_server_is_named(page, answer, message):
+    page.route("**/v1/features", answer)
+    page.get_by_role("button", name="Show").click()
+    page.locator("#error", has_text=message).wait_for()
+
+
+def test_an_empty_text_is_not_sent(page):
+    page.fill("#text-a", "  ")
+    page.get_by_role("button", name="Show").click()
+    assert page.inner_text("#error") == "Type a text first."
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_the_whole_page_in_its_width(open_page, url, scheme):
+    page = open_page(url, viewport={"width": 390, "height": 800}, color_scheme=scheme)
+    page.wait_for_selector("#map[data-size='22']")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    is_dark = max(int(x) for x in re.findall(r"\d+", back)) < 128
+    assert is_dark == (scheme == "dark")
