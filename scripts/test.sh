@@ -17,6 +17,8 @@ if [ "${1:-}" = --fast ]; then
 fi
 
 install_into_venv test
+bash "$root/scripts/browser.sh" ||
+  echo "No Chromium for the tests of the page at /: they are skipped" >&2
 
 cd "$root"
 .venv/bin/ruff check .

@@ -1,6 +1,7 @@
 """The headless Chromium that tests of the page drive, and a server for it."""
 
 import contextlib
+import os
 import shutil
 import socket
 import sys
@@ -34,11 +35,11 @@ def chromium() -> Iterator[Any]:
 
     program = find_chromium()
     libraries = Path(program).parent / "lib"
-    environment = {"LD_LIBRARY_PATH": str(libraries)} if libraries.is_dir() else {}
+    added = {"LD_LIBRARY_PATH": str(libraries)} if libraries.is_dir() else {}
     with sync_playwright() as driver:
         # Its sandbox needs rights that a container has not.
         browser = driver.chromium.launch(
-            executable_path=program, args=["--no-sandbox"], env=environment
+            executable_path=program, args=["--no-sandbox"], env={**os.environ, **added}
         )
         try:
             yield browser

@@ -169,7 +169,9 @@ def test_a_cell_has_the_colour_of_its_value_and_shows_it(page, url):
         pixel = page.locator("#map").evaluate(
             "(map, [x, y]) => [...map.getContext('2d').getImageData(x, y, 1, 1).data]", corner
         )
-        color = matplotlib.colormaps["viridis"]((cosines[row, column] - low) / (1 - low), bytes=True)
+        color = matplotlib.colormaps["viridis"](
+            (cosines[row, column] - low) / (1 - low), bytes=True
+        )
         np.testing.assert_allclose(pixel, color, atol=7)
         page.locator("#map").hover(position=place)
         assert page.inner_text("#readout").endswith(f": {cosines[row, column]:.3f}")
@@ -197,7 +199,9 @@ def test_the_keyboard_reaches_cells_tokens_and_layers(page):
     page.locator(".chip").first.focus()
     page.keyboard.press("End")
     page.keyboard.press("ArrowLeft")
-    assert page.inner_text("#token-detail").startswith(".: position 11, id 1012, characters 43 to 44")
+    assert page.inner_text("#token-detail").startswith(
+        ".: position 11, id 1012, characters 43 to 44"
+    )
     page.get_by_role("radio", name="Layer 6").focus()
     page.keyboard.press("ArrowLeft")
     assert page.input_value("#layer") == "5"
@@ -211,7 +215,9 @@ def test_a_token_marks_its_place_in_the_text_and_unknown_ones_are_counted(page):
     assert page.locator(".typed .pointed").all_inner_texts() == ["Jungle"]
     assert page.locator(".typed .unknown").all_inner_texts() == ["🦜", "🦥"]
     assert page.locator(".chip.unknown").all_inner_texts() == ["[UNK]", "[UNK]"]
-    assert "2 tokens are [UNK]: the vocabulary has no pieces for them." in page.inner_text(".counts")
+    assert "2 tokens are [UNK]: the vocabulary has no pieces for them." in page.inner_text(
+        ".counts"
+    )
 
 
 @pytest.mark.parametrize(
@@ -336,7 +342,10 @@ def test_the_message_of_the_server_is_shown_and_the_last_result_stays(page):
     ("answer", "message"),
     [
         (lambda route: route.abort(), "The server does not answer."),
-        (lambda route: route.fulfill(status=502, body="<h1>"), "The server answered with status 502."),
+        (
+            lambda route: route.fulfill(status=502, body="<h1>"),
+            "The server answered with status 502.",
+        ),
     ],
 )
 def test_a_failure_without_a_message_of_the_server_is_named(page, answer, message):

@@ -45,10 +45,11 @@ function readForm() {
 async function viewOf({ texts, body }, signal) {
   const request = { token: state.token, signal, onWait: showWait };
   state.info ??= await readInfo(request);
-  const { features, results } = await ask("v1/features", {
+  const { model, features, results } = await ask("v1/features", {
     ...request,
     body: { ...body, outputs: [OUTPUT], tokens: true },
   });
+  if (model !== state.info.model) state.info = await readInfo(request); // the server was restarted
   showStatus("Comparing the tokens …");
   const layers = nameLayers(features);
   const matrices = [];
