@@ -1,4 +1,4 @@
-"""scripts/browser.sh: what it does when the package cannot be had, or is another, with a made-up npm."""
+"""scripts/browser.sh with a made-up npm: a package that cannot be had, and one that is another."""
 
 import os
 import subprocess

@@ -71,7 +71,7 @@ export function showNearest(table, { values, size, pinned, names, range }, onCho
     const button = element("button", { type: "button", class: "link" }, names[index]);
     button.addEventListener("click", () => onChoose(index));
     const bar = element("div", { class: "bar" });
-    bar.style.width = `${Math.max(0, ((value - range[0]) / (range[1] - range[0])) * 100)}%`;
+    bar.style.width = `${Math.max(0, value) * 100}%`;
     bar.style.backgroundColor = `rgb(${colorOf(value, range)})`;
     return element("tr", {},
       element("td", {}, button),

@@ -104,6 +104,7 @@ function showFailure(error) {
   showStatus("");
   if (!(error instanceof ServerError)) console.error(error);
   showError(error.message);
+  if (!state.info) find("model").textContent = "";
   if (error.status === 401) {
     find("access").hidden = false;
     find("token").focus();
