@@ -1,6 +1,6 @@
 // One token compared across the layers: a line for each other token, and a list of the nearest.
 
-import { colorOf } from "./colors.js";
+import { colorOf, shortNumber } from "./colors.js";
 import { element, svg } from "./elements.js";
 import { nearest } from "./similarity.js";
 
@@ -44,7 +44,7 @@ function points(values, left, top, layer) {
   return values.flatMap((value, i) => [
     svg("circle", { class: "point", cx: left(i), cy: top(value), r: i === layer ? 5 : 3 }),
     ...(values.length <= MAX_LABELLED || i === layer
-      ? [svg("text", { class: "value", x: left(i), y: top(value) - 9, "text-anchor": "middle" }, value.toFixed(2))]
+      ? [svg("text", { class: "value", x: left(i), y: top(value) - 9, "text-anchor": "middle" }, shortNumber(value))]
       : []),
   ]);
 }

@@ -1,4 +1,5 @@
-// The colours of the maps: viridis, which readers with any kind of colour vision can order.
+// Values as colours and as short numbers. The colours are viridis, which readers with any kind of
+// colour vision can order.
 
 const STOPS = [
   [68, 1, 84], [72, 24, 106], [71, 45, 123], [66, 64, 134], [59, 82, 139], [51, 99, 141],
@@ -23,6 +24,11 @@ export function colorOf(value, [low, high]) {
 /** The colour, black or white, in which text is legible on a colour of the map. */
 export function inkOn([red, green, blue]) {
   return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#000" : "#fff";
+}
+
+/** A value with two decimals where there is little room: .53, -.02, 1.00. */
+export function shortNumber(value) {
+  return value.toFixed(2).replace(/^(-?)0\./, "$1.");
 }
 
 /** A canvas of size × size pixels, one for each value of a square matrix. */

@@ -1,6 +1,6 @@
 // The large heat map: a canvas that draws the part of the matrix that its scroll box shows.
 
-import { colorOf, imageOf, inkOn } from "./colors.js";
+import { colorOf, imageOf, inkOn, shortNumber } from "./colors.js";
 
 const LARGEST_CELL = 44;
 const LARGE_CELL = 26; // of "large cells", where the whole map has smaller ones
@@ -140,8 +140,7 @@ export class HeatMap {
       for (let column = left; column < right; column++) {
         const value = this.values[row * this.size + column];
         context.fillStyle = inkOn(colorOf(value, this.range));
-        const text = value.toFixed(2).replace(/^(-?)0\./, "$1.");
-        context.fillText(text, this.x(column + 0.5), this.y(row + 0.5));
+        context.fillText(shortNumber(value), this.x(column + 0.5), this.y(row + 0.5));
       }
     }
   }

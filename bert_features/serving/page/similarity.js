@@ -39,14 +39,24 @@ export function cosines(results, feature) {
 }
 
 function unit(vector) {
-  const length = Math.sqrt(dot(vector, vector));
-  return Float32Array.from(vector, (x) => (length ? x / length : 0));
+  const length = Math.sqrt(dot(vector, vector)) || 1; // a vector of zeros stays one
+  const scaled = new Float32Array(vector);
+  for (let i = 0; i < scaled.length; i++) scaled[i] /= length;
+  return scaled;
 }
 
+/** Four sums at a time: an addition need not wait for the one before, which takes half the time. */
 function dot(a, b) {
-  let sum = 0;
-  for (let i = 0; i < a.length; i++) sum += a[i] * b[i];
-  return sum;
+  let [first, second, third, fourth] = [0, 0, 0, 0];
+  const whole = a.length - (a.length % 4);
+  for (let i = 0; i < whole; i += 4) {
+    first += a[i] * b[i];
+    second += a[i + 1] * b[i + 1];
+    third += a[i + 2] * b[i + 2];
+    fourth += a[i + 3] * b[i + 3];
+  }
+  for (let i = whole; i < a.length; i++) first += a[i] * b[i];
+  return first + second + third + fourth;
 }
 
 /** The ends of the colours: 1, and the lowest value, rounded down to a tenth. */
@@ -62,6 +72,21 @@ export function nearest(values, size, index, count) {
     .filter(([i]) => i !== index)
     .sort((a, b) => b[1] - a[1])
     .slice(0, count);
+}
+
+/** A square matrix of at most `limit` rows: the means of square blocks of the matrix. */
+export function shrink(values, size, limit) {
+  const block = Math.ceil(size / limit);
+  if (block === 1) return values;
+  const small = Math.ceil(size / block);
+  const sums = new Float32Array(small * small);
+  const counts = new Uint16Array(small * small);
+  for (let i = 0; i < values.length; i++) {
+    const place = Math.floor(Math.floor(i / size) / block) * small + Math.floor((i % size) / block);
+    sums[place] += values[i];
+    counts[place] += 1;
+  }
+  return sums.map((sum, place) => sum / counts[place]);
 }
 
 /** The mean cosine of different tokens. */

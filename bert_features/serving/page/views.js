@@ -4,12 +4,13 @@ import { describeAcross, showAcross, showNearest } from "./across.js";
 import { paint } from "./colors.js";
 import { element, moveByArrows } from "./elements.js";
 import { HeatMap } from "./heatmap.js";
-import { meanOf, rangeOf, tokenToCompare, tokenToPin } from "./similarity.js";
+import { meanOf, rangeOf, shrink, tokenToCompare, tokenToPin } from "./similarity.js";
 import { fillTable } from "./table.js";
 import { describeToken, markTokens, showInputs } from "./tokens.js";
 
 const find = (id) => document.getElementById(id);
 const ORDINALS = ["first", "second"];
+const MAX_PIXELS = 128; // of a small map, in each direction
 
 // layer, pinned, compared: what is chosen; row, column: what is pointed at, or null.
 let view = null;
@@ -55,7 +56,8 @@ function showSmallMaps() {
   const { layers, matrices, size } = view;
   find("layers").replaceChildren(...layers.map(({ name }, i) => {
     const canvas = element("canvas", { "aria-hidden": true });
-    paint(canvas, matrices[i], size, rangeOfLayer(i));
+    const small = shrink(matrices[i], size, MAX_PIXELS);
+    paint(canvas, small, Math.sqrt(small.length), rangeOfLayer(i));
     const button = element("button", { type: "button", role: "radio", "data-layer": i },
       canvas, element("span", { class: "layer-name" }, name),
       element("span", { class: "hint" }, `mean ${meanOf(matrices[i], size).toFixed(2)}`));
@@ -76,8 +78,11 @@ function showLayer() {
     const isChosen = Number(button.dataset.layer) === layer;
     button.setAttribute("aria-checked", isChosen);
     button.tabIndex = isChosen ? 0 : -1;
+    // On a phone the layers are a row that scrolls.
+    if (isChosen) find("layers").scrollLeft = button.offsetLeft - find("layers").clientWidth / 2;
   }
   find("layer").value = layer;
+  find("tip").hidden = true;
   find("map-title").textContent = `Similarity, ${layerName()}`;
   find("map").setAttribute("aria-label",
     `Cosine similarity of ${size} tokens with each other, ${layerName()}. A table below has the values.`);
