@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bert_features import ExtractConfig, find_checkpoint, read_features, read_weights
+from bert_features import find_checkpoint, read_features, read_weights
 from bert_features.cli import app
 from tests.reference.full_tokenizer import ReferenceTokenizer
 from tests.reference.numpy_encoder import NumpyEncoder
@@ -156,11 +156,6 @@ def test_another_print_is_not_the_same():
     ):
         with pytest.raises(AssertionError):
             assert_same_print(wrong, "cosine 0.990 of 3")
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda p: p.stem)
-def test_every_config_loads(path):
-    assert ExtractConfig.load(path).checkpoint
 
 
 def test_recipe_1_every_layer_of_every_token(recipe, oracle):
