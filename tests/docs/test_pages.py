@@ -1,6 +1,6 @@
 """Code in README.md and docs/: Python blocks run, and commands are as the command line takes them.
 
-docs/recipes.md has a test of its own, `test_recipes`.
+docs/migrating.md and docs/recipes.md have tests of their own, `test_migrating` and `test_recipes`.
 """
 
 import re
@@ -82,7 +82,7 @@ def test_no_page_with_python_is_left_out():
     pages = {
         str(page.relative_to(ROOT)) for page in PAGES if read_blocks(page.read_text(), "python")
     }
-    assert pages == {*PYTHON_PAGES, "docs/recipes.md"}
+    assert pages == {*PYTHON_PAGES, "docs/migrating.md", "docs/recipes.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -94,7 +94,7 @@ def test_commands_parse(page):
 def test_pages_with_commands_are_read():
     pages = {page.name for page in PAGES if read_commands(page.read_text(encoding="utf-8"))}
     others = {"cloud_tpu.md", "command_line.md", "corpora.md", "ray.md", "recipes.md", "tpu.md"}
-    assert pages == {"README.md", "monitoring.md", *others}
+    assert pages == {"README.md", "migrating.md", "monitoring.md", *others}
 
 
 def test_a_wrong_command_is_found():
