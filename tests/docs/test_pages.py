@@ -18,11 +18,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON_PAGES = [
     "README.md",
     *(
+        "docs/choosing.md",
         "docs/corpora.md",
         "docs/formats.md",
         "docs/keras_and_savedmodel.md",
         "docs/monitoring.md",
         "docs/python.md",
+        "docs/quickstart.md",
         "docs/ray.md",
     ),
 ]
@@ -94,7 +96,8 @@ def test_commands_parse(page):
 def test_pages_with_commands_are_read():
     pages = {page.name for page in PAGES if read_commands(page.read_text(encoding="utf-8"))}
     others = {"cloud_tpu.md", "command_line.md", "corpora.md", "ray.md", "recipes.md", "tpu.md"}
-    assert pages == {"README.md", "migrating.md", "monitoring.md", *others}
+    others |= {"migrating.md", "monitoring.md", "quickstart.md"}
+    assert pages == {"README.md", *others}
 
 
 def test_a_wrong_command_is_found():
