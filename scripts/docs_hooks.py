@@ -36,16 +36,18 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, *, page: Page, files: Files, **_: Any) -> str:
-    """Points links at the copies, and puts docstrings in the places of their comments."""
+def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
+    """Points links at the copies, by the titles of pages, and puts docstrings in their places."""
     source = Path(page.file.abs_src_path or "")
 
     def point(link: re.Match[str]) -> str:
         target = _resolve(source, link["path"])
         if target.is_dir():
             return link["label"]  # the site has no page for a folder
+        is_bare = link["label"] == link["path"] and target.is_file()
+        label = _title(target) if is_bare else link["label"]
         start = str(Path(page.file.src_uri).parent)
-        return f"[{link['label']}]({os.path.relpath(_place(target), start)}{link['anchor'] or ''})"
+        return f"[{label}]({os.path.relpath(_place(target), start)}{link['anchor'] or ''})"
 
     parts = [
         part if part.startswith("```") else LINK.sub(point, part) for part in FENCE.split(markdown)
@@ -65,6 +67,11 @@ def _copy(source: Path, config: MkDocsConfig) -> File:
 def _targets(source: Path) -> list[Path]:
     prose = FENCE.sub("", source.read_text(encoding="utf-8"))
     return [_resolve(source, link["path"]) for link in LINK.finditer(prose)]
+
+
+def _title(page: Path) -> str:
+    """The first heading of a page: on a site, its file name says little."""
+    return page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def _resolve(source: Path, link: str) -> Path:
