@@ -20,6 +20,7 @@ DOCS = ROOT / "docs"
 COPIES = "repository"
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[(?P<label>[^\]]*)\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
+CODE = re.compile(r"`[^`\n]+`")
 DOCSTRING = re.compile(r"^<!-- docstring: (\S+) -->$", re.MULTILINE)
 
 
@@ -37,7 +38,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
-    """Points links at the copies, by the titles of pages, and puts docstrings in their places."""
+    """Points links at the copies, by the titles of pages; puts docstrings in their places."""
     source = Path(page.file.abs_src_path or "")
 
     def point(link: re.Match[str]) -> str:
@@ -49,10 +50,13 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
         start = str(Path(page.file.src_uri).parent)
         return f"[{label}]({os.path.relpath(_place(target), start)}{link['anchor'] or ''})"
 
-    parts = [
-        part if part.startswith("```") else LINK.sub(point, part) for part in FENCE.split(markdown)
-    ]
-    return DOCSTRING.sub(r"::: \1", "".join(parts))
+    def convert(prose: str) -> str:
+        # In a table a git host needs `a \| b` for `a | b`, and mkdocs would show the backslash.
+        prose = CODE.sub(lambda code: code[0].replace(r"\|", "|"), prose)
+        return DOCSTRING.sub(r"::: \1", LINK.sub(point, prose))
+
+    parts = FENCE.split(markdown)
+    return "".join(part if part.startswith("```") else convert(part) for part in parts)
 
 
 def _copy(source: Path, config: MkDocsConfig) -> File:

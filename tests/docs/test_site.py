@@ -93,6 +93,14 @@ def test_a_reader_needs_no_network(site, pages):
 
 
 @pytest.mark.slow
+def test_the_site_shows_what_a_git_host_shows(site):
+    page = (site / "migrating.html").read_text(encoding="utf-8")
+    assert "<code>text a ||| text b</code>" in page
+    assert '<a href="performance.html#compared-with-other-programs">Performance</a>' in page
+    assert "<!-- docstring" not in (site / "api.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
 def test_links_of_the_site_lead_somewhere(pages):
     anchors = defaultdict(set, {path: page.anchors for path, page in pages.items()})
     dead = {
