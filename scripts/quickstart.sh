@@ -13,7 +13,7 @@ What is Deep Learning?
 TEXT
 
 "$root/.venv/bin/bert-features" extract "$work/texts.txt" \
-  --output "$work/features.parquet" --config "$root/configs/pogiatzis.toml"
+  --output "$work/features.parquet" --config pogiatzis
 
 "$root/.venv/bin/python" - "$work/features.parquet" <<'PYTHON'
 import sys

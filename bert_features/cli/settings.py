@@ -19,6 +19,7 @@ from bert_features.cli.help import (
     OTHER,
     OUTPUTS,
 )
+from bert_features.config.config_files import preset_names
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import POOLINGS, OutputConfig
 from bert_features.config.outputs import parse_output as check_output
@@ -104,7 +105,8 @@ def _with_options(function: Callable[..., None], names: Sequence[str]) -> Callab
 
 def _config_option() -> inspect.Parameter:
     option = typer.Option(
-        help="TOML file of settings. Options of the command line override it.",
+        help="TOML file of settings, or the name of one that comes with the package: "
+        f"{', '.join(preset_names())}. Options of the command line override it.",
         rich_help_panel=FILES,
     )
     return _parameter("config", Annotated[Path | None, option])

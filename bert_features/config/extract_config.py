@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from bert_features.config.bert_config import BertConfig
+from bert_features.config.config_files import find_config, read_config
 from bert_features.config.input_format import (
     LARGEST_LINE_BYTES,
     MAX_LINE_BYTES,
@@ -304,26 +305,22 @@ class ExtractConfig(Settings):
         """Reads a TOML file.
 
         Args:
-          path: the file, flat `key = value` settings.
+          path: the file, flat `key = value` settings; or the name of one that comes with the
+            package, such as `minilm`.
           **overrides: settings that take precedence over the file's.
 
         Raises:
           ConfigError: the file cannot be read, is not TOML, or holds a key or a value that is not
             allowed.
         """
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{path} is not TOML: {error}") from error
-        values = read_toml(text, str(path))
+        path = find_config(path)
+        values = read_toml(read_config(path), str(path))
         try:
             cls.of(values, source=str(path))  # errors in the file name the file
         except ConfigError as error:
             raise ConfigError(str(error)) from error  # and its keys, whoever reads them
         config = cls.of({**values, **overrides})
-        config._source = _Source(Path(path))
+        config._source = _Source(path)
         return config
 
     @property

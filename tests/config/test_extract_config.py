@@ -12,41 +12,11 @@ from bert_features.config.outputs import OutputConfig
 from bert_features.errors import ConfigError
 from tests.toy import TOY
 
-CONFIGS = sorted((Path(__file__).resolve().parents[2] / "configs").glob("*.toml"))
-
 
 def write(tmp_path, text):
     path = tmp_path / "c.toml"
     path.write_text(text)
     return path
-
-
-def test_the_recipes_are_these():
-    assert {path.stem for path in CONFIGS} == {
-        "bert_base_cased",
-        "bert_base_chinese",
-        "bert_base_uncased",
-        "bert_large_uncased",
-        "bert_multi_cased",
-        "minilm",
-        "pogiatzis",
-    }
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_every_recipe_loads_and_says_what_it_is_for(path):
-    config = ExtractConfig.load(path)
-    assert config.layers == (-1, -2, -3, -4)
-    comment = path.read_text().split("\n\n")[0]
-    assert all(line.startswith("#") for line in comment.splitlines())
-    assert f"--config configs/{path.name}" in comment
-    cased = config.checkpoint.startswith(("cased", "multi_cased"))
-    assert config.do_lower_case is (None if config.checkpoint == "minilm" else not cased)
-
-
-def test_the_tutorials_settings():
-    config = ExtractConfig.load(CONFIGS[-1])
-    assert (config.combine, config.max_seq_length, config.batch_size) == ("sum", 128, 128)
 
 
 def test_overrides_take_precedence(tmp_path):

@@ -45,7 +45,7 @@ def test_one_command_takes_the_folder(tmp_path: Path) -> None:
     assert given["inputs"] == ["gs://my-bucket/texts/"]
     assert given["output"] == "gs://my-bucket/features/"
     assert (given["device"], given["runtime"]) == ("tpu", "jax")
-    assert ExtractConfig.load(ROOT / given["config"], format=given["format"]).format == "parquet"
+    assert ExtractConfig.load(given["config"], format=given["format"]).format == "parquet"
 
 
 def test_a_tpu_of_several_hosts_is_refused(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_after_a_loss_the_same_command_goes_on(tmp_path: Path) -> None:
     texts.mkdir(parents=True)
     (texts / "a.txt").write_text("The cat sat.\n")
     (texts / "b.txt").write_text("On the mat.\nIt is.\n")
-    settings = {"BUCKET": f"{tmp_path}/bucket", "CONFIG": "configs/minilm.toml"}
+    settings = {"BUCKET": f"{tmp_path}/bucket", "CONFIG": "minilm"}
     first = run(tmp_path, ON_CPU, **settings)
     assert first.returncode == 0, first.stderr
     folder = tmp_path / "bucket" / "features"

@@ -77,7 +77,7 @@ def test_the_command_line_accepts_the_call_of_extract(cluster: dict[str, object]
     name, *arguments = example_call()
     command = typer.main.get_command(app).commands[name]
     given = command.make_context(name, arguments).params  # exits at an unknown option or value
-    assert ExtractConfig.load(ROOT / given["config"]).checkpoint
+    assert ExtractConfig.load(given["config"]).checkpoint
     chips = cluster["available_node_types"]["tpu"]["resources"]["TPU"]
     assert given["ray_resources"] == f"TPU={chips}"
     assert given["ray_actors"] == f"1:{cluster['max_workers']}"

@@ -134,7 +134,7 @@ def test_the_command_line_accepts_the_call_of_extract(machine: Machine) -> None:
     ((name, *arguments),) = machine.calls()
     command = typer.main.get_command(app).commands[name]
     given = command.make_context(name, arguments).params  # exits at an unknown option or value
-    settings = ExtractConfig.load(ROOT / given["config"], format=given["format"])
+    settings = ExtractConfig.load(given["config"], format=given["format"])
     assert settings.format == "parquet"
     assert given["device"] == "tpu"
     assert given["runtime"] == "jax"
@@ -167,7 +167,7 @@ exec {shlex.quote(sys.executable)} -m bert_features "${{@/#tpu/cpu}}"
 def test_the_job_runs_extract(tmp_path: Path) -> None:
     machine = Machine(tmp_path / "home", ON_CPU)
     (machine.input / "a.txt").write_text("The cat sat.\nOn the mat.\n")
-    ran = machine.run(CONFIG="configs/minilm.toml")
+    ran = machine.run(CONFIG="minilm")
     assert ran.returncode == 0, ran.stderr
     assert machine.results() == ["a.txt.parquet"]
     assert len(read_features(machine.output / "a.txt.parquet")) == 2

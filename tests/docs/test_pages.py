@@ -1,6 +1,6 @@
 """Code in README.md and docs/: Python blocks run, and commands are as the command line takes them.
 
-docs/recipes.md has a test of its own, `test_recipes`.
+docs/migrating.md and docs/recipes.md have tests of their own, `test_migrating` and `test_recipes`.
 """
 
 import re
@@ -18,11 +18,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON_PAGES = [
     "README.md",
     *(
+        "docs/choosing.md",
         "docs/corpora.md",
         "docs/formats.md",
         "docs/keras_and_savedmodel.md",
         "docs/monitoring.md",
         "docs/python.md",
+        "docs/quickstart.md",
         "docs/ray.md",
     ),
 ]
@@ -82,7 +84,7 @@ def test_no_page_with_python_is_left_out():
     pages = {
         str(page.relative_to(ROOT)) for page in PAGES if read_blocks(page.read_text(), "python")
     }
-    assert pages == {*PYTHON_PAGES, "docs/recipes.md"}
+    assert pages == {*PYTHON_PAGES, "docs/migrating.md", "docs/recipes.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -94,7 +96,8 @@ def test_commands_parse(page):
 def test_pages_with_commands_are_read():
     pages = {page.name for page in PAGES if read_commands(page.read_text(encoding="utf-8"))}
     others = {"cloud_tpu.md", "command_line.md", "corpora.md", "ray.md", "recipes.md", "tpu.md"}
-    assert pages == {"README.md", "monitoring.md", "serving.md", *others}
+    others |= {"migrating.md", "monitoring.md", "quickstart.md", "serving.md"}
+    assert pages == {"README.md", *others}
 
 
 def test_a_wrong_command_is_found():

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bert_features import ExtractConfig, find_checkpoint, read_features, read_weights
+from bert_features import read_features
 from bert_features.cli import app
-from tests.reference.full_tokenizer import ReferenceTokenizer
-from tests.reference.numpy_encoder import NumpyEncoder
+from tests.docs.oracle import Oracle
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "recipes.md"
@@ -70,29 +69,6 @@ def read_recipe(page: str, start: int, end: int) -> Recipe:
 
 
 RECIPES = read_recipes()
-
-
-class Oracle:
-    """Layers of texts by the reference tokenizer and encoder."""
-
-    def __init__(self, minilm_dir: Path) -> None:
-        tokens = (minilm_dir / "vocab.txt").read_text(encoding="utf-8").split("\n")
-        self.tokenizer = ReferenceTokenizer.from_tokens(tokens, lower=True)
-        checkpoint = find_checkpoint("minilm")
-        self.encoder = NumpyEncoder(checkpoint.config, read_weights(checkpoint, pooler=True))
-
-    def ids(self, *texts: str) -> list[int]:
-        """The ids of texts, between [CLS] and [SEP]."""
-        vocab = self.tokenizer.vocab
-        return [vocab["[CLS]"], *(i for t in texts for i in self.tokenizer.ids(t)), vocab["[SEP]"]]
-
-    def states(self, ids: list[int]) -> np.ndarray:
-        """One row of ids -> [layers, tokens, 384], embeddings first."""
-        row = np.array([ids])
-        return np.stack([s[0] for s in self.encoder(row, np.ones_like(row), np.zeros_like(row))])
-
-    def __call__(self, *texts: str) -> np.ndarray:
-        return self.states(self.ids(*texts))
 
 
 @pytest.fixture(scope="module")
@@ -156,11 +132,6 @@ def test_another_print_is_not_the_same():
     ):
         with pytest.raises(AssertionError):
             assert_same_print(wrong, "cosine 0.990 of 3")
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda p: p.stem)
-def test_every_config_loads(path):
-    assert ExtractConfig.load(path).checkpoint
 
 
 def test_recipe_1_every_layer_of_every_token(recipe, oracle):

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Builds what a release uploads from the last commit, checks it, and prints what to upload. It uploads
+# nothing and changes no other file.
+#
+#   bash scripts/release.sh [FOLDER]   into FOLDER, by default dist/
+#
+# The checks: no uncommitted changes; CHANGELOG.md has a section of this version; the wheel is built
+# from the source distribution; PyPI can show the description; the wheel is installed into an
+# environment of its own, where its commands run. That environment borrows the dependencies of the one
+# that builds: .venv, or that of the interpreter in PYTHON.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+python=${PYTHON:-$root/.venv/bin/python}
+folder=$(realpath -m "${1:-$root/dist}")
+
+fail() {
+  echo "release.sh: $*" >&2
+  exit 1
+}
+
+cd "$root"
+command -v "$python" >/dev/null || fail "$python is not there; run: bash scripts/test.sh --fast"
+changes=$(git status --porcelain) || fail "$root is not a git checkout; make a release from a clone"
+[ -z "$changes" ] || fail "there are uncommitted changes; commit them first: $(head -n 1 <<<"$changes")"
+version=$(sed -n 's/^version = //p' setup.cfg)
+grep -qE "^## \[?${version//./\\.}\]?( |$)" CHANGELOG.md ||
+  fail "CHANGELOG.md has no section '## $version'; rename 'Unreleased', or change the version in setup.cfg"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/tree"
+git archive HEAD | tar -x -C "$work/tree"
+echo "Building bert_features $version from $(git rev-parse --short HEAD)"
+"$python" -m build --outdir "$work/dist" "$work/tree" >"$work/log" 2>&1 ||
+  { tail -n 20 "$work/log" >&2 && fail "the build failed; its last lines are above"; }
+"$python" -m twine check --strict "$work"/dist/* >"$work/log" 2>&1 ||
+  { cat "$work/log" >&2 && fail "PyPI would not take these files; see above"; }
+
+echo "Installing the wheel into an environment of its own"
+"$python" -m venv --without-pip "$work/venv"
+"$python" -m pip --python "$work/venv/bin/python" --disable-pip-version-check \
+  install --quiet --no-deps --no-index "$work"/dist/*.whl
+site() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+site "$python" >"$(site "$work/venv/bin/python")/dependencies.pth"
+cd "$work" # so that the checkout is not what is imported
+[ "$(venv/bin/bert-features --version)" = "bert-features $version" ] ||
+  fail "the installed wheel says '$(venv/bin/bert-features --version)', setup.cfg says $version"
+venv/bin/bert-features --help >/dev/null
+venv/bin/python -c 'from bert_features import ExtractConfig; ExtractConfig.load("minilm")'
+
+mkdir -p "$folder"
+mv "$work"/dist/* "$folder"
+echo "Every check passed. Upload these files:"
+(cd "$folder" && sha256sum "bert_features-$version"*)
+echo "with: $python -m twine upload $folder/bert_features-$version*"
+echo "then: git tag v$version"

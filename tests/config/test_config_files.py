@@ -1,0 +1,70 @@
+"""Files of settings: by path, or by the name of one that comes with the package."""
+
+import os
+
+import pytest
+
+from bert_features.config.config_files import find_config, preset_names
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import ConfigError
+
+
+def test_the_presets_are_these():
+    assert preset_names() == [
+        "bert-base-cased",
+        "bert-base-chinese",
+        "bert-base-multilingual-cased",
+        "bert-base-uncased",
+        "bert-large-uncased",
+        "minilm",
+        "pogiatzis",
+    ]
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_loads_and_says_what_it_is_for(name):
+    config = ExtractConfig.load(name)
+    assert config.layers == (-1, -2, -3, -4)
+    comment = find_config(name).read_text().split("\n\n")[0]
+    assert all(line.startswith("#") for line in comment.splitlines())
+    assert comment.count(f"--config {name}\n") == 1
+    cased = config.checkpoint.startswith(("cased", "multi_cased"))
+    assert config.do_lower_case is (None if config.checkpoint == "minilm" else not cased)
+
+
+def test_the_tutorials_settings():
+    config = ExtractConfig.load("pogiatzis", batch_size=64)
+    assert (config.combine, config.max_seq_length, config.batch_size) == ("sum", 128, 64)
+
+
+def test_a_file_of_that_name_comes_first_and_a_folder_does_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pogiatzis").write_text("batch_size = 8\n")
+    (tmp_path / "minilm").mkdir()
+    assert ExtractConfig.load("pogiatzis").batch_size == 8
+    assert ExtractConfig.load("minilm").combine == "none"
+
+
+def test_a_pipe_is_read():
+    reader, writer = os.pipe()
+    os.write(writer, b"batch_size = 8\n")
+    os.close(writer)
+    assert ExtractConfig.load(f"/dev/fd/{reader}").batch_size == 8
+    os.close(reader)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("nowhere.toml", "there is no such file"),
+        ("folder/minilm", "there is no such file"),
+        ("../presets/minilm", "there is no such file"),
+        ("", "it is a folder"),
+        ("folder", "it is a folder"),
+    ],
+)
+def test_what_is_neither_is_refused_with_the_names(name, reason, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match=f"config {name}: {reason}; pass .*: bert-base-cased, "):
+        ExtractConfig.load(name)

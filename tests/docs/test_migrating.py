@@ -1,0 +1,223 @@
+"""docs/migrating.md: every new call runs, every setting and option exists, and vectors are right.
+
+The vectors of the central calls are compared with a float64 NumPy encoder.
+"""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from bert_features import ExtractConfig
+from bert_features.cli import app
+from tests.docs.oracle import Oracle
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ROW = re.compile(r"^\|(.*)\|$", re.MULTILINE)
+CODE = re.compile(r"`([^`]+)`")
+SECTIONS = {
+    section.partition("\n")[0]: section for section in re.split(r"^## From ", PAGE, flags=re.M)[1:]
+}
+PYTHON = ["bert-as-service", "sentence-transformers", "flair"]
+
+
+def read_column(section: str, name: str) -> list[list[str]]:
+    """The code of each cell of the columns with this head."""
+    found, column = [], None
+    for row in ROW.finditer(BLOCK.sub("", section)):
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row[1])]
+        after = section[: section.index(row[0])].endswith("|\n")
+        if not after:  # the first row of a table
+            column = cells.index(name) if name in cells else None
+        elif column is not None and not set(cells[column]) <= set("-"):
+            found.append([code.replace(r"\|", "|") for code in CODE.findall(cells[column])])
+    return found
+
+
+def read_setup(name: str) -> str:
+    return "".join(code for kind, code in BLOCK.findall(SECTIONS[name]) if kind == "python")
+
+
+def read_settings(code: str) -> dict[str, object]:
+    """Keywords, as a call has them."""
+    return eval(f"dict({code})")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, minilm_dir) -> Path:
+    """A folder with what the page names: texts, a TF1 checkpoint, one of sentence-transformers."""
+    folder = tmp_path_factory.mktemp("migrating")
+    (folder / "texts.txt").write_text("  Is this Jacksonville? ||| No, it is not. \nA bank.\n")
+    official = folder / "uncased_L-12_H-768_A-12"
+    converted = CliRunner().invoke(app, ["convert", "minilm", str(official), "--to", "tf1"])
+    assert converted.exit_code == 0, converted.output
+    model = folder / "my-model"
+    (model / "1_Pooling").mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "vocab.txt"):
+        (model / name).symlink_to(minilm_dir / name)
+    kinds = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(kinds.items())
+    ]
+    pooling = {"word_embedding_dimension": 384, "pooling_mode_mean_tokens": True}
+    prompts = {"prompts": {"query": "query: "}}
+    for name, value in {
+        "modules": modules,
+        "1_Pooling/config": pooling,
+        "config_sentence_transformers": prompts,
+        "sentence_bert_config": {"max_seq_length": 256, "do_lower_case": False},
+    }.items():
+        (model / f"{name}.json").write_text(json.dumps(value))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def oracle(minilm_dir) -> Oracle:
+    return Oracle(minilm_dir)
+
+
+@pytest.fixture
+def namespace(request, folder, one_device, monkeypatch) -> dict[str, object]:
+    """The variables of the section that the test names, once its Python has run."""
+    monkeypatch.chdir(folder)
+    variables: dict[str, object] = {}
+    name = request.function.__name__.removeprefix("test_").replace("_", "-")
+    exec(compile(read_setup(name), f"migrating.md, {name}", "exec"), variables)
+    return variables
+
+
+def close(got: np.ndarray, wanted: np.ndarray) -> None:
+    assert got.shape == wanted.shape
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-5)
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def test_the_sections_are_these():
+    assert list(SECTIONS) == ["extract_features.py", *PYTHON]
+    assert [len(read_column(SECTIONS[name], "new call")) for name in PYTHON] == [6, 13, 5]
+    assert [len(read_column(SECTIONS[name], "setting")) for name in PYTHON] == [14, 6, 10]
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_settings_are_allowed(name):
+    for cell in read_column(SECTIONS[name], "setting"):
+        for code in cell:
+            if "=" in code:
+                assert ExtractConfig(**{"level": "sequence"} | read_settings(code)), code
+
+
+def test_a_wrong_setting_is_found():
+    table = "| a | setting |\n|---|---|\n| x | `layer=1`, and `b` |\n"
+    table += "\n| c | d |\n|---|---|\n| `e` | f |\n"
+    assert read_column(table, "setting") == [["layer=1", "b"]]
+    with pytest.raises(ValueError, match="unknown setting 'layer'"):
+        ExtractConfig(**read_settings("layer=1"))
+
+
+def test_options_exist():
+    options = {o for p in extract_command().params for o in [*p.opts, *p.secondary_opts]}
+    cells = read_column(SECTIONS["extract_features.py"], "option")
+    named = {code.partition(" ")[0].partition("=")[0] for cell in cells for code in cell}
+    assert {name for name in named if name.startswith("--")} <= options
+    assert len(cells) == 12
+
+
+def extract_command():
+    return typer.main.get_command(app).commands["extract"]
+
+
+@pytest.mark.slow
+def test_the_official_command(folder, one_device, monkeypatch, oracle):
+    monkeypatch.chdir(folder)
+    (command,) = (code for kind, code in BLOCK.findall(SECTIONS["extract_features.py"]) if not kind)
+    files = (
+        "--config-file {0}/bert_config.json --vocab-file {0}/vocab.txt --uncased --batch-size 32"
+    )
+    given = shlex.split(command.replace("\\\n", " "))[1:]
+    result = CliRunner().invoke(
+        app, [*given, *shlex.split(files.format("uncased_L-12_H-768_A-12")), "--device", "cpu"]
+    )
+    assert result.exit_code == 0, result.output
+    pair, single = map(json.loads, (folder / "features.jsonl").read_text().splitlines())
+    assert (pair["linex_index"], single["linex_index"]) == (0, 1)
+    assert [f["token"] for f in pair["features"]].count("[SEP]") == 2
+    states = oracle("A bank.")
+    for token, vectors in zip(single["features"], states.transpose(1, 0, 2), strict=True):
+        assert [layer["index"] for layer in token["layers"]] == [-1, -2, -3, -4]
+        close(np.array([layer["values"] for layer in token["layers"]]), vectors[[6, 5, 4, 3]])
+
+
+@pytest.mark.slow
+def test_bert_as_service(namespace, oracle):
+    run_calls("bert-as-service", namespace)
+    extractor, texts = namespace["extractor"], namespace["texts"]
+    layers = [oracle(text)[5] for text in texts]
+    close(extractor.encode(texts), np.stack([layer.mean(axis=0) for layer in layers]))
+    close(extractor.encode([""])[0], oracle("")[5].mean(axis=0))
+    assert extractor.encode([]).shape == (0, 384)
+
+
+@pytest.mark.slow
+def test_masking_cls_and_sep_is_not_leaving_them_out(oracle):
+    """What the page says of -mask_cls_sep."""
+    ids = np.array([oracle.ids("then do it right")])
+    seen = np.ones_like(ids)
+    masked = seen.copy()
+    masked[:, [0, -1]] = 0
+    means = [
+        oracle.encoder(ids, mask, np.zeros_like(ids))[5][0, 1:-1].mean(axis=0)
+        for mask in (seen, masked)
+    ]
+    assert np.abs(means[0] - means[1]).max() > 0.01
+
+
+@pytest.mark.slow
+def test_sentence_transformers(namespace, oracle):
+    run_calls("sentence-transformers", namespace)
+    model, sentences = namespace["model"], namespace["sentences"]
+    means = np.stack([oracle(text)[6].mean(axis=0) for text in sentences])
+    close(model.encode(sentences), unit(means))
+    asked = [f"query: {text}" for text in sentences]
+    close(model.encode(sentences, prompt_name="query"), model.encode(asked))
+    short = type(model).from_checkpoint(
+        "my-model", level="sequence", pooling="auto", dim=64, normalize=True
+    )
+    close(short.encode(sentences), unit(means[:, :64]))
+
+
+@pytest.mark.slow
+def test_flair(namespace, oracle):
+    run_calls("flair", namespace)
+    embedding, words = namespace["embedding"], namespace["words"]
+    counts = [len(oracle.tokenizer.tokenize(word)) for word in words]
+    assert max(counts) > 1
+    ends = 1 + np.cumsum(counts)  # behind [CLS]
+    states = oracle(*words)
+    close(embedding.encode([words]).values[0], states[6][ends - counts])
+    close(namespace["document"].encode(" ".join(words)), states[6][0])
+    (all_layers,) = (
+        cell[0] for cell in read_column(SECTIONS["flair"], "setting") if "embeddings" in cell[0]
+    )
+    mean = type(embedding).from_checkpoint(
+        "minilm", level="word", pooling="last", **read_settings(all_layers)
+    )
+    close(mean.encode([words]).values[0], states.mean(axis=0)[ends - 1])
+
+
+def run_calls(name: str, variables: dict[str, object]) -> None:
+    for code, *_ in read_column(SECTIONS[name], "new call"):
+        if f" = {code}\n" in read_setup(name):
+            continue  # it has run
+        result = eval(compile(code, f"migrating.md, {name}", "eval"), variables)
+        assert result is not None, code
