@@ -18,6 +18,7 @@ OTHERS = {
     *("overwrite", "signature", "batch"),
     *("ledger_path", "metrics", "output_path", "processes", "repair"),
     *("ray", "ray_actors", "ray_resources"),
+    *("folds", "label_field", "method", "occurrence"),
 }
 
 
