@@ -1,6 +1,5 @@
 """bert-features plot: pictures of layers, and a probe that compares them."""
 
-import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,20 +8,29 @@ import typer
 from typer.core import TyperGroup
 
 from bert_features.cli.command import DebugOption, app, with_one_line_errors
-from bert_features.cli.help import EXAMPLES, FILES, INPUT, OUTPUTS, GroupedCommand, write_examples
-from bert_features.cli.settings import parse_entries, takes_settings_of
+from bert_features.cli.help import EXAMPLES, INPUT, OUTPUTS, GroupedCommand, write_examples
+from bert_features.cli.plot_options import (
+    InputArgument,
+    LabelFieldOption,
+    LayerOption,
+    LayersOption,
+    OutputOption,
+    OverwriteOption,
+)
+from bert_features.cli.settings import takes_settings_of
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import resolve_layers
+from bert_features.config.outputs import parse_layers
+from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, InputError
 from bert_features.files import Role
+from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, WORD_SETTINGS
 
 if TYPE_CHECKING:
     from bert_features.plots.charts import Chart
     from bert_features.plots.labelled import Labelled
+    from bert_features.plots.model import Layer
+    from bert_features.plots.probe import Probe
 
-_MODEL = ("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidden_act")
-_RUN = (*_MODEL, "max_seq_length", "device", "runtime", "precision")
-_INPUT = ("input_format", "text_field", "quoting", "max_line_bytes", "encoding_errors")
 _MAX_TEXTS = 2
 
 
@@ -57,55 +65,8 @@ def _kind(function: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-OutputOption = Annotated[
-    Path,
-    typer.Option(
-        "--output",
-        "-o",
-        help="File to write: .png, .svg, or .html for an interactive report in a single file.",
-        rich_help_panel=FILES,
-    ),
-]
-OverwriteOption = Annotated[
-    bool,
-    typer.Option("--overwrite", help="Replace an existing file.", rich_help_panel=FILES),
-]
-LayerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--layer",
-        help="Layer to show: -L to L-1, or embeddings. In an .html file the slider begins there.",
-        rich_help_panel=OUTPUTS,
-    ),
-]
-LayersOption = Annotated[
-    str | None,
-    typer.Option(
-        "--layers",
-        help="Layers to compare, as --layers=embeddings,0,-1; by default all.",
-        show_default=False,
-        rich_help_panel=OUTPUTS,
-    ),
-]
-LabelFieldOption = Annotated[
-    str | None,
-    typer.Option(
-        "--label-field",
-        help="Column or JSON field of the labels.",
-        show_default=False,
-        rich_help_panel=INPUT,
-    ),
-]
-InputArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE", help="File of labelled texts: csv, tsv, jsonl or Parquet.", show_default=False
-    ),
-]
-
-
 @_kind
-@takes_settings_of(*_RUN)
+@takes_settings_of(*MODEL_SETTINGS)
 def histogram(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Text that has the token.")],
     output: OutputOption,
@@ -124,30 +85,29 @@ def histogram(
     overwrite: OverwriteOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Draws the values of one token of a text, at one layer or at each."""
+    """Draws the values of one token at one layer, or at each."""
 
     def make() -> "Chart":
         from bert_features.plots.histogram import token_histogram
 
-        layers = None if layer is None else [_layer(layer)]
-        return token_histogram(settings, text, token, occurrence=occurrence, layers=layers)
+        return token_histogram(settings, text, token, occurrence=occurrence, layer=_layer(layer))
 
     _draw(make, output, overwrite=overwrite)
 
 
 @_kind
-@takes_settings_of(*_RUN)
+@takes_settings_of(*MODEL_SETTINGS)
 def similarity(
     texts: Annotated[
         list[str], typer.Argument(metavar="TEXT [TEXT]", help="One text, or two to compare.")
     ],
     output: OutputOption,
     settings: ExtractConfig,
-    layer: LayerOption = "-1",
+    layer: LayerOption = None,
     overwrite: OverwriteOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Draws the cosine of each token with each other token as a heat map."""
+    """Draws the cosine of each pair of tokens as a heat map."""
     if len(texts) > _MAX_TEXTS:
         raise InputError(f"{len(texts)} texts for a heat map; pass one text, or two")
 
@@ -160,7 +120,7 @@ def similarity(
 
 
 @_kind
-@takes_settings_of(*_RUN, *_INPUT)
+@takes_settings_of(*MODEL_SETTINGS, *INPUT_SETTINGS, *WORD_SETTINGS)
 def word(
     word: Annotated[str, typer.Argument(metavar="WORD", help="Word to look for.")],
     output: OutputOption,
@@ -177,7 +137,7 @@ def word(
         ),
     ] = None,
     label_field: LabelFieldOption = None,
-    layer: LayerOption = "-1",
+    layer: LayerOption = None,
     overwrite: OverwriteOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -197,7 +157,7 @@ def word(
 
 
 @_kind
-@takes_settings_of(*_RUN, *_INPUT)
+@takes_settings_of(*MODEL_SETTINGS, *INPUT_SETTINGS)
 def scatter(
     input_path: InputArgument,
     output: OutputOption,
@@ -217,21 +177,26 @@ def scatter(
     overwrite: OverwriteOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Draws labelled texts as points in the plane, for each layer and pooling."""
+    """Draws labelled texts as points, by layer and pooling."""
 
     def make() -> "Chart":
         from bert_features.plots.labelled import read_labelled
         from bert_features.plots.scatter import scatter_texts
 
         labelled = read_labelled(input_path, settings, label_field)
-        chosen = {"poolings": pooling.split(","), "methods": method.split(",")}
-        return scatter_texts(settings, labelled, layers=_layers(layers), **chosen)
+        return scatter_texts(
+            settings,
+            labelled,
+            layers=_layers(layers),
+            poolings=pooling.split(","),
+            methods=method.split(","),
+        )
 
     _draw(make, output, overwrite=overwrite, read=input_path)
 
 
 @_kind
-@takes_settings_of(*_RUN, *_INPUT)
+@takes_settings_of(*MODEL_SETTINGS, *INPUT_SETTINGS)
 def probe(
     input_path: InputArgument,
     output: OutputOption,
@@ -257,20 +222,27 @@ def probe(
     overwrite: OverwriteOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Scores a linear classifier on each layer and pooling, and recommends one.
+    """Recommends a layer and a pooling by a linear classifier.
 
-    Prints the scores with their standard errors over the folds.
+    Prints the score of each with its standard error over the folds.
     """
-    done = []
+    done: list[Probe] = []
 
     def make() -> "Chart":
         from bert_features.plots.labelled import read_labelled
         from bert_features.plots.probe import probe as run
 
         labelled = read_labelled(input_path, settings, label_field)
-        chosen = {"poolings": pooling.split(","), "folds": folds, "metric": score}
-        done.append(run(settings, labelled, layers=_layers(layers), **chosen))
-        return done[0]
+        result = run(
+            settings,
+            labelled,
+            layers=_layers(layers),
+            poolings=pooling.split(","),
+            folds=folds,
+            metric=score,
+        )
+        done.append(result)
+        return result
 
     _draw(make, output, overwrite=overwrite, read=input_path)
     print("\n".join(["", *_lines(done[0].table()), "", done[0].recommendation.sentence]))
@@ -305,13 +277,17 @@ def _texts_of_word(
     return Labelled("the texts", examples, None)
 
 
-def _layers(text: str | None) -> list[int | float | str] | None:
-    return None if text is None else parse_entries("--layers", text)
+def _layers(text: str | None) -> "tuple[Layer, ...] | None":
+    return None if text is None else parse_layers(text)
 
 
-def _layer(text: str) -> int | float | str:
-    (entry,) = parse_entries("--layer", text)
-    return entry
+def _layer(text: str | None) -> "Layer | None":
+    if text is None:
+        return None
+    entries = parse_layers(text)
+    if len(entries) != 1:
+        raise ConfigError(f"--layer is {shown(text)}; name one layer")
+    return entries[0]
 
 
 def _lines(table: Sequence[Sequence[str]]) -> list[str]:

@@ -41,7 +41,8 @@ def styled(labels: Labels) -> Iterator[None]:
     """The style of all figures, while the block lasts."""
     import matplotlib
 
-    with matplotlib.rc_context({**_STYLE, "font.family": list(labels.fonts)}):
+    style: Any = {**_STYLE, "font.family": list(labels.fonts)}  # any, to matplotlib's types
+    with matplotlib.rc_context(style):
         yield
 
 
@@ -59,7 +60,7 @@ def put_title(figure: "Figure", title: str, subtitle: str) -> None:
     """Writes what is shown, and below it the model, above the axes."""
     inches = 0.62  # of both lines
     height = float(figure.get_figheight())
-    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - inches / height))  # type: ignore[union-attr]
+    figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - inches / height))
     figure.text(0.02, 1 - 0.12 / height, title, fontsize=12, weight="bold", va="top")
     figure.text(0.02, 1 - 0.37 / height, subtitle, fontsize=9, color=GRAY, va="top")
 

@@ -40,7 +40,7 @@ class HeatMap:
 
     @property
     def _cell(self) -> float:
-        return max(_LEAST_CELL, min(_CELL, 9 / max(self.values.shape)))
+        return max(_LEAST_CELL, min(_CELL, 9 / max(len(self.rows), len(self.columns))))
 
     def size(self) -> tuple[float, float]:
         """Width and height in inches, labels and colour bar included."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError
-from bert_features.plots.model import Layer, Model, layer_name, token_vectors
+from bert_features.plots.model import Layer, Model, choose_layer, layer_name, token_vectors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,12 +28,13 @@ class Histogram:
     """The values of a token.
 
     Attributes:
-      model: the name of the model.
+      model: the title of the model.
       text: the text.
       token: the token.
       position: its position in the row; 0 is [CLS].
       layers: K layers.
       values: float32 [K, H].
+      layer: the layer that a picture shows, None for all; a report begins with it, or the last.
     """
 
     model: str
@@ -42,11 +43,12 @@ class Histogram:
     position: int
     layers: tuple[Layer, ...]
     values: "np.ndarray"
+    layer: Layer | None = None
 
     @property
     def caption(self) -> str:
         """What was drawn, in one line."""
-        count = f"{len(self.layers)} layers" if len(self.layers) > 1 else layer_name(self.layers[0])
+        count = f"{len(self.layers)} layers" if self.layer is None else layer_name(self.layer)
         return f"{self.values.shape[1]} values of the token {self.token!r}, {count}"
 
     def texts(self) -> Iterable[str]:
@@ -63,16 +65,18 @@ class Histogram:
         """A histogram for each layer, with the same axes."""
         from bert_features.plots.figures import COLORS, new_figure, put_title
 
-        columns = min(_COLUMNS, len(self.layers))
-        rows = math.ceil(len(self.layers) / columns)
+        drawn = self.layers if self.layer is None else (self.layer,)
+        columns = min(_COLUMNS, len(drawn))
+        rows = math.ceil(len(drawn) / columns)
         width, height = (2.9, 2.1) if columns > 1 else (6.5, 3.6)
         figure = new_figure(width * columns, height * rows + 0.7)
         axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-        for place, (layer, values) in enumerate(zip(self.layers, self.values, strict=True)):
+        for place, layer in enumerate(drawn):
+            values = self.values[self.layers.index(layer)]
             axes[place].hist(values, self.edges(), color=COLORS[0])
             axes[place].set_title(self._describe(layer, values), loc="left", fontsize=9)
             axes[place].axvline(0, color="black", linewidth=0.6)
-        for unused in axes[len(self.layers) :]:
+        for unused in axes[len(drawn) :]:
             unused.set_visible(False)
         figure.supxlabel("value", fontsize=10)
         figure.supylabel("dimensions", fontsize=10)
@@ -102,7 +106,7 @@ class Histogram:
             "model": self.model,
             "notes": [f"text: {self.text}", f"position in the row: {self.position}"],
             "frames": [layer_name(layer) for layer in self.layers],
-            "start": len(self.layers) - 1,
+            "start": self.layers.index(self.layers[-1] if self.layer is None else self.layer),
             "charts": [bar_chart("", edges, counts, notes, "value", "dimensions")],
         }
 
@@ -113,7 +117,7 @@ def token_histogram(
     token: str,
     *,
     occurrence: int = 1,
-    layers: Sequence[Layer] | None = None,
+    layer: Layer | None = None,
 ) -> Histogram:
     """Computes the vectors of one token of a text.
 
@@ -122,7 +126,7 @@ def token_histogram(
       text: the text.
       token: a piece of the text as the tokenizer makes it, as `bank`, `##ing` or `[CLS]`.
       occurrence: which of several equal pieces, from 1.
-      layers: the layers; by default all.
+      layer: the layer of a picture, and the first of a report; by default a picture has all.
 
     Raises:
       ConfigError: a layer is out of range.
@@ -131,11 +135,11 @@ def token_histogram(
     import numpy as np
 
     model = Model.find(settings)
-    entries = model.layers(layers)
+    entries, shown = model.layers(), None if layer is None else choose_layer(model, layer)
     ((tokens, vectors),) = token_vectors(model, [text], entries)
     position = _find(tokens, token, occurrence, is_uncased=model.is_uncased)
     values = np.stack([vectors[layer][position] for layer in entries])
-    return Histogram(model.name, text, tokens[position], position, entries, values)
+    return Histogram(model.title, text, tokens[position], position, entries, values, shown)
 
 
 def _find(tokens: Sequence[str], token: str, occurrence: int, *, is_uncased: bool) -> int:
@@ -147,8 +151,7 @@ def _find(tokens: Sequence[str], token: str, occurrence: int, *, is_uncased: boo
         raise InputError(f"the token {token!r} is not in the text; its tokens are {named}{more}")
     if not 1 <= occurrence <= len(positions):
         raise InputError.naming(
-            "{occurrence} is {received}, but the token {token!r} is in the text {count} "
-            "time(s)",
+            "{occurrence} is {received}, but the token {token!r} is in the text {count} time(s)",
             received=occurrence,
             token=token,
             count=len(positions),

@@ -18,20 +18,14 @@ from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 from bert_features.extraction.checks import check_input_and_checkpoint
 from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, WORD_SETTINGS
 from bert_features.readers.input_example import InputExample
 
 if TYPE_CHECKING:
     from bert_features.formats.records import FeatureRecord
 
 Layer = int | str
-# The settings of a run that figures use.
-MODEL_SETTINGS = (
-    *("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidden_act"),
-    *("max_seq_length", "device", "runtime", "precision"),
-)
-# The settings that say where the texts and the words of a file are.
-INPUT_SETTINGS = ("input_format", "text_field", "quoting", "max_line_bytes", "encoding_errors")
-_USED = (*MODEL_SETTINGS, *INPUT_SETTINGS, "word_split")
+_USED = (*MODEL_SETTINGS, *INPUT_SETTINGS, *WORD_SETTINGS)
 _POOLER = "pooler"
 
 
@@ -57,7 +51,8 @@ class Model:
           CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
           ConfigError: a setting does not fit the checkpoint.
         """
-        used = {name: getattr(settings, name) for name in _USED if name in settings.model_fields_set}
+        given = settings.model_fields_set.intersection(_USED)
+        used = {name: getattr(settings, name) for name in given}
         own = ExtractConfig.of(used)
         checkpoint = check_input_and_checkpoint(own)
         if checkpoint is None:
@@ -67,12 +62,14 @@ class Model:
         return cls(own, checkpoint, resolve_vocabulary(checkpoint, own.do_lower_case)[1])
 
     @property
-    def name(self) -> str:
-        """Its name in titles, without the folder it is in."""
+    def title(self) -> str:
+        """Its name without the folder it is in, and its layers."""
         name = self.checkpoint.name
         if name == MINILM:
-            return "minilm (all-MiniLM-L6-v2, not Google's BERT)"
-        return Path(name).name if Path(name).exists() else name
+            name = "minilm (all-MiniLM-L6-v2, not Google's BERT)"
+        elif Path(name).exists():
+            name = Path(name).name
+        return f"{name}, layers 0 to {self.checkpoint.config.num_hidden_layers - 1}"
 
     def layers(self, entries: Sequence[Layer] | None = None) -> tuple[Layer, ...]:
         """Layers by their numbers from 0, the lowest first; by default all of them.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 POOLINGS = ("mean", "cls", "max")
 # All vectors are in memory at the same time, some of them twice.
 _MAX_BYTES = 4 << 30
+# What a value may differ by from batch to batch (docs/behaviour.md).
+_ABSOLUTE, _RELATIVE = 1e-5, 2e-6
 
 
 def pooled_vectors(
@@ -46,6 +48,19 @@ def pooled_vectors(
         )
     records = model.extract(labelled.examples, outputs)
     return {
-        pair: np.stack([record.features[output_name(*pair)] for record in records])
+        pair: _without_noise(np.stack([record.features[output_name(*pair)] for record in records]))
         for pair in pairs
     }
+
+
+def _without_noise(vectors: "np.ndarray") -> "np.ndarray":
+    """The vectors [N, D] with dimensions made constant that differ by rounding alone.
+
+    The embeddings of [CLS] are the same in all texts but for the rounding of their batches, which a
+    scaler would blow up.
+    """
+    import numpy as np
+
+    largest = np.abs(vectors).max()
+    is_noise = np.ptp(vectors, axis=0) <= _ABSOLUTE + _RELATIVE * largest
+    return np.where(is_noise, vectors[0], vectors)

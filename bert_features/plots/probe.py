@@ -31,7 +31,7 @@ class Probe:
     """Scores by layer and pooling.
 
     Attributes:
-      model: the name of the model.
+      model: the title of the model.
       classes: the number of examples by label.
       scores: the scores, by layer from the lowest and by pooling in the order asked for.
       chance: the chance level.
@@ -64,9 +64,7 @@ class Probe:
     def table(self) -> list[list[str]]:
         """Rows of layer, pooling, score and standard error, after a head."""
         head = ["layer", "pooling", METRICS[self.metric], "std. error"]
-        rows = [
-            [str(s.layer), s.pooling, f"{s.mean:.3f}", f"{s.error:.3f}"] for s in self.scores
-        ]
+        rows = [[str(s.layer), s.pooling, f"{s.mean:.3f}", f"{s.error:.3f}"] for s in self.scores]
         return [head, *rows]
 
     def _by_pooling(self) -> dict[str, list[Score]]:
@@ -95,7 +93,9 @@ class Probe:
                 [layers.index(score.layer) + shift for score in scores],
                 [score.mean for score in scores],
                 [score.error for score in scores],
-                **{"color": COLORS[i % len(COLORS)], "marker": MARKERS[i], "capsize": 3},
+                color=COLORS[i % len(COLORS)],
+                marker=MARKERS[i],
+                capsize=3,
                 label=pooling,
             )
         axes.axhline(self.chance, color="black", linestyle="--", linewidth=1, label="chance")
@@ -181,4 +181,4 @@ def probe(
     scores = cross_validate(vectors, labels, folds=folds, metric=metric)
     chance = chance_level(labels, metric)
     choice = recommend(scores, chance, metric)
-    return Probe(model.name, labelled.counts(), scores, chance, metric, choice)
+    return Probe(model.title, labelled.counts(), scores, chance, metric, choice)

@@ -82,7 +82,13 @@ def line_chart(
         {"name": name, **dict(zip(("y", "low", "high"), map(_rounded, values), strict=True))}
         for name, values in series.items()
     ]
-    chart = {"kind": "lines", "title": title, "x": list(x), "yTitle": y_title, "series": lines}
+    chart: dict[str, Any] = {
+        "kind": "lines",
+        "title": title,
+        "x": list(x),
+        "yTitle": y_title,
+        "series": lines,
+    }
     if reference is not None:
         chart["reference"] = {"name": reference[0], "y": round(reference[1], _DIGITS)}
     return chart
@@ -114,8 +120,19 @@ def scatter_chart(
     classes: Sequence[int],
     names: Sequence[str],
     texts: Sequence[str],
+    *,
+    absent: str,
 ) -> dict[str, Any]:
-    """Points with their texts; the places [N, 2] of each frame, None for a frame without."""
+    """Points with their texts.
+
+    Args:
+      title: the title.
+      frames: the places [N, 2] in each frame, None for a frame without.
+      classes: the number of the class of each point.
+      names: the classes.
+      texts: the text of each point.
+      absent: what stands in a frame without places.
+    """
     return {
         "kind": "scatter",
         "title": title,
@@ -123,6 +140,7 @@ def scatter_chart(
         "classes": list(classes),
         "names": list(names),
         "texts": list(texts),
+        "absent": absent,
     }
 
 

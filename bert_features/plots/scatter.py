@@ -27,6 +27,7 @@ MAX_CLASSES = 20
 _SEED = 0
 _PCA_FIRST = 50  # dimensions that t-SNE starts from
 _PERPLEXITY = 30
+_MOST_EXACT = 500
 _PANEL = 2.5  # inches
 _LEGEND_COLUMN = 2.3  # inches
 
@@ -36,11 +37,12 @@ class Scatter:
     """Places of texts in the plane.
 
     Attributes:
-      model: the name of the model.
+      model: the title of the model.
       labelled: N texts and their labels.
       layers: the layers.
       columns: the pairs (pooling, method), as `("mean", "PCA")`.
-      places: by layer, pooling and method, float [N, 2]; the pooler has the last layer alone.
+      places: by layer, pooling and method, float [N, 2]; absent where all vectors are equal, and
+        for the pooler below the last layer.
     """
 
     model: str
@@ -57,7 +59,8 @@ class Scatter:
     @property
     def caption(self) -> str:
         """What was drawn, in one line."""
-        return f"{len(self.labelled.examples)} texts of {len(self.classes)} classes"
+        classes = f" of {len(self.classes)} classes" if self.labelled.labels else ""
+        return f"{len(self.labelled.examples)} texts{classes}"
 
     def texts(self) -> Iterable[str]:
         """The texts that are drawn."""
@@ -89,8 +92,9 @@ class Scatter:
         for column, (pooling, method) in enumerate(self.columns):
             axes[0][column].set_title(f"{pooling}, {method}")
         names = labels.clip_all(self.classes, 24)
-        handles = _legend_handles(len(names))
-        figure.legend(handles, names, loc="outside lower center", ncols=across)
+        if any(names):
+            handles = _legend_handles(len(names))
+            figure.legend(handles, names, loc="outside lower center", ncols=across)
         title = f"{len(self._texts)} texts by layer, pooling and projection"
         put_title(figure, title, self.model)
         return figure
@@ -103,7 +107,7 @@ class Scatter:
         axes.spines[:].set_visible(True)
         axes.spines[:].set_color("#cccccc")
         if key not in self.places:
-            axes.text(0.5, 0.5, "last layer only", ha="center", va="center", fontsize=8)
+            axes.text(0.5, 0.5, _absence(key[1]), ha="center", va="center", fontsize=8)
             axes.set(xlim=(0, 1), ylim=(0, 1))
             return
         places, numbers = self.places[key], np.array(self.of_class())
@@ -124,6 +128,7 @@ class Scatter:
                 self.of_class(),
                 self.classes,
                 self._texts,
+                absent=_absence(pooling),
             )
             for pooling, method in self.columns
         ]
@@ -134,6 +139,11 @@ class Scatter:
             "start": len(self.layers) - 1,
             "charts": charts,
         }
+
+
+def _absence(pooling: str) -> str:
+    """Why there are no places, in a few words."""
+    return "last layer only" if pooling == "pooler" else "all vectors are equal"
 
 
 def _look(number: int) -> dict[str, Any]:
@@ -178,9 +188,10 @@ def scatter_texts(
         (layer, pooling, METHODS[method][0]): METHODS[method][1](values)
         for (layer, pooling), values in vectors.items()
         for method in methods
+        if (values != values[0]).any()
     }
     columns = tuple((pooling, METHODS[method][0]) for pooling in poolings for method in methods)
-    return Scatter(model.name, labelled, entries, columns, places)
+    return Scatter(model.title, labelled, entries, columns, places)
 
 
 def _check(labelled: Labelled, methods: Sequence[str]) -> None:
@@ -223,7 +234,9 @@ def _tsne(vectors: "np.ndarray") -> "np.ndarray":
     dimensions = min(_PCA_FIRST, *vectors.shape)
     reduced = PCA(dimensions, svd_solver="full").fit_transform(vectors)
     perplexity = min(_PERPLEXITY, (len(vectors) - 1) / 3)
-    tsne = TSNE(2, perplexity=perplexity, init="pca", random_state=_SEED)
+    # The approximation pays for many texts only.
+    method = "exact" if len(vectors) <= _MOST_EXACT else "barnes_hut"
+    tsne = TSNE(2, perplexity=perplexity, init="pca", random_state=_SEED, method=method)
     return tsne.fit_transform(reduced)  # type: ignore[no-any-return]
 
 

@@ -134,7 +134,7 @@ class Recommendation:
 
     Attributes:
       best: the highest score.
-      choice: the one to use: the lowest layer whose score cannot be distinguished from the best.
+      choice: the one to use: the first score within one standard error of the highest.
       sentence: both, for a reader.
     """
 
@@ -144,32 +144,40 @@ class Recommendation:
 
 
 def recommend(scores: Sequence[Score], chance: float, metric: str) -> Recommendation:
-    """Chooses a layer and a pooling.
+    """Chooses a layer and a pooling by the one-standard-error rule.
 
     Args:
       scores: the scores, by layer from the lowest and by pooling from the simplest.
       chance: the chance level.
       metric: one of `METRICS`.
     """
-    best = max(scores, key=lambda score: score.mean)  # of equal ones the first, the simplest
-    level = f"{METRICS[metric]}; chance level {chance:.3f}"
-    folds = len(best.folds)
+    # Of equal scores the first, the simplest; sums of folds differ in their last digits.
+    best = max(scores, key=lambda score: round(score.mean, 9))
+    level = f"{METRICS[metric]}, chance level {chance:.3f}"
     if best.mean <= chance or not differ(best.folds, chance):
         sentence = (
-            f"No layer is distinguishable from chance with {folds} folds: the highest score is "
-            f"{best.describe()}, {level}. A linear classifier cannot read these labels, or there "
-            "are too few examples."
+            f"No layer is distinguishable from chance with {len(best.folds)} folds: the highest "
+            f"score is {best.describe()}, {level}. A linear classifier cannot read these labels, "
+            "or there are too few texts."
         )
         return Recommendation(best, best, sentence)
-    simpler = scores[: [score is best for score in scores].index(True)]
-    choice = next((score for score in simpler if not differ(best.folds, score.folds)), best)
-    if choice is best:
-        rest = "" if not simpler else f" Every simpler one is distinguishably worse ({folds} folds)."
-        return Recommendation(best, best, f"Use {best.describe()}, {level}.{rest}")
-    gain = "needs fewer layers" if choice.layer != best.layer else "has a simpler pooling"
-    sentence = (
-        f"Use {choice.describe()}, {level}. The highest score, {best.describe()}, is not "
-        f"distinguishable from it with {folds} folds, and {choice.pooling} at "
-        f"{layer_name(choice.layer)} {gain}."
-    )
+    choice = next(s for s in scores if s.mean >= best.mean - best.error - 1e-9)
+    reason = "the highest score"
+    if choice is not best:
+        gain = "needs fewer layers" if choice.layer != best.layer else "has a simpler pooling"
+        reason = f"within one standard error of the highest, {best.describe()}, and {gain}"
+    sentence = f"Use {choice.describe()}: {reason}; {level}.{_doubt(scores, best, choice)}"
     return Recommendation(best, choice, sentence)
+
+
+def _doubt(scores: Sequence[Score], best: Score, choice: Score) -> str:
+    """Names the simplest score that chance alone may keep from the best; empty if it is chosen."""
+    simplest = next(s for s in scores if s is best or not differ(best.folds, s.folds))
+    folds = len(best.folds)
+    before = [score is choice for score in scores].index(True)
+    if not any(score is simplest for score in scores[:before]):
+        return f" Every simpler one is distinguishably lower ({folds} folds)." if before else ""
+    return (
+        f" With {folds} folds even {simplest.describe()} is not distinguishable from the highest; "
+        "more texts would show whether it is as good."
+    )

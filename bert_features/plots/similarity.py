@@ -24,7 +24,7 @@ class TokenSimilarity:
     """A heat map of cosines for each layer.
 
     Attributes:
-      model: the name of the model.
+      model: the title of the model.
       rows: T tokens.
       columns: U tokens.
       cosines: by layer, float32 [T, U].
@@ -101,4 +101,4 @@ def compare_tokens(
             )
     (rows, first), (columns, second) = found[0], found[-1]
     cosines = {layer: compute_similarity(first[layer], second[layer]) for layer in first}
-    return TokenSimilarity(model.name, rows, columns, cosines, shown)
+    return TokenSimilarity(model.title, rows, columns, cosines, shown)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from bert_features.plots.labels import Labels
 
-_CONTEXT = 13  # characters on either side of a word in a label
+_CONTEXT = 32  # characters of a word and the words around it
 _MAX_LABEL = 42
 # Pairs of which each gets a line of its own.
 _MAX_LINES = 300
@@ -31,7 +31,7 @@ class WordSimilarity:
     """The cosine of each pair of occurrences of a word at each layer.
 
     Attributes:
-      model: the name of the model.
+      model: the title of the model.
       word: the word.
       occurrences: N occurrences; those of one label follow each other.
       cosines: by layer, float32 [N, N].
@@ -47,8 +47,8 @@ class WordSimilarity:
     @property
     def caption(self) -> str:
         """What was drawn, in one line."""
-        lines = len({occurrence.line for occurrence in self.occurrences})
-        return f"{len(self.occurrences)} occurrences of {self.word!r} in {lines} lines"
+        texts = len({occurrence.number for occurrence in self.occurrences})
+        return f"{len(self.occurrences)} occurrences of {self.word!r} in {texts} texts"
 
     def texts(self) -> Iterable[str]:
         """The texts that are drawn."""
@@ -107,7 +107,7 @@ class WordSimilarity:
         axes.legend(loc="best", fontsize=9)
 
     def _rows(self) -> list[str]:
-        """The label of each occurrence: its number, its label, the line and a few words."""
+        """The label of each occurrence: its number, its label and a few words of its text."""
         return [
             f"{i}  {f'{o.label}: ' if o.label else ''}{o.context(_CONTEXT)}"
             for i, o in enumerate(self.occurrences, start=1)
@@ -131,7 +131,7 @@ class WordSimilarity:
             y_title="cosine",
         )
         matrix = heat_map_chart("Each pair", self._rows(), numbers, list(self.cosines.values()))
-        matrix["hints"] = [f"line {o.line}: {o.text}" for o in self.occurrences]
+        matrix["hints"] = [f"text {o.number}: {o.text}" for o in self.occurrences]
         return {
             "title": f"Cosine of the occurrences of “{self.word}”",
             "model": self.model,
@@ -145,7 +145,8 @@ def _spread(values: "np.ndarray") -> "np.ndarray":
     """The range that holds 80 % of the pairs at each layer: float [2, K]."""
     import numpy as np
 
-    return np.quantile(values, (0.1, 0.9), axis=1)
+    spread: np.ndarray = np.quantile(values, (0.1, 0.9), axis=1)
+    return spread
 
 
 def compare_word(
@@ -167,8 +168,6 @@ def compare_word(
 
     model = Model.find(settings)
     shown = choose_layer(model, layer)
-    occurrences, vectors = find_occurrences(
-        model, word, lines.examples, lines.labels, lines.name
-    )
+    occurrences, vectors = find_occurrences(model, word, lines.examples, lines.labels, lines.name)
     cosines = {layer: compute_similarity(of_layer) for layer, of_layer in vectors.items()}
-    return WordSimilarity(model.name, word, occurrences, cosines, shown)
+    return WordSimilarity(model.title, word, occurrences, cosines, shown)

@@ -46,7 +46,10 @@ def read_commands(page: str) -> list[list[str]]:
 def parse(arguments: list[str]) -> None:
     """Parses a command as the command line does, and does not run it."""
     name, *rest = arguments
-    typer.main.get_command(app).commands[name].make_context(name, rest)
+    command = typer.main.get_command(app).commands[name]
+    if hasattr(command, "commands"):  # a group, as plot
+        command = command.commands[rest.pop(0)]
+    command.make_context(name, rest)
 
 
 @pytest.fixture(scope="module")
