@@ -1,7 +1,6 @@
 """bert-features plot: pictures of layers, and a probe that compares them."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -249,7 +248,7 @@ def probe(
 
 
 def _draw(
-    make: "Callable[[], Chart]", output: Path, *, overwrite: bool, read: str | None = None
+    make: "Callable[[], Chart]", output: str, *, overwrite: bool, read: str | None = None
 ) -> None:
     """Computes a figure and writes it; a file that cannot be written is refused first."""
     from bert_features.plots.charts import check_chart, write_chart

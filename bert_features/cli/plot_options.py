@@ -1,14 +1,14 @@
 """Options that several kinds of `bert-features plot` share."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bert_features.cli.help import FILES, INPUT, OUTPUTS
 
+# Not a Path, which would make one slash of the two in an address.
 OutputOption = Annotated[
-    Path,
+    str,
     typer.Option(
         "--output",
         "-o",

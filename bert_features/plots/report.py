@@ -39,7 +39,7 @@ def render(report: Mapping[str, Any]) -> str:
 
 def _encodable(text: str) -> str:
     """The text with U+FFFD for halves of surrogate pairs, which UTF-8 cannot hold."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def heat_map_chart(

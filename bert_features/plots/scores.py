@@ -91,7 +91,9 @@ def _logged_convergence(layer: Layer, pooling: str) -> Iterator[None]:
     """Makes scikit-learn's warnings of several lines, one for each fold, a single log line."""
     from sklearn.exceptions import ConvergenceWarning
 
-    with warnings.catch_warnings(record=True, category=ConvergenceWarning) as caught:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", ConvergenceWarning)
         yield
     if caught:
         logger.warning(

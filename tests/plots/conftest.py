@@ -1,4 +1,4 @@
-"""Fixtures of the figures' tests: settings for the toy checkpoint, and its states layer by layer."""
+"""Fixtures of the figures' tests: settings for the toy checkpoint, its states by layer."""
 
 import numpy as np
 import pytest
