@@ -30,8 +30,9 @@ def plot(toy, csv, kind, *options):
 
 
 @pytest.mark.usefixtures("one_device")
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("suffix", ["svg", "html"])
+@pytest.mark.parametrize(
+    ("kind", "suffix"), [*((kind, "svg") for kind in KINDS if kind != "probe"), ("word", "html")]
+)
 def test_each_kind_writes_a_file(toy, csv, out, kind, suffix):
     path = out / f"new.{suffix}"
     result = plot(toy, csv, kind, *KINDS[kind], "-o", path)
@@ -44,7 +45,9 @@ def test_each_kind_writes_a_file(toy, csv, out, kind, suffix):
 @pytest.mark.usefixtures("one_device")
 def test_the_probe_prints_its_scores_and_a_recommendation(toy, csv, out):
     result = plot(toy, csv, "probe", *KINDS["probe"], "-o", out / "new.svg")
-    _, _, head, *rows, _, sentence = result.stdout.splitlines()
+    line, _, head, *rows, _, sentence = result.stdout.splitlines()
+    assert line == f"{out / 'new.svg'}: 8 scores of 5 texts, 2 classes, 2 folds"
+    assert (out / "new.svg").exists()
     assert head.split() == ["layer", "pooling", "accuracy", "std.", "error"]
     assert [row.split()[:2] for row in rows] == [
         [layer, pooling] for layer in ("embeddings", "0", "1", "2") for pooling in ("mean", "cls")
@@ -76,7 +79,7 @@ def test_texts_of_a_word_may_be_options(toy, csv, out):
         ("scatter", ["{csv}", "--method", "mds"], 2, "--method is 'mds'; allowed: each of pca"),
         ("scatter", ["{csv}", "--pooling", "sum"], 2, "--pooling is 'sum'; allowed: each of mean"),
         ("probe", ["{csv}", "--label-field", "kind"], 1, "no column 'kind'; the columns are text"),
-        ("probe", ["{csv}", "--label-field", "topic"], 1, "'y' (2); add examples, or pass --folds "),
+        ("probe", ["{csv}", "--label-field", "topic"], 1, "'y' (2); add examples, or pass "),
         ("probe", ["{csv}", "--label-field", "topic", "--layers=8"], 1, "fewer than 5 examples"),
     ],
 )  # fmt: skip

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from bert_features.config.extract_config import ExtractConfig
+from tests.reference.full_tokenizer import ReferenceTokenizer
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.toy import TOY, TOY_VOCAB, random_weights
 
 LAYERS = ("embeddings", 0, 1, 2)
 
@@ -14,19 +17,16 @@ def settings(toy, one_device):
 
 
 @pytest.fixture(scope="session")
-def states(toy):
-    """A function: the tokens of a text, and its states by layer, each from a run of its own."""
-    from bert_features import FeatureExtractor
-
-    extractors = {
-        layer: FeatureExtractor.from_checkpoint(toy, layers=[layer], device="cpu")
-        for layer in LAYERS
-    }
+def states():
+    """A function: the tokens of a text, and its states by layer, by the encoder in plain NumPy."""
+    encoder = NumpyEncoder(TOY, random_weights(TOY))
+    tokenizer = ReferenceTokenizer.from_tokens(TOY_VOCAB, lower=True)
 
     def compute(text):
-        records = {layer: extractor([text])[0] for layer, extractor in extractors.items()}
-        values = {layer: record.features["layer_output_0"] for layer, record in records.items()}
-        return list(records[0].tokens), values
+        tokens = ["[CLS]", *tokenizer.tokenize(text), "[SEP]"]
+        ids = np.array([[tokenizer.vocab[token] for token in tokens]])
+        values = encoder(ids, np.ones_like(ids), np.zeros_like(ids))
+        return tokens, {layer: of_layer[0] for layer, of_layer in zip(LAYERS, values, strict=True)}
 
     return compute
 
