@@ -97,7 +97,7 @@ def test_commands_parse(page):
 def test_pages_with_commands_are_read():
     pages = {page.name for page in PAGES if read_commands(page.read_text(encoding="utf-8"))}
     others = {"cloud_tpu.md", "command_line.md", "corpora.md", "ray.md", "recipes.md", "tpu.md"}
-    assert pages == {"README.md", "monitoring.md", *others}
+    assert pages == {"README.md", "monitoring.md", "plots.md", *others}
 
 
 def test_a_wrong_command_is_found():
