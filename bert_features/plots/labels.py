@@ -4,8 +4,6 @@ import logging
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from bert_features.errors import MissingExtraError
-
 logger = logging.getLogger("bert_features")
 
 _FIRST_FONT = "DejaVu Sans"  # matplotlib brings it
@@ -68,10 +66,11 @@ def _clean(text: str) -> str:
 
 def _choose_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
     """The families that have the characters, and the characters that none has."""
-    manager = _font_manager()
+    from matplotlib import font_manager
+
     fonts, left = [_FIRST_FONT], set(characters)
-    left -= _covered(manager.findfont(_FIRST_FONT), left)
-    for entry in manager.fontManager.ttflist if left else ():
+    left -= _covered(font_manager.findfont(_FIRST_FONT), left)
+    for entry in font_manager.fontManager.ttflist if left else ():
         found = _covered(entry.fname, left) if entry.name not in fonts else set()
         if found:
             fonts.append(entry.name)
@@ -91,11 +90,3 @@ def _covered(path: str, characters: set[str]) -> set[str]:
     except (OSError, RuntimeError):  # a font that was removed, or has only bitmaps
         return set()
     return {character for character in characters if ord(character) in known}
-
-
-def _font_manager():  # type: ignore[no-untyped-def]  # a module
-    try:
-        from matplotlib import font_manager
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plot") from error
-    return font_manager

@@ -110,8 +110,10 @@ class Probe:
         return figure
 
     def _circle(self, axes: Any, layers: Sequence[Layer], poolings: Sequence[str]) -> None:
-        """Draws a ring around the recommended one."""
+        """Draws a ring around the recommended one, if there is one."""
         choice = self.recommendation.choice
+        if choice is None:
+            return
         shift = (poolings.index(choice.pooling) - (len(poolings) - 1) / 2) * 0.1
         place = layers.index(choice.layer) + shift
         ring = {"s": 170, "facecolors": "none", "edgecolors": "black", "zorder": 5}

@@ -136,12 +136,13 @@ class Recommendation:
 
     Attributes:
       best: the highest score.
-      choice: the one to use: the first score within one standard error of the highest.
+      choice: the one to use, the first score within one standard error of the highest; None if
+        none is distinguishable from chance.
       sentence: both, for a reader.
     """
 
     best: Score
-    choice: Score
+    choice: Score | None
     sentence: str
 
 
@@ -162,7 +163,7 @@ def recommend(scores: Sequence[Score], chance: float, metric: str) -> Recommenda
             f"score is {best.describe()}, {level}. A linear classifier cannot read these labels, "
             "or there are too few texts."
         )
-        return Recommendation(best, best, sentence)
+        return Recommendation(best, None, sentence)
     choice = next(s for s in scores if s.mean >= best.mean - best.error - 1e-9)
     reason = "the highest score"
     if choice is not best:

@@ -90,9 +90,10 @@ class WordSimilarity:
     def _draw_lines(self, axes: Any) -> None:
         from bert_features.plots.figures import COLORS, MARKERS
 
-        places = range(len(self.cosines))
-        for i, (name, values) in enumerate(self.groups().items()):
-            if values.shape[1] <= _MAX_LINES:
+        places, groups = range(len(self.cosines)), self.groups()
+        single = all(values.shape[1] <= _MAX_LINES for values in groups.values())
+        for i, (name, values) in enumerate(groups.items()):
+            if single:
                 axes.plot(places, values, color=COLORS[i], alpha=0.15, linewidth=0.7)
             else:
                 low, high = _spread(values)
@@ -102,7 +103,8 @@ class WordSimilarity:
         axes.set_xticks(places, [str(layer)[:3] for layer in self.cosines])
         axes.set_xlabel("layer (emb: embeddings)")
         axes.set_ylabel("cosine")
-        axes.set_title("mean and single pairs, by layer", loc="left")
+        around = "single pairs" if single else "80 % of the pairs"
+        axes.set_title(f"mean and {around}, by layer", loc="left")
         axes.grid(axis="y", color="#e6e6e6")
         axes.legend(loc="best", fontsize=9)
 

@@ -6,9 +6,7 @@ import pytest
 from bert_features.config.extract_config import ExtractConfig
 from tests.reference.full_tokenizer import ReferenceTokenizer
 from tests.reference.numpy_encoder import NumpyEncoder
-from tests.toy import TOY, TOY_VOCAB, random_weights
-
-LAYERS = ("embeddings", 0, 1, 2)
+from tests.toy import TOY, TOY_LAYERS, TOY_VOCAB, random_weights
 
 
 @pytest.fixture
@@ -26,7 +24,9 @@ def states():
         tokens = ["[CLS]", *tokenizer.tokenize(text), "[SEP]"]
         ids = np.array([[tokenizer.vocab[token] for token in tokens]])
         values = encoder(ids, np.ones_like(ids), np.zeros_like(ids))
-        return tokens, {layer: of_layer[0] for layer, of_layer in zip(LAYERS, values, strict=True)}
+        return tokens, {
+            layer: of_layer[0] for layer, of_layer in zip(TOY_LAYERS, values, strict=True)
+        }
 
     return compute
 

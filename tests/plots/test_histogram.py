@@ -5,7 +5,7 @@ import pytest
 
 from bert_features.errors import InputError
 from bert_features.plots.histogram import token_histogram
-from tests.plots.conftest import LAYERS
+from tests.toy import TOY_LAYERS
 
 TEXT = "is this jacksonville ? is it"
 
@@ -14,19 +14,19 @@ TEXT = "is this jacksonville ? is it"
 def test_the_values_are_those_of_the_token(settings, states, passes, token, occurrence, position):
     found = token_histogram(settings, TEXT, token, occurrence=occurrence)
     assert passes == [1]
-    assert (found.position, found.layers) == (position, LAYERS)
+    assert (found.position, found.layers) == (position, TOY_LAYERS)
     _, values = states(TEXT)
-    for layer, of_layer in zip(LAYERS, found.values, strict=True):
+    for layer, of_layer in zip(TOY_LAYERS, found.values, strict=True):
         np.testing.assert_allclose(of_layer, values[layer][position], atol=2e-5)
 
 
 def test_each_layer_has_every_value_in_the_same_bins(settings):
     found = token_histogram(settings, TEXT, "this", layer=1)
     (chart,) = found.report()["charts"]
-    assert [sum(counts) for counts in chart["frames"]] == [8] * len(LAYERS)
+    assert [sum(counts) for counts in chart["frames"]] == [8] * len(TOY_LAYERS)
     assert chart["edges"][0] == pytest.approx(found.values.min(), abs=1e-4)
     assert chart["edges"][-1] == pytest.approx(found.values.max(), abs=1e-4)
-    assert found.report()["start"] == LAYERS.index(1)
+    assert found.report()["start"] == TOY_LAYERS.index(1)
 
 
 def test_a_token_that_is_not_there_is_refused(settings):

@@ -95,6 +95,7 @@ def test_of_equal_scores_the_first_is_the_best():
 def test_chance_is_not_recommended():
     noise = score(1, "mean", 0.4, 0.6, 0.5, 0.6)
     found = recommend([LOW, noise], 0.5, "balanced_accuracy")
+    assert (found.best, found.choice) == (noise, None)
     assert found.sentence.startswith(
         "No layer is distinguishable from chance with 4 folds: the highest score is layer 1, mean "
         "(0.525 ± 0.048), balanced accuracy, chance level 0.500."

@@ -4,7 +4,7 @@ import pytest
 
 from bert_features.errors import ConfigError, InputError
 from bert_features.plots.similarity import compare_tokens
-from tests.plots.conftest import LAYERS
+from tests.toy import TOY_LAYERS
 
 A, B = "is this jacksonville ?", "no it is not ."
 
@@ -15,8 +15,8 @@ def test_each_token_with_each_at_each_layer(settings, states, cosine, passes, te
     assert passes == [len(texts)]
     (rows, first), (columns, second) = states(texts[0]), states(texts[-1])
     assert (found.rows, found.columns) == (tuple(rows), tuple(columns))
-    assert tuple(found.cosines) == LAYERS
-    for layer in LAYERS:
+    assert tuple(found.cosines) == TOY_LAYERS
+    for layer in TOY_LAYERS:
         for i, row in enumerate(first[layer]):
             for j, column in enumerate(second[layer]):
                 wanted = pytest.approx(cosine(row, column), abs=1e-4)

@@ -8,7 +8,7 @@ from bert_features.plots.labelled import Labelled
 from bert_features.plots.occurrences import Occurrence
 from bert_features.plots.word import ALL, OTHER, SAME, compare_word
 from bert_features.readers.input_example import InputExample
-from tests.plots.conftest import LAYERS
+from tests.toy import TOY_LAYERS
 
 TEXTS = ["this is it", "no", "it is not this . This", "this a b"]
 # (text, position among its tokens) of each "this", in the order of the labels x, x, x, y.
@@ -25,7 +25,7 @@ def test_each_occurrence_with_each_at_each_layer(settings, states, cosine, passe
     assert [o.text[o.start : o.end] for o in found.occurrences] == ["this", "this", "This", "this"]
     assert "is not in 1 of 4 texts of in.txt, which are left out: 2" in caplog.text
     vectors = [(states(TEXTS[text])[1], token) for text, token in PLACES]
-    for layer in LAYERS:
+    for layer in TOY_LAYERS:
         wanted = [[cosine(a[layer][i], b[layer][j]) for b, j in vectors] for a, i in vectors]
         np.testing.assert_allclose(found.cosines[layer], wanted, atol=1e-4)
 
