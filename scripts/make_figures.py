@@ -4,6 +4,7 @@ python scripts/make_figures.py
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from bert_features.config.extract_config import ExtractConfig
@@ -19,29 +20,39 @@ ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = ExtractConfig(device="cpu")
 
 
-def make_charts() -> dict[str, Chart]:
-    """File name -> the chart."""
-    topics = read_labelled(str(ROOT / "tests/data/topics.csv"), SETTINGS, "topic")
-    senses = read_labelled(str(ROOT / "tests/data/senses.tsv"), SETTINGS, "sense")
-    layers = ("embeddings", 2, -1)
-    return {
-        "histogram.svg": token_histogram(SETTINGS, "They sat by the river bank.", "bank"),
-        "similarity.svg": compare_tokens(SETTINGS, ["A dog barked.", "The cat ran off."]),
-        "word.svg": compare_word(SETTINGS, "bank", senses, layer=2),
-        "scatter.svg": scatter_texts(SETTINGS, topics, layers=layers, poolings=["mean", "cls"]),
-        "probe.svg": probe(SETTINGS, topics),
-    }
+TOPICS, SENSES = ROOT / "tests" / "data" / "topics.csv", ROOT / "tests" / "data" / "senses.tsv"
+
+
+def _scatter() -> Chart:
+    topics = read_labelled(str(TOPICS), SETTINGS, "topic")
+    return scatter_texts(SETTINGS, topics, layers=("embeddings", 2, -1))
+
+
+# File name -> computes the chart.
+CHARTS: dict[str, Callable[[], Chart]] = {
+    "histogram.svg": lambda: token_histogram(SETTINGS, "They sat by the river bank.", "bank"),
+    "similarity.svg": lambda: compare_tokens(SETTINGS, ["A dog barked.", "The cat ran off."]),
+    "word.svg": lambda: compare_word(
+        SETTINGS, "bank", read_labelled(str(SENSES), SETTINGS, "sense"), layer=2
+    ),
+    "scatter.svg": _scatter,
+    "probe.svg": lambda: probe(SETTINGS, read_labelled(str(TOPICS), SETTINGS, "topic")),
+}
 
 
 def main() -> None:
     """Writes the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="figures to make; by default all")
     parser.add_argument("--to", type=Path, default=ROOT / "docs" / "images", help="folder to write")
-    folder = parser.parse_args().to
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, chart in make_charts().items():
-        write_chart(chart, folder / name, overwrite=True)
-        print(f"{folder / name}: {chart.caption}")
+    arguments = parser.parse_args()
+    if unknown := sorted(set(arguments.names) - set(CHARTS)):
+        parser.error(f"no figure is called {unknown[0]}; the figures are {', '.join(CHARTS)}")
+    arguments.to.mkdir(parents=True, exist_ok=True)
+    for name in arguments.names or CHARTS:
+        chart = CHARTS[name]()
+        write_chart(chart, arguments.to / name, overwrite=True)
+        print(f"{arguments.to / name}: {chart.caption}")
 
 
 if __name__ == "__main__":
