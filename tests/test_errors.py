@@ -19,6 +19,7 @@ OTHERS = {
     *("ledger_path", "metrics", "output_path", "processes", "repair"),
     *("ray", "ray_actors", "ray_resources"),
     *("host", "port", "replicas"),
+    *("folds", "label_field", "method", "occurrence"),
 }
 
 

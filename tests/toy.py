@@ -13,6 +13,7 @@ TOY = BertConfig(
     intermediate_size=16,
     max_position_embeddings=24,
 )
+TOY_LAYERS = ("embeddings", 0, 1, 2)
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["is", "this", "jack", "##son", "##ville", "?", "no", "it", "not", ".", "the", "a", "b"]
 TOY_VOCAB = [*SPECIAL, *WORDS, *(f"[unused{i}]" for i in range(30 - len(SPECIAL) - len(WORDS)))]

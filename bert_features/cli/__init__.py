@@ -20,6 +20,7 @@ from bert_features.cli import (  # noqa: F401 - each registers its command
     extract,
     inspect,
     plan,
+    plot,
     serve,
     status,
     tokenize,

@@ -72,6 +72,13 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
     It gets the option `--log-json`, of which the function knows nothing.
     """
+    run = with_one_line_errors(function)
+    app.command(cls=GroupedCommand)(run)
+    return run
+
+
+def with_one_line_errors(function: Callable[..., None]) -> Callable[..., None]:
+    """The function of a command, with `--log-json`, and errors as one line and an exit status."""
 
     @functools.wraps(function)
     def run(*args: Any, log_json: bool, **kwargs: Any) -> None:
@@ -86,7 +93,6 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     parameters = [*signature.parameters.values(), option]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
-    app.command(cls=GroupedCommand)(run)
     return run
 
 

@@ -33,6 +33,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "inspect": ("bert-features inspect minilm",),
     "plan": ("bert-features plan texts.txt --max-seq-length 256",),
+    "plot": (
+        "bert-features plot histogram 'They sat by the river bank.' --token bank -o bank.png",
+        "bert-features plot similarity 'A dog barked.' 'The cat ran off.' -o tokens.html",
+        "bert-features plot word bank lines.tsv --label-field sense -o bank.svg",
+        "bert-features plot scatter labelled.csv --label-field topic -o topics.png",
+        "bert-features plot probe labelled.csv --label-field topic -o probe.html",
+    ),
     "serve": (
         "bert-features serve --port 8000",
         "bert-features serve --checkpoint bert-base-uncased --replicas 2 --token-file token.txt",
@@ -63,11 +70,15 @@ class GroupedCommand(TyperCommand):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Writes the examples, each on a line of its own however long it is."""
-        examples = EXAMPLES.get(self.name or "", ())
-        if examples:
-            with formatter.section("Examples"):
-                for example in examples:
-                    formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+        write_examples(formatter, EXAMPLES.get(self.name or "", ()))
+
+
+def write_examples(formatter: Any, examples: tuple[str, ...]) -> None:
+    """Writes examples as the last section of a help."""
+    if examples:
+        with formatter.section("Examples"):
+            for example in examples:
+                formatter.write(f"{'':{formatter.current_indent}}{example}\n")
 
 
 def _group(parameter: Any) -> str:

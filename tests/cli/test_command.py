@@ -77,8 +77,15 @@ for command in json.loads(sys.argv[1]):
             ("convert uncased_toy . --to savedmodel --overwrite", 1, "holds the checkpoint (unc"),
             ("verify toys", 1, "did you mean 'toy'? "),
         ],
+        [
+            ("plot similarity a -o old.npz", 1, "the file type .npz is unknown; allowed: .png, "),
+            ("plot similarity a -o o.png --checkpoint toys", 1, "did you mean 'toy'? "),
+            ("plot word a --text a -o o.png --layer=7 --checkpoint uncased_toy", 2, "layer 7 is o"),
+            ("plot scatter in.csv -o in.csv --overwrite", 1, "in.csv: the file type .csv is unkn"),
+            ("plot probe in.csv --label-field x --text-field body -o o.svg", 1, "no column 'x'"),
+        ],
     ],
-    ids=["extract", "plan and tokenize", "export, convert and verify"],
+    ids=["extract", "plan and tokenize", "export, convert and verify", "plot"],
 )  # fmt: skip
 @pytest.mark.slow
 def test_cheap_errors_come_before_the_frameworks(toy, tmp_path, errors):

@@ -1,0 +1,298 @@
+"""bert-features plot: pictures of layers, and a probe that compares them."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from bert_features.cli.command import DebugOption, app, with_one_line_errors
+from bert_features.cli.help import EXAMPLES, INPUT, OUTPUTS, GroupedCommand, write_examples
+from bert_features.cli.plot_options import (
+    InputArgument,
+    LabelFieldOption,
+    LayerOption,
+    LayersOption,
+    OutputOption,
+    OverwriteOption,
+)
+from bert_features.cli.settings import takes_settings_of
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import parse_layers
+from bert_features.config.settings import shown
+from bert_features.errors import ConfigError, InputError
+from bert_features.files import Role
+from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, WORD_SETTINGS
+
+if TYPE_CHECKING:
+    from bert_features.plots.charts import Chart
+    from bert_features.plots.labelled import Labelled
+    from bert_features.plots.model import Layer
+    from bert_features.plots.probe import Probe
+
+_MAX_TEXTS = 2
+
+
+class _PlotGroup(TyperGroup):
+    """The group of kinds, with examples below its help."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        write_examples(formatter, EXAMPLES["plot"])
+
+
+class _KindCommand(GroupedCommand):
+    """A kind of figure, with its own examples below its help."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        start = f"bert-features plot {self.name} "
+        write_examples(formatter, tuple(e for e in EXAMPLES["plot"] if e.startswith(start)))
+
+
+kinds = typer.Typer(
+    cls=_PlotGroup,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
+)
+app.add_typer(kinds, name="plot", help="Draws what layers compute, and compares them by a probe.")
+
+
+def _kind(function: Callable[..., None]) -> Callable[..., None]:
+    """Registers a kind of figure; its errors become one line and an exit status."""
+    run = with_one_line_errors(function)
+    kinds.command(cls=_KindCommand)(run)
+    return run
+
+
+@_kind
+@takes_settings_of(*MODEL_SETTINGS)
+def histogram(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Text that has the token.")],
+    output: OutputOption,
+    token: Annotated[
+        str,
+        typer.Option(help="Piece of the text, as bank, ##ing or [CLS].", rich_help_panel=INPUT),
+    ],
+    settings: ExtractConfig,
+    occurrence: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Which of several equal pieces, from 1.", rich_help_panel=INPUT
+        ),
+    ] = 1,
+    layer: LayerOption = None,
+    overwrite: OverwriteOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Draws the values of one token at one layer, or at each."""
+
+    def make() -> "Chart":
+        from bert_features.plots.histogram import token_histogram
+
+        return token_histogram(settings, text, token, occurrence=occurrence, layer=_layer(layer))
+
+    _draw(make, output, overwrite=overwrite)
+
+
+@_kind
+@takes_settings_of(*MODEL_SETTINGS)
+def similarity(
+    texts: Annotated[
+        list[str], typer.Argument(metavar="TEXT [TEXT]", help="One text, or two to compare.")
+    ],
+    output: OutputOption,
+    settings: ExtractConfig,
+    layer: LayerOption = None,
+    overwrite: OverwriteOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Draws the cosine of each pair of tokens as a heat map."""
+    if len(texts) > _MAX_TEXTS:
+        raise InputError(f"{len(texts)} texts for a heat map; pass one text, or two")
+
+    def make() -> "Chart":
+        from bert_features.plots.similarity import compare_tokens
+
+        return compare_tokens(settings, texts, _layer(layer))
+
+    _draw(make, output, overwrite=overwrite)
+
+
+@_kind
+@takes_settings_of(*MODEL_SETTINGS, *INPUT_SETTINGS, *WORD_SETTINGS)
+def word(
+    word: Annotated[str, typer.Argument(metavar="WORD", help="Word to look for.")],
+    output: OutputOption,
+    settings: ExtractConfig,
+    input_path: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE]", help="File of texts.", show_default=False),
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Text with the word, in place of a file. May be given several times.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    label_field: LabelFieldOption = None,
+    layer: LayerOption = None,
+    overwrite: OverwriteOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Draws how alike a word is in different texts, layer by layer.
+
+    With labels, such as the senses of the word, pairs of the same label and of different labels are
+    drawn apart.
+    """
+
+    def make() -> "Chart":
+        from bert_features.plots.word import compare_word
+
+        lines = _texts_of_word(input_path, text, settings, label_field)
+        return compare_word(settings, word, lines, _layer(layer))
+
+    _draw(make, output, overwrite=overwrite, read=input_path)
+
+
+@_kind
+@takes_settings_of(*MODEL_SETTINGS, *INPUT_SETTINGS)
+def scatter(
+    input_path: InputArgument,
+    output: OutputOption,
+    settings: ExtractConfig,
+    label_field: LabelFieldOption = None,
+    layers: LayersOption = None,
+    pooling: Annotated[
+        str, typer.Option(help="Poolings, separated by commas.", rich_help_panel=OUTPUTS)
+    ] = "mean,cls",
+    method: Annotated[
+        str,
+        typer.Option(
+            help="Projections, separated by commas: pca, tsne, umap (needs umap-learn).",
+            rich_help_panel=OUTPUTS,
+        ),
+    ] = "pca,tsne",
+    overwrite: OverwriteOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Draws labelled texts as points, by layer and pooling."""
+
+    def make() -> "Chart":
+        from bert_features.plots.labelled import read_labelled
+        from bert_features.plots.scatter import scatter_texts
+
+        labelled = read_labelled(input_path, settings, label_field)
+        return scatter_texts(
+            settings,
+            labelled,
+            layers=_layers(layers),
+            poolings=pooling.split(","),
+            methods=method.split(","),
+        )
+
+    _draw(make, output, overwrite=overwrite, read=input_path)
+
+
+@_kind
+@takes_settings_of(*MODEL_SETTINGS, *INPUT_SETTINGS)
+def probe(
+    input_path: InputArgument,
+    output: OutputOption,
+    label_field: Annotated[
+        str,
+        typer.Option(help="Column or JSON field of the labels.", rich_help_panel=INPUT),
+    ],
+    settings: ExtractConfig,
+    layers: LayersOption = None,
+    pooling: Annotated[
+        str,
+        typer.Option(
+            help="Poolings, separated by commas, the preferred one first.", rich_help_panel=OUTPUTS
+        ),
+    ] = "mean,cls,max",
+    folds: Annotated[
+        int, typer.Option(min=2, metavar="N", help="Folds of the cross-validation.")
+    ] = 5,
+    score: Annotated[
+        Literal["accuracy", "balanced_accuracy"],
+        typer.Option(help="Score; balanced_accuracy gives each class the same weight."),
+    ] = "accuracy",
+    overwrite: OverwriteOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Recommends a layer and a pooling by a linear classifier.
+
+    Prints the score of each with its standard error over the folds.
+    """
+    done: list[Probe] = []
+
+    def make() -> "Chart":
+        from bert_features.plots.labelled import read_labelled
+        from bert_features.plots.probe import probe as run
+
+        labelled = read_labelled(input_path, settings, label_field)
+        result = run(
+            settings,
+            labelled,
+            layers=_layers(layers),
+            poolings=pooling.split(","),
+            folds=folds,
+            metric=score,
+        )
+        done.append(result)
+        return result
+
+    _draw(make, output, overwrite=overwrite, read=input_path)
+    print("\n".join(["", *_lines(done[0].table()), "", done[0].recommendation.sentence]))
+
+
+def _draw(
+    make: "Callable[[], Chart]", output: str, *, overwrite: bool, read: str | None = None
+) -> None:
+    """Computes a figure and writes it; a file that cannot be written is refused first."""
+    from bert_features.plots.charts import check_chart, write_chart
+
+    roles: list[Role] = [] if read in (None, "-") else [("the input", str(read))]
+    check_chart(output, overwrite=overwrite, read=roles)
+    chart = make()
+    write_chart(chart, output, overwrite=overwrite)
+    print(f"{output}: {chart.caption}")
+
+
+def _texts_of_word(
+    path: str | None, texts: list[str] | None, settings: ExtractConfig, label_field: str | None
+) -> "Labelled":
+    from bert_features.plots.labelled import Labelled, read_labelled
+    from bert_features.readers.input_example import InputExample
+
+    if (path is None) == (not texts):
+        raise ConfigError("pass the texts as a FILE or by --text, one of the two")
+    if path is not None:
+        return read_labelled(path, settings, label_field)
+    if label_field is not None:
+        raise ConfigError("--label-field is set, but texts given by --text have no labels")
+    examples = [InputExample(i, text) for i, text in enumerate(texts or ())]
+    return Labelled("the texts", examples, None)
+
+
+def _layers(text: str | None) -> "tuple[Layer, ...] | None":
+    return None if text is None else parse_layers(text)
+
+
+def _layer(text: str | None) -> "Layer | None":
+    if text is None:
+        return None
+    entries = parse_layers(text)
+    if len(entries) != 1:
+        raise ConfigError(f"--layer is {shown(text)}; name one layer")
+    return entries[0]
+
+
+def _lines(table: Sequence[Sequence[str]]) -> list[str]:
+    """The rows of a table in columns as wide as their longest cell."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]

@@ -1,0 +1,157 @@
+"""Model: a checkpoint whose layers a figure shows; all its vectors come from one pass.
+
+A layer is an entry of LAYERS: `embeddings`, or the number of a block from 0.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.find import find_checkpoint, resolve_vocabulary
+from bert_features.checkpoints.locate import MINILM
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.output_specs import resolve_layers
+from bert_features.config.outputs import EMBEDDINGS, POOLINGS, OutputConfig
+from bert_features.config.settings import shown
+from bert_features.errors import ConfigError
+from bert_features.extraction.checks import check_input_and_checkpoint
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, WORD_SETTINGS
+from bert_features.readers.input_example import InputExample
+
+if TYPE_CHECKING:
+    from bert_features.formats.records import FeatureRecord
+
+Layer = int | str
+_USED = (*MODEL_SETTINGS, *INPUT_SETTINGS, *WORD_SETTINGS)
+_POOLER = "pooler"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A checkpoint, and the settings to run it with.
+
+    Attributes:
+      settings: the settings of the user; those of outputs are not used.
+      checkpoint: the checkpoint; its weights are read by `extract`.
+      is_uncased: whether it lower-cases texts.
+    """
+
+    settings: ExtractConfig
+    checkpoint: Checkpoint
+    is_uncased: bool
+
+    @classmethod
+    def find(cls, settings: ExtractConfig) -> "Model":
+        """Finds the checkpoint of the settings; without TensorFlow, unless only that can read it.
+
+        Raises:
+          CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
+          ConfigError: a setting does not fit the checkpoint.
+        """
+        given = settings.model_fields_set.intersection(_USED)
+        used = {name: getattr(settings, name) for name in given}
+        # The default layers need four; which layers are wanted is checked by `layers`.
+        own = ExtractConfig.of({**used, "layers": (-1,)})
+        checkpoint = check_input_and_checkpoint(own)
+        if checkpoint is None:
+            import_tensorflow(own.runtime, own.device)
+            names = ("config_file", "vocab_file", "hidden_act")
+            checkpoint = find_checkpoint(own.checkpoint, **{n: getattr(own, n) for n in names})
+        return cls(own, checkpoint, resolve_vocabulary(checkpoint, own.do_lower_case)[1])
+
+    @property
+    def title(self) -> str:
+        """Its name without the folder it is in, and its layers."""
+        name = self.checkpoint.name
+        if name == MINILM:
+            name = "minilm (all-MiniLM-L6-v2, not Google's BERT)"
+        elif Path(name).exists():
+            name = Path(name).name
+        return f"{name}, layers 0 to {self.checkpoint.config.num_hidden_layers - 1}"
+
+    def layers(self, entries: Sequence[Layer] | None = None) -> tuple[Layer, ...]:
+        """Layers by their numbers from 0, the lowest first; by default all of them.
+
+        Raises:
+          ConfigError: an entry is out of range, or a layer is named twice.
+        """
+        count = self.checkpoint.config.num_hidden_layers
+        states = sorted(resolve_layers(entries or (EMBEDDINGS, *range(count)), count))
+        return tuple(EMBEDDINGS if state == 0 else state - 1 for state in states)
+
+    def extract(
+        self, texts: Sequence[str | InputExample], outputs: Sequence[OutputConfig]
+    ) -> "list[FeatureRecord]":
+        """The features of texts, one record for each, from one pass."""
+        import_tensorflow(self.settings.runtime, self.settings.device)
+        from bert_features.extraction.extractor import FeatureExtractor
+
+        config = self.settings.model_copy(update={"outputs": tuple(outputs)})
+        return FeatureExtractor(config, checkpoint=self.checkpoint)(texts)
+
+
+def layer_name(layer: Layer) -> str:
+    """A layer as titles name it: `layer 3`, `embeddings`."""
+    return layer if isinstance(layer, str) else f"layer {layer}"
+
+
+def output_of(layer: Layer, level: str, pooling: str | None = None) -> OutputConfig:
+    """The output of one layer; its name is that of `output_name`."""
+    settings: dict[str, Any] = {} if pooling is None else {"pooling": pooling}
+    name = output_name(layer, pooling)
+    return OutputConfig.of({"name": name, "layers": [layer], "level": level, **settings})
+
+
+def output_name(layer: Layer, pooling: str | None = None) -> str:
+    """The name of the output of a layer and a pooling."""
+    return f"{pooling or 'layer'}_{layer}"
+
+
+def combinations(model: Model, layers: Sequence[Layer], poolings: Sequence[str]) -> list[Any]:
+    """The pairs (layer, pooling) that exist; the pooler takes the last layer alone.
+
+    Raises:
+      ConfigError: a pooling is unknown or named twice, or the pooler's layer is not among `layers`.
+    """
+    allowed = POOLINGS["sequence"]
+    for place, pooling in enumerate(poolings):
+        if pooling not in allowed or pooling in poolings[:place]:
+            raise ConfigError.naming(
+                "{pooling} is {received}; allowed: each of {allowed} once",
+                received=shown(",".join(poolings)),
+                allowed=", ".join(allowed),
+            )
+    last = model.layers()[-1]
+    if _POOLER in poolings and last not in layers:
+        raise ConfigError.naming(
+            "{pooling} is pooler, which takes the last layer; add {last} to {layers}", last=last
+        )
+    return [
+        (layer, pooling)
+        for layer in layers
+        for pooling in poolings
+        if pooling != _POOLER or layer == last
+    ]
+
+
+def choose_layer(model: Model, layer: Layer | None) -> Layer:
+    """The layer that a picture shows: the one asked for, by default the last.
+
+    Raises:
+      ConfigError: it is out of range.
+    """
+    return model.layers([-1 if layer is None else layer])[0]
+
+
+def token_vectors(
+    model: Model, texts: Sequence[str], layers: Sequence[Layer]
+) -> "list[tuple[tuple[str, ...], Mapping[Layer, Any]]]":
+    """The tokens of each text, and by layer their vectors, float32 [tokens, H]."""
+    records = model.extract(texts, [output_of(layer, "token") for layer in layers])
+    return [
+        (record.tokens or (), {layer: record.features[output_name(layer)] for layer in layers})
+        for record in records
+    ]

@@ -1,0 +1,163 @@
+"""The occurrences of a word in texts, and their vectors at every layer.
+
+Dimensions: `N` occurrences, `H` hidden.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bert_features.config.outputs import POOLINGS
+from bert_features.errors import InputError
+from bert_features.plots.heat_map import MAX_ROWS
+from bert_features.plots.model import Layer, Model, output_name, output_of
+from bert_features.readers.input_example import InputExample
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from bert_features.formats.records import FeatureRecord
+
+logger = logging.getLogger("bert_features")
+
+_MAX_NAMED = 8
+_POOLING = POOLINGS["word"][0]
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """A word in a text.
+
+    Attributes:
+      number: the number of the text, from 1.
+      text: the text.
+      start: position of the word's first character.
+      end: position after its last character.
+      label: the label of the text; empty without labels.
+    """
+
+    number: int
+    text: str
+    start: int
+    end: int
+    label: str = ""
+
+    def context(self, characters: int) -> str:
+        """The word with the whole words around it that this number of characters has room for."""
+        text, room = self.text, characters - (self.end - self.start)
+        before = min(self.start, max(room // 2, room - (len(text) - self.end)))
+        first = self.start - max(0, before)
+        last = min(len(text), self.end + max(0, room - before))
+        blanks = [i for i, character in enumerate(text) if character.isspace()]
+        if first and first - 1 not in blanks:  # in the middle of a word
+            first = min((i + 1 for i in blanks if first <= i < self.start), default=first)
+        if last < len(text) and last not in blanks:
+            last = max((i for i in blanks if self.end <= i < last), default=last)
+        left, right = "…" if first else "", "…" if last < len(text) else ""
+        return f"{left}{text[first:last].strip()}{right}"
+
+
+def find_occurrences(
+    model: Model,
+    word: str,
+    examples: Sequence[InputExample],
+    labels: Sequence[str] | None,
+    source: str,
+) -> "tuple[list[Occurrence], Mapping[Layer, np.ndarray]]":
+    """The occurrences of a word, those of one label together, and their vectors.
+
+    Texts without the word are left out; a log line names them.
+
+    Args:
+      model: the model. If it is uncased, so is the comparison.
+      word: the word.
+      examples: the texts.
+      labels: the label of each text, if they have any.
+      source: the name of the texts in errors.
+
+    Returns:
+      The occurrences, and by layer their vectors, float32 [N, H].
+
+    Raises:
+      InputError: there are fewer than two, or too many for a heat map.
+    """
+    import numpy as np
+
+    wanted = _folded(model, word)
+    _refuse_pairs(examples, source)
+    # Cheap, and before the checkpoint is loaded: most texts of a large file lack the word.
+    numbers = [i for i, e in enumerate(examples) if wanted in _folded(model, e.text_a)]
+    if len(numbers) > MAX_ROWS:
+        raise _too_many(word, len(numbers), source)
+    layers = model.layers()
+    outputs = [output_of(layer, "word", _POOLING) for layer in layers]
+    texts = [examples[i].text_a for i in numbers]
+    found: list[tuple[Occurrence, FeatureRecord, int]] = []
+    for i, record in zip(numbers, model.extract(texts, outputs) if texts else (), strict=True):
+        label = "" if labels is None else labels[i]
+        for place, start, end in _places(model, record, wanted):
+            occurrence = Occurrence(i + 1, examples[i].text_a, start, end, label)
+            found.append((occurrence, record, place))
+    found.sort(key=lambda entry: (entry[0].label, entry[0].number, entry[0].start))
+    occurrences = [occurrence for occurrence, _, _ in found]
+    _check(word, occurrences, len(examples), source)
+    names = {layer: output_name(layer, _POOLING) for layer in layers}
+    return occurrences, {
+        layer: np.stack([record.features[name][place] for _, record, place in found])
+        for layer, name in names.items()
+    }
+
+
+def _places(model: Model, record: "FeatureRecord", wanted: str) -> Iterator[tuple[int, int, int]]:
+    """The number of each occurrence among the words, its start and its end."""
+    spans = record.word_spans
+    if spans is None:
+        return
+    for place, word in enumerate(record.words or ()):
+        # A word without pieces was cut off: it has no vector.
+        if _folded(model, word) == wanted and spans.num_pieces[place]:
+            yield place, int(spans.starts[place]), int(spans.ends[place])
+
+
+def _refuse_pairs(examples: Sequence[InputExample], source: str) -> None:
+    for number, example in enumerate(examples, start=1):
+        if example.text_b is not None:
+            raise InputError(
+                f"text {number} of {source} is a pair; a word is compared in single texts"
+            )
+
+
+def _folded(model: Model, text: str) -> str:
+    return text.casefold() if model.is_uncased else text
+
+
+def _check(word: str, occurrences: Sequence[Occurrence], texts: int, source: str) -> None:
+    with_word = {occurrence.number for occurrence in occurrences}
+    without = [number for number in range(1, texts + 1) if number not in with_word]
+    if not occurrences:
+        raise InputError(
+            f"the word {word!r} is not in {source}, texts 1 to {texts}; words are split as "
+            "BERT does, without punctuation"
+        )
+    if len(occurrences) < 2:
+        raise InputError(
+            f"the word {word!r} occurs once in {source}, in text {occurrences[0].number}; at least "
+            "two occurrences can be compared"
+        )
+    if len(occurrences) > MAX_ROWS:
+        raise _too_many(word, len(occurrences), source)
+    if without:
+        named = ", ".join(map(str, without[:_MAX_NAMED]))
+        more = " …" if len(without) > _MAX_NAMED else ""
+        logger.warning(
+            "the word %r is not in %d of %d texts of %s, which are left out: %s%s",
+            *(word, len(without), texts, source, named, more),
+        )
+
+
+def _too_many(word: str, count: int, source: str) -> InputError:
+    return InputError(
+        f"the word {word!r} occurs {count} times or more in {source}; a heat map shows at most "
+        f"{MAX_ROWS}, pass fewer texts"
+    )

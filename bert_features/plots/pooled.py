@@ -1,0 +1,66 @@
+"""The vectors of labelled texts at every layer and pooling, from one pass.
+
+Dimensions: `N` texts, `D` width of a vector.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from bert_features.errors import InputError
+from bert_features.plots.labelled import Labelled
+from bert_features.plots.model import Layer, Model, combinations, output_name, output_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+POOLINGS = ("mean", "cls", "max")
+# All vectors are in memory at the same time, some of them twice.
+_MAX_BYTES = 4 << 30
+# What a value may differ by from batch to batch (docs/behaviour.md).
+_ABSOLUTE, _RELATIVE = 1e-5, 2e-6
+
+
+def pooled_vectors(
+    model: Model, labelled: Labelled, layers: Sequence[Layer], poolings: Sequence[str]
+) -> "Mapping[tuple[Layer, str], np.ndarray]":
+    """The vectors of texts by layer and pooling, float32 [N, D].
+
+    Raises:
+      ConfigError: a pooling is unknown, or does not fit the layers.
+      InputError: the vectors would take too much memory.
+    """
+    import numpy as np
+
+    pairs = combinations(model, layers, poolings)
+    outputs = [output_of(layer, "sequence", pooling) for layer, pooling in pairs]
+    count, hidden = len(labelled.examples), model.checkpoint.config.hidden_size
+    size = count * len(pairs) * hidden * 4
+    if size > _MAX_BYTES:
+        raise InputError.naming(
+            "{name} has {count:,} texts, whose vectors take {size:.1f} GiB in {pairs} "
+            "combinations of layer and pooling, and {most} GiB is the limit; name fewer "
+            "{layers} or fewer of {pooling}, or pass fewer texts",
+            name=labelled.name,
+            count=count,
+            size=size / (1 << 30),
+            pairs=len(pairs),
+            most=_MAX_BYTES >> 30,
+        )
+    records = model.extract(labelled.examples, outputs)
+    return {
+        pair: _without_noise(np.stack([record.features[output_name(*pair)] for record in records]))
+        for pair in pairs
+    }
+
+
+def _without_noise(vectors: "np.ndarray") -> "np.ndarray":
+    """The vectors [N, D] with dimensions made constant that differ by rounding alone.
+
+    The embeddings of [CLS] are the same in all texts but for the rounding of their batches, which a
+    scaler would blow up.
+    """
+    import numpy as np
+
+    largest = np.abs(vectors).max()
+    is_noise = np.ptp(vectors, axis=0) <= _ABSOLUTE + _RELATIVE * largest
+    return np.where(is_noise, vectors[0], vectors)

@@ -1,0 +1,9 @@
+"""The settings of `ExtractConfig` that figures use. Importing this imports nothing else."""
+
+MODEL_SETTINGS = (
+    *("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidden_act"),
+    *("max_seq_length", "device", "runtime", "precision"),
+)
+# Where the texts of a file are.
+INPUT_SETTINGS = ("input_format", "text_field", "quoting", "max_line_bytes", "encoding_errors")
+WORD_SETTINGS = ("word_split",)

@@ -1,0 +1,59 @@
+"""Makes the figures of docs/plots.md from texts that ship with the repository.
+
+python scripts/make_figures.py
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.plots.charts import Chart, write_chart
+from bert_features.plots.histogram import token_histogram
+from bert_features.plots.labelled import read_labelled
+from bert_features.plots.probe import probe
+from bert_features.plots.scatter import scatter_texts
+from bert_features.plots.similarity import compare_tokens
+from bert_features.plots.word import compare_word
+
+ROOT = Path(__file__).resolve().parents[1]
+SETTINGS = ExtractConfig(device="cpu")
+
+
+TOPICS, SENSES = ROOT / "tests" / "data" / "topics.csv", ROOT / "tests" / "data" / "senses.tsv"
+
+
+def _scatter() -> Chart:
+    topics = read_labelled(str(TOPICS), SETTINGS, "topic")
+    return scatter_texts(SETTINGS, topics, layers=("embeddings", 2, -1))
+
+
+# File name -> computes the chart.
+CHARTS: dict[str, Callable[[], Chart]] = {
+    "histogram.svg": lambda: token_histogram(SETTINGS, "They sat by the river bank.", "bank"),
+    "similarity.svg": lambda: compare_tokens(SETTINGS, ["A dog barked.", "The cat ran off."]),
+    "word.svg": lambda: compare_word(
+        SETTINGS, "bank", read_labelled(str(SENSES), SETTINGS, "sense"), layer=2
+    ),
+    "scatter.svg": _scatter,
+    "probe.svg": lambda: probe(SETTINGS, read_labelled(str(TOPICS), SETTINGS, "topic")),
+}
+
+
+def main() -> None:
+    """Writes the figures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="figures to make; by default all")
+    parser.add_argument("--to", type=Path, default=ROOT / "docs" / "images", help="folder to write")
+    arguments = parser.parse_args()
+    if unknown := sorted(set(arguments.names) - set(CHARTS)):
+        parser.error(f"no figure is called {unknown[0]}; the figures are {', '.join(CHARTS)}")
+    arguments.to.mkdir(parents=True, exist_ok=True)
+    for name in arguments.names or CHARTS:
+        chart = CHARTS[name]()
+        write_chart(chart, arguments.to / name, overwrite=True)
+        print(f"{arguments.to / name}: {chart.caption}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""bert-features plot: each kind from its options to its file; errors in one line."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.command_line import run
+
+ROWS = [("is this a ?", "x"), ("it is not .", "y"), ("the a b", "x"), ("no", "y"), ("this", "x")]
+KINDS = {
+    "similarity": ["is this it ?", "no it is not"],
+    "histogram": ["is this it ?", "--token", "this", "--layer=-1"],
+    "word": ["this", "{csv}", "--label-field", "topic", "--layer", "embeddings"],
+    "scatter": ["{csv}", "--label-field", "topic", "--method", "pca", "--layers=-1,-2"],
+    "probe": ["{csv}", "--label-field", "topic", "--folds", "2", "--pooling", "mean,cls"],
+}
+
+
+@pytest.fixture
+def csv(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text("text,topic\n" + "".join(f"{text},{label}\n" for text, label in ROWS))
+    return path
+
+
+def plot(toy, csv, kind, *options):
+    arguments = [str(option).replace("{csv}", str(csv)) for option in options]
+    return run("plot", kind, *arguments, "--checkpoint", toy)
+
+
+@pytest.mark.usefixtures("one_device")
+@pytest.mark.parametrize(
+    ("kind", "suffix"), [*((kind, "svg") for kind in KINDS if kind != "probe"), ("word", "html")]
+)
+def test_each_kind_writes_a_file(toy, csv, out, kind, suffix):
+    path = out / f"new.{suffix}"
+    result = plot(toy, csv, kind, *KINDS[kind], "-o", path)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"{path}: ")
+    assert "uncased_toy, layers 0 to 2" in path.read_text(encoding="utf-8")
+    assert list(out.iterdir()) == [path]
+
+
+@pytest.mark.usefixtures("one_device")
+def test_the_probe_prints_its_scores_and_a_recommendation(toy, csv, out):
+    result = plot(toy, csv, "probe", *KINDS["probe"], "-o", out / "new.svg")
+    line, _, head, *rows, _, sentence = result.stdout.splitlines()
+    assert line == f"{out / 'new.svg'}: 8 scores of 5 texts, 2 classes, 2 folds"
+    assert (out / "new.svg").exists()
+    assert head.split() == ["layer", "pooling", "accuracy", "std.", "error"]
+    assert [row.split()[:2] for row in rows] == [
+        [layer, pooling] for layer in ("embeddings", "0", "1", "2") for pooling in ("mean", "cls")
+    ]
+    assert "chance level 0.600" in sentence
+
+
+@pytest.mark.usefixtures("one_device")
+def test_texts_of_a_word_may_be_options(toy, csv, out):
+    texts = ["--text", "is this it", "--text", "this a b"]
+    result = plot(toy, csv, "word", "this", *texts, "-o", out / "new.svg")
+    assert result.stdout == f"{out / 'new.svg'}: 2 occurrences of 'this' in 2 texts\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "status", "message"),
+    [
+        ("similarity", ["a", "b", "a"], 1, "3 texts for a heat map; pass one text, or two"),
+        ("similarity", ["a", "--layer=3"], 2, "layer 3 is outside [-3, 2]"),
+        ("similarity", ["a", "--layer=1,2"], 2, "--layer is '1,2'; name one layer"),
+        ("similarity", ["a", "--layer=last"], 2, "layer 'last' is neither a number nor the word"),
+        ("histogram", ["is it", "--token", "no"], 1, "the token 'no' is not in the text; its tok"),
+        ("histogram", ["it", "--token", "it", "--occurrence", "2"], 1, "--occurrence is 2, but"),
+        ("word", ["this"], 2, "pass the texts as a FILE or by --text, one of the two"),
+        ("word", ["this", "{csv}", "--text", "a"], 2, "FILE or by --text, one of the two"),
+        ("word", ["a", "--text", "a", "--label-field", "x"], 2, "--label-field is set, but"),
+        ("word", ["jack", "{csv}"], 1, "the word 'jack' is not in {csv}, texts 1 to 5"),
+        ("scatter", ["absent.csv"], 1, "cannot read absent.csv: No such file"),
+        ("scatter", ["{csv}", "--method", "mds"], 2, "--method is 'mds'; allowed: each of pca"),
+        ("scatter", ["{csv}", "--pooling", "sum"], 2, "--pooling is 'sum'; allowed: each of mean"),
+        ("probe", ["{csv}", "--label-field", "kind"], 1, "no column 'kind'; the columns are text"),
+        ("probe", ["{csv}", "--label-field", "topic"], 1, "'y' (2); add examples, or pass "),
+        ("probe", ["{csv}", "--label-field", "topic", "--layers=8"], 1, "fewer than 5 examples"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("one_device")
+def test_errors_are_one_line_and_leave_nothing(toy, csv, out, kind, options, status, message):
+    result = plot(toy, csv, kind, *options, "-o", out / "new.png")
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("running on")]
+    assert len(lines) == 1, result.stderr
+    assert message.replace("{csv}", str(csv)) in lines[0]
+    assert result.exit_code == status
+    assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("new.pdf", "new.pdf: the file type .pdf is unknown; allowed: .png, .svg, .html"),
+        ("old.png", "old.png exists; pass --overwrite to replace it"),
+        ("s3://bucket/new.png", "is an address; a figure is written to a path on this machine"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_first(out, monkeypatch, output, message):
+    monkeypatch.chdir(out)
+    (out / "old.png").write_text("precious")
+    result = run("plot", "similarity", "a", "-o", output, "--checkpoint", "no-such-checkpoint")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert message in result.stderr
+    assert (out / "old.png").read_text() == "precious"
+
+
+def test_help_loads_neither_a_framework_nor_a_package_of_the_extra():
+    check = (
+        "import sys, bert_features.cli\n"
+        "try: bert_features.cli.app(['plot', 'probe', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'tensorflow', 'jax', 'numpy', 'matplotlib', 'sklearn', 'scipy', 'pyarrow'}\n"
+        "sys.exit(sorted(heavy & sys.modules.keys()) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--folds" in done.stdout
+    assert "  bert-features plot probe labelled.csv" in done.stdout

@@ -1,0 +1,38 @@
+"""Histograms: the vectors of the right token; tokens that are not there."""
+
+import numpy as np
+import pytest
+
+from bert_features.errors import InputError
+from bert_features.plots.histogram import token_histogram
+from tests.toy import TOY_LAYERS
+
+TEXT = "is this jacksonville ? is it"
+
+
+@pytest.mark.parametrize(("token", "occurrence", "position"), [("##son", 1, 4), ("IS", 2, 7)])
+def test_the_values_are_those_of_the_token(settings, states, passes, token, occurrence, position):
+    found = token_histogram(settings, TEXT, token, occurrence=occurrence)
+    assert passes == [1]
+    assert (found.position, found.layers) == (position, TOY_LAYERS)
+    _, values = states(TEXT)
+    for layer, of_layer in zip(TOY_LAYERS, found.values, strict=True):
+        np.testing.assert_allclose(of_layer, values[layer][position], atol=2e-5)
+
+
+def test_each_layer_has_every_value_in_the_same_bins(settings):
+    found = token_histogram(settings, TEXT, "this", layer=1)
+    (chart,) = found.report()["charts"]
+    assert [sum(counts) for counts in chart["frames"]] == [8] * len(TOY_LAYERS)
+    assert chart["edges"][0] == pytest.approx(found.values.min(), abs=1e-4)
+    assert chart["edges"][-1] == pytest.approx(found.values.max(), abs=1e-4)
+    assert found.report()["start"] == TOY_LAYERS.index(1)
+
+
+def test_a_token_that_is_not_there_is_refused(settings):
+    with pytest.raises(
+        InputError, match=r"'jacksonville' is not in the text; its tokens are \[CLS"
+    ):
+        token_histogram(settings, TEXT, "jacksonville")
+    with pytest.raises(InputError, match="occurrence is 3, but the token 'is' is in the text 2 "):
+        token_histogram(settings, TEXT, "is", occurrence=3)

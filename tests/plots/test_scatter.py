@@ -1,0 +1,83 @@
+"""Scatter plots and the vectors below them: PCA by SVD, equal vectors, limits."""
+
+import numpy as np
+import pytest
+
+from bert_features.errors import BertFeaturesError, MissingExtraError
+from bert_features.plots.labelled import Labelled
+from bert_features.plots.probe import probe
+from bert_features.plots.scatter import METHODS, scatter_texts
+from bert_features.readers.input_example import InputExample
+
+TEXTS = ["is this jacksonville ?", "no it is not .", "the a b", "this", "it is a b .", "not the a"]
+
+
+def labelled(texts=TEXTS, labels=tuple("xyxyxy")):
+    return Labelled("in.csv", [InputExample(i, t) for i, t in enumerate(texts)], list(labels))
+
+
+def test_pca_is_the_projection_on_the_first_singular_vectors(settings, states, passes):
+    found = scatter_texts(settings, labelled(), layers=[1], poolings=["mean"], methods=["pca"])
+    assert passes == [6]
+    vectors = np.stack([states(text)[1][1].mean(0) for text in TEXTS])
+    centred = vectors - vectors.mean(0)
+    _, _, axes = np.linalg.svd(centred)
+    wanted = centred @ axes[:2].T
+    np.testing.assert_allclose(np.abs(found.places[1, "mean", "PCA"]), np.abs(wanted), atol=1e-4)
+
+
+def test_all_layers_and_poolings_come_from_one_pass(settings, passes):
+    found = scatter_texts(settings, labelled(), poolings=["mean", "pooler"], methods=["pca"])
+    assert passes == [6]
+    panels = {(layer, pooling) for layer, pooling, _ in found.places}
+    assert panels == {*((layer, "mean") for layer in ("embeddings", 0, 1, 2)), (2, "pooler")}
+    _, pooler = found.report()["charts"]
+    assert [frame is None for frame in pooler["frames"]] == [True, True, True, False]
+
+
+def test_vectors_that_differ_by_rounding_alone_have_no_places(settings):
+    """The embeddings of [CLS] do not depend on the text."""
+    found = scatter_texts(settings, labelled(), layers=["embeddings", 0], poolings=["cls"])
+    assert {layer for layer, _, _ in found.places} == {0}
+    (chart, _) = found.report()["charts"]
+    assert (chart["frames"][0], chart["absent"]) == (None, "all vectors are equal")
+
+
+def test_tsne_separates_two_clouds_and_repeats():
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(40, 8)) + np.repeat([[0.0], [30.0]], 20, axis=0)
+    places = METHODS["tsne"][1](vectors)
+    np.testing.assert_array_equal(places, METHODS["tsne"][1](vectors))
+    near = np.linalg.norm(places[:20] - places[:20].mean(0), axis=1).max()
+    assert near < np.linalg.norm(places[:20].mean(0) - places[20:].mean(0)) / 2
+
+
+def test_umap_without_its_package_is_named(settings, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "umap", None)
+    with pytest.raises(MissingExtraError, match="pip install umap-learn"):
+        scatter_texts(settings, labelled(), methods=["umap"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"methods": ["pca", "mds"]}, "method is 'pca,mds'; allowed: each of pca, tsne, umap once"),
+        ({"poolings": ["mean", "mean"]}, "pooling is 'mean,mean'; allowed: each of mean, cls, "),
+        ({"poolings": ["pooler"], "layers": [0]}, "takes the last layer; add 2 to layers"),
+        ({"layers": [7]}, r"layer 7 is outside \[-3, 2\]"),
+        ({"labelled": labelled(["a"] * 4, "xyxy")}, "has 4 texts; a scatter plot shows 5 to 2,000"),
+        ({"labelled": labelled(["a"] * 2001, "x" * 2001)}, "has 2,001 texts; a scatter plot"),
+        ({"labelled": labelled(["a"] * 21, map(str, range(21)))}, "has 21 different labels; a sca"),
+    ],
+)
+def test_what_does_not_fit_is_refused(settings, change, message):
+    arguments = {"labelled": labelled(), **change}
+    with pytest.raises(BertFeaturesError, match=message):
+        scatter_texts(settings, **arguments)
+
+
+def test_vectors_that_would_fill_the_memory_are_refused(settings, monkeypatch):
+    monkeypatch.setattr("bert_features.plots.pooled._MAX_BYTES", 6 * 12 * 8 * 4 - 1)
+    with pytest.raises(BertFeaturesError, match="in 12 combinations of layer and pooling"):
+        probe(settings, labelled(), folds=3)
+    probe(settings, labelled(), folds=3, layers=[0])

@@ -1,0 +1,73 @@
+"""One word in several texts: its occurrences, their cosines by layer, within and between labels."""
+
+import numpy as np
+import pytest
+
+from bert_features.errors import InputError
+from bert_features.plots.labelled import Labelled
+from bert_features.plots.occurrences import Occurrence
+from bert_features.plots.word import ALL, OTHER, SAME, compare_word
+from bert_features.readers.input_example import InputExample
+from tests.toy import TOY_LAYERS
+
+TEXTS = ["this is it", "no", "it is not this . This", "this a b"]
+# (text, position among its tokens) of each "this", in the order of the labels x, x, x, y.
+PLACES = [(0, 1), (2, 4), (2, 6), (3, 1)]
+
+
+def labelled(texts, labels=None):
+    return Labelled("in.txt", [InputExample(i, text) for i, text in enumerate(texts)], labels)
+
+
+def test_each_occurrence_with_each_at_each_layer(settings, states, cosine, passes, caplog):
+    found = compare_word(settings, "this", labelled(TEXTS, ["x", "x", "x", "y"]))
+    assert passes == [3]
+    assert [o.text[o.start : o.end] for o in found.occurrences] == ["this", "this", "This", "this"]
+    assert "is not in 1 of 4 texts of in.txt, which are left out: 2" in caplog.text
+    vectors = [(states(TEXTS[text])[1], token) for text, token in PLACES]
+    for layer in TOY_LAYERS:
+        wanted = [[cosine(a[layer][i], b[layer][j]) for b, j in vectors] for a, i in vectors]
+        np.testing.assert_allclose(found.cosines[layer], wanted, atol=1e-4)
+
+
+def test_pairs_of_one_label_and_of_two_are_apart(settings):
+    found = compare_word(settings, "this", labelled(TEXTS, ["x", "x", "x", "y"]))
+    groups, last = found.groups(), found.cosines[2]
+    np.testing.assert_array_equal(groups[SAME][-1], [last[0, 1], last[0, 2], last[1, 2]])
+    np.testing.assert_array_equal(groups[OTHER][-1], [last[0, 3], last[1, 3], last[2, 3]])
+    unlabelled = compare_word(settings, "this", labelled(TEXTS)).groups()
+    assert {name: values.shape for name, values in unlabelled.items()} == {ALL: (4, 6)}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["a", "b"], "the word 'this' is not in in.txt, texts 1 to 2"),
+        (["a", "this"], "occurs once in in.txt, in text 2; at least two"),
+        (["this"] * 81, "occurs 81 times or more in in.txt; a heat map shows at most 80"),
+        (["this " * 9] * 9, "occurs 81 times or more in in.txt"),
+    ],
+)
+def test_too_few_and_too_many_are_refused(settings, texts, message):
+    with pytest.raises(InputError, match=message):
+        compare_word(settings, "this", labelled(texts))
+
+
+def test_pairs_are_refused(settings):
+    pair = Labelled("in.txt", [InputExample(0, "this", "it")], None)
+    with pytest.raises(InputError, match=r"text 1 of in\.txt is a pair"):
+        compare_word(settings, "this", pair)
+
+
+@pytest.mark.parametrize(
+    ("text", "context"),
+    [
+        ("one two bank four five six", "…two bank four…"),
+        ("bank two three four", "bank two three…"),
+        ("one two three bank", "…two three bank"),
+        ("one bank", "one bank"),
+    ],
+)
+def test_the_context_of_a_word_is_cut_between_words(text, context):
+    start = text.index("bank")
+    assert Occurrence(1, text, start, start + 4).context(14) == context
