@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from bert_features import __version__
 from bert_features.serving import messages
 from bert_features.serving.answers import ARROW, FORMS, JSON, NPY, choose_form, dump
+from bert_features.serving.asgi import App
 from bert_features.serving.failures import (
     STATUSES,
     TYPES,
@@ -22,7 +23,7 @@ from bert_features.serving.failures import (
     internal_error,
     retry_after,
 )
-from bert_features.serving.guard import App, Guard
+from bert_features.serving.guard import Guard
 from bert_features.serving.metrics import CONTENT_TYPE, to_text
 from bert_features.serving.page_files import page_routes
 from bert_features.serving.service import Answer, Service

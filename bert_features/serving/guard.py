@@ -3,21 +3,14 @@
 import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
 from bert_features.config.serve_settings import digest_of
 from bert_features.serving.answers import dump
+from bert_features.serving.asgi import App, Message, Receive, Scope, Send
 from bert_features.serving.failures import RequestError, internal_error, retry_after
 from bert_features.serving.service import Service
 
 logger = logging.getLogger("bert_features")
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # Paths that need the token, if there is one.
 _GUARDED = ("/v1/", "/metrics")

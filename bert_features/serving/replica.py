@@ -6,15 +6,16 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
-
-from prometheus_client.core import Metric
+from typing import TYPE_CHECKING, Any
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.machine.hardware import limit_cores
 from bert_features.machine.quiet_tensorflow import import_tensorflow
-from bert_features.serving.guard import App
+from bert_features.serving.asgi import App
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 logger = logging.getLogger("bert_features")
 
@@ -102,7 +103,7 @@ class Reporter(threading.Thread):
                     )
                 )
 
-    async def metrics_of_others(self) -> Sequence[Sequence[Metric]]:
+    async def metrics_of_others(self) -> "Sequence[Sequence[Metric]]":
         """The metrics of the other replicas."""
         families: Sequence[Sequence[Metric]] = await self._board.metrics_of_others.remote(
             self._name

@@ -1,8 +1,7 @@
-"""Runs the service on Ray Serve: replicas behind one HTTP proxy."""
+"""Runs the service on Ray Serve: replicas that it starts, watches and replaces."""
 
 import contextlib
 import logging
-import socket
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +21,8 @@ from bert_features.formats.checks import check_features
 from bert_features.machine.hardware import cores
 from bert_features.ray.cluster import connected, one_line, resources_of_actors
 from bert_features.serving.catalog import config_to_serve
+from bert_features.serving.listening import IDLE_SECONDS, ListeningReplica, open_port
+from bert_features.serving.replica import app_of_replica
 
 logger = logging.getLogger("bert_features")
 
@@ -31,8 +32,6 @@ _ROUTE = "/"
 _MAX_ONGOING = 8192
 # Ray's own time limit, should a replica not keep its own.
 _SPARE_SECONDS = 30.0
-# Connections that are not used are closed after this; behind a proxy longer than its own time.
-_IDLE_SECONDS = 75
 _POLL_SECONDS = 0.25
 
 
@@ -81,19 +80,15 @@ def _check_outputs(config: ExtractConfig, checkpoint: Checkpoint) -> None:
 
 
 def _check_port(settings: ServeSettings) -> None:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family) as probe:
-        # As servers do: a port that a server left a moment ago is free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.host, settings.port))
-        except OSError as error:
-            raise OutputError.naming(
-                "cannot listen on {host_port}: {reason}; pass another {port}, or an address of "
-                "this machine to {host}",
-                host_port=settings.url.removeprefix("http://"),
-                reason=error.strerror or error,
-            ) from error
+    try:
+        open_port(settings.host, settings.port, shared=False).close()
+    except OSError as error:
+        raise OutputError.naming(
+            "cannot listen on {host_port}: {reason}; pass another {port}, or an address of "
+            "this machine to {host}",
+            host_port=settings.url.removeprefix("http://"),
+            reason=error.strerror or error,
+        ) from error
 
 
 @contextlib.contextmanager
@@ -122,7 +117,8 @@ def serving(
         board = ray.remote(num_cpus=0)(Board).remote()
         started = Serving(ray, board, settings.drain_seconds)
         try:
-            _start(serve, config, settings, resources, limit, board)
+            by_proxy = cluster.address != LOCAL  # replicas may be on other machines
+            _start(serve, config, settings, resources, limit, board, by_proxy=by_proxy)
             yield started
             started.drain()
         finally:
@@ -154,22 +150,24 @@ def _start(
     resources: dict[str, float],
     limit: int | None,
     board: Any,
+    *,
+    by_proxy: bool,
 ) -> None:
-    from bert_features.serving.replica import app_of_replica
-
+    """Starts the replicas, and before them, unless they listen themselves, Ray's HTTP proxy."""
     serve.start(
-        proxy_location="HeadOnly",
+        proxy_location="HeadOnly" if by_proxy else "Disabled",
         http_options={
             "host": settings.host,
             "port": settings.port,
             "request_timeout_s": settings.limits.seconds + _SPARE_SECONDS,
-            "keep_alive_timeout_s": _IDLE_SECONDS,
+            "keep_alive_timeout_s": IDLE_SECONDS,
         },
         logging_config={"log_level": "ERROR", "enable_access_log": False},
     )
+    build = app_of_replica(config, settings, limit, board)
     others = {name: n for name, n in resources.items() if name not in ("CPU", "GPU")}
     deployment = serve.deployment(
-        serve.ingress(app_of_replica(config, settings, limit, board))(),
+        serve.ingress(build)() if by_proxy else ListeningReplica,
         name=_APP,
         num_replicas=settings.replicas,
         max_ongoing_requests=_MAX_ONGOING,
@@ -181,8 +179,9 @@ def _start(
             "resources": others,
         },
     )
+    arguments = () if by_proxy else (build, settings.host, settings.port)
     try:
-        serve.run(deployment.bind(), name=_APP, route_prefix=_ROUTE)
+        serve.run(deployment.bind(*arguments), name=_APP, route_prefix=_ROUTE if by_proxy else None)
     except Exception as error:
         reason = one_line(error)
         raise DeviceError(f"the service does not start: {reason}") from error
