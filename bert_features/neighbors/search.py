@@ -89,7 +89,7 @@ class Search:
                 raise ConfigError(f"the vector of query {number} is {problem}; it has no neighbors")
         self._units = (self._queries / self._lengths[:, None]).astype(np.float32)
         # The bound of a sum of D float32 products, relative to the lengths; twice, for the norms.
-        self._error = 2 * (self._queries.shape[1] + 8) * 2.0**-24
+        self._error = np.float32(2 * (self._queries.shape[1] + 8) * 2.0**-24)
         self._hits = [Hits.none() for _ in self._queries]
         self.counts = Counts()
 
@@ -108,59 +108,67 @@ class Search:
         step = max(1, _MAX_VALUES // max(self._queries.shape))
         for start in range(0, len(vectors), step):
             part = slice(start, start + step)
-            self._add(np.asarray(vectors[part], np.float32), records[part], positions[part])
+            # Aligned: in an .npz file values may begin at any byte, where products are slow.
+            values = np.require(vectors[part], np.float32, ["C", "ALIGNED"])
+            self._add(values, records[part], positions[part])
 
     def _add(self, vectors: np.ndarray, records: np.ndarray, positions: np.ndarray) -> None:
-        similarities, errors = self._compare(vectors)
-        upper = similarities + errors[:, None]
-        least = [
-            found.similarities[-1] if self._is_full(found) else -np.inf for found in self._hits
-        ]
-        for query in np.flatnonzero((upper >= least).any(axis=0)):
-            rows = np.flatnonzero((upper[:, query] >= least[query]) & (upper[:, query] > -np.inf))
+        upper, errors = self._compare(vectors)
+        # An equal similarity further on changes nothing, so `>`.
+        near = upper > self._bounds()
+        for query in np.flatnonzero(near.any(axis=0)):
+            rows = np.flatnonzero(near[:, query])
             if len(rows) > self._top:
-                lower = similarities[rows, query] - errors[rows]
-                bound = np.partition(lower, -self._top)[-self._top]
-                rows = rows[upper[rows, query] >= bound]
+                found = upper[rows, query]
+                lower = np.where(np.isinf(found), -np.inf, found - 2 * errors[rows])
+                rows = rows[found >= np.partition(lower, -self._top)[-self._top]]
             exact = self._exact(vectors[rows], self._queries[query], self._lengths[query])
             joined = zip(self._hits[query], (exact, records[rows], positions[rows]), strict=True)
             self._hits[query] = Hits(*map(np.concatenate, joined)).best(self._top)
 
-    def _is_full(self, found: Hits) -> bool:
-        return len(found.similarities) == self._top
+    def _bounds(self) -> np.ndarray:
+        """What a vector must exceed to be a hit, float32 [Q], in units of the query's length."""
+        least = np.array(
+            [
+                found.similarities[-1] if len(found.similarities) == self._top else -np.inf
+                for found in self._hits
+            ]
+        )
+        if not self._cosine:
+            least /= self._lengths
+        with np.errstate(over="ignore"):
+            return np.nextafter(least.astype(np.float32), np.float32(-np.inf))
 
     def _compare(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Similarities, float64 [N, Q], and the bound of their errors, float64 [N].
+        """Upper bounds of the similarities, in units of the query's length.
 
-        The similarity of a vector that is left out is -inf.
+        Returns:
+          float32 [N, Q], -inf for a vector that is left out, and inf for one whose similarity
+          float32 cannot bound; and the bound of the error in it, float32 [N].
         """
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             squares = np.einsum("nd,nd->n", vectors, vectors)
-            similarities = (vectors @ self._units.T).astype(np.float64)
+            upper = vectors @ self._units.T
         usual = (squares > _LEAST_SQUARE) & (squares < _LARGEST_SQUARE)
-        norms = np.sqrt(np.where(usual, squares, 1.0), dtype=np.float64)
-        if self._cosine:
-            similarities /= norms[:, None]
-            errors = np.full(len(vectors), self._error)
-        else:
-            similarities *= self._lengths
-            errors = self._error * norms * self._lengths.max()
+        norms = np.sqrt(np.where(usual, squares, np.float32(1)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self._cosine:
+                upper /= norms[:, None]
+            errors = np.full_like(norms, self._error) if self._cosine else norms * self._error
+            upper += errors[:, None]
         unusual = np.flatnonzero(~usual)
-        similarities[unusual] = self._compare_unusual(vectors[unusual])
-        errors[unusual] = 0.0
-        self.counts.compared += len(vectors) - int(np.isneginf(similarities[unusual, 0]).sum())
-        return similarities, errors
+        upper[unusual] = np.where(self._is_usable(vectors[unusual]), np.inf, -np.inf)[:, None]
+        self.counts.compared += int(usual.sum())
+        return upper, errors
 
-    def _compare_unusual(self, vectors: np.ndarray) -> np.ndarray:
-        """Exact similarities, float64 [N, Q], of vectors of which some may be left out."""
+    def _is_usable(self, vectors: np.ndarray) -> np.ndarray:
+        """Whether vectors, whose lengths are unusual, can be compared, bool [N]; counts them."""
         finite = np.isfinite(vectors).all(axis=1)
         usable = finite & vectors.any(axis=1)
+        self.counts.compared += int(usable.sum())
         self.counts.not_finite += int((~finite).sum())
         self.counts.zero += int((finite & ~usable).sum())
-        similarities = np.full((len(vectors), len(self._queries)), -np.inf)
-        for query, (vector, length) in enumerate(zip(self._queries, self._lengths, strict=True)):
-            similarities[usable, query] = self._exact(vectors[usable], vector, length)
-        return similarities
+        return np.asarray(usable)
 
     def _exact(self, vectors: np.ndarray, query: np.ndarray, length: float) -> np.ndarray:
         """Similarities of vectors with one query, float64 [N]."""
