@@ -20,7 +20,7 @@ OTHERS = {
     *("ray", "ray_actors", "ray_resources"),
     *("host", "port", "replicas"),
     *("folds", "label_field", "method", "occurrence"),
-    *("feature", "token"),
+    *("feature", "index", "token"),
 }
 
 

@@ -56,6 +56,14 @@ def neighbors(
     similarity: Annotated[
         Literal["cosine", "dot"], typer.Option(help="How vectors are compared.")
     ] = "cosine",
+    index: Annotated[
+        Literal["faiss"] | None,
+        typer.Option(
+            help="Search by an approximate index of faiss. The first run builds it and keeps it in "
+            "the cache. Without this option the search is exact.",
+            show_default=False,
+        ),
+    ] = None,
     texts: Annotated[
         list[str] | None,
         typer.Option(
@@ -74,7 +82,7 @@ def neighbors(
 ) -> None:
     """Prints what is nearest to a text in a features file: sentences, words or tokens.
 
-    The text goes through the checkpoint and settings that the file records. The search is exact.
+    The text goes through the checkpoint and settings that the file records.
     """
     from bert_features.formats import read_features
     from bert_features.neighbors.nearest import nearest
@@ -90,6 +98,7 @@ def neighbors(
         token=token,
         top=top,
         similarity=similarity,
+        index=index,
         checkpoint=checkpoint,
         config_file=config_file,
         vocab_file=vocab_file,

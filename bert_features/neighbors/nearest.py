@@ -1,7 +1,7 @@
 """`nearest`: the sentences, words or tokens of a features file that are nearest to a query."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +12,8 @@ from bert_features.errors import ConfigError
 from bert_features.formats import read_features
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureRecord, ShortRepr
+from bert_features.neighbors.blocks import blocks
+from bert_features.neighbors.faiss_index import search_index
 from bert_features.neighbors.queries import embed
 from bert_features.neighbors.search import Counts, Hits, Search
 
@@ -52,11 +54,14 @@ def nearest(
     token: str | None = None,
     top: int = 10,
     similarity: Literal["cosine", "dot"] = "cosine",
+    index: Literal["faiss"] | None = None,
     checkpoint: str | None = None,
     config_file: str | None = None,
     vocab_file: str | None = None,
 ) -> Any:
-    """The vectors of a features file that are nearest to queries; exact, in bounded memory.
+    """The vectors of a features file that are nearest to queries.
+
+    The search is exact and its memory bounded, unless an index is asked for.
 
     A text becomes a vector as the texts of the file did: with the checkpoint and the settings that
     the file records. Zero vectors and vectors that are not finite are left out, which a warning
@@ -70,6 +75,8 @@ def nearest(
         word, and of its pieces the mean. Not needed if the query is a single word.
       top: number of neighbors of each query.
       similarity: `cosine`, or `dot` for the plain product.
+      index: `faiss` for an approximate index, which may miss some neighbors. The first call builds
+        it, in memory, and keeps it in the cache; later calls answer in milliseconds.
       checkpoint: the checkpoint for the queries, if it is not where the file says. A warning is
         logged if it has other weights.
       config_file: the config of that checkpoint, if not beside the weights.
@@ -83,7 +90,10 @@ def nearest(
       ConfigError: an argument is wrong, or does not fit the features.
       OutputError: the file cannot be read, or does not record its settings.
       CheckpointError: the checkpoint is not usable, or is not the one that the file records.
+      MissingExtraError: the index needs a package that is not installed.
     """
+    if index not in (None, "faiss"):
+        raise ConfigError(f"index is {index!r}; allowed: 'faiss', or None for an exact search")
     file = features if isinstance(features, FeatureFile) else read_features(features)
     chosen = choose_feature(file, feature)
     single = isinstance(queries, str)
@@ -101,11 +111,15 @@ def nearest(
             config_file=config_file,
             vocab_file=vocab_file,
         )
-    search = Search(vectors, top=top, similarity=similarity)
-    for block in _blocks(file, chosen):
-        search.add(*block)
-    _warn(search.counts)
-    found = _describe(file, chosen, search.hits())
+    search = Search(vectors, top=top, similarity=similarity)  # it checks them
+    if index is None:
+        for block in blocks(file, chosen):
+            search.add(*block)
+        _warn(search.counts)
+        hits = search.hits()
+    else:
+        hits = search_index(file, chosen, vectors, top=top, similarity=similarity)
+    found = _describe(file, chosen, hits)
     return found[0] if single else found
 
 
@@ -140,23 +154,6 @@ def _check_vectors(vectors: np.ndarray, feature: Feature, token: str | None) -> 
             f"[Q, {feature.width}], as the vectors of {feature.name!r}"
         )
     return np.atleast_2d(vectors)
-
-
-def _blocks(
-    file: FeatureFile, feature: Feature
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Vectors, the number of each one's record, and its place in that record."""
-    first = 0
-    for values, row_splits in file.blocks(feature.name):
-        count = len(values) if row_splits is None else len(row_splits) - 1
-        records = np.arange(first, first + count)
-        positions = np.zeros(len(values), np.int64)
-        if row_splits is not None:
-            lengths = np.diff(row_splits)
-            records = np.repeat(records, lengths)
-            positions = np.arange(len(values)) - np.repeat(row_splits[:-1], lengths)
-        yield values, records, positions
-        first += count
 
 
 def _warn(counts: Counts) -> None:
