@@ -32,6 +32,7 @@ from .official.model_fn import model_fn_builder as model_fn_builder
 from .official.tutorial import get_features as get_features
 from .readers.examples import read_examples as read_examples
 from .readers.input_example import InputExample as InputExample
+from .serving.client import Client as Client
 from .text.tokenization import FullTokenizer as FullTokenizer
 
 __version__: str
