@@ -1,5 +1,6 @@
 """Client: the features of texts from a `bert-features serve`, with the calls of bert-as-service."""
 
+import json
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -16,8 +17,8 @@ from bert_features.errors import ConfigError, ServiceError
 from bert_features.extraction.encoding import collect_padded, collect_ragged, collect_vectors
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.serving.connection import Connection
+from bert_features.serving.facts import Facts
 from bert_features.serving.messages import Feature as FeatureInfo
-from bert_features.serving.messages import Info
 from bert_features.serving.parts import Part, cut, kind_of
 from bert_features.serving.received import JSON, Received, media_type, parse
 
@@ -60,7 +61,7 @@ class Client:
         )
         self._threads: ThreadPoolExecutor | None = ThreadPoolExecutor(IN_FLIGHT, "bert_features")
         try:
-            self._info = self._read_info()
+            self.info()
         except BaseException:
             self.close()
             raise
@@ -137,10 +138,18 @@ class Client:
         """What the service reports: its model, outputs and limits, as /v1/info has them.
 
         Raises:
-          ServiceError: the service does not answer.
+          ServiceError: the service does not answer, or is of a version that does not fit.
         """
-        self._info = self._read_info()
-        return self._info.model_dump()
+        body = self._connection.request("GET", "/v1/info", accept=JSON)
+        try:
+            self._facts = Facts.model_validate_json(body)
+        except ValidationError as error:
+            raise ServiceError(
+                f"what {self._connection.url} reports about itself is not what this version of "
+                f"bert_features, {__version__}, expects; install the version of the service here"
+            ) from error
+        reported: dict[str, Any] = json.loads(body)
+        return reported
 
     def close(self) -> None:
         """Closes the connections."""
@@ -161,26 +170,16 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        outputs = ", ".join(output.name for output in self._info.outputs)
-        return f"<Client of {self._connection.url}: {self._info.model}; outputs {outputs}>"
-
-    def _read_info(self) -> Info:
-        body = self._connection.request("GET", "/v1/info", accept=JSON)
-        try:
-            return Info.model_validate_json(body)
-        except ValidationError as error:
-            raise ServiceError(
-                f"what {self._connection.url} reports about itself is not what this version of "
-                f"bert_features, {__version__}, expects; install the version of the service here"
-            ) from error
+        outputs = ", ".join(output.name for output in self._facts.outputs)
+        return f"<Client of {self._connection.url}: {self._facts.model}; outputs {outputs}>"
 
     def _choose(
         self, outputs: str | Sequence[str] | None
     ) -> tuple[tuple[Feature, ...], tuple[str, ...]]:
         """The features of some outputs, and the names of the outputs."""
-        by_name = {output.name: output.features for output in self._info.outputs}
+        by_name = {output.name: output.features for output in self._facts.outputs}
         if outputs is None:
-            names: tuple[str, ...] = (self._info.outputs[0].name,)
+            names: tuple[str, ...] = (self._facts.outputs[0].name,)
         else:
             names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
         for number, name in enumerate(names):
@@ -201,7 +200,7 @@ class Client:
     ) -> list[Received]:
         kind = kind_of(texts, is_tokenized=is_tokenized)
         request = _Request(self._connection, wanted, names, with_tokens)
-        parts = cut(texts, kind, wanted, self._info)
+        parts = cut(texts, kind, wanted, self._facts)
         return [answer for answers in self._in_order(request, parts) for answer in answers]
 
     def _in_order(self, request: "_Request", parts: Iterator[Part]) -> Iterator[list[Received]]:
