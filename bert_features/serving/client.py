@@ -3,8 +3,8 @@
 import json
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -59,7 +59,7 @@ class Client:
         self._connection = Connection(
             url, token=token, timeout=timeout, retries=retries, connections=IN_FLIGHT
         )
-        self._threads: ThreadPoolExecutor | None = ThreadPoolExecutor(IN_FLIGHT, "bert_features")
+        self._is_closed = False
         try:
             self.info()
         except BaseException:
@@ -153,9 +153,7 @@ class Client:
 
     def close(self) -> None:
         """Closes the connections."""
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown(wait=False, cancel_futures=True)
+        self._is_closed = True
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -205,21 +203,18 @@ class Client:
 
     def _in_order(self, request: "_Request", parts: Iterator[Part]) -> Iterator[list[Received]]:
         """The answers in the order of the parts; a few are under way at a time."""
-        threads = self._threads
-        if threads is None:
+        if self._is_closed:
             raise ServiceError("the client is closed; make another one")
         under_way: deque[Future[list[Received]]] = deque()
         try:
             for part in parts:
-                under_way.append(threads.submit(request.send, part))
+                under_way.append(_start(request.send, part))
                 if len(under_way) == IN_FLIGHT:
                     yield under_way.popleft().result()
             while under_way:
                 yield under_way.popleft().result()
         finally:
             request.stop.set()
-            for future in under_way:
-                future.cancel()
 
 
 class _Request:
@@ -272,6 +267,20 @@ class _Request:
             )
         ids = np.arange(part.start, part.start + count)
         return replace(received, batch=replace(received.batch, unique_ids=ids))
+
+
+def _start(send: Callable[[Part], list[Received]], part: Part) -> Future[list[Received]]:
+    """Begins a request in a thread, which does not keep Python from ending, as a pool's would."""
+    future: Future[list[Received]] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(send(part))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="bert_features request", daemon=True).start()
+    return future
 
 
 def _feature(entry: FeatureInfo) -> Feature:

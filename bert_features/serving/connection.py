@@ -81,7 +81,9 @@ class Connection:
         self._headers = {"User-Agent": f"bert_features/{__version__}"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {check_token(token)}"
-        self._pool = urllib3.PoolManager(num_pools=1, maxsize=connections, block=True)
+        self._pool = urllib3.PoolManager(num_pools=1, maxsize=connections)
+        # Not the pool's own bound, for which a request would wait within its time limit.
+        self._slots = threading.BoundedSemaphore(connections)
         self._has_answered = False
 
     def request(
@@ -113,7 +115,10 @@ class Connection:
             is_last = attempt == self._retries
             pause = min(FIRST_PAUSE_SECONDS * 2**attempt, MAX_PAUSE_SECONDS)
             try:
-                reply = self._attempt(method, path, headers, body)
+                with self._slots:
+                    if stop.is_set():
+                        break
+                    reply = self._attempt(method, path, headers, body)
             except _ConnectionLostError as error:
                 if is_last:
                     raise ServiceError(

@@ -1,5 +1,6 @@
 """The client against a stand-in: what it returns, and what it does when things go wrong."""
 
+import signal
 import socket
 import subprocess
 import sys
@@ -328,6 +329,19 @@ def test_a_service_that_hangs_is_given_up_once(service, slow):
             client.encode(["a"])
         assert time.monotonic() - begin < 2
         assert len(service.bodies) == 1
+
+
+def test_ctrl_c_ends_a_call_at_once(service):
+    service.handlers = [hang] * 9
+    code = f"import bert_features; bert_features.Client({service.url!r}).encode(['a'])"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
+        while not service.bodies:
+            assert process.poll() is None
+            time.sleep(0.01)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert b"KeyboardInterrupt" in process.communicate()[1]
+        assert time.monotonic() - begin < 4
 
 
 def test_the_first_failure_ends_a_call(service):
