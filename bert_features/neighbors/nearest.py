@@ -101,7 +101,7 @@ def nearest(
         single = queries.ndim == 1
         vectors = _check_vectors(queries, chosen, token)
     else:
-        texts = [queries] if isinstance(queries, str) else list(queries)
+        texts = _check_texts(queries)
         vectors = embed(
             file,
             chosen,
@@ -143,6 +143,19 @@ def choose_feature(file: FeatureFile, name: str | None) -> Feature:
     raise ConfigError.naming(
         "{feature} is {received!r}; {path} has {names}", received=name, path=file.path, names=names
     )
+
+
+def _check_texts(queries: str | Sequence[str]) -> list[str]:
+    texts = [queries] if isinstance(queries, str) else list(queries)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ConfigError(
+                f"queries[{number}] is of type {type(text).__name__}; allowed: texts, or a NumPy "
+                "array of vectors"
+            )
+    if not texts:
+        raise ConfigError("queries is empty; pass a text, several, or vectors")
+    return texts
 
 
 def _check_vectors(vectors: np.ndarray, feature: Feature, token: str | None) -> np.ndarray:

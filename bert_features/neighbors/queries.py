@@ -1,7 +1,8 @@
 """The vectors of queries: texts through the checkpoint and settings of a features file."""
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,18 +93,20 @@ def embed(
     words = check_words(feature, texts, token)
     named = {"checkpoint": checkpoint, "config_file": config_file, "vocab_file": vocab_file}
     config = _settings(file, named)
-    found = find_without_tensorflow(
-        config.checkpoint,
-        config_file=config.config_file,
-        vocab_file=config.vocab_file,
-        hidden_act=config.hidden_act,
-    )
+    with _named_in(file, chosen=checkpoint is not None):
+        found = find_without_tensorflow(
+            config.checkpoint,
+            config_file=config.config_file,
+            vocab_file=config.vocab_file,
+            hidden_act=config.hidden_act,
+        )
     if found is not None:
         _check_weights(file, found, chosen=checkpoint is not None)
     import_tensorflow()
     from bert_features.extraction.extractor import FeatureExtractor
 
-    extractor = FeatureExtractor(config, checkpoint=found)
+    with _named_in(file, chosen=checkpoint is not None):
+        extractor = FeatureExtractor(config, checkpoint=found)
     if found is None:
         _check_weights(file, extractor.checkpoint, chosen=checkpoint is not None)
     _check_same(file, feature, extractor)
@@ -152,6 +155,22 @@ def _changed(kind: type[ExtractConfig] | type[OutputConfig], values: dict[str, A
 def _as_list(value: Any) -> Any:
     """A tuple as JSON has it."""
     return list(value) if isinstance(value, tuple) else value
+
+
+@contextlib.contextmanager
+def _named_in(file: FeatureFile, *, chosen: bool) -> Iterator[None]:
+    """Adds to an error of the checkpoint that the file records it, unless the user chose it."""
+    try:
+        yield
+    except CheckpointError as error:
+        if chosen:
+            raise
+        raise CheckpointError.naming(
+            "the checkpoint that {path} was made with is not usable here; pass {checkpoint} to say "
+            "where it is ({problem})",
+            path=file.path,
+            problem=error,
+        ) from error
 
 
 def _check_weights(file: FeatureFile, checkpoint: Checkpoint, *, chosen: bool) -> None:

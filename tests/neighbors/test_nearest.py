@@ -150,11 +150,13 @@ def test_a_piece_in_the_middle_of_a_word_is_no_word(extracted):
             "token is 'b', which is not in the query; it has is it",
         ),
         ({"feature": "text", "top": 0}, "top is 0; allowed"),
+        ({"feature": "text", "queries": []}, "queries is empty; pass a text"),
+        ({"feature": "text", "queries": [[1.0]]}, r"queries\[0\] is of type list; allowed: texts"),
     ],
 )
 def test_wrong_arguments(extracted, arguments, message):
     with pytest.raises(ConfigError, match=message):
-        nearest(extracted / "features.tfrecord", "is it", **arguments)
+        nearest(extracted / "features.tfrecord", **{"queries": "is it"} | arguments)
 
 
 def test_vectors_of_another_width(extracted):
@@ -164,9 +166,8 @@ def test_vectors_of_another_width(extracted):
 
 def test_a_checkpoint_with_other_weights_is_refused_unless_it_is_named(extracted, tmp_path, caplog):
     path, named = extracted / "features.tfrecord", read_features(extracted / "features.tfrecord")
-    other = write_directory(
-        tmp_path / "uncased_other", TOY, TOY_VOCAB, random_weights(TOY, seed=5), kind="tf1"
-    )
+    weights = random_weights(TOY, seed=5)
+    other = write_directory(tmp_path / "uncased_other", TOY, TOY_VOCAB, weights, kind="tf1")
     moved = shutil.copytree(extracted, tmp_path / "moved") / "features.tfrecord"
     sidecar = moved.with_name("features.tfrecord.metadata.json")
     recorded = named.metadata["config"]["checkpoint"]
@@ -177,9 +178,14 @@ def test_a_checkpoint_with_other_weights_is_refused_unless_it_is_named(extracted
         CheckpointError, match=r"the weights of .* are not those .* pass checkpoint"
     ):
         nearest(moved, "is it ?", feature="text")
+    shutil.rmtree(other)
+    with pytest.raises(CheckpointError, match=r"not usable here; pass checkpoint .* no checkpoint"):
+        nearest(moved, "is it ?", feature="text")
     assert nearest(moved, "is it ?", feature="text", checkpoint=recorded)[0].unique_id == 1
     assert "similarities may mean nothing" not in caplog.text
-    assert len(nearest(path, "is it", feature="text", checkpoint=str(other))) == 5
+    write_directory(tmp_path / "uncased_third", TOY, TOY_VOCAB, weights, kind="tf1")
+    third = str(tmp_path / "uncased_third")
+    assert len(nearest(path, "is it", feature="text", checkpoint=third)) == 5
     assert "similarities may mean nothing" in caplog.text
 
 
