@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bert_features.cli.command import (
-    CheckpointOption,
     ConfigFileOption,
     DebugOption,
     VocabFileOption,
     command,
 )
+from bert_features.cli.help import MODEL
 from bert_features.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,7 +75,14 @@ def neighbors(
         Literal["table", "jsonl"],
         typer.Option("--format", help="A table, or a JSON object for each neighbor."),
     ] = "table",
-    checkpoint: CheckpointOption = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Checkpoint for the query, if it is not where the file says: any value that "
+            "extract takes.",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
     config_file: ConfigFileOption = None,
     vocab_file: VocabFileOption = None,
     debug: DebugOption = False,
