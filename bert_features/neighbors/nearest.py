@@ -141,7 +141,10 @@ def choose_feature(file: FeatureFile, name: str | None) -> Feature:
         if name in (None, feature.name):
             return feature
     raise ConfigError.naming(
-        "{feature} is {received!r}; {path} has {names}", received=name, path=file.path, names=names
+        "{feature} is {received!r}; allowed in {path}: {names}",
+        received=name,
+        path=file.path,
+        names=names,
     )
 
 

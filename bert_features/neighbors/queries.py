@@ -241,7 +241,7 @@ def _token_vector(
 
 def _no_such_word(word: str, found: Sequence[str]) -> ConfigError:
     return ConfigError.naming(
-        "{token} is {received!r}, which is not in the query; it has {found}",
+        "{token} is {received!r}, which is not in the query; pass one of its words: {found}",
         received=word,
         found=" ".join(found) or "no words",
     )

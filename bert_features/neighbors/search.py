@@ -86,7 +86,9 @@ class Search:
         for number, length in enumerate(self._lengths):
             if not 0 < length < np.inf:
                 problem = "zero" if length == 0 else "not finite"
-                raise ConfigError(f"the vector of query {number} is {problem}; it has no neighbors")
+                raise ConfigError(
+                    f"the vector of query {number} is {problem}; pass one that has a direction"
+                )
         self._units = (self._queries / self._lengths[:, None]).astype(np.float32)
         # The bound of a sum of D float32 products, relative to the lengths; twice, for the norms.
         self._error = np.float32(2 * (self._queries.shape[1] + 8) * 2.0**-24)

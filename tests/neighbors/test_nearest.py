@@ -131,7 +131,7 @@ def test_a_query_becomes_the_vector_of_the_extractor(extracted, toy):
 
 def test_a_piece_in_the_middle_of_a_word_is_no_word(extracted):
     path = extracted / "features.tfrecord"
-    with pytest.raises(ConfigError, match=r"token is 'jack', .* it has \[CLS\] jack ##son it"):
+    with pytest.raises(ConfigError, match=r"token is 'jack', .* words: \[CLS\] jack ##son it"):
         nearest(path, "jackson it", feature="piece", token="jack")
 
 
@@ -139,7 +139,7 @@ def test_a_piece_in_the_middle_of_a_word_is_no_word(extracted):
     ("arguments", "message"),
     [
         ({}, "has 3 features; pass feature, one of 'text', 'piece', 'word'"),
-        ({"feature": "x"}, "feature is 'x'; .* has 'text', 'piece', 'word'"),
+        ({"feature": "x"}, "feature is 'x'; allowed in .*: 'text', 'piece', 'word'"),
         (
             {"feature": "text", "token": "is"},
             "token is 'is', but each vector of text is of a whole",
@@ -147,7 +147,7 @@ def test_a_piece_in_the_middle_of_a_word_is_no_word(extracted):
         ({"feature": "piece"}, "is not a single word; pass token, a word of the query"),
         (
             {"feature": "word", "token": "b"},
-            "token is 'b', which is not in the query; it has is it",
+            "token is 'b', which is not in the query; pass one of its words: is it",
         ),
         ({"feature": "text", "top": 0}, "top is 0; allowed"),
         ({"feature": "text", "queries": []}, "queries is empty; pass a text"),
