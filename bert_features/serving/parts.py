@@ -129,7 +129,7 @@ def _encode(text: Any, number: int) -> bytes:
         return json.dumps(text, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"texts[{number}] is not Unicode: drop the lone surrogate at {error.start - 1}"
+            f"texts[{number}] has a lone surrogate, which is not Unicode; drop it"
         ) from error
 
 

@@ -150,7 +150,12 @@ def test_errors_name_texts_as_the_caller_counts_them(service):
         ([["a"]], {}, ConfigError, r"texts\[0\] is a list of words; pass is_tokenized=True"),
         (["a"], {"is_tokenized": True}, InputError, r"texts\[0\] is 'a'; allowed: a list of words"),
         ([("a", "b"), "c"], {}, InputError, r"texts\[1\] is 'c'; allowed: a tuple of two"),
-        (["\ud800"], {}, InputError, r"texts\[0\] is not Unicode: drop the lone surrogate at 0"),
+        (
+            ["\ud800"],
+            {},
+            InputError,
+            r"texts\[0\] has a lone surrogate, which is not Unicode; drop it",
+        ),
         (
             ["a"],
             {"outputs": "x"},
