@@ -14,13 +14,12 @@ from pydantic import ValidationError
 
 from bert_features import __version__
 from bert_features.errors import ConfigError, ServiceError
-from bert_features.extraction.encoding import collect_padded, collect_ragged, collect_vectors
-from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
+from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.serving.connection import Connection
 from bert_features.serving.facts import Facts
 from bert_features.serving.messages import Feature as FeatureInfo
 from bert_features.serving.parts import Part, cut, kind_of
-from bert_features.serving.received import JSON, Received, media_type, parse
+from bert_features.serving.received import JSON, Received, collect, media_type, parse, records_of
 
 # Requests of a client that are under way at a time.
 IN_FLIGHT = 4
@@ -104,7 +103,7 @@ class Client:
         received = self._compute(given, wanted, names, is_tokenized, with_tokens=with_tokens)
         batches = [part.batch for part in received]
         arrays = {
-            feature.name: _collect(batches, feature, len(given), single=single, ragged=ragged)
+            feature.name: collect(batches, feature, len(given), single=single, ragged=ragged)
             for feature in wanted
         }
         by_name = len(arrays) > 1 or not (outputs is None or isinstance(outputs, str))
@@ -132,7 +131,7 @@ class Client:
             raise ConfigError("texts is one string; pass a list of texts, such as [text]")
         given = list(texts)
         received = self._compute(given, wanted, names, is_tokenized, with_tokens=True)
-        return [record for part in received for record in _records(part)]
+        return [record for part in received for record in records_of(part)]
 
     def info(self) -> dict[str, Any]:
         """What the service reports: its model, outputs and limits, as /v1/info has them.
@@ -290,24 +289,3 @@ def _feature(entry: FeatureInfo) -> Feature:
 
 def _shape(feature: Feature) -> tuple[str, str, int, str]:
     return feature.name, feature.level, feature.width, feature.dtype
-
-
-def _collect(
-    batches: Sequence[FeatureBatch], feature: Feature, count: int, *, single: bool, ragged: bool
-) -> Any:
-    """The vectors of a feature, as `FeatureExtractor.encode` returns them."""
-    if feature.level == "sequence":
-        vectors = collect_vectors(batches, feature, count)
-        return vectors[0] if single else vectors
-    if single or ragged:
-        parts = collect_ragged(batches, feature)
-        return parts.values if single else parts
-    return collect_padded(batches, feature)
-
-
-def _records(part: Received) -> Iterator[FeatureRecord]:
-    for i, record in enumerate(part.batch.records(part.features)):
-        if part.tokens is None or part.token_ids is None:
-            yield record
-        else:
-            yield replace(record, tokens=tuple(part.tokens[i]), token_ids=part.token_ids[i])

@@ -1,12 +1,13 @@
 """Answers of a service as batches of features: from an Arrow stream or, with bfloat16, JSON."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
+from bert_features.extraction.encoding import collect_padded, collect_ragged, collect_vectors
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_from_arrow, schema_of
 from bert_features.formats.columns import LEVELS, join_records, value_dtype
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, WordSpans
@@ -118,3 +119,25 @@ def _record(number: int, result: dict[str, Any], features: Sequence[Feature]) ->
         if words is None
         else WordSpans(*[unknown] * (len(LEVELS["word"].columns) - 1)),
     )
+
+
+def collect(
+    batches: Sequence[FeatureBatch], feature: Feature, count: int, *, single: bool, ragged: bool
+) -> Any:
+    """The vectors of a feature, as `FeatureExtractor.encode` returns them."""
+    if feature.level == "sequence":
+        vectors = collect_vectors(batches, feature, count)
+        return vectors[0] if single else vectors
+    if single or ragged:
+        parts = collect_ragged(batches, feature)
+        return parts.values if single else parts
+    return collect_padded(batches, feature)
+
+
+def records_of(part: Received) -> Iterator[FeatureRecord]:
+    """The features of each text, with its tokens if the request asked for them."""
+    for i, record in enumerate(part.batch.records(part.features)):
+        if part.tokens is None or part.token_ids is None:
+            yield record
+        else:
+            yield replace(record, tokens=tuple(part.tokens[i]), token_ids=part.token_ids[i])
