@@ -30,7 +30,7 @@ _MODULES = {
     if isinstance(node, ast.ImportFrom)
     for name in node.names
 }
-_ROOMS_WITHOUT_TENSORFLOW = ("checkpoints", "config", "formats", "readers")
+_ROOMS_WITHOUT_TENSORFLOW = ("checkpoints", "config", "formats", "neighbors", "readers", "serving")
 
 __all__ = sorted([*_MODULES, "__version__"])
 

@@ -19,6 +19,8 @@ from .extraction.planning import plan as plan
 from .formats import read_features as read_features
 from .layers.features import BertFeatures as BertFeatures
 from .layers.text_input import BertTextInput as BertTextInput
+from .neighbors.nearest import Neighbor as Neighbor
+from .neighbors.nearest import nearest as nearest
 from .official.estimator import Estimator as Estimator
 from .official.estimator import RunConfig as RunConfig
 from .official.features import InputFeatures as InputFeatures
@@ -30,6 +32,7 @@ from .official.model_fn import model_fn_builder as model_fn_builder
 from .official.tutorial import get_features as get_features
 from .readers.examples import read_examples as read_examples
 from .readers.input_example import InputExample as InputExample
+from .serving.client import Client as Client
 from .text.tokenization import FullTokenizer as FullTokenizer
 
 __version__: str

@@ -102,6 +102,16 @@ class DeviceError(BertFeaturesError):
     """A device that cannot run the job, or is in use by another process."""
 
 
+class ServiceError(BertFeaturesError):
+    """A service that cannot be reached, does not answer as it should, or refuses a request.
+
+    Attributes:
+      status: the status of its answer, as 422; None if there is no answer.
+    """
+
+    status: int | None = None
+
+
 def extra_requirement(extra: str) -> str:
     """What to pass to `pip install` for an extra of this package, quoted for a shell.
 

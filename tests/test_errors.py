@@ -20,6 +20,7 @@ OTHERS = {
     *("ray", "ray_actors", "ray_resources"),
     *("host", "port", "replicas"),
     *("folds", "label_field", "method", "occurrence"),
+    *("feature", "index", "token"),
 }
 
 

@@ -19,6 +19,7 @@ from bert_features.cli import (  # noqa: F401 - each registers its command
     export,
     extract,
     inspect,
+    neighbors,
     plan,
     plot,
     serve,

@@ -32,6 +32,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "bert-features extract 'data/*.txt' --output features/ --ray local",
     ),
     "inspect": ("bert-features inspect minilm",),
+    "neighbors": (
+        "bert-features neighbors features.parquet --query 'A cat sat' --texts texts.txt",
+        "bert-features neighbors tokens.arrow --query 'the bank of the river' --token bank",
+    ),
     "plan": ("bert-features plan texts.txt --max-seq-length 256",),
     "plot": (
         "bert-features plot histogram 'They sat by the river bank.' --token bank -o bank.png",

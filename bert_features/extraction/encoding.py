@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_features.config.output_specs import (
-    OutputSpec,
-)
+from bert_features.config.output_specs import Feature, OutputSpec
 from bert_features.errors import ConfigError
 from bert_features.extraction.counts import Counts
 from bert_features.formats.columns import value_dtype
@@ -71,7 +69,7 @@ def choose_output(outputs: Sequence[OutputSpec], name: str | None) -> OutputSpec
 
 
 def collect_vectors(
-    batches: Iterable[FeatureBatch], output: OutputSpec, count: int | None
+    batches: Iterable[FeatureBatch], output: Feature, count: int | None
 ) -> np.ndarray:
     """The vectors of texts, [N, D]; `count` is N, if it is known before the last batch."""
     parts = (batch.features[output.name] for batch in batches)
@@ -82,14 +80,14 @@ def collect_vectors(
     return vectors
 
 
-def collect_ragged(batches: Iterable[FeatureBatch], output: OutputSpec) -> Ragged:
+def collect_ragged(batches: Iterable[FeatureBatch], output: Feature) -> Ragged:
     """The vectors of the tokens or words of texts, one text after the other."""
     lengths: list[np.ndarray] = []
     values = _join(_parts(batches, output, lengths), output)
     return Ragged(values, np.concatenate([[0], *lengths]).cumsum(dtype=np.int64))
 
 
-def collect_padded(batches: Iterable[FeatureBatch], output: OutputSpec) -> Padded:
+def collect_padded(batches: Iterable[FeatureBatch], output: Feature) -> Padded:
     """The vectors of the tokens or words of texts, as rows of the longest text's length."""
     of_batches: list[np.ndarray] = []
     parts = deque(_parts(batches, output, of_batches))
@@ -105,7 +103,7 @@ def collect_padded(batches: Iterable[FeatureBatch], output: OutputSpec) -> Padde
 
 
 def _parts(
-    batches: Iterable[FeatureBatch], output: OutputSpec, lengths: list[np.ndarray]
+    batches: Iterable[FeatureBatch], output: Feature, lengths: list[np.ndarray]
 ) -> Iterator[np.ndarray]:
     """The vectors of each batch, [T of the batch, D]; adds the lengths of its texts to a list."""
     for batch in batches:
@@ -115,7 +113,7 @@ def _parts(
         yield batch.features[output.name]
 
 
-def _join(parts: Iterable[np.ndarray], output: OutputSpec) -> np.ndarray:
+def _join(parts: Iterable[np.ndarray], output: Feature) -> np.ndarray:
     held = deque(parts)
     joined = np.empty((sum(map(len, held)), output.width), value_dtype(output.dtype))
     # Each part is freed once it is copied, so that the peak is not twice the result.

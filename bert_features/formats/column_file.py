@@ -58,6 +58,12 @@ class ColumnFile(reader.BatchFile):
         first = row_splits[0]
         return values[int(first) : int(row_splits[-1])], row_splits - first
 
+    def _blocks(
+        self, feature: Feature, wanted: range
+    ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        for start, stop in self._chunks(wanted):
+            yield self._ragged(feature, range(start, stop))
+
     def _chunks(self, wanted: range) -> Iterator[tuple[int, int]]:
         """Ranges of examples that are small enough to read at once."""
         start = wanted.start

@@ -134,6 +134,12 @@ class FeatureFolder(FeatureFile):
             return joined, None
         return joined, np.cumsum(np.concatenate(lengths), dtype=np.int64)
 
+    def _blocks(
+        self, feature: Feature, wanted: range
+    ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        for number, start, stop in find_parts(self._starts, wanted):
+            yield from self._shard(number)._read_blocks(feature, range(start, stop))
+
     def _all_ids(self) -> np.ndarray:
         return np.concatenate([self._shard(number).ids for number in range(len(self._finished))])
 

@@ -156,6 +156,13 @@ class GroupFile(BatchFile):
             return joined, None
         return joined, convert_to_splits([int(n) for row in lengths for n in row])
 
+    def _blocks(
+        self, feature: Feature, wanted: range
+    ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        for group, start, stop in find_parts(self._starts, wanted):
+            first = int(self._starts[group])
+            yield self._ragged(feature, range(first + start, first + stop))
+
     def _all_ids(self) -> np.ndarray:
         ids = (
             unique_id

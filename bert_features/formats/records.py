@@ -139,13 +139,20 @@ class FeatureBatch(ShortRepr):
     def __len__(self) -> int:
         return len(self.unique_ids)
 
-    def rows(self, feature: Feature, example: int) -> Any:
-        """The index of one example's part of a feature: a slice, or its number for a sequence."""
+    def row_splits(self, feature: Feature) -> np.ndarray | None:
+        """Where the vectors of each example begin and end, int64 [N + 1]; None for a sequence."""
         if feature.level == "sequence":
-            return example
+            return None
         level = self.tokens if feature.level == "token" else self.words
         assert level is not None
-        return slice(int(level.row_splits[example]), int(level.row_splits[example + 1]))
+        return level.row_splits
+
+    def rows(self, feature: Feature, example: int) -> Any:
+        """The index of one example's part of a feature: a slice, or its number for a sequence."""
+        splits = self.row_splits(feature)
+        if splits is None:
+            return example
+        return slice(int(splits[example]), int(splits[example + 1]))
 
     def records(self, features: tuple[Feature, ...]) -> Iterator[FeatureRecord]:
         """The same examples one by one; the arrays are views of the batch's."""

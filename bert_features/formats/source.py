@@ -68,6 +68,13 @@ class RecordSource(ABC):
     def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
         """See `views.Records.ragged`."""
 
+    def _blocks(
+        self, feature: Feature, wanted: range
+    ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """See `views.Records.blocks`."""
+        for batch in self._batches(wanted):
+            yield batch.features[feature.name], batch.row_splits(feature)
+
     @abstractmethod
     def _all_ids(self) -> np.ndarray:
         """The id of each record; features are not read."""
@@ -142,6 +149,12 @@ class RecordSource(ABC):
     def _read_ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
         with self._one_clear_error():
             return self._ragged(feature, wanted)
+
+    def _read_blocks(
+        self, feature: Feature, wanted: range
+    ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        with self._one_clear_error():
+            yield from self._blocks(feature, wanted)
 
     # What formats use.
 

@@ -107,11 +107,27 @@ class Records(ABC):
         Raises:
           OutputError: there is no such feature, or the file is damaged.
         """
-        feature = next((f for f in self.features if f.name == name), None)
-        if feature is None:
-            allowed = ", ".join(f.name for f in self.features)
-            raise OutputError(f"{self._source.path} has no feature {name!r}; allowed: {allowed}")
-        return self._source._read_ragged(feature, self._range)
+        return self._source._read_ragged(self._feature(name), self._range)
+
+    def blocks(self, name: str) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """All vectors of one feature, a bounded part at a time.
+
+        Only this feature is read, except in JSON lines and TFRecords, whose records are read whole.
+
+        Yields:
+          For some of the records, in order: values and row_splits, as `ragged` returns them.
+
+        Raises:
+          OutputError: there is no such feature, or the file is damaged.
+        """
+        return self._source._read_blocks(self._feature(name), self._range)
+
+    def _feature(self, name: str) -> Feature:
+        for feature in self.features:
+            if feature.name == name:
+                return feature
+        allowed = ", ".join(feature.name for feature in self.features)
+        raise OutputError(f"{self._source.path} has no feature {name!r}; allowed: {allowed}")
 
     def to_dataset(self) -> Any:
         """A `tf.data.Dataset` with a dict per example, read as it is consumed.

@@ -1,6 +1,7 @@
 """Code in README.md and docs/: Python blocks run, and commands are as the command line takes them.
 
-docs/migrating.md and docs/recipes.md have tests of their own, `test_migrating` and `test_recipes`.
+docs/migrating.md and docs/recipes.md have tests of their own, `test_migrating` and `test_recipes`,
+and so has docs/client.md, in tests/serving.
 """
 
 import re
@@ -23,6 +24,7 @@ PYTHON_PAGES = [
         "docs/formats.md",
         "docs/keras_and_savedmodel.md",
         "docs/monitoring.md",
+        "docs/neighbors.md",
         "docs/python.md",
         "docs/quickstart.md",
         "docs/ray.md",
@@ -87,7 +89,7 @@ def test_no_page_with_python_is_left_out():
     pages = {
         str(page.relative_to(ROOT)) for page in PAGES if read_blocks(page.read_text(), "python")
     }
-    assert pages == {*PYTHON_PAGES, "docs/migrating.md", "docs/recipes.md"}
+    assert pages == {*PYTHON_PAGES, "docs/client.md", "docs/migrating.md", "docs/recipes.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -100,6 +102,7 @@ def test_pages_with_commands_are_read():
     pages = {page.name for page in PAGES if read_commands(page.read_text(encoding="utf-8"))}
     others = {"cloud_tpu.md", "command_line.md", "corpora.md", "ray.md", "recipes.md", "tpu.md"}
     others |= {"migrating.md", "monitoring.md", "plots.md", "quickstart.md", "serving.md"}
+    others |= {"neighbors.md"}
     assert pages == {"README.md", *others}
 
 

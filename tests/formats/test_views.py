@@ -94,3 +94,28 @@ def test_ragged(tmp_path: Path, format: str, part: slice) -> None:
     if format == "npz":
         assert isinstance(file.ragged("sentence")[0], np.memmap)
         assert isinstance(file[1:].ragged("of words")[0], np.memmap)
+
+
+@all_formats
+@pytest.mark.parametrize("part", [slice(None), slice(2, 9), slice(4, 4)])
+def test_blocks_are_ragged_in_parts(
+    tmp_path: Path, format: str, part: slice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bert_features.formats.reader.CHUNK_RECORDS", 3)
+    monkeypatch.setattr("bert_features.formats.groups.ENOUGH_ROWS", 4)
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, EVERYTHING, *some_batches(EVERYTHING))
+    records = read_features(path)[part]
+    for feature in EVERYTHING:
+        values, row_splits = records.ragged(feature.name)
+        blocks = list(records.blocks(feature.name))
+        assert len(blocks) > 1 or len(records) < 4
+        joined = [block for block, _ in blocks] or [values]
+        np.testing.assert_array_equal(np.concatenate(joined), values)
+        if row_splits is None:
+            assert all(splits is None for _, splits in blocks)
+        else:
+            lengths = [length for _, splits in blocks for length in np.diff(splits)]
+            assert lengths == np.diff(row_splits).tolist()
+    with pytest.raises(OutputError, match="has no feature 'x'; allowed: "):
+        records.blocks("x")

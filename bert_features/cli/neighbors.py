@@ -1,0 +1,176 @@
+"""bert-features neighbors: prints what is nearest to a text in a features file."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from bert_features.cli.command import (
+    ConfigFileOption,
+    DebugOption,
+    VocabFileOption,
+    command,
+)
+from bert_features.cli.help import MODEL
+from bert_features.errors import InputError
+
+if TYPE_CHECKING:
+    from bert_features.neighbors.nearest import Neighbor
+
+# Tokens shown on either side of the one that was found.
+_CONTEXT = 8
+_LEFT_OF_TEXT = 28  # columns
+_Print = Callable[["Neighbor", int, str, str | None], str]
+
+
+@command
+def neighbors(
+    features: Annotated[
+        str,
+        typer.Argument(
+            metavar="FEATURES",
+            help="Features file, or a folder of them; also the address of a folder.",
+        ),
+    ],
+    query: Annotated[
+        list[str],
+        typer.Option(
+            help="Text to compare with. May be given several times; - reads one from each line of "
+            "standard input."
+        ),
+    ],
+    feature: Annotated[
+        str | None, typer.Option(help="Feature to search, if the file has several.")
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help="Word of the query that is meant, for features of words or tokens. The vector is "
+            "the mean of its pieces."
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of neighbors of each query.")] = 10,
+    similarity: Annotated[
+        Literal["cosine", "dot"], typer.Option(help="How vectors are compared.")
+    ] = "cosine",
+    index: Annotated[
+        Literal["faiss"] | None,
+        typer.Option(
+            help="Search by an approximate index of faiss. The first run builds it and keeps it in "
+            "the cache. Without this option the search is exact.",
+            show_default=False,
+        ),
+    ] = None,
+    texts: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Input of the extraction, to show the texts. Give all inputs, in their order.",
+            show_default=False,
+        ),
+    ] = None,
+    output_format: Annotated[
+        Literal["table", "jsonl"],
+        typer.Option("--format", help="A table, or a JSON object for each neighbor."),
+    ] = "table",
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Checkpoint for the query, if it is not where the file says: any value that "
+            "extract takes.",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    config_file: ConfigFileOption = None,
+    vocab_file: VocabFileOption = None,
+    debug: DebugOption = False,
+) -> None:
+    """Prints what is nearest to a text in a features file: sentences, words or tokens.
+
+    The text goes through the checkpoint and settings that the file records.
+    """
+    from bert_features.formats import read_features
+    from bert_features.neighbors.nearest import nearest
+    from bert_features.neighbors.texts import check_inputs, find_texts
+
+    queries = _read_queries(query)
+    check_inputs(texts or ())
+    file = read_features(features)
+    found = nearest(
+        file,
+        queries,
+        feature=feature,
+        token=token,
+        top=top,
+        similarity=similarity,
+        index=index,
+        checkpoint=checkpoint,
+        config_file=config_file,
+        vocab_file=vocab_file,
+    )
+    ids = {hit.unique_id for hits in found for hit in hits}
+    of_ids = find_texts(file, texts, ids) if texts else {}
+    for line in _lines(queries, found, of_ids, as_table=output_format == "table"):
+        print(line)
+
+
+def _read_queries(given: Sequence[str]) -> list[str]:
+    queries: list[str] = []
+    for query in given:
+        lines = sys.stdin.read().splitlines() if query == "-" else [query]
+        queries += [line.strip() for line in lines if line.strip()]
+    if not queries:
+        raise InputError("there is no query; pass --query TEXT, or - and a text on standard input")
+    return queries
+
+
+def _lines(
+    queries: Sequence[str],
+    found: Sequence[Sequence["Neighbor"]],
+    texts: Mapping[int | str, str],
+    *,
+    as_table: bool,
+) -> Iterator[str]:
+    write = _row if as_table else _json
+    for number, (query, hits) in enumerate(zip(queries, found, strict=True)):
+        if as_table:
+            yield from [""] * (number > 0)
+            yield f"query: {query}"
+            yield f"{'rank':>4}  {'similarity':>10}  {'id':<8}  text"
+        for rank, hit in enumerate(hits, 1):
+            yield write(hit, rank, query, texts.get(hit.unique_id))
+
+
+def _row(hit: "Neighbor", rank: int, query: str, text: str | None) -> str:
+    shown = " ".join((text or "").split()) if hit.tokens is None else _in_context(hit)
+    if sys.stdout.isatty():
+        shown = shown[: max(20, shutil.get_terminal_size().columns - _LEFT_OF_TEXT)]
+    return f"{rank:>4}  {hit.similarity:>10.4f}  {hit.unique_id!s:<8}  {shown}".rstrip()
+
+
+def _in_context(hit: "Neighbor") -> str:
+    """The token among its neighbors in the text, marked."""
+    assert hit.tokens is not None
+    assert hit.position is not None
+    start = max(0, hit.position - _CONTEXT)
+    before = hit.tokens[start : hit.position]
+    after = hit.tokens[hit.position + 1 : hit.position + 1 + _CONTEXT]
+    parts = [*before, f">>{hit.token}<<", *after]
+    return "… " * (start > 0) + " ".join(parts)
+
+
+def _json(hit: "Neighbor", rank: int, query: str, text: str | None) -> str:
+    values = {
+        "query": query,
+        "rank": rank,
+        "similarity": hit.similarity,
+        "id": hit.unique_id,
+        "record": hit.record,
+        "position": hit.position,
+        "token": hit.token,
+        "context": None if hit.tokens is None else _in_context(hit),
+        "text": text,
+    }
+    return json.dumps({name: value for name, value in values.items() if value is not None})

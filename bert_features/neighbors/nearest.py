@@ -1,0 +1,208 @@
+"""`nearest`: the sentences, words or tokens of a features file that are nearest to a query."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from bert_features.errors import ConfigError
+from bert_features.formats import read_features
+from bert_features.formats.reader import FeatureFile
+from bert_features.formats.records import Feature, FeatureRecord, ShortRepr
+from bert_features.neighbors.blocks import blocks
+from bert_features.neighbors.faiss_index import search_index
+from bert_features.neighbors.queries import embed
+from bert_features.neighbors.search import Counts, Hits, Search
+
+logger = logging.getLogger("bert_features")
+
+
+@dataclass(frozen=True, repr=False)
+class Neighbor(ShortRepr):
+    """A vector near a query, and where it is.
+
+    Attributes:
+      similarity: its similarity with the query.
+      unique_id: the id of its example.
+      record: the number of its record in the file, from 0.
+      position: which token or word of the example it belongs to; None for a sequence.
+      tokens: the tokens or words of the example; None for a sequence.
+    """
+
+    similarity: float
+    unique_id: int | str
+    record: int
+    position: int | None = None
+    tokens: tuple[str, ...] | None = None
+
+    @property
+    def token(self) -> str | None:
+        """The token or word; None for a sequence."""
+        if self.tokens is None or self.position is None:
+            return None
+        return self.tokens[self.position]
+
+
+def nearest(
+    features: str | Path | FeatureFile,
+    queries: str | Sequence[str] | np.ndarray,
+    *,
+    feature: str | None = None,
+    token: str | None = None,
+    top: int = 10,
+    similarity: Literal["cosine", "dot"] = "cosine",
+    index: Literal["faiss"] | None = None,
+    checkpoint: str | None = None,
+    config_file: str | None = None,
+    vocab_file: str | None = None,
+) -> Any:
+    """The vectors of a features file that are nearest to queries.
+
+    The search is exact and its memory bounded, unless an index is asked for.
+
+    A text becomes a vector as the texts of the file did: with the checkpoint and the settings that
+    the file records. Zero vectors and vectors that are not finite are left out, which a warning
+    counts.
+
+    Args:
+      features: a features file or folder: its path or address, or opened by `read_features`.
+      queries: a text or several; or vectors, [D] or [Q, D], for which no checkpoint is needed.
+      feature: name of the feature to search; not needed if there is only one.
+      token: for a feature of words or tokens the word of the query that is meant: the first such
+        word, and of its pieces the mean. Not needed if the query is a single word.
+      top: number of neighbors of each query.
+      similarity: `cosine`, or `dot` for the plain product.
+      index: `faiss` for an approximate index, which may miss some neighbors. The first call builds
+        it, in memory, and keeps it in the cache; later calls answer in milliseconds.
+      checkpoint: the checkpoint for the queries, if it is not where the file says. A warning is
+        logged if it has other weights.
+      config_file: the config of that checkpoint, if not beside the weights.
+      vocab_file: its vocabulary, if not beside the weights.
+
+    Returns:
+      A list of `Neighbor`, the nearest first and equal ones in the order of the file; for several
+      queries a list of such lists.
+
+    Raises:
+      ConfigError: an argument is wrong, or does not fit the features.
+      OutputError: the file cannot be read, or does not record its settings.
+      CheckpointError: the checkpoint is not usable, or is not the one that the file records.
+      MissingExtraError: the index needs a package that is not installed.
+    """
+    if index not in (None, "faiss"):
+        raise ConfigError(f"index is {index!r}; allowed: 'faiss', or None for an exact search")
+    file = features if isinstance(features, FeatureFile) else read_features(features)
+    chosen = choose_feature(file, feature)
+    single = isinstance(queries, str)
+    if isinstance(queries, np.ndarray):
+        single = queries.ndim == 1
+        vectors = _check_vectors(queries, chosen, token)
+    else:
+        texts = _check_texts(queries)
+        vectors = embed(
+            file,
+            chosen,
+            texts,
+            token=token,
+            checkpoint=checkpoint,
+            config_file=config_file,
+            vocab_file=vocab_file,
+        )
+    search = Search(vectors, top=top, similarity=similarity)  # it checks them
+    if index is None:
+        for block in blocks(file, chosen):
+            search.add(*block)
+        _warn(search.counts)
+        hits = search.hits()
+    else:
+        hits = search_index(file, chosen, vectors, top=top, similarity=similarity)
+    found = _describe(file, chosen, hits)
+    return found[0] if single else found
+
+
+def choose_feature(file: FeatureFile, name: str | None) -> Feature:
+    """The feature of a name, or the only one.
+
+    Raises:
+      ConfigError: there is no such feature, or there are several and no name.
+    """
+    names = ", ".join(repr(feature.name) for feature in file.features)
+    if name is None and len(file.features) > 1:
+        raise ConfigError.naming(
+            "{path} has {count} features; pass {feature}, one of {names}",
+            path=file.path,
+            count=len(file.features),
+            names=names,
+        )
+    for feature in file.features:
+        if name in (None, feature.name):
+            return feature
+    raise ConfigError.naming(
+        "{feature} is {received!r}; allowed in {path}: {names}",
+        received=name,
+        path=file.path,
+        names=names,
+    )
+
+
+def _check_texts(queries: str | Sequence[str]) -> list[str]:
+    texts = [queries] if isinstance(queries, str) else list(queries)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ConfigError(
+                f"queries[{number}] is of type {type(text).__name__}; allowed: texts, or a NumPy "
+                "array of vectors"
+            )
+    if not texts:
+        raise ConfigError("queries is empty; pass a text, several, or vectors")
+    return texts
+
+
+def _check_vectors(vectors: np.ndarray, feature: Feature, token: str | None) -> np.ndarray:
+    if token is not None:
+        raise ConfigError("token names a word of a text, but the queries are vectors; leave it out")
+    if vectors.ndim not in (1, 2) or vectors.shape[-1] != feature.width:
+        raise ConfigError(
+            f"the queries have shape {list(vectors.shape)}; allowed: [{feature.width}] or "
+            f"[Q, {feature.width}], as the vectors of {feature.name!r}"
+        )
+    return np.atleast_2d(vectors)
+
+
+def _warn(counts: Counts) -> None:
+    left_out = counts.zero + counts.not_finite
+    if left_out:
+        logger.warning(
+            "%s of %s vectors were left out: %s zero, %s not finite",
+            *(f"{count:,}" for count in (left_out, left_out + counts.compared)),
+            *(f"{count:,}" for count in (counts.zero, counts.not_finite)),
+        )
+
+
+def _describe(file: FeatureFile, feature: Feature, hits: Sequence[Hits]) -> list[list[Neighbor]]:
+    # In the order of the file: a group of records, or a shard, is then read once.
+    numbers = sorted({int(number) for found in hits for number in found.records})
+    records = {number: _without_vectors(file[number]) for number in numbers}
+    return [
+        [
+            _neighbor(feature, similarity, number, position, records[number])
+            for similarity, number, position in zip(*(c.tolist() for c in found), strict=True)
+        ]
+        for found in hits
+    ]
+
+
+def _without_vectors(record: FeatureRecord) -> FeatureRecord:
+    return FeatureRecord(record.unique_id, {}, tokens=record.tokens, words=record.words)
+
+
+def _neighbor(
+    feature: Feature, similarity: float, number: int, position: int, record: FeatureRecord
+) -> Neighbor:
+    if feature.level == "sequence":
+        return Neighbor(similarity, record.unique_id, number)
+    tokens = record.tokens if feature.level == "token" else record.words
+    return Neighbor(similarity, record.unique_id, number, position, tokens)

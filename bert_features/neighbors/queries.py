@@ -1,0 +1,247 @@
+"""The vectors of queries: texts through the checkpoint and settings of a features file."""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.find import find_without_tensorflow
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import OutputConfig
+from bert_features.errors import CheckpointError, ConfigError, OutputError
+from bert_features.formats.reader import FeatureFile
+from bert_features.formats.records import Feature, FeatureRecord
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+
+if TYPE_CHECKING:
+    from bert_features.extraction.extractor import FeatureExtractor
+
+logger = logging.getLogger("bert_features")
+
+# Settings that the vector of a text depends on.
+_SETTINGS = (
+    *("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidden_act", "outputs"),
+    *("layers", "combine", "weights", "level", "pooling", "special_tokens", "normalize", "dim"),
+    *("dtype", "long_text", "stride", "word_split", "max_seq_length"),
+)
+# What the metadata says of the texts; it must be the same for the queries.
+_SAME = ("vocabulary", "do_lower_case", "prompt", "lower_cased_first")
+# What begins a piece that continues a word.
+_CONTINUES = "##"
+
+
+def check_words(feature: Feature, texts: Sequence[str], token: str | None) -> list[str | None]:
+    """The word that each query is about; None where the query is a whole text.
+
+    Raises:
+      ConfigError: the feature is of texts and a word is named, or it is of words or tokens and none
+        is.
+    """
+    if feature.level == "sequence":
+        if token is not None:
+            raise ConfigError.naming(
+                "{token} is {received!r}, but each vector of {name} is of a whole text; leave "
+                "{token} out",
+                received=token,
+                name=feature.name,
+            )
+        return [None] * len(texts)
+    for text in texts:
+        if token is None and len(text.split()) != 1:
+            raise ConfigError.naming(
+                "{name} has a vector for each {level}, and the query {text!r} is not a single "
+                "word; pass {token}, a word of the query",
+                name=feature.name,
+                level=feature.level,
+                text=text,
+            )
+    return [token or text.strip() for text in texts]
+
+
+def embed(
+    file: FeatureFile,
+    feature: Feature,
+    texts: Sequence[str],
+    *,
+    token: str | None = None,
+    checkpoint: str | None = None,
+    config_file: str | None = None,
+    vocab_file: str | None = None,
+) -> np.ndarray:
+    """The vectors of texts, or of a word in each, as those of a features file were made.
+
+    Args:
+      file: the features file.
+      feature: one of its features.
+      texts: the texts.
+      token: the word of each text whose vector is wanted, for a feature of words or tokens.
+      checkpoint: the checkpoint, if not the one that the file records.
+      config_file: its config, if not beside the weights.
+      vocab_file: its vocabulary, if not beside the weights.
+
+    Returns:
+      float64 [texts, D].
+
+    Raises:
+      ConfigError: the words do not fit the feature, or a text lacks its word.
+      OutputError: the file does not record its settings, or they give other features today.
+      CheckpointError: the checkpoint is not usable, or is not the one that the file records.
+    """
+    words = check_words(feature, texts, token)
+    named = {"checkpoint": checkpoint, "config_file": config_file, "vocab_file": vocab_file}
+    config = _settings(file, named)
+    with _named_in(file, chosen=checkpoint is not None):
+        found = find_without_tensorflow(
+            config.checkpoint,
+            config_file=config.config_file,
+            vocab_file=config.vocab_file,
+            hidden_act=config.hidden_act,
+        )
+    if found is not None:
+        _check_weights(file, found, chosen=checkpoint is not None)
+    import_tensorflow()
+    from bert_features.extraction.extractor import FeatureExtractor
+
+    with _named_in(file, chosen=checkpoint is not None):
+        extractor = FeatureExtractor(config, checkpoint=found)
+    if found is None:
+        _check_weights(file, extractor.checkpoint, chosen=checkpoint is not None)
+    _check_same(file, feature, extractor)
+    records = extractor(list(texts))
+    if feature.level == "sequence":
+        return np.array([record.features[feature.name] for record in records], np.float64)
+    finders = {"word": _word_vector, "token": _token_vector}
+    vector = finders[feature.level]
+    return np.array(
+        [
+            vector(record, feature.name, str(word), extractor)
+            for record, word in zip(records, words, strict=True)
+        ]
+    )
+
+
+def _settings(file: FeatureFile, named: dict[str, str | None]) -> ExtractConfig:
+    """The settings that a features file records, with those that the user names in their place."""
+    recorded = file.metadata.get("config")
+    if not isinstance(recorded, dict) or "checkpoint" not in file.metadata:
+        raise OutputError(
+            f"{file.path} does not record how its features were made, so a text cannot be compared "
+            "with them; extract them with bert_features, or pass vectors to bert_features.nearest"
+        )
+    values = _changed(ExtractConfig, {name: recorded.get(name) for name in _SETTINGS})
+    if "outputs" in values:
+        values["outputs"] = [_changed(OutputConfig, output) for output in values["outputs"]]
+        values = {name: v for name, v in values.items() if name not in OutputConfig.model_fields}
+        values["layers"] = recorded["layers"]
+        values["dtype"] = recorded["dtype"]
+    if named["checkpoint"] is not None:
+        values = {name: value for name, value in values.items() if name not in named}
+    return ExtractConfig.of(values | {name: v for name, v in named.items() if v is not None})
+
+
+def _changed(kind: type[ExtractConfig] | type[OutputConfig], values: dict[str, Any]) -> Any:
+    """The settings that are not at their defaults: some count as set once they are given."""
+    defaults = {name: field.default for name, field in kind.model_fields.items()}
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and value not in ([], defaults[name], _as_list(defaults[name]))
+    }
+
+
+def _as_list(value: Any) -> Any:
+    """A tuple as JSON has it."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+@contextlib.contextmanager
+def _named_in(file: FeatureFile, *, chosen: bool) -> Iterator[None]:
+    """Adds to an error of the checkpoint that the file records it, unless the user chose it."""
+    try:
+        yield
+    except CheckpointError as error:
+        if chosen:
+            raise
+        raise CheckpointError.naming(
+            "the checkpoint that {path} was made with is not usable here; pass {checkpoint} to say "
+            "where it is ({problem})",
+            path=file.path,
+            problem=error,
+        ) from error
+
+
+def _check_weights(file: FeatureFile, checkpoint: Checkpoint, *, chosen: bool) -> None:
+    recorded = file.metadata["checkpoint"]
+    if checkpoint.sha256 == recorded["sha256"]:
+        return
+    problem = (
+        f"the weights of {checkpoint.name} are not those that {file.path} was made with "
+        f"({recorded['name']}, SHA-256 {recorded['sha256'][:12]}…)"
+    )
+    if not chosen:
+        raise CheckpointError.naming(
+            "{problem}; pass {checkpoint} to say where they are", problem=problem
+        )
+    logger.warning("%s; similarities may mean nothing", problem)
+
+
+def _check_same(file: FeatureFile, feature: Feature, extractor: "FeatureExtractor") -> None:
+    """Refuses an extractor whose features are not those of the file."""
+    made = {entry.name: entry.to_metadata() for entry in extractor.features()}
+    if made.get(feature.name) != feature.to_metadata():
+        raise OutputError.naming(
+            "the settings that {path} records do not give its feature {name!r} with the checkpoint "
+            "{used}; pass {checkpoint}, the one that it was made with",
+            path=file.path,
+            name=feature.name,
+            used=extractor.checkpoint.name,
+        )
+    facts = extractor.metadata()
+    for name in _SAME:
+        if facts.get(name) != file.metadata.get(name):
+            raise OutputError.naming(
+                "{path} was made with another {what} than {used} has; pass {checkpoint}, the one "
+                "that it was made with",
+                path=file.path,
+                what=name,
+                used=extractor.checkpoint.name,
+            )
+
+
+def _word_vector(
+    record: FeatureRecord, name: str, word: str, extractor: "FeatureExtractor"
+) -> np.ndarray:
+    """The vector of the first occurrence of a word, float64 [D]."""
+    words = record.words or ()
+    for exact in (True, False):
+        for position, found in enumerate(words):
+            if found == word or (not exact and found.casefold() == word.casefold()):
+                return np.asarray(record.features[name][position], np.float64)
+    raise _no_such_word(word, words)
+
+
+def _token_vector(
+    record: FeatureRecord, name: str, word: str, extractor: "FeatureExtractor"
+) -> np.ndarray:
+    """The mean of the pieces of the first occurrence of a word, float64 [D]."""
+    tokens = record.tokens or ()
+    pieces = tuple(extractor.tokenizer.tokenize(word))
+    for start in range(len(tokens) - len(pieces) + 1):
+        after = tokens[start + len(pieces) : start + len(pieces) + 1]
+        if tokens[start : start + len(pieces)] == pieces != () and not any(
+            token.startswith(_CONTINUES) for token in after
+        ):
+            vectors = record.features[name][start : start + len(pieces)]
+            return np.asarray(np.asarray(vectors, np.float64).mean(axis=0))
+    raise _no_such_word(word, tokens)
+
+
+def _no_such_word(word: str, found: Sequence[str]) -> ConfigError:
+    return ConfigError.naming(
+        "{token} is {received!r}, which is not in the query; pass one of its words: {found}",
+        received=word,
+        found=" ".join(found) or "no words",
+    )

@@ -1,0 +1,184 @@
+"""The vectors nearest to some queries: exact, a block at a time.
+
+Each block is compared in float32, which is fast. What may be among the nearest within the rounding
+error of float32 is compared again in float64, which decides. So the result is that of float64, and
+equal vectors have equal similarities wherever they lie.
+
+Dimensions: `N` vectors of a block, `Q` queries, `D` width, `K` nearest vectors of a query.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_features.errors import ConfigError
+from bert_features.extraction.similarity import SIMILARITY_FUNCTIONS
+
+# Values of the largest array that the comparison of a block makes.
+_MAX_VALUES = 1 << 22
+# Squared lengths outside these bounds may have lost digits in float32.
+_LEAST_SQUARE, _LARGEST_SQUARE = 1e-24, 1e30
+
+
+class Hits(NamedTuple):
+    """The vectors nearest to a query, the nearest first; equal ones in the order of the file.
+
+    Attributes:
+      similarities: float64 [K].
+      records: int64 [K], the number of the record that each vector belongs to.
+      positions: int64 [K], which of its record's vectors it is; 0 where a record has one.
+    """
+
+    similarities: np.ndarray
+    records: np.ndarray
+    positions: np.ndarray
+
+    @classmethod
+    def none(cls) -> "Hits":
+        """No vector."""
+        return cls(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def best(self, top: int) -> "Hits":
+        """The `top` nearest of these."""
+        order = np.lexsort((self.positions, self.records, -self.similarities))[:top]
+        return Hits(*(column[order] for column in self))
+
+
+@dataclass
+class Counts:
+    """The vectors that were seen.
+
+    Attributes:
+      compared: those that were compared.
+      zero: zero vectors, which have no direction and are left out.
+      not_finite: vectors with a value that is NaN or infinite, which are left out.
+    """
+
+    compared: int = 0
+    zero: int = 0
+    not_finite: int = 0
+
+
+class Search:
+    """Finds the vectors nearest to some queries among blocks of vectors.
+
+    Args:
+      queries: [Q, D].
+      top: K, the number of vectors to find for each query.
+      similarity: `cosine`, or `dot` for the plain product.
+
+    Attributes:
+      counts: the vectors that were added so far.
+
+    Raises:
+      ConfigError: `top` is below 1, the similarity is unknown, or a query is zero or not finite.
+    """
+
+    def __init__(self, queries: np.ndarray, *, top: int, similarity: str = "cosine") -> None:
+        if top < 1:
+            raise ConfigError(f"top is {top}; allowed: an integer of at least 1")
+        if similarity not in SIMILARITY_FUNCTIONS:
+            raise ConfigError(f"similarity is {similarity!r}; allowed: 'cosine', 'dot'")
+        self._queries = np.asarray(queries, np.float64)
+        self._top, self._cosine = top, similarity == "cosine"
+        self._lengths = np.linalg.norm(self._queries, axis=1)
+        for number, length in enumerate(self._lengths):
+            if not 0 < length < np.inf:
+                problem = "zero" if length == 0 else "not finite"
+                raise ConfigError(
+                    f"the vector of query {number} is {problem}; pass one that has a direction"
+                )
+        self._units = (self._queries / self._lengths[:, None]).astype(np.float32)
+        # The bound of a sum of D float32 products, relative to the lengths; twice, for the norms.
+        self._error = np.float32(2 * (self._queries.shape[1] + 8) * 2.0**-24)
+        self._hits = [Hits.none() for _ in self._queries]
+        self.counts = Counts()
+
+    def hits(self) -> list[Hits]:
+        """The nearest vectors of each query."""
+        return [found.best(self._top) for found in self._hits]
+
+    def add(self, vectors: np.ndarray, records: np.ndarray, positions: np.ndarray) -> None:
+        """Compares a block.
+
+        Args:
+          vectors: [N, D], of any floating type.
+          records: int64 [N], the number of each vector's record; blocks come in ascending order.
+          positions: int64 [N], the place of each vector in its record.
+        """
+        step = max(1, _MAX_VALUES // max(self._queries.shape))
+        for start in range(0, len(vectors), step):
+            part = slice(start, start + step)
+            # Aligned: in an .npz file values may begin at any byte, where products are slow.
+            values = np.require(vectors[part], np.float32, ["C", "ALIGNED"])
+            self._add(values, records[part], positions[part])
+
+    def _add(self, vectors: np.ndarray, records: np.ndarray, positions: np.ndarray) -> None:
+        upper, errors = self._compare(vectors)
+        # An equal similarity further on changes nothing, so `>`.
+        near = upper > self._bounds()
+        for query in np.flatnonzero(near.any(axis=0)):
+            rows = np.flatnonzero(near[:, query])
+            if len(rows) > self._top:
+                found = upper[rows, query]
+                lower = np.where(np.isinf(found), -np.inf, found - 2 * errors[rows])
+                rows = rows[found >= np.partition(lower, -self._top)[-self._top]]
+            exact = self._exact(vectors[rows], self._queries[query], self._lengths[query])
+            joined = zip(self._hits[query], (exact, records[rows], positions[rows]), strict=True)
+            self._hits[query] = Hits(*map(np.concatenate, joined)).best(self._top)
+
+    def _bounds(self) -> np.ndarray:
+        """What a vector must exceed to be a hit, float32 [Q], in units of the query's length."""
+        least = np.array(
+            [
+                found.similarities[-1] if len(found.similarities) == self._top else -np.inf
+                for found in self._hits
+            ]
+        )
+        if not self._cosine:
+            least /= self._lengths
+        with np.errstate(over="ignore"):
+            return np.nextafter(least.astype(np.float32), np.float32(-np.inf))
+
+    def _compare(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Upper bounds of the similarities, in units of the query's length.
+
+        Returns:
+          float32 [N, Q], -inf for a vector that is left out, and inf for one whose similarity
+          float32 cannot bound; and the bound of the error in it, float32 [N].
+        """
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            squares = np.einsum("nd,nd->n", vectors, vectors)
+            upper = vectors @ self._units.T
+        usual = (squares > _LEAST_SQUARE) & (squares < _LARGEST_SQUARE)
+        norms = np.sqrt(np.where(usual, squares, np.float32(1)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self._cosine:
+                upper /= norms[:, None]
+            errors = np.full_like(norms, self._error) if self._cosine else norms * self._error
+            upper += errors[:, None]
+        unusual = np.flatnonzero(~usual)
+        upper[unusual] = np.where(self._is_usable(vectors[unusual]), np.inf, -np.inf)[:, None]
+        self.counts.compared += int(usual.sum())
+        return upper, errors
+
+    def _is_usable(self, vectors: np.ndarray) -> np.ndarray:
+        """Whether vectors, whose lengths are unusual, can be compared, bool [N]; counts them."""
+        finite = np.isfinite(vectors).all(axis=1)
+        usable = finite & vectors.any(axis=1)
+        self.counts.compared += int(usable.sum())
+        self.counts.not_finite += int((~finite).sum())
+        self.counts.zero += int((finite & ~usable).sum())
+        return np.asarray(usable)
+
+    def _exact(self, vectors: np.ndarray, query: np.ndarray, length: float) -> np.ndarray:
+        """Similarities of vectors with one query, float64 [N]."""
+        wide = vectors.astype(np.float64)
+        # Not a matrix product, whose rounding depends on the place of a row.
+        products: np.ndarray = (wide * query).sum(axis=1)
+        if not self._cosine:
+            return products
+        norms = np.sqrt((wide * wide).sum(axis=1))
+        cosines: np.ndarray = np.clip(products / (norms * length), -1.0, 1.0)
+        return cosines

@@ -1,0 +1,291 @@
+"""Client: the features of texts from a `bert-features serve`, with the calls of bert-as-service."""
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from pydantic import ValidationError
+
+from bert_features import __version__
+from bert_features.errors import ConfigError, ServiceError
+from bert_features.formats.records import Feature, FeatureRecord
+from bert_features.serving.connection import Connection
+from bert_features.serving.facts import Facts
+from bert_features.serving.messages import Feature as FeatureInfo
+from bert_features.serving.parts import Part, cut, kind_of
+from bert_features.serving.received import JSON, Received, collect, media_type, parse, records_of
+
+# Requests of a client that are under way at a time.
+IN_FLIGHT = 4
+
+Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]]
+
+
+class Client:
+    """A client of `bert-features serve`; several threads may share it.
+
+    It asks the service for its outputs and limits at once, so that a wrong address is an error
+    here. Many texts are cut into requests below these limits, and several requests are under way
+    at a time, over connections that are used again. Use it in a `with` statement, or call `close`.
+
+    Args:
+      url: the address of the service.
+      token: its token, if it has one.
+      timeout: seconds that one request may take; a request that takes longer is an error.
+      retries: how often a request is sent again if its connection is lost, or if the service is
+        busy; the service says how long to wait.
+
+    Raises:
+      ConfigError: an argument is not allowed.
+      ServiceError: nothing answers at the address, something else answers, the token is wrong, or
+        the service is of a version that does not fit.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        token: str | None = None,
+        timeout: float = 90.0,
+        retries: int = 5,
+    ) -> None:
+        self._connection = Connection(
+            url, token=token, timeout=timeout, retries=retries, connections=IN_FLIGHT
+        )
+        self._is_closed = False
+        try:
+            self.info()
+        except BaseException:
+            self.close()
+            raise
+
+    def encode(
+        self,
+        texts: str | Texts,
+        outputs: str | Sequence[str] | None = None,
+        *,
+        is_tokenized: bool = False,
+        show_tokens: bool = False,
+        ragged: bool = False,
+    ) -> Any:
+        """The vectors of texts as NumPy arrays.
+
+        Args:
+          texts: a list of texts, or of tuples of two texts, for pairs; or a single text.
+          outputs: an output of the service, by default its first; or a list of outputs.
+          is_tokenized: whether each text is a list of words.
+          show_tokens: whether to return the tokens too.
+          ragged: return the vectors of tokens or words without padding.
+
+        Returns:
+          By the level of the output, in the order of the texts and in the dtype of the output:
+          `sequence`: [N, D]. `token` ([CLS] and [SEP] included) and `word`: `Padded(values [N, S,
+          D], mask [N, S])`, or with `ragged` `Ragged(values [T, D], row_splits [N + 1])`. Of a
+          single text its own array, [D] or [S, D]. With a list of outputs, or an output of several
+          features such as `layers`, a dict of these by the names of the features. With
+          `show_tokens` a tuple of that and the tokens, a list for each text.
+
+        Raises:
+          ConfigError: the service has no such output, or `is_tokenized` does not fit.
+          InputError: `texts` contains something other than texts.
+          ServiceError: the service refuses the texts, does not answer in time, or is gone.
+        """
+        single = isinstance(texts, str)
+        wanted, names = self._choose(outputs)
+        given = [texts] if isinstance(texts, str) else list(texts)
+        with_tokens = show_tokens or any(feature.level == "token" for feature in wanted)
+        received = self._compute(given, wanted, names, is_tokenized, with_tokens=with_tokens)
+        batches = [part.batch for part in received]
+        arrays = {
+            feature.name: collect(batches, feature, len(given), single=single, ragged=ragged)
+            for feature in wanted
+        }
+        by_name = len(arrays) > 1 or not (outputs is None or isinstance(outputs, str))
+        vectors = arrays if by_name else arrays[wanted[0].name]
+        if not show_tokens:
+            return vectors
+        tokens = [row for part in received for row in part.tokens or ()]
+        return vectors, tokens[0] if single else tokens
+
+    def features(
+        self,
+        texts: Texts,
+        outputs: str | Sequence[str] | None = None,
+        *,
+        is_tokenized: bool = False,
+    ) -> list[FeatureRecord]:
+        """The features of texts, with their tokens and words; see `encode`.
+
+        Returns:
+          For each text, in order, what `FeatureExtractor` returns for it, and always its tokens.
+          `unique_id` is its number, from 0.
+        """
+        wanted, names = self._choose(outputs)
+        if isinstance(texts, str):
+            raise ConfigError("texts is one string; pass a list of texts, such as [text]")
+        given = list(texts)
+        received = self._compute(given, wanted, names, is_tokenized, with_tokens=True)
+        return [record for part in received for record in records_of(part)]
+
+    def info(self) -> dict[str, Any]:
+        """What the service reports: its model, outputs and limits, as /v1/info has them.
+
+        Raises:
+          ServiceError: the service does not answer, or is of a version that does not fit.
+        """
+        body = self._connection.request("GET", "/v1/info", accept=JSON)
+        try:
+            self._facts = Facts.model_validate_json(body)
+        except ValidationError as error:
+            raise ServiceError(
+                f"what {self._connection.url} reports about itself is not what this version of "
+                f"bert_features, {__version__}, expects; install the version of the service here"
+            ) from error
+        reported: dict[str, Any] = json.loads(body)
+        return reported
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._is_closed = True
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(output.name for output in self._facts.outputs)
+        return f"<Client of {self._connection.url}: {self._facts.model}; outputs {outputs}>"
+
+    def _choose(
+        self, outputs: str | Sequence[str] | None
+    ) -> tuple[tuple[Feature, ...], tuple[str, ...]]:
+        """The features of some outputs, and the names of the outputs."""
+        by_name = {output.name: output.features for output in self._facts.outputs}
+        if outputs is None:
+            names: tuple[str, ...] = (self._facts.outputs[0].name,)
+        else:
+            names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+        for number, name in enumerate(names):
+            if name not in by_name or name in names[:number]:
+                raise ConfigError(f"output is {name!r}; allowed: each of {', '.join(by_name)} once")
+        if not names:
+            raise ConfigError(f"outputs is empty; allowed: {', '.join(by_name)}")
+        return tuple(_feature(entry) for name in names for entry in by_name[name]), names
+
+    def _compute(
+        self,
+        texts: Sequence[Any],
+        wanted: tuple[Feature, ...],
+        names: tuple[str, ...],
+        is_tokenized: bool,
+        *,
+        with_tokens: bool,
+    ) -> list[Received]:
+        kind = kind_of(texts, is_tokenized=is_tokenized)
+        request = _Request(self._connection, wanted, names, with_tokens)
+        parts = cut(texts, kind, wanted, self._facts)
+        return [answer for answers in self._in_order(request, parts) for answer in answers]
+
+    def _in_order(self, request: "_Request", parts: Iterator[Part]) -> Iterator[list[Received]]:
+        """The answers in the order of the parts; a few are under way at a time."""
+        if self._is_closed:
+            raise ServiceError("the client is closed; make another one")
+        under_way: deque[Future[list[Received]]] = deque()
+        try:
+            for part in parts:
+                under_way.append(_start(request.send, part))
+                if len(under_way) == IN_FLIGHT:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            request.stop.set()
+
+
+class _Request:
+    """What the requests of a call share.
+
+    Attributes:
+      stop: once set, nothing more is sent.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        wanted: tuple[Feature, ...],
+        names: tuple[str, ...],
+        with_tokens: bool,
+    ) -> None:
+        self.stop = threading.Event()
+        self._connection, self._wanted, self._names = connection, wanted, names
+        self._with_tokens = with_tokens
+        self._kind = media_type(wanted)
+
+    def send(self, part: Part) -> list[Received]:
+        """The answer for some texts; in halves if the service finds them too large."""
+        body = part.body(self._names, tokens=self._with_tokens)
+        try:
+            answer = self._connection.request(
+                "POST", "/v1/features", accept=self._kind, body=body, stop=self.stop
+            )
+        except ServiceError as error:
+            if error.status == 413 and len(part.encoded) > 1:
+                return [answer for half in part.halves() for answer in self.send(half)]
+            raise part.renumbered(error) from error
+        return [self._parse(answer, part)]
+
+    def _parse(self, answer: bytes, part: Part) -> Received:
+        url = self._connection.url
+        try:
+            received = parse(answer, self._kind, self._wanted)
+        except Exception as error:  # damaged bytes make parsers raise almost anything
+            raise ServiceError(
+                f"the answer of {url} is damaged, or of a version that does not fit "
+                f"{__version__} ({type(error).__name__})"
+            ) from error
+        if list(map(_shape, received.features)) != list(map(_shape, self._wanted)):
+            raise ServiceError(f"{url} has changed its outputs since this client was made")
+        count = len(received.batch)
+        if count != len(part.encoded):
+            raise ServiceError(
+                f"{url} answered for {count} texts where {len(part.encoded)} were sent"
+            )
+        ids = np.arange(part.start, part.start + count)
+        return replace(received, batch=replace(received.batch, unique_ids=ids))
+
+
+def _start(send: Callable[[Part], list[Received]], part: Part) -> Future[list[Received]]:
+    """Begins a request in a thread, which does not keep Python from ending, as a pool's would."""
+    future: Future[list[Received]] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(send(part))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="bert_features request", daemon=True).start()
+    return future
+
+
+def _feature(entry: FeatureInfo) -> Feature:
+    layers = tuple(entry.layers)
+    return Feature(entry.name, layers, "none", entry.width, entry.dtype, entry.level, entry.pooling)
+
+
+def _shape(feature: Feature) -> tuple[str, str, int, str]:
+    return feature.name, feature.level, feature.width, feature.dtype

@@ -1,0 +1,126 @@
+"""How long `bert_features.nearest` takes, and how much memory.
+
+    .venv/bin/python scripts/benchmark_neighbors.py FOLDER [--vectors 1000000] [--width 384]
+        [--formats npz arrow parquet] [--queries 1 100] [--rounds 3] [--keep]
+
+Writes random float32 vectors to FOLDER, one file of each format, and searches each for the ten
+nearest vectors of some queries. Each search runs in a process of its own. It prints the seconds of
+the search alone, then the largest resident memory of that process: all of it, and the part that is
+no page of a file, looked up every few milliseconds. The system takes pages of a file back when it
+needs room. The prediction is the time to read the bytes once, measured with plain
+reads, plus the time of the matrix product, measured in NumPy.
+"""
+
+import argparse
+import multiprocessing
+import resource
+import threading
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from bert_features.formats import open_writer
+from bert_features.formats.records import Feature, FeatureBatch
+from bert_features.neighbors.nearest import nearest
+
+BATCH = 1024
+BLOCK_BYTES = 16 << 20
+
+
+def main() -> None:
+    """Prints a line for each format and number of queries."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--vectors", type=int, default=1_000_000)
+    parser.add_argument("--width", type=int, default=384)
+    parser.add_argument("--formats", nargs="+", default=["npz", "arrow", "parquet"])
+    parser.add_argument("--queries", nargs="+", type=int, default=[1, 100])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keep", action="store_true", help="keep the files for another run")
+    arguments = parser.parse_args()
+    for format in arguments.formats:
+        path = arguments.folder / f"vectors.{format}"
+        if not path.exists():
+            write(path, format, arguments.vectors, arguments.width)
+        for queries in arguments.queries:
+            predicted = seconds_to_read(path) + seconds_to_multiply(
+                arguments.vectors, arguments.width, queries
+            )
+            runs = [run(path, arguments.width, queries) for _ in range(arguments.rounds)]
+            seconds, peak, own = (median(values) for values in zip(*runs, strict=True))
+            print(
+                f"{format:<8} {queries:>4} queries: predicted {predicted:6.2f} s, "
+                f"took {seconds:6.2f} s; peak {peak:6.0f} MB, "
+                f"{own:5.0f} MB without pages of files",
+                flush=True,
+            )
+        if not arguments.keep:
+            path.unlink()
+
+
+def write(path: Path, format: str, count: int, width: int) -> None:
+    """Writes random vectors of level sequence."""
+    feature = Feature("text", (-1,), "none", width, "float32", "sequence", "mean")
+    rng = np.random.default_rng(0)
+    with open_writer(path, format=format, features=[feature], metadata={}) as writer:
+        for start in range(0, count, BATCH):
+            ids = np.arange(start, min(start + BATCH, count))
+            vectors = rng.standard_normal((len(ids), width), np.float32)
+            writer.write(FeatureBatch(ids, {"text": vectors}))
+
+
+def seconds_to_read(path: Path) -> float:
+    """The time to read a file once."""
+    begin = time.perf_counter()
+    with path.open("rb", buffering=0) as file:
+        while file.read(BLOCK_BYTES):
+            pass
+    return time.perf_counter() - begin
+
+
+def seconds_to_multiply(count: int, width: int, queries: int) -> float:
+    """The time of the matrix product, by blocks that fit the processor's cache."""
+    rng = np.random.default_rng(0)
+    block = rng.standard_normal((BATCH, width), np.float32)
+    wanted = rng.standard_normal((width, queries), np.float32)
+    begin = time.perf_counter()
+    for _ in range(0, count, BATCH):
+        block @ wanted
+    return time.perf_counter() - begin
+
+
+def run(path: Path, width: int, queries: int) -> tuple[float, float, float]:
+    """Seconds of a search in a process of its own, its peak memory, and that without files, MB."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_search, (path, width, queries))
+
+
+def _search(path: Path, width: int, queries: int) -> tuple[float, float, float]:
+    wanted = np.random.default_rng(1).standard_normal((queries, width))
+    own: list[float] = []
+    ended = threading.Event()
+    watch = threading.Thread(target=_watch, args=(own, ended))
+    watch.start()
+    begin = time.perf_counter()
+    found = nearest(path, wanted)
+    seconds = time.perf_counter() - begin
+    ended.set()
+    watch.join()
+    assert [len(hits) for hits in found] == [10] * queries
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, max(own)
+
+
+def _watch(own: list[float], ended: threading.Event) -> None:
+    """Notes the resident memory that is no page of a file, in MB."""
+    while not ended.wait(0.005):
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        sizes = dict(line.split(":", 1) for line in status.splitlines())
+        own.append(int(sizes["RssAnon"].split()[0]) / 1e3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""nearest: over every format and folders; texts become vectors as those of the file did."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import bert_features
+from bert_features import ExtractConfig, FeatureExtractor, nearest, read_features
+from bert_features.errors import CheckpointError, ConfigError, OutputError
+from bert_features.extraction.similarity import compute_similarity
+from tests.formats.feature_files import (
+    EVERYTHING,
+    ONE,
+    SUFFIX,
+    all_formats,
+    make_batch,
+    some_batches,
+    write,
+)
+from tests.formats.feature_folders import write_folder
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_weights
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+TEXTS = ["this is jackson", "is it ?", "no it is not .", "jacksonville is the a b", "the a b"]
+OUTPUTS = [
+    {"name": "text", "level": "sequence", "pooling": "mean", "layers": [-1, -2], "combine": "sum"},
+    {"name": "piece", "level": "token", "layers": [-1], "dtype": "float16"},
+    {"name": "word", "level": "word", "layers": ["embeddings"]},
+]
+
+
+@pytest.fixture(scope="module")
+def extracted(tmp_path_factory, toy):
+    """A folder with TEXTS and their features, three outputs of the toy checkpoint."""
+    folder = tmp_path_factory.mktemp("nearest")
+    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    settings = ExtractConfig(checkpoint=toy, outputs=OUTPUTS, max_seq_length=16, dtype="float32")
+    bert_features.extract(settings, folder / "texts.txt", folder / "features.tfrecord")
+    return folder
+
+
+@all_formats
+@pytest.mark.parametrize("feature", EVERYTHING, ids=lambda feature: feature.level)
+def test_every_format_gives_the_nearest_vectors(tmp_path, format, feature):
+    path = tmp_path / f"f{SUFFIX[format]}"
+    write(path, format, EVERYTHING, *some_batches(EVERYTHING))
+    file = read_features(path)
+    values, row_splits = file.ragged(feature.name)
+    query = np.asarray(values[5 if len(values) > 5 else 1], np.float64) + 0.1
+    found = nearest(path, query, feature=feature.name, top=4)
+    similarities = compute_similarity(values, query)[:, 0]
+    rows = np.argsort(-similarities, kind="stable")[:4]
+    np.testing.assert_allclose([hit.similarity for hit in found], similarities[rows], rtol=1e-5)
+    for hit, row in zip(found, rows, strict=True):
+        record = row if row_splits is None else np.searchsorted(row_splits, row, "right") - 1
+        assert (hit.record, hit.unique_id) == (record, file[int(record)].unique_id)
+        if row_splits is None:
+            assert (hit.position, hit.token) == (None, None)
+        else:
+            level = {"token": "tokens", "word": "words"}[feature.level]
+            assert hit.position == row - row_splits[record]
+            assert hit.token == getattr(file[int(record)], level)[hit.position]
+
+
+def test_a_folder_is_one_file(tmp_path):
+    batches = some_batches(EVERYTHING)
+    write(tmp_path / "one.parquet", "parquet", EVERYTHING, *batches)
+    write_folder(tmp_path / "folder", "parquet", EVERYTHING, *batches)
+    for feature in EVERYTHING:
+        query = np.ones(feature.width)
+        assert nearest(tmp_path / "folder", query, feature=feature.name) == nearest(
+            tmp_path / "one.parquet", query, feature=feature.name
+        )
+
+
+def test_several_queries_and_equal_vectors(tmp_path):
+    path = tmp_path / "f.npz"
+    batch = make_batch(ONE, [2, 2, 2])
+    batch.features["layer_output_0"][:] = [[1, 0, 0], [0, 1, 0], [0, 0, 0], [2, 0, 0]] * 3
+    write(path, "npz", ONE, batch)
+    found = nearest(path, np.eye(3)[:2], top=4)
+    assert [[(h.record, h.position) for h in hits] for hits in found] == [
+        [(0, 0), (0, 3), (1, 0), (1, 3)],
+        [(0, 1), (1, 1), (2, 1), (0, 0)],
+    ]
+    (longest, *_) = nearest(path, np.eye(3)[0], top=1, similarity="dot")
+    assert (longest.record, longest.position, longest.similarity) == (0, 3, 2.0)
+
+
+def test_vectors_that_are_left_out_are_counted(tmp_path, caplog):
+    path = tmp_path / "f.arrow"
+    batch = make_batch(ONE, [2, 2, 2])
+    batch.features["layer_output_0"][[1, 2, 5]] = [[0, 0, 0], [np.nan, 1, 1], [0, 0, 0]]
+    write(path, "arrow", ONE, batch)
+    assert len(nearest(path, np.ones(3), top=99)) == 9
+    assert "3 of 12 vectors were left out: 2 zero, 1 not finite" in caplog.text
+
+
+def test_a_text_of_the_file_finds_itself(extracted):
+    path = extracted / "features.tfrecord"
+    for number, found in enumerate(nearest(path, TEXTS, feature="text", top=2)):
+        assert found[0].unique_id == number
+        assert found[0].similarity == pytest.approx(1, abs=1e-5)
+        assert found[1].similarity < 0.9999
+
+
+def test_a_query_becomes_the_vector_of_the_extractor(extracted, toy):
+    path = extracted / "features.tfrecord"
+    extractor = FeatureExtractor(
+        ExtractConfig(checkpoint=toy, outputs=OUTPUTS, max_seq_length=16, dtype="float32")
+    )
+    query = "jackson it is"
+    (record,) = extractor([query])
+    assert record.tokens == ("[CLS]", "jack", "##son", "it", "is", "[SEP]")
+    pieces = record.features["piece"][1:3].astype(np.float64).mean(axis=0)
+    by_text = nearest(path, query, feature="piece", token="Jackson")
+    assert [(h.record, h.position) for h in by_text] == [
+        (h.record, h.position) for h in nearest(path, pieces, feature="piece")
+    ]
+    by_word = nearest(path, query, feature="word", token="jackson")
+    assert by_word == nearest(path, record.features["word"][0], feature="word")
+    assert by_word[0].token == "jackson"
+    (alone,) = extractor(["it"])
+    assert nearest(path, "it", feature="word") == nearest(
+        path, alone.features["word"][0], feature="word"
+    )
+
+
+def test_a_piece_in_the_middle_of_a_word_is_no_word(extracted):
+    path = extracted / "features.tfrecord"
+    with pytest.raises(ConfigError, match=r"token is 'jack', .* words: \[CLS\] jack ##son it"):
+        nearest(path, "jackson it", feature="piece", token="jack")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "has 3 features; pass feature, one of 'text', 'piece', 'word'"),
+        ({"feature": "x"}, "feature is 'x'; allowed in .*: 'text', 'piece', 'word'"),
+        (
+            {"feature": "text", "token": "is"},
+            "token is 'is', but each vector of text is of a whole",
+        ),
+        ({"feature": "piece"}, "is not a single word; pass token, a word of the query"),
+        (
+            {"feature": "word", "token": "b"},
+            "token is 'b', which is not in the query; pass one of its words: is it",
+        ),
+        ({"feature": "text", "top": 0}, "top is 0; allowed"),
+        ({"feature": "text", "queries": []}, "queries is empty; pass a text"),
+        ({"feature": "text", "queries": [[1.0]]}, r"queries\[0\] is of type list; allowed: texts"),
+    ],
+)
+def test_wrong_arguments(extracted, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        nearest(extracted / "features.tfrecord", **{"queries": "is it"} | arguments)
+
+
+def test_vectors_of_another_width(extracted):
+    with pytest.raises(ConfigError, match=r"shape \[1, 9\]; allowed: \[8\] or \[Q, 8\]"):
+        nearest(extracted / "features.tfrecord", np.ones((1, 9)), feature="text")
+
+
+def test_a_checkpoint_with_other_weights_is_refused_unless_it_is_named(extracted, tmp_path, caplog):
+    path, named = extracted / "features.tfrecord", read_features(extracted / "features.tfrecord")
+    weights = random_weights(TOY, seed=5)
+    other = write_directory(tmp_path / "uncased_other", TOY, TOY_VOCAB, weights, kind="tf1")
+    moved = shutil.copytree(extracted, tmp_path / "moved") / "features.tfrecord"
+    sidecar = moved.with_name("features.tfrecord.metadata.json")
+    recorded = named.metadata["config"]["checkpoint"]
+    sidecar.write_text(
+        sidecar.read_text().replace(f'"checkpoint": "{recorded}"', f'"checkpoint": "{other}"')
+    )
+    with pytest.raises(
+        CheckpointError, match=r"the weights of .* are not those .* pass checkpoint"
+    ):
+        nearest(moved, "is it ?", feature="text")
+    shutil.rmtree(other)
+    with pytest.raises(CheckpointError, match=r"not usable here; pass checkpoint .* no checkpoint"):
+        nearest(moved, "is it ?", feature="text")
+    assert nearest(moved, "is it ?", feature="text", checkpoint=recorded)[0].unique_id == 1
+    assert "similarities may mean nothing" not in caplog.text
+    write_directory(tmp_path / "uncased_third", TOY, TOY_VOCAB, weights, kind="tf1")
+    third = str(tmp_path / "uncased_third")
+    assert len(nearest(path, "is it", feature="text", checkpoint=third)) == 5
+    assert "similarities may mean nothing" in caplog.text
+
+
+def test_a_file_without_its_settings_takes_vectors_only(tmp_path):
+    path = tmp_path / "f.parquet"
+    write(path, "parquet", ONE, make_batch(ONE, [1]))
+    with pytest.raises(OutputError, match="does not record how its features were made"):
+        nearest(path, "it")
+
+
+def test_vectors_need_no_tensorflow(tmp_path):
+    import subprocess
+    import sys
+
+    path = tmp_path / "f.npz"
+    write(path, "npz", ONE, make_batch(ONE, [1]))
+    code = (
+        "import sys, numpy, bert_features; "
+        f"print(len(bert_features.nearest({str(path)!r}, numpy.ones(3)))); "
+        "assert not {'tensorflow', 'jax', 'keras'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("3\n", "")

@@ -1,0 +1,402 @@
+"""The client against a stand-in: what it returns, and what it does when things go wrong."""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from bert_features import Client
+from bert_features.errors import ConfigError, InputError, ServiceError
+from bert_features.serving import connection
+from tests.serving.stand_in import LIMITS, StandIn, answer, make_info, vector_of
+
+
+@pytest.fixture
+def service(monkeypatch):
+    monkeypatch.setattr(connection, "FIRST_PAUSE_SECONDS", 0.01)
+    with StandIn() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def client(service):
+    with Client(service.url, timeout=5) as client:
+        yield client
+
+
+def vectors(*texts):
+    return [vector_of(text) for text in texts]
+
+
+def test_vectors_of_texts(client):
+    found = client.encode(["one", "two words"])
+    assert (found.dtype, found.tolist()) == (np.float32, vectors("one", "two words"))
+    assert client.encode("alone").tolist() == vector_of("alone")
+    assert client.encode([]).shape == (0, 3)
+
+
+def test_vectors_of_tokens(client):
+    padded = client.encode(["a bcd", "ef"], "last_layer")
+    assert padded.values.dtype == np.float16
+    assert padded.values[:, :, 0].tolist() == [[5, 1, 3, 5], [5, 2, 5, 0]]
+    assert padded.mask.tolist() == [[True] * 4, [True] * 3 + [False]]
+    values, row_splits = client.encode(["a bcd", "ef"], "last_layer", ragged=True)
+    assert (values[:, 0].tolist(), row_splits.tolist()) == ([5, 1, 3, 5, 5, 2, 5], [0, 4, 7])
+    assert client.encode("a", "last_layer")[:, 0].tolist() == [5, 1, 5]
+
+
+def test_several_outputs_come_by_name(client):
+    found = client.encode(["a"], ["embedding", "last_layer"])
+    assert found["embedding"].tolist() == vectors("a")
+    assert found["last_layer"].values.shape == (1, 3, 3)
+    assert list(client.encode(["a"], ["embedding"])) == ["embedding"]
+
+
+def test_words_pairs_and_tokens(service, client):
+    found, tokens = client.encode([["New", "York"]], is_tokenized=True, show_tokens=True)
+    assert (found.tolist(), tokens) == (vectors("New York"), [["[CLS]", "New", "York", "[SEP]"]])
+    assert service.bodies[-1]["words"] == [["New", "York"]]
+    assert client.encode("a b", show_tokens=True)[1] == ["[CLS]", "a", "b", "[SEP]"]
+    client.encode([("a", "b"), ("c", "d")])
+    assert service.bodies[-1]["pairs"] == [["a", "b"], ["c", "d"]]
+
+
+def test_records(client):
+    first, second = client.features(["a", "b c"])
+    assert (first.unique_id, second.unique_id) == (0, 1)
+    assert second.features["embedding"].tolist() == vector_of("b c")
+    assert second.tokens == ("[CLS]", "b", "c", "[SEP]")
+    assert second.token_ids.tolist() == [0, 1, 2, 3]
+    (record,) = client.features(["a"], ["last_layer"])
+    assert record.features["last_layer"].shape == (3, 3)
+
+
+def test_what_the_service_reports(service, client):
+    assert client.info() == make_info()
+    assert repr(client) == f"<Client of {service.url}: toy; outputs embedding, last_layer>"
+
+
+def test_many_texts_are_cut_into_requests_in_order(service, client):
+    service.pause = lambda body: time.sleep(0.02 * (len(service.bodies) % 3))
+    texts = [f"text {'x' * (i % 50)} {i}" for i in range(950)]
+    assert client.encode(texts).tolist() == vectors(*texts)
+    assert [record.unique_id for record in client.features(texts)] == list(range(950))
+    assert max(len(body["texts"]) for body in service.bodies) == LIMITS["texts"]
+    assert 1 < service.most_running <= 4
+    assert service.connections <= 4  # used again
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "texts", "requests"),
+    [
+        ("tokens", 40, ["x" * 10] * 6, 2),
+        ("body_bytes", (1 << 14) + 100, ["x" * 36] * 4, 2),
+        ("body_bytes", (1 << 14) + 100, ["東" * 12] * 4, 2),  # of three bytes each
+        ("answer_bytes", 24, ["x"] * 6, 3),
+        ("texts", 1, ["x"] * 3, 3),
+    ],
+)
+def test_each_limit_is_respected(service, limit, value, texts, requests):
+    service.info = make_info(limits=LIMITS | {limit: value})
+    with Client(service.url) as client:
+        assert client.encode(texts).tolist() == vectors(*texts)
+    assert len(service.bodies) == requests
+
+
+def test_a_request_that_is_too_large_goes_in_halves(service, client):
+    def refuse(handler):
+        handler.fail(413, "with texts[2] the request has 99 tokens")
+
+    service.handlers = [refuse, refuse]
+    texts = list("abcde")
+    assert client.encode(texts).tolist() == vectors(*texts)
+    assert [len(body["texts"]) for body in service.bodies] == [5, 2, 1, 1, 3]
+    service.handlers = [refuse]
+    with pytest.raises(ServiceError, match=r"answered 413: with texts\[2\]") as error:
+        client.encode(["a"])
+    assert error.value.status == 413
+
+
+def test_errors_name_texts_as_the_caller_counts_them(service):
+    service.info = make_info(limits=LIMITS | {"texts": 2})
+    with Client(service.url) as client:
+
+        def judge(handler):
+            texts = handler.body["texts"]
+            if "bad" in texts:
+                handler.fail(422, f"texts[{texts.index('bad')}] has 600 tokens")
+            else:
+                handler.answer()
+
+        service.handlers = [judge] * 9
+        with pytest.raises(ServiceError, match=r"answered 422: texts\[3\] has 600 tokens"):
+            client.encode(["a", "b", "c", "bad", "e"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "arguments", "error", "message"),
+    [
+        (["a", 3], {}, InputError, r"texts\[1\] is 3; allowed: a string"),
+        ([["a"]], {}, ConfigError, r"texts\[0\] is a list of words; pass is_tokenized=True"),
+        (["a"], {"is_tokenized": True}, InputError, r"texts\[0\] is 'a'; allowed: a list of words"),
+        ([("a", "b"), "c"], {}, InputError, r"texts\[1\] is 'c'; allowed: a tuple of two"),
+        (
+            ["\ud800"],
+            {},
+            InputError,
+            r"texts\[0\] has a lone surrogate, which is not Unicode; drop it",
+        ),
+        (
+            ["a"],
+            {"outputs": "x"},
+            ConfigError,
+            "output is 'x'; allowed: each of embedding, last_layer",
+        ),
+        (["a"], {"outputs": []}, ConfigError, "outputs is empty; allowed: embedding, last_layer"),
+        (["a"], {"outputs": ["last_layer"] * 2}, ConfigError, "output is 'last_layer'; .* once"),
+    ],
+)
+def test_wrong_texts_and_outputs(service, client, texts, arguments, error, message):
+    with pytest.raises(error, match=message):
+        client.encode(texts, **arguments)
+    assert service.bodies == []
+
+
+def test_a_wrong_address_is_an_error_at_once():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    begin = time.monotonic()
+    with pytest.raises(ServiceError, match=f"nothing answers at http://127.0.0.1:{port}; start it"):
+        Client(f"http://127.0.0.1:{port}")
+    with pytest.raises(ServiceError, match=r"the host of http://no-such-host\.invalid is unknown"):
+        Client("http://no-such-host.invalid")
+    assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("localhost:8000", "the URL is 'localhost:8000'; allowed: an address such as http://"),
+        ("ftp://host", "allowed: an address"),
+        ("http://", "allowed: an address"),
+        ("http://host?x=1", "allowed: an address"),
+        ("http://user:secret@host", "the URL holds a name or a password; pass the token as"),
+    ],
+)
+def test_what_is_no_address(url, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        Client(url)
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"timeout": 0}, "timeout is 0; allowed: seconds above 0"),
+        ({"retries": -1}, "retries is -1; allowed: 0 or more"),
+        ({"token": "a b\r\nc: d"}, "allowed: 8 to 512 printable ASCII characters"),
+    ],
+)
+def test_wrong_settings(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        Client("http://127.0.0.1:1", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (
+            lambda h: h.reply(200, b"<html>", "text/html"),
+            "is not `bert-features serve`: GET /v1/info gave status 200 and text/html",
+        ),
+        (lambda h: h.reply(404, b"no", "text/plain"), "gave status 404 and text/plain"),
+        (lambda h: h.reply(500, b"x" * (2 << 20), "text/plain"), "status 500 and more than"),
+        (
+            lambda h: h.reply(307, b"", Location="http://elsewhere/v1/info"),
+            "redirects to 'http://elsewhere/v1/info'; pass the address of the service itself",
+        ),
+        (lambda h: h.fail(401, "the token is wrong"), "the token is wrong; pass token="),
+        (lambda h: h.reply(200, b"{}"), "install the version of the service here"),
+        (lambda h: h.reply(200, b"[1"), "install the version of the service here"),
+    ],
+)
+def test_what_is_no_service_is_an_error_at_once(service, reply, message):
+    service.info = reply
+    with pytest.raises(ServiceError, match=message):
+        Client(service.url)
+    assert len(service.headers) == 1
+
+
+def test_the_token_is_sent_and_never_shown(service):
+    with Client(service.url, token="secret-token") as client:
+        client.encode(["a"])
+        assert "secret" not in repr(client)
+    assert {h["Authorization"] for h in service.headers} == {"Bearer secret-token"}
+
+
+def test_a_busy_service_is_asked_again_when_it_says(service, client):
+    service.handlers = [
+        lambda h: h.fail(429, "busy", Retry_After="1"),
+        lambda h: h.fail(503, "busy"),
+    ]
+    begin = time.monotonic()
+    assert client.encode(["a"]).tolist() == vectors("a")
+    assert time.monotonic() - begin >= 1
+    assert len(service.bodies) == 3
+
+
+def test_a_service_that_stays_busy_is_given_up(service):
+    with Client(service.url, retries=2) as client:
+        service.handlers = [lambda h: h.fail(429, "9 tokens wait", Retry_After="0")] * 9
+        with pytest.raises(ServiceError, match="answered 429: 9 tokens wait") as error:
+            client.encode(["a"])
+        assert (error.value.status, len(service.bodies)) == (429, 3)
+        service.handlers = [lambda h: h.fail(503, "stopping", Retry_After="3600")] * 9
+        with pytest.raises(ServiceError, match="answered 503: stopping"):
+            client.encode(["a"])
+        assert len(service.bodies) == 4  # nobody waits for an hour
+
+
+def cut_off(handler):
+    """Promises more bytes than come."""
+    body = answer(handler.body)
+    handler.send_response(200)
+    handler.send_header("Content-Type", "application/vnd.apache.arrow.stream")
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body[: len(body) // 2])
+    handler.close_connection = True
+
+
+def cut_off_chunk(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Type", "application/vnd.apache.arrow.stream")
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    handler.wfile.write(b"ffff\r\nARROW")
+    handler.close_connection = True
+
+
+def hang_up(handler):
+    handler.close_connection = True
+    handler.connection.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("loss", [cut_off, cut_off_chunk, hang_up])
+def test_a_lost_connection_is_made_again(service, loss):
+    with Client(service.url, retries=2, timeout=5) as client:
+        service.handlers = [loss, loss]
+        assert client.encode(["a"]).tolist() == vectors("a")
+        service.handlers = [loss] * 3
+        with pytest.raises(ServiceError, match="was lost 3 times"):
+            client.encode(["a"])
+
+
+def test_a_connection_that_the_service_closed_while_idle_is_made_again(service, client):
+    service.handlers = [lambda h: (h.reply(500, b"{}"), setattr(h, "close_connection", True))]
+    with pytest.raises(ServiceError):
+        client.encode(["a"])
+    assert client.encode(["b"]).tolist() == vectors("b")
+
+
+def trickle(handler):
+    """A byte now and then, for ever."""
+    handler.send_response(200)
+    handler.send_header("Content-Type", "application/vnd.apache.arrow.stream")
+    handler.send_header("Content-Length", "1000000")
+    handler.end_headers()
+    for _ in range(100):
+        handler.wfile.write(b"x")
+        time.sleep(0.05)
+
+
+def hang(handler):
+    time.sleep(5)
+
+
+@pytest.mark.parametrize("slow", [hang, trickle])
+def test_a_service_that_hangs_is_given_up_once(service, slow):
+    with Client(service.url, timeout=0.4) as client:
+        service.handlers = [slow] * 9
+        begin = time.monotonic()
+        with pytest.raises(ServiceError, match=r"did not answer within 0\.4 seconds"):
+            client.encode(["a"])
+        assert time.monotonic() - begin < 2
+        assert len(service.bodies) == 1
+
+
+def test_ctrl_c_ends_a_call_at_once(service):
+    service.handlers = [hang] * 9
+    code = f"import bert_features; bert_features.Client({service.url!r}).encode(['a'])"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
+        while not service.bodies:
+            assert process.poll() is None
+            time.sleep(0.01)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert b"KeyboardInterrupt" in process.communicate()[1]
+        assert time.monotonic() - begin < 4
+
+
+def test_the_first_failure_ends_a_call(service):
+    service.info = make_info(limits=LIMITS | {"texts": 1})
+    with Client(service.url) as client:
+        service.handlers = [lambda h: h.fail(500, "it failed")]
+        with pytest.raises(ServiceError, match="answered 500: it failed"):
+            client.encode(["a"] * 500)
+    assert len(service.bodies) < 20
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (lambda body: answer(body, count=1), "answered for 1 texts where 2 were sent"),
+        (lambda body: answer(body | {"outputs": ["last_layer"]}), "has changed its outputs"),
+        (lambda body: b"not Arrow", "is damaged, or of a version that does not fit"),
+    ],
+)
+def test_answers_that_do_not_fit(service, client, reply, message):
+    service.handlers = [
+        lambda h: h.reply(200, reply(h.body), "application/vnd.apache.arrow.stream")
+    ]
+    with pytest.raises(ServiceError, match=message):
+        client.encode(["a", "b"])
+
+
+def test_a_client_serves_several_threads(service, client):
+    def encode(number):
+        texts = [f"{number} {i}" for i in range(150)]
+        return client.encode(texts).tolist() == vectors(*texts)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(encode, range(24)))
+    assert service.most_running <= 4
+
+
+def test_a_closed_client_says_so(service):
+    with Client(service.url) as client:
+        pass
+    with pytest.raises(ServiceError, match="the client is closed; make another one"):
+        client.encode(["a"])
+
+
+def test_the_client_imports_no_tensorflow(service):
+    code = (
+        "import sys, bert_features; "
+        f"print(bert_features.Client({service.url!r}).encode(['a', 'b']).shape); "
+        "heavy = {'tensorflow', 'jax', 'keras', 'fastapi', 'ray'} & set(sys.modules); "
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("(2, 3)\n", "")

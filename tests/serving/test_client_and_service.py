@@ -1,0 +1,100 @@
+"""The client and the service itself, over HTTP: the features of `FeatureExtractor`."""
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from bert_features import Client
+from bert_features.errors import ServiceError
+from tests.serving.over_http import over_http
+
+pytestmark = pytest.mark.slow
+
+TEXTS = ["The jackson is", "", "it ville no", "a " * 30, "no it is not . the a b"]
+NAMES = ["mean", "last", "word", "half", "brain"]
+
+
+@pytest.fixture
+def url_of(service_of):
+    """Starts services with these limits, and gives their addresses."""
+    with contextlib.ExitStack() as running:
+        yield lambda **settings: running.enter_context(over_http(service_of(**settings)))
+
+
+def assert_close(found, expected):
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    tolerance = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}[str(found.dtype)]
+    np.testing.assert_allclose(
+        found.astype(np.float32), expected.astype(np.float32), atol=tolerance
+    )
+
+
+def test_each_output_is_what_the_extractor_gives(url_of, extractor):
+    with Client(url_of()) as client:
+        for name in NAMES:
+            expected, found = extractor.encode(TEXTS, name), client.encode(TEXTS, name)
+            if name in ("last", "word"):
+                assert type(found) is type(expected)
+                np.testing.assert_array_equal(found.mask, expected.mask)
+                found, expected = found.values, expected.values
+            assert_close(found, expected)
+        layers = client.encode(TEXTS, "layers")
+        assert list(layers) == ["layers_0", "layers_1", "layers_2", "layers_3"]
+        assert_close(layers["layers_3"].values, extractor.encode(TEXTS, "last").values)
+        assert_close(client.encode(TEXTS[0], "last"), extractor.encode(TEXTS[0], "last"))
+
+
+@pytest.mark.parametrize("outputs", [["mean", "last", "word"], ["word", "brain"], "mean"])
+def test_records_are_those_of_the_extractor(url_of, extractor, outputs):
+    with Client(url_of()) as client:
+        found = client.features(TEXTS, outputs)
+    for record, expected in zip(found, extractor(TEXTS), strict=True):
+        assert (record.unique_id, record.tokens) == (expected.unique_id, expected.tokens)
+        np.testing.assert_array_equal(record.token_ids, expected.token_ids)
+        for name, values in record.features.items():
+            assert_close(values, expected.features[name])
+        if "word" in record.features:
+            assert record.words == expected.words
+        if outputs == ["mean", "last", "word"]:
+            np.testing.assert_array_equal(record.word_spans.starts, expected.word_spans.starts)
+
+
+def test_words_and_pairs(url_of, extractor):
+    words = [["it", "is", "jackson"], ["no"]]
+    pairs = [("it is", "no"), ("a b", "the")]
+    with Client(url_of()) as client:
+        found, tokens = client.encode(words, is_tokenized=True, show_tokens=True)
+        assert_close(found, extractor.encode(words, "mean"))
+        assert tokens == [list(record.tokens) for record in extractor(words)]
+        assert_close(client.encode(pairs), extractor.encode(pairs, "mean"))
+
+
+def test_many_texts_through_small_limits_from_several_threads(url_of, extractor):
+    texts = [f"{'it is ' * (i % 5)}jackson {'no ' * (i % 3)}" for i in range(200)]
+    expected = extractor.encode(texts, "mean")
+    with (
+        Client(url_of(texts=9, tokens=64, body_bytes=(1 << 14) + 300)) as client,
+        ThreadPoolExecutor(3) as threads,
+    ):
+        for found in threads.map(client.encode, [texts] * 3):
+            assert_close(found, expected)
+
+
+def test_a_text_beyond_the_limits_is_named(url_of):
+    with Client(url_of(tokens=20)) as client:
+        with pytest.raises(ServiceError, match=r"answered 413: .*texts\[3\].*at most 20") as error:
+            client.encode([*["is"] * 3, "is " * 30, "is"])
+        assert error.value.status == 413
+
+
+def test_the_token(url_of):
+    url = url_of(token="a-good-token")
+    with Client(url, token="a-good-token") as client:
+        assert client.encode(["is"]).shape == (1, 8)
+        assert client.info()["model"] == "uncased_toy"
+    for token, problem in (("a-bad-token", "is wrong"), (None, "is missing")):
+        with pytest.raises(ServiceError, match=f"the token {problem}.*; pass token=") as error:
+            Client(url, token=token)
+        assert error.value.status == 401
