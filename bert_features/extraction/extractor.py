@@ -432,13 +432,14 @@ class FeatureExtractor:
           InputError: the long text policy refuses an example.
         """
         input_fn = self.preparation.input_fn(lambda: examples)
-        return self._compute(input_fn, counts, threads=False)
+        return self._compute(input_fn, counts, few=True)
 
-    def _compute(self, input_fn: TextInputFn, counts: Counts, *, threads: bool = True) -> Results:
+    def _compute(self, input_fn: TextInputFn, counts: Counts, *, few: bool = False) -> Results:
         """The results of an input that fits into memory; adds its batches to the counts."""
         assembler, parts = self._assembler(), []
         clock = StageClock()  # the run goes on to put results together, while this computes
-        for batch, outputs in self._run(input_fn, input_fn.windows(), clock, threads=threads):
+        windows = input_fn.windows()
+        for batch, outputs in self._run(input_fn, windows, clock, threads=not few, few=few):
             counts.add_batch(batch.columns)
             if (results := assembler.assemble(batch, outputs)) is not None:
                 parts.append(results)
@@ -451,6 +452,7 @@ class FeatureExtractor:
         stages: StageClock,
         *,
         threads: bool,
+        few: bool = False,
     ) -> Iterator[tuple[Batch, dict[str, np.ndarray]]]:
         """The batches of an input with their outputs, [B, S, D] or [B, D]."""
         windows = stages.queued("windows_prepared", windows)
@@ -460,7 +462,7 @@ class FeatureExtractor:
         run = run_step if threads else run_in_turn
         return run(
             self._step,
-            input_fn.stream(self.preparation.batch_params(), windows),
+            input_fn.stream(self.preparation.batch_params(few=few), windows),
             lambda batch: {
                 name: batch.columns[name] for name in self._model.inputs if batch.columns
             },

@@ -36,9 +36,10 @@ from bert_features.runtime.start import make_runtime
 # Tokens of a batch. On a CPU more tokens keep the cores no busier and leave more padding
 # (docs/performance.md).
 _CPU_BATCH_TOKENS = 2048
-# Of a uniform batch: it is filled up with masked rows, the fewer the smaller it is. This many cost
-# no more time for each token than 2048 (docs/performance.md).
-_UNIFORM_CPU_BATCH_TOKENS = 512
+# Of batches that are filled up with masked rows, or of few texts, whose lengths differ more: the
+# smaller they are, the less they hold of what is not wanted. This many cost no more time for each
+# token than 2048 (docs/performance.md).
+_SMALL_CPU_BATCH_TOKENS = 512
 # Enough to sort by length. Where vectors are small, more would only hold results back.
 _MAX_WINDOW_TOKENS = 1 << 20
 # Characters of a text that is tokenized in some milliseconds.
@@ -136,8 +137,8 @@ class Preparation:
             return default_buckets(length, any_shape=self.runtime.any_shape)
         return resolve_buckets(self.config.buckets, length)
 
-    def batch_params(self) -> dict[str, int]:
-        """The params of `TextInputFn`."""
+    def batch_params(self, *, few: bool = False) -> dict[str, int]:
+        """The params of `TextInputFn`; `few` for an input of few texts."""
         batching = self.runtime.batching
         if self.config.uniform_batches:
             batching |= {"whole_batches": True, "uniform_batches": True}
@@ -145,13 +146,14 @@ class Preparation:
             return {"batch_size": self.config.batch_size, **batching}
         tokens = self.config.batch_tokens
         if tokens is None:
-            tokens = self._default_batch_tokens()
+            tokens = self._default_batch_tokens(few=few)
         return {"batch_tokens": tokens, **batching}
 
-    def _default_batch_tokens(self) -> int:
+    def _default_batch_tokens(self, *, few: bool) -> int:
         if self.devices.kind != "cpu":
             return DEVICE_BATCH_TOKENS * self.devices.count
-        return _UNIFORM_CPU_BATCH_TOKENS if self.config.uniform_batches else _CPU_BATCH_TOKENS
+        small = few or self.config.uniform_batches
+        return _SMALL_CPU_BATCH_TOKENS if small else _CPU_BATCH_TOKENS
 
     def input_fn(
         self,
