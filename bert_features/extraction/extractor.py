@@ -403,6 +403,11 @@ class FeatureExtractor:
         return ", ".join((self.preparation.runtime.name, self.devices.kind, self.precision))
 
     @property
+    def in_flight(self) -> int:
+        """Number of batches that the device computes and prepares at the same time."""
+        return self._step.in_flight
+
+    @property
     def traces(self) -> int:
         """Number of times the device step was traced so far."""
         return self._step.traces

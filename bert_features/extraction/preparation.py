@@ -36,10 +36,11 @@ from bert_features.runtime.start import make_runtime
 # Tokens of a batch. On a CPU more tokens keep the cores no busier and leave more padding
 # (docs/performance.md).
 _CPU_BATCH_TOKENS = 2048
-# Of batches that are filled up with masked rows, or of few texts, whose lengths differ more: the
-# smaller they are, the less they hold of what is not wanted. This many cost no more time for each
-# token than 2048 (docs/performance.md).
-_SMALL_CPU_BATCH_TOKENS = 512
+# Of a uniform batch: it is filled up with masked rows, the fewer the smaller it is. This many cost
+# no more time for each token than 2048 (docs/performance.md).
+_UNIFORM_CPU_BATCH_TOKENS = 512
+# Of a batch of few texts, whose lengths differ more (docs/performance.md).
+_FEW_CPU_BATCH_TOKENS = 256
 # Enough to sort by length. Where vectors are small, more would only hold results back.
 _MAX_WINDOW_TOKENS = 1 << 20
 # Characters of a text that is tokenized in some milliseconds.
@@ -149,11 +150,18 @@ class Preparation:
             tokens = self._default_batch_tokens(few=few)
         return {"batch_tokens": tokens, **batching}
 
+    @property
+    def tokens_of_batch(self) -> int:
+        """Tokens of a full batch of an input of few texts."""
+        params = self.batch_params(few=True)
+        return params.get("batch_tokens") or params["batch_size"] * self.max_seq_length
+
     def _default_batch_tokens(self, *, few: bool) -> int:
         if self.devices.kind != "cpu":
             return DEVICE_BATCH_TOKENS * self.devices.count
-        small = few or self.config.uniform_batches
-        return _SMALL_CPU_BATCH_TOKENS if small else _CPU_BATCH_TOKENS
+        if self.config.uniform_batches:
+            return _UNIFORM_CPU_BATCH_TOKENS
+        return _FEW_CPU_BATCH_TOKENS if few else _CPU_BATCH_TOKENS
 
     def input_fn(
         self,

@@ -15,10 +15,9 @@ from bert_features.serving.queue import Job, Queue, Slice
 
 logger = logging.getLogger("bert_features")
 
-# While one load computes, the next is tokenised and the last put together.
-_LANES = 2
-# Of a load: enough to fill batches by length, and less than a second of MiniLM on two cores.
-_LOAD_TOKENS = 4096
+# Batches of a load, at least and at most, where so many texts wait: enough for rows of about one
+# length. On a CPU the largest takes less than a second (MiniLM, two cores).
+_FEWEST_BATCHES, _MOST_BATCHES = 4, 16
 # How much the last load counts in the mean speed.
 _WEIGHT = 0.2
 _FIRST_TOKENS_PER_SECOND = 5000.0
@@ -43,6 +42,9 @@ class Engine:
         queued_tokens: int,
         noted: Callable[[Counts, float], None] = lambda counts, seconds: None,
     ) -> None:
+        # As many as the device computes at the same time, and one that prepares the next load.
+        self._lanes = extractor.in_flight
+        self._batch_tokens = extractor.preparation.tokens_of_batch
         self.queue = Queue(queued_tokens)
         self._noted = noted
         self._all = extractor
@@ -51,7 +53,7 @@ class Engine:
         self._speed = _FIRST_TOKENS_PER_SECOND
         self._threads = [
             threading.Thread(target=self._work, name=f"engine-{i}", daemon=True)
-            for i in range(_LANES)
+            for i in range(self._lanes)
         ]
         for thread in self._threads:
             thread.start()
@@ -94,13 +96,14 @@ class Engine:
             thread.join(seconds)
 
     def _work(self) -> None:
-        while slices := self.queue.take(_LOAD_TOKENS):
+        bounds = _FEWEST_BATCHES * self._batch_tokens, _MOST_BATCHES * self._batch_tokens
+        while slices := self.queue.take(*bounds, shares=max(self._lanes - 1, 1)):
             began = time.monotonic()
             counts = Counts()
             self._compute(slices, counts)
             seconds = max(time.monotonic() - began, 1e-6)
             # Other lanes compute at the same time.
-            speed = sum(piece.tokens for piece in slices) / seconds * _LANES
+            speed = sum(piece.tokens for piece in slices) / seconds * self._lanes
             self._speed += _WEIGHT * (speed - self._speed)
             self._noted(counts, seconds)
 

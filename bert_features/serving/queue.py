@@ -130,11 +130,13 @@ class Queue:
             self._tokens += size
             self._changed.notify()
 
-    def take(self, tokens: int) -> list[Slice]:
+    def take(self, smallest: int, largest: int, *, shares: int = 1) -> list[Slice]:
         """Waits for jobs and takes texts of those that want the outputs of the first.
 
         Args:
-          tokens: how many tokens to take, about.
+          smallest: tokens to take, about, however few wait.
+          largest: tokens to take at most, about.
+          shares: into how many loads what waits is divided, within these bounds.
 
         Returns:
           At least one slice; none once the queue is closed.
@@ -147,7 +149,7 @@ class Queue:
                 if self._closed:
                     return []
                 self._changed.wait()
-            return self._take(tokens)
+            return self._take(min(max(self._tokens // shares, smallest), largest))
 
     def _take(self, tokens: int) -> list[Slice]:
         outputs = self._jobs[0].outputs

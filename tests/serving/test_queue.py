@@ -21,22 +21,28 @@ def test_a_small_request_does_not_wait_for_a_large_one():
     queue, large, small = Queue(10_000), job(100), job(1)
     queue.put(large)
     queue.put(small)
-    assert taken(queue.take(100)) == [(large, 0, 5), (small, 0, 1), (large, 5, 9)]
-    assert taken(queue.take(50)) == [(large, 9, 14)]
+    assert taken(queue.take(100, 100)) == [(large, 0, 5), (small, 0, 1), (large, 5, 9)]
+    assert taken(queue.take(50, 50)) == [(large, 9, 14)]
+
+
+def test_what_waits_is_divided_into_loads():
+    queue = Queue(10_000)
+    queue.put(job(30))
+    assert [queue.take(40, 100, shares=3)[0].tokens for _ in range(4)] == [100, 60, 40, 40]
 
 
 def test_requests_of_other_outputs_have_a_load_of_their_own():
     queue, first, other, last = Queue(10_000), job(1), job(1, outputs=("y",)), job(1)
     for each in (first, other, last):
         queue.put(each)
-    assert taken(queue.take(100)) == [(first, 0, 1), (last, 0, 1)]
-    assert taken(queue.take(100)) == [(other, 0, 1)]
+    assert taken(queue.take(100, 100)) == [(first, 0, 1), (last, 0, 1)]
+    assert taken(queue.take(100, 100)) == [(other, 0, 1)]
 
 
 def test_a_text_that_is_larger_than_a_load_is_taken_alone():
     queue, large = Queue(10_000), job(2, tokens=500)
     queue.put(large)
-    assert taken(queue.take(100)) == [(large, 0, 1)]
+    assert taken(queue.take(100, 100)) == [(large, 0, 1)]
 
 
 def test_a_full_queue_refuses_but_takes_any_request_when_it_is_empty():
@@ -46,7 +52,7 @@ def test_a_full_queue_refuses_but_takes_any_request_when_it_is_empty():
         queue.put(job(1))
     assert refused.value.tokens == 200
     while queue.tokens:
-        queue.take(100)
+        queue.take(100, 100)
     queue.put(job(10))
     assert queue.tokens == 100
 
@@ -57,13 +63,13 @@ def test_cancelled_requests_are_not_computed_and_leave_their_room():
     cancelled.answer.cancel()
     queue.put(other)
     assert queue.tokens == 100
-    assert taken(queue.take(50)) == [(other, 0, 5)]
+    assert taken(queue.take(50, 50)) == [(other, 0, 5)]
 
 
 def test_a_request_that_is_cancelled_when_half_is_taken_leaves_its_room():
     queue, half = Queue(100), job(10)
     queue.put(half)
-    queue.take(50)
+    queue.take(50, 50)
     half.answer.cancel()
     queue.put(job(10))
     assert queue.tokens == 100
@@ -73,13 +79,13 @@ def test_a_closed_queue_gives_what_waits_and_then_nothing():
     queue = Queue(100)
     queue.put(job(1))
     queue.close()
-    assert len(queue.take(10)) == 1
-    assert queue.take(10) == []
+    assert len(queue.take(10, 10)) == 1
+    assert queue.take(10, 10) == []
 
 
 def test_a_thread_that_waits_is_woken():
     queue, found = Queue(100), []
-    thread = threading.Thread(target=lambda: found.extend(queue.take(10)))
+    thread = threading.Thread(target=lambda: found.extend(queue.take(10, 10)))
     thread.start()
     queue.put(job(1))
     thread.join(5)
