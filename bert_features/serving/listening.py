@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from bert_features.errors import BertFeaturesError
 from bert_features.serving.asgi import App
 
 # Connections that are not used are closed after this; behind a proxy longer than its own time.
@@ -72,4 +71,4 @@ class ListeningReplica:
     def check_health(self) -> None:
         """Raises if it listens no more; Ray Serve calls it."""
         if not self._thread.is_alive():
-            raise BertFeaturesError("the HTTP server of a replica has ended")
+            raise RuntimeError("the HTTP server of this replica has ended")

@@ -263,3 +263,17 @@ def test_a_checkpoint_without_a_pooler_has_no_pooled_output(tmp_path):
     folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, weights, kind="tf1")
     with pytest.raises(Exception, match="has no pooler"):
         FeatureExtractor.from_checkpoint(folder, level="sequence", pooling="pooler", **SETTINGS)
+
+
+def test_some_of_the_outputs_alone(toy):
+    outputs = [{"name": "first", "layers": [0]}, {"name": "both", "layers": [0, -1]}]
+    extractor = FeatureExtractor.from_checkpoint(toy, outputs=outputs, **SETTINGS)
+    alone = extractor.with_outputs(["both_1", "first"])
+    assert [output.name for output in alone.outputs] == ["first", "both_1"]
+    wanted, found = extractor(["a b"])[0], alone(["a b"])[0]
+    assert list(found.features) == ["first", "both_1"]
+    for name, values in found.features.items():
+        np.testing.assert_allclose(values, wanted.features[name], atol=1e-6)
+    for names in ([], ["both"]):
+        with pytest.raises(ConfigError, match=r"allowed: at least one of \['first', 'both_0', "):
+            extractor.with_outputs(names)
