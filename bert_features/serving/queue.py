@@ -1,8 +1,8 @@
 """The queue of a replica: texts of many requests, taken together as one load for the device.
 
-A load holds texts of every request that waits for the same outputs, each its share. So a request of
-thousands of texts does not hold up one of a single text, and the device gets rows that fill its
-batches.
+Half of a load is of the oldest request; the rest is shared out to all that wait for the same
+outputs. So a request of thousands of texts does not hold up one of a single text, a stream of small
+requests does not hold up a large one for ever, and the device gets rows that fill its batches.
 """
 
 import threading
@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from bert_features.extraction.finished import Results
@@ -104,7 +105,8 @@ class Queue:
 
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[Job] = deque()  # the oldest first
+        self._turns: deque[Job] = deque()  # those first that have waited longest for their turn
         self._tokens = 0
         self._changed = threading.Condition()
         self._closed = False
@@ -127,6 +129,7 @@ class Queue:
             if self._tokens and self._tokens + size > self._max_tokens:
                 raise QueueFullError(self._tokens)
             self._jobs.append(job)
+            self._turns.append(job)
             self._tokens += size
             self._changed.notify()
 
@@ -152,28 +155,34 @@ class Queue:
             return self._take(min(max(self._tokens // shares, smallest), largest))
 
     def _take(self, tokens: int) -> list[Slice]:
-        outputs = self._jobs[0].outputs
-        slices: list[Slice] = []
-        left = tokens
-        while left > 0 and (jobs := [job for job in self._jobs if job.outputs == outputs]):
+        oldest = self._jobs[0]
+        is_alone = all(job.outputs != oldest.outputs for job in islice(self._jobs, 1, None))
+        slices = [self._cut(oldest, tokens if is_alone else tokens // 2)]
+        left = tokens - slices[0].tokens
+        while left > 0 and (jobs := [j for j in self._turns if j.outputs == oldest.outputs]):
             share = left // len(jobs)
             for job in jobs:
-                piece = job.take(share)
-                slices.append(piece)
-                left -= piece.tokens
-                self._tokens -= piece.tokens
-                self._jobs.remove(job)
-                if not job.is_taken:
-                    self._jobs.append(job)  # its turn comes again after the others
+                slices.append(self._cut(job, share))
+                left -= slices[-1].tokens
                 if left <= 0:
                     break
         return slices
 
+    def _cut(self, job: Job, tokens: int) -> Slice:
+        """Takes texts of a job, whose turn then comes again after the others."""
+        piece = job.take(tokens)
+        self._tokens -= piece.tokens
+        self._turns.remove(job)
+        if job.is_taken:
+            self._jobs.remove(job)
+        else:
+            self._turns.append(job)
+        return piece
+
     def _drop_cancelled(self) -> None:
         """Forgets jobs that nobody waits for."""
         for job in [job for job in self._jobs if job.answer.done()]:
-            self._tokens -= job.take(sum(job.tokens)).tokens
-            self._jobs.remove(job)
+            self._cut(job, sum(job.tokens))
 
     def close(self) -> None:
         """Lets `take` give nothing once no job is left."""

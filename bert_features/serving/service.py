@@ -28,6 +28,9 @@ from bert_features.serving.tokens import Pieces, find_pieces
 
 _MINILM_IS = "all-MiniLM-L6-v2, the embedded model; not Google's BERT"
 _T = TypeVar("_T")
+# The share of the time limit that may be spent waiting; a request that would wait longer is refused
+# at once, rather than computed in vain.
+_MOST_WAITING = 0.5
 # Answers under way may hold as many times the bytes of the largest one.
 _ANSWERS_UNDER_WAY = 4
 
@@ -193,6 +196,8 @@ class Service:
         features: Sequence[OutputSpec],
         size: int,
     ) -> Results:
+        if self._engine.seconds_queued > _MOST_WAITING * self.settings.limits.seconds:
+            raise self.overloaded("what waits would take more than half of the time limit")
         names = tuple(sorted(feature.name for feature in features))
         try:
             job = self._engine.submit(examples, tokens, names)

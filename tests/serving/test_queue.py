@@ -21,8 +21,27 @@ def test_a_small_request_does_not_wait_for_a_large_one():
     queue, large, small = Queue(10_000), job(100), job(1)
     queue.put(large)
     queue.put(small)
-    assert taken(queue.take(100, 100)) == [(large, 0, 5), (small, 0, 1), (large, 5, 9)]
+    first = taken(queue.take(100, 100))
+    assert first[:2] == [(large, 0, 5), (small, 0, 1)]
+    assert first[-1] == (large, 7, 9)
     assert taken(queue.take(50, 50)) == [(large, 9, 14)]
+
+
+def test_many_small_requests_do_not_hold_up_a_large_one():
+    queue, large = Queue(10_000), job(100)
+    queue.put(large)
+    for _ in range(20):
+        queue.put(job(5))
+    first = [piece for piece in queue.take(100, 100) if piece.job is large]
+    assert sum(piece.tokens for piece in first) >= 50
+
+
+def test_turns_go_round():
+    queue, jobs = Queue(10_000), [job(9) for _ in range(4)]
+    for each in jobs:
+        queue.put(each)
+    loads = [{jobs.index(piece.job) for piece in queue.take(20, 20)[1:]} for _ in range(3)]
+    assert loads == [{1}, {2}, {3}]
 
 
 def test_what_waits_is_divided_into_loads():
