@@ -29,8 +29,9 @@ from bert_features.serving.tokens import Pieces, find_pieces
 _MINILM_IS = "all-MiniLM-L6-v2, the embedded model; not Google's BERT"
 _T = TypeVar("_T")
 # The share of the time limit that may be spent waiting; a request that would wait longer is refused
-# at once, rather than computed in vain.
-_MOST_WAITING = 0.5
+# at once, rather than computed in vain: the oldest requests have half of the device, so that a request
+# may take twice the time of what waits before it.
+_MOST_WAITING = 0.25
 # Answers under way may hold as many times the bytes of the largest one.
 _ANSWERS_UNDER_WAY = 4
 
@@ -197,7 +198,7 @@ class Service:
         size: int,
     ) -> Results:
         if self._engine.seconds_queued > _MOST_WAITING * self.settings.limits.seconds:
-            raise self.overloaded("what waits would take more than half of the time limit")
+            raise self.overloaded("what waits would take more than a quarter of the time limit")
         names = tuple(sorted(feature.name for feature in features))
         try:
             job = self._engine.submit(examples, tokens, names)
