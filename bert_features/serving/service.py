@@ -28,9 +28,9 @@ from bert_features.serving.tokens import Pieces, find_pieces
 
 _MINILM_IS = "all-MiniLM-L6-v2, the embedded model; not Google's BERT"
 _T = TypeVar("_T")
-# The share of the time limit that what waits may take to compute. A request beyond it is refused at
-# once, rather than computed in vain. The oldest request has half of the device, so one may take twice
-# the time of what waits before it.
+# The share of the time limit that what waits may take to compute. A request beyond it is refused
+# at once, rather than computed in vain. The oldest request has half of the device, so one may take
+# twice the time of what waits before it.
 _MOST_WAITING = 0.25
 # Answers under way may hold as many times the bytes of the largest one.
 _ANSWERS_UNDER_WAY = 4
