@@ -64,7 +64,9 @@ class TestRefusals:
         [
             (["--port", "0"], "--port is 0; allowed: 1 to 65535"),
             (["--replicas", "0"], "--replicas is 0"),
-            (["--max-texts", "0"], "--max-texts is 0; allowed: more than 0"),
+            (["--max-texts", "0"], "--max-texts is 0; allowed: a number above 0"),
+            (["--max-seconds", "inf"], "--max-seconds is inf; allowed: a number above 0"),
+            (["--drain-seconds", "nan"], "--drain-seconds is nan; allowed: 0 or more"),
             (["--token-file", "nowhere"], "cannot read the token file nowhere"),
             (["--output-spec", 'name = "tokens", layers = [-1]'], "reserved for a column"),
         ],
