@@ -114,7 +114,10 @@ class Engine:
         first = 0
         for piece in slices:
             stop = first + len(piece.examples)
-            piece.job.finish(piece.start, _part(results, first, stop))
+            try:
+                piece.job.finish(piece.start, _part(results, first, stop))
+            except Exception as error:  # as too little memory; the thread goes on
+                self._fail([piece], counts, error)
             first = stop
 
     def _fail(self, slices: list[Slice], counts: Counts, error: Exception) -> None:
