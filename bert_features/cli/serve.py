@@ -133,4 +133,6 @@ def _token(path: Path | None) -> str | None:
             "cannot read the token file {path}: {reason}", path=path, reason=error.strerror
         ) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"the token file {path} is not UTF-8; write the token into a text file") from error
+        raise ConfigError(
+            f"the token file {path} is not UTF-8; write the token into a text file"
+        ) from error
