@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import reprlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
@@ -33,6 +34,9 @@ OtherReplicas = Callable[[], Awaitable[Sequence[Iterable[Metric]]]]
 
 _SUMMARY = "Contextual features from BERT: text in, hidden layers out."
 _MAX_VALUE = 100
+# Values may be nested as deep as JSON allows, deeper than `repr` goes.
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 2 * _MAX_VALUE, 2 * _MAX_VALUE
 
 
 async def _alone() -> Sequence[Iterable[Metric]]:
@@ -248,6 +252,10 @@ def _add_failures(app: FastAPI) -> None:
         return await refuse(request, RequestError(kind, message, headers=error.headers))
 
 
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"
+
+
 def _explain(error: RequestValidationError) -> RequestError:
     """The first problem of a body in words."""
     problem = error.errors()[0]
@@ -257,8 +265,9 @@ def _explain(error: RequestValidationError) -> RequestError:
     place = "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"][1:]
     ).lstrip(".")
-    received = repr(problem.get("input"))
-    received = received if len(received) <= _MAX_VALUE else f"{received[:_MAX_VALUE]}…"
+    # A name that the request made up may be long, and no Unicode.
+    place = _shorten(place).encode("utf-8", "replace").decode()
+    received = _shorten(_SHORT.repr(problem.get("input")))
     message = problem["msg"][:1].lower() + problem["msg"][1:]
     return RequestError(
         "invalid_request", f"{place or 'the body'} is {received}: {message}", param=place or None
