@@ -12,7 +12,6 @@ from bert_features import __version__
 from bert_features.checkpoints.locate import MINILM
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import OutputSpec
-from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.errors import BertFeaturesError
 from bert_features.extraction.extractor import FeatureExtractor
@@ -24,6 +23,7 @@ from bert_features.serving.failures import RequestError, retry_after
 from bert_features.serving.messages import FeaturesRequest
 from bert_features.serving.metrics import ServiceMetrics
 from bert_features.serving.queue import QueueFullError
+from bert_features.serving.sizes import answer_bytes, max_words
 from bert_features.serving.tokens import Pieces, find_pieces
 
 _MINILM_IS = "all-MiniLM-L6-v2, the embedded model; not Google's BERT"
@@ -127,7 +127,10 @@ class Service:
         )
         pieces = await self.in_thread(find)
         tokens = self._check_tokens(pieces, field_of(request))
-        size = _answer_bytes(features, self._kept(tokens), len(examples))
+        words = max_words(examples, tokens, self.extractor.config.word_split)
+        size = answer_bytes(
+            features, {"sequence": len(examples), "token": self._kept(tokens), "word": words}
+        )
         self._check_answer(size)
         results = await self._wait(examples, tokens, features, size)
         prompts = [len(p.text_a) - len(e.text_a) for p, e in zip(prompted, examples, strict=True)]
@@ -281,13 +284,3 @@ def describe(spec: OutputSpec) -> dict[str, object]:
         "layers": list(spec.layers),
         "pooling": spec.pooling,
     }
-
-
-def _answer_bytes(features: Sequence[OutputSpec], tokens: int, texts: int) -> int:
-    """Upper bound of the bytes of the vectors."""
-    return sum(
-        feature.width
-        * ITEM_SIZES[feature.dtype]
-        * (texts if feature.level == "sequence" else tokens)
-        for feature in features
-    )

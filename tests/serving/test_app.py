@@ -307,6 +307,13 @@ class TestRefusals:
             ({"tokens": 8}, {"pairs": [["a", "b"], ["a", "b"]]}, "pairs[1]"),
             ({"body_bytes": 40}, {"texts": ["a" * 40]}, None),
             ({"answer_bytes": 95}, {"texts": ["a"], "outputs": ["last"]}, "outputs"),
+            # Words have vectors even if nothing is left of them, or if they were cut off.
+            (
+                {"answer_bytes": 95},
+                {"words": [["a", "", "\x00"] * 3], "outputs": ["word"]},
+                "outputs",
+            ),
+            ({"answer_bytes": 600}, {"texts": ["a " * 20], "outputs": ["word"]}, "outputs"),
         ],
     )
     def test_each_limit(self, client_of, limits, body, param):
