@@ -3,11 +3,11 @@
 import asyncio
 import base64
 import reprlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Annotated, Any
 
 import numpy as np
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from prometheus_client.core import Metric
@@ -27,6 +27,7 @@ from bert_features.serving.failures import (
 from bert_features.serving.guard import Guard
 from bert_features.serving.metrics import CONTENT_TYPE, to_text
 from bert_features.serving.page_files import page_routes
+from bert_features.serving.room import Share
 from bert_features.serving.service import Answer, Service
 
 # Gives the metrics of the other replicas.
@@ -37,6 +38,15 @@ _MAX_VALUE = 100
 # Values may be nested as deep as JSON allows, deeper than `repr` goes.
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 2 * _MAX_VALUE, 2 * _MAX_VALUE
+
+
+async def _share(request: Request) -> AsyncIterator[Share]:
+    """A share of the memory for answers; it is left when the answer has been sent."""
+    with request.app.state.room.share() as share:
+        yield share
+
+
+_Share = Annotated[Share, Depends(_share)]
 
 
 async def _alone() -> Sequence[Iterable[Metric]]:
@@ -52,6 +62,7 @@ def make_app(service: Service, other_replicas: OtherReplicas = _alone) -> App:
     """
     # The page of the interface comes from the service itself: no address outside is asked.
     app = FastAPIOffline(title="bert_features", summary=_SUMMARY, version=__version__)
+    app.state.room = service.room
     _add_features(app, service)
     _add_embeddings(app, service)
     _add_state(app, service, other_replicas)
@@ -88,9 +99,9 @@ def _add_features(app: FastAPI, service: Service) -> None:
         summary="Features of texts, pairs or words, by the names of outputs",
         responses={200: answer, **_OF_POSTS, **_failures("not_acceptable")},
     )
-    async def features(request: Request, body: messages.FeaturesRequest) -> Response:
+    async def features(request: Request, body: messages.FeaturesRequest, share: _Share) -> Response:
         form = choose_form(request.headers.get("accept", ""))
-        computed = await _unless_gone(request, service.compute(body))
+        computed = await _unless_gone(request, service.compute(body, share))
         content = await service.in_thread(lambda: FORMS[form](service, computed))
         return Response(content, media_type=form)
 
@@ -105,7 +116,9 @@ def _add_embeddings(app: FastAPI, service: Service) -> None:
             **_failures("not_found"),
         },
     )
-    async def embeddings(request: Request, body: messages.EmbeddingsRequest) -> Response:
+    async def embeddings(
+        request: Request, body: messages.EmbeddingsRequest, share: _Share
+    ) -> Response:
         name = _output_of(service, body.model)
         spec = service.catalog.vectors()[name]
         if body.dimensions is not None and body.dimensions > spec.width:
@@ -116,7 +129,7 @@ def _add_embeddings(app: FastAPI, service: Service) -> None:
             )
         texts = [body.input] if isinstance(body.input, str) else body.input
         wanted = messages.FeaturesRequest(texts=texts, outputs=[name], tokens=False)
-        computed = await _unless_gone(request, service.compute(wanted))
+        computed = await _unless_gone(request, service.compute(wanted, share))
         content = await service.in_thread(lambda: _to_embeddings(body, computed))
         return Response(content, media_type=JSON)
 

@@ -23,6 +23,7 @@ from bert_features.serving.failures import RequestError, retry_after
 from bert_features.serving.messages import FeaturesRequest
 from bert_features.serving.metrics import ServiceMetrics
 from bert_features.serving.queue import QueueFullError
+from bert_features.serving.room import Room, Share
 from bert_features.serving.sizes import answer_bytes, max_words
 from bert_features.serving.tokens import Pieces, find_pieces
 
@@ -71,6 +72,7 @@ class Service:
       settings: the settings.
       extractor: the extractor.
       metrics: counts of requests and texts.
+      room: the memory that answers under way may take.
       is_draining: whether no more requests are taken.
     """
 
@@ -87,7 +89,7 @@ class Service:
         )
         self.metrics = ServiceMetrics(queued=lambda: self._engine.queue.tokens)
         self._pool = ThreadPoolExecutor(2, "answers")
-        self._answer_bytes = 0
+        self.room = Room(_ANSWERS_UNDER_WAY * settings.limits.answer_bytes)
         for specs in self.catalog.outputs.values():
             self._engine.warm_up(specs)
 
@@ -107,8 +109,12 @@ class Service:
         name = self.extractor.checkpoint.name
         return _MINILM_IS if name == MINILM else name
 
-    async def compute(self, request: FeaturesRequest) -> Answer:
+    async def compute(self, request: FeaturesRequest, share: Share) -> Answer:
         """Computes the texts of a request.
+
+        Args:
+          request: the request.
+          share: of `room`; what the answer takes is left in it.
 
         Raises:
           RequestError: it is beyond a limit, the queue is full, or its time is over.
@@ -131,8 +137,8 @@ class Service:
         size = answer_bytes(
             features, {"sequence": len(examples), "token": self._kept(tokens), "word": words}
         )
-        self._check_answer(size)
-        results = await self._wait(examples, tokens, features, size)
+        self._check_answer(size, share)
+        results = await self._wait(examples, tokens, features)
         prompts = [len(p.text_a) - len(e.text_a) for p, e in zip(prompted, examples, strict=True)]
         return Answer(prompted, features, results, pieces, prompts, request.tokens)
 
@@ -170,7 +176,7 @@ class Service:
                 )
         return pieces.tokens
 
-    def _check_answer(self, size: int) -> None:
+    def _check_answer(self, size: int, share: Share) -> None:
         limit = self.settings.limits.answer_bytes
         if size > limit:
             raise RequestError(
@@ -179,7 +185,7 @@ class Service:
                 "Send fewer texts, or ask for fewer outputs",
                 param="outputs",
             )
-        if self._answer_bytes and self._answer_bytes + size > _ANSWERS_UNDER_WAY * limit:
+        if not share.take(size):
             raise self.overloaded("answers that take too much memory are under way")
 
     def overloaded(self, reason: str) -> RequestError:
@@ -194,14 +200,12 @@ class Service:
         examples: list[InputExample],
         tokens: Sequence[int],
         features: Sequence[OutputSpec],
-        size: int,
     ) -> Results:
         names = tuple(sorted(feature.name for feature in features))
         try:
             job = self._engine.submit(examples, tokens, names)
         except QueueFullError as error:
             raise self.overloaded(f"{error.tokens} tokens wait to be computed") from error
-        self._answer_bytes += size
         try:
             async with asyncio.timeout(self.settings.limits.seconds):
                 return await asyncio.wrap_future(job.answer)
@@ -214,7 +218,6 @@ class Service:
         except BertFeaturesError as error:
             raise RequestError("invalid_request", str(error)) from error
         finally:
-            self._answer_bytes -= size
             job.answer.cancel()
 
     async def in_thread(self, function: Callable[[], _T]) -> _T:
