@@ -90,7 +90,8 @@ class ServeSettings:
             )
         if not 0 <= settings.drain_seconds < math.inf:
             raise ConfigError.naming(
-                "{drain_seconds} is {value}; allowed: 0 or more", value=settings.drain_seconds
+                "{drain_seconds} is {value}; allowed: a number of 0 or more",
+                value=settings.drain_seconds,
             )
         return settings
 
