@@ -125,7 +125,7 @@ def serve(
 
 def _token(path: Path | None) -> str | None:
     if path is None:
-        return os.environ.get(TOKEN) or None
+        return os.environ.pop(TOKEN, "") or None  # not for the processes of Ray
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:

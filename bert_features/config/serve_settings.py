@@ -1,6 +1,7 @@
 """ServeSettings: where the service listens, and how much it takes on."""
 
 import hashlib
+import math
 import re
 from dataclasses import dataclass
 from typing import Self
@@ -36,9 +37,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not value > 0:
+            if not 0 < value < math.inf:
                 raise ConfigError.naming(
-                    f"{{max_{name}}} is {{value}}; allowed: more than 0", value=value
+                    f"{{max_{name}}} is {{value}}; allowed: a number above 0", value=value
                 )
 
 
@@ -86,6 +87,11 @@ class ServeSettings:
         if settings.replicas < 1:
             raise ConfigError.naming(
                 "{replicas} is {value}; allowed: 1 or more", value=settings.replicas
+            )
+        if not 0 <= settings.drain_seconds < math.inf:
+            raise ConfigError.naming(
+                "{drain_seconds} is {value}; allowed: a number of 0 or more",
+                value=settings.drain_seconds,
             )
         return settings
 

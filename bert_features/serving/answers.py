@@ -164,19 +164,22 @@ def choose_form(accept: str) -> str:
     """
     if not accept.strip():
         return JSON
-    best, best_rank = "", (0.0, 0)
-    for entry in accept.split(","):
-        kind, _, parameters = entry.strip().lower().partition(";")
-        quality = _quality(parameters)
-        for form in FORMS:
-            specific = {form: 3, f"{form.partition('/')[0]}/*": 2, "*/*": 1}.get(kind.strip(), 0)
-            if specific and (quality, specific) > best_rank:
-                best, best_rank = form, (quality, specific)
-    if not best:
+    # Of the entries that name a form, the most specific one counts (RFC 9110, section 12.5.1).
+    ranks = {form: max(_rank(entry, form) for entry in accept.split(",")) for form in FORMS}
+    best = max(FORMS, key=lambda form: ranks[form][::-1])
+    if not ranks[best][1]:
         raise RequestError(
             "not_acceptable", f"Accept is {accept[:200]!r}; allowed: {', '.join(FORMS)}"
         )
     return best
+
+
+def _rank(entry: str, form: str) -> tuple[int, float]:
+    """How specifically an entry of `Accept` names a form, and how much it wants it."""
+    kind, _, parameters = entry.strip().lower().partition(";")
+    names = {form: 3, f"{form.partition('/')[0]}/*": 2, "*/*": 1}
+    specific = names.get(kind.strip(), 0)
+    return specific, _quality(parameters) if specific else 0.0
 
 
 def _quality(parameters: str) -> float:

@@ -2,11 +2,12 @@
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+import reprlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Annotated, Any
 
 import numpy as np
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from prometheus_client.core import Metric
@@ -26,6 +27,7 @@ from bert_features.serving.failures import (
 from bert_features.serving.guard import Guard
 from bert_features.serving.metrics import CONTENT_TYPE, to_text
 from bert_features.serving.page_files import page_routes
+from bert_features.serving.room import Share
 from bert_features.serving.service import Answer, Service
 
 # Gives the metrics of the other replicas.
@@ -33,6 +35,18 @@ OtherReplicas = Callable[[], Awaitable[Sequence[Iterable[Metric]]]]
 
 _SUMMARY = "Contextual features from BERT: text in, hidden layers out."
 _MAX_VALUE = 100
+# Values may be nested as deep as JSON allows, deeper than `repr` goes.
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 2 * _MAX_VALUE, 2 * _MAX_VALUE
+
+
+async def _share(request: Request) -> AsyncIterator[Share]:
+    """A share of the memory for answers; it is left when the answer has been sent."""
+    with request.app.state.room.share() as share:
+        yield share
+
+
+_Share = Annotated[Share, Depends(_share)]
 
 
 async def _alone() -> Sequence[Iterable[Metric]]:
@@ -48,6 +62,7 @@ def make_app(service: Service, other_replicas: OtherReplicas = _alone) -> App:
     """
     # The page of the interface comes from the service itself: no address outside is asked.
     app = FastAPIOffline(title="bert_features", summary=_SUMMARY, version=__version__)
+    app.state.room = service.room
     _add_features(app, service)
     _add_embeddings(app, service)
     _add_state(app, service, other_replicas)
@@ -84,9 +99,9 @@ def _add_features(app: FastAPI, service: Service) -> None:
         summary="Features of texts, pairs or words, by the names of outputs",
         responses={200: answer, **_OF_POSTS, **_failures("not_acceptable")},
     )
-    async def features(request: Request, body: messages.FeaturesRequest) -> Response:
+    async def features(request: Request, body: messages.FeaturesRequest, share: _Share) -> Response:
         form = choose_form(request.headers.get("accept", ""))
-        computed = await _unless_gone(request, service.compute(body))
+        computed = await _unless_gone(request, service.compute(body, share))
         content = await service.in_thread(lambda: FORMS[form](service, computed))
         return Response(content, media_type=form)
 
@@ -101,7 +116,9 @@ def _add_embeddings(app: FastAPI, service: Service) -> None:
             **_failures("not_found"),
         },
     )
-    async def embeddings(request: Request, body: messages.EmbeddingsRequest) -> Response:
+    async def embeddings(
+        request: Request, body: messages.EmbeddingsRequest, share: _Share
+    ) -> Response:
         name = _output_of(service, body.model)
         spec = service.catalog.vectors()[name]
         if body.dimensions is not None and body.dimensions > spec.width:
@@ -112,7 +129,7 @@ def _add_embeddings(app: FastAPI, service: Service) -> None:
             )
         texts = [body.input] if isinstance(body.input, str) else body.input
         wanted = messages.FeaturesRequest(texts=texts, outputs=[name], tokens=False)
-        computed = await _unless_gone(request, service.compute(wanted))
+        computed = await _unless_gone(request, service.compute(wanted, share))
         content = await service.in_thread(lambda: _to_embeddings(body, computed))
         return Response(content, media_type=JSON)
 
@@ -248,6 +265,10 @@ def _add_failures(app: FastAPI) -> None:
         return await refuse(request, RequestError(kind, message, headers=error.headers))
 
 
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"
+
+
 def _explain(error: RequestValidationError) -> RequestError:
     """The first problem of a body in words."""
     problem = error.errors()[0]
@@ -257,8 +278,9 @@ def _explain(error: RequestValidationError) -> RequestError:
     place = "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"][1:]
     ).lstrip(".")
-    received = repr(problem.get("input"))
-    received = received if len(received) <= _MAX_VALUE else f"{received[:_MAX_VALUE]}…"
+    # A name that the request made up may be long, and no Unicode.
+    place = _shorten(place).encode("utf-8", "replace").decode()
+    received = _shorten(_SHORT.repr(problem.get("input")))
     message = problem["msg"][:1].lower() + problem["msg"][1:]
     return RequestError(
         "invalid_request", f"{place or 'the body'} is {received}: {message}", param=place or None

@@ -15,6 +15,7 @@ _DEFAULTS = (
     OutputConfig(name="embedding", level="sequence", pooling=AUTO_POOLING),
     OutputConfig(name="last_layer", level="token", layers=(-1,)),
 )
+_MAX_SHOWN = 100
 # Settings that, if the user sets one, ask for outputs of their own.
 _OF_OUTPUTS = frozenset({"outputs", "layers", *OutputConfig.model_fields})
 
@@ -87,7 +88,7 @@ class Catalog:
                 allowed = ", ".join(self.outputs)
                 raise RequestError(
                     "invalid_request",
-                    f"outputs[{i}] is {name!r}; allowed: each of {allowed} once",
+                    f"outputs[{i}] is {name[:_MAX_SHOWN]!r}; allowed: each of {allowed} once",
                     param=f"outputs[{i}]",
                 )
         return tuple(spec for name in names for spec in self.outputs[name])

@@ -18,6 +18,8 @@ logger = logging.getLogger("bert_features")
 # Batches of a load, at least and at most, where so many texts wait: enough for rows of about one
 # length. On a CPU the largest takes less than a second (MiniLM, two cores).
 _FEWEST_BATCHES, _MOST_BATCHES = 4, 16
+# Combinations of outputs that are kept traced, which takes memory.
+_MAX_EXTRACTORS = 32
 # How much the last load counts in the mean speed.
 _WEIGHT = 0.2
 _FIRST_TOKENS_PER_SECOND = 5000.0
@@ -89,6 +91,11 @@ class Engine:
         """How long what waits will take, about."""
         return self.queue.tokens / self._speed
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether all its threads work."""
+        return all(thread.is_alive() for thread in self._threads)
+
     def close(self, seconds: float = 5.0) -> None:
         """Ends the threads when nothing waits any more; waits that long for them."""
         self.queue.close()
@@ -117,7 +124,10 @@ class Engine:
         first = 0
         for piece in slices:
             stop = first + len(piece.examples)
-            piece.job.finish(piece.start, _part(results, first, stop))
+            try:
+                piece.job.finish(piece.start, _part(results, first, stop))
+            except Exception as error:  # as too little memory; the thread goes on
+                self._fail([piece], counts, error)
             first = stop
 
     def _fail(self, slices: list[Slice], counts: Counts, error: Exception) -> None:
@@ -132,9 +142,11 @@ class Engine:
 
     def _extractor(self, outputs: tuple[str, ...]) -> FeatureExtractor:
         with self._making:
-            if outputs not in self._extractors:
-                self._extractors[outputs] = self._all.with_outputs(outputs)
-            return self._extractors[outputs]
+            extractor = self._extractors.pop(outputs, None) or self._all.with_outputs(outputs)
+            self._extractors[outputs] = extractor  # the last one is the one used last
+            if len(self._extractors) > _MAX_EXTRACTORS:
+                del self._extractors[next(iter(self._extractors))]
+            return extractor
 
 
 def _part(results: Results, start: int, stop: int) -> Results:

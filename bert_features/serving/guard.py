@@ -1,5 +1,6 @@
 """What stands before every request: the token, the bytes of the body, counts, failures as JSON."""
 
+import asyncio
 import hmac
 import logging
 import time
@@ -15,6 +16,7 @@ logger = logging.getLogger("bert_features")
 # Paths that need the token, if there is one.
 _GUARDED = ("/v1/", "/metrics")
 _BEARER = "bearer "
+_BLOCK_BYTES = 1 << 16
 
 
 class Guard:
@@ -31,12 +33,17 @@ class Guard:
         self._service = service
         self._paths = paths
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether requests are computed."""
+        return self._service.is_alive
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        sent = _Sent(send)
+        sent = _Sent(send, self._service.settings.limits.seconds)
         metrics, began = self._service.metrics, time.monotonic()
         metrics.running += 1
         try:
@@ -53,6 +60,9 @@ class Guard:
             await self._app(scope, self._bounded(receive), sent)
         except RequestError as error:
             await sent.fail(error)
+        except _StalledError:
+            # The server closes the connection, since the answer is not whole.
+            logger.warning("a client did not take its answer; its connection is closed")
         except Exception as error:
             logger.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
             await sent.fail(internal_error())
@@ -96,13 +106,22 @@ class Guard:
             raise self._too_large()
 
     def _bounded(self, receive: Receive) -> Receive:
-        received = 0
+        limits = self._service.settings.limits
+        received, is_whole = 0, False
+        end = asyncio.get_running_loop().time() + limits.seconds
 
         async def bounded() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, is_whole
+            try:
+                async with asyncio.timeout_at(None if is_whole else end):
+                    message = await receive()
+            except TimeoutError as error:
+                raise RequestError(
+                    "timeout", f"the body did not arrive within {limits.seconds:g} seconds"
+                ) from error
             received += len(message.get("body", b""))
-            if received > self._service.settings.limits.body_bytes:
+            is_whole = not message.get("more_body", False)
+            if received > limits.body_bytes:
                 raise self._too_large()
             return message
 
@@ -113,17 +132,44 @@ class Guard:
         return RequestError("too_large", f"the body has more than {limit} bytes, the limit")
 
 
-class _Sent:
-    """Sends messages on, and knows the status."""
+class _StalledError(Exception):
+    """A client that takes no more of its answer."""
 
-    def __init__(self, send: Send) -> None:
+
+class _Sent:
+    """Sends messages on in blocks, each when the client has taken the last; knows the status.
+
+    A body in one piece would be in the memory of the server until the client has taken it, and the
+    request would count as answered meanwhile.
+
+    Args:
+      send: sends.
+      seconds: how long a client may take for a block.
+    """
+
+    def __init__(self, send: Send, seconds: float) -> None:
         self._send = send
+        self._seconds = seconds
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-        await self._send(message)
+        body = message.get("body", b"")
+        if len(body) <= _BLOCK_BYTES:
+            await self._send_in_time(message)
+            return
+        for start in range(0, len(body), _BLOCK_BYTES):
+            block = {"body": body[start : start + _BLOCK_BYTES], "more_body": True}
+            await self._send_in_time({**message, **block})
+        await self._send_in_time({**message, "body": b""})
+
+    async def _send_in_time(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._send(message)
+        except TimeoutError as error:
+            raise _StalledError from error
 
     async def fail(self, error: RequestError) -> None:
         """Answers with an error, unless an answer has begun."""

@@ -16,21 +16,22 @@ IDLE_SECONDS = 75
 _BACKLOG = 2048
 
 
-def open_port(host: str, port: int, *, shared: bool) -> socket.socket:
+def open_port(host: str, port: int, *, shared: bool = False, reused: bool = True) -> socket.socket:
     """A socket that is bound to a port.
 
     Args:
       host: the address of this machine.
       port: the port.
-      shared: whether other sockets of this kind may be bound to the same port.
+      shared: whether other shared sockets may be bound to the same port.
+      reused: whether a port that another process has bound, but does not listen on, will do.
 
     Raises:
       OSError: the port is in use, or the address is not one of this machine.
     """
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        # As servers do: a port that a server left a moment ago is free.
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reused:  # as servers do: a port that a server left a moment ago is free
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shared:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind((host, port))
@@ -52,9 +53,9 @@ class ListeningReplica:
     def __init__(self, build: Callable[[], App], host: str, port: int) -> None:
         import uvicorn
 
-        application: Any = build()
+        self._application: Any = build()
         config = uvicorn.Config(
-            application,
+            self._application,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -72,3 +73,5 @@ class ListeningReplica:
         """Raises if it listens no more; Ray Serve calls it."""
         if not self._thread.is_alive():
             raise RuntimeError("the HTTP server of this replica has ended")
+        if not self._application.is_alive:
+            raise RuntimeError("a thread that computes has ended in this replica")

@@ -2,26 +2,39 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+# A list ends at its first wrong value: a body may have millions, each an error of a kilobyte.
 _Text = Annotated[str, Field(description="A text.")]
-_Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
-_Words = list[str]
+_Texts = Annotated[list[_Text], Field(fail_fast=True)]
+_Pair = Annotated[list[str], Field(fail_fast=True, min_length=2, max_length=2)]
+_Pairs = Annotated[list[_Pair], Field(fail_fast=True)]
+_Words = Annotated[list[str], Field(fail_fast=True)]
+_WordLists = Annotated[list[_Words], Field(fail_fast=True)]
 
 
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_one_unknown_name(cls, body: Any) -> Any:
+        """Drops all unknown names but the first, which is the one that is refused."""
+        if not isinstance(body, dict):
+            return body
+        more = set([name for name in body if name not in cls.model_fields][1:])
+        return {name: value for name, value in body.items() if name not in more}
+
 
 class FeaturesRequest(_Request):
     """Texts, and the outputs that are wanted of each; exactly one of texts, pairs and words."""
 
-    texts: list[_Text] | None = Field(default=None, min_length=1, description="Single texts.")
-    pairs: list[_Pair] | None = Field(default=None, min_length=1, description="Pairs of texts.")
-    words: list[_Words] | None = Field(
+    texts: _Texts | None = Field(default=None, min_length=1, description="Single texts.")
+    pairs: _Pairs | None = Field(default=None, min_length=1, description="Pairs of texts.")
+    words: _WordLists | None = Field(
         default=None, min_length=1, description="Texts that are split into words already."
     )
-    outputs: list[str] | None = Field(
+    outputs: _Words | None = Field(
         default=None,
         min_length=1,
         description="Names of outputs, as GET /v1/info lists them; by default the first.",
@@ -38,7 +51,7 @@ class FeaturesRequest(_Request):
 class EmbeddingsRequest(_Request):
     """A request in the shape of OpenAI's embeddings."""
 
-    input: str | Annotated[list[_Text], Field(min_length=1)] = Field(
+    input: str | Annotated[_Texts, Field(min_length=1)] = Field(
         description="A text, or a list of texts."
     )
     model: str = Field(description="The model's name, or MODEL/OUTPUT; GET /v1/models lists them.")

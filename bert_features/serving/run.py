@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import socket
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -80,8 +81,19 @@ def _check_outputs(config: ExtractConfig, checkpoint: Checkpoint) -> None:
 
 
 def _check_port(settings: ServeSettings) -> None:
+    with _port_errors(settings):
+        open_port(settings.host, settings.port).close()
+
+
+def _held_port(settings: ServeSettings) -> socket.socket:
+    with _port_errors(settings):
+        return open_port(settings.host, settings.port, shared=True, reused=False)
+
+
+@contextlib.contextmanager
+def _port_errors(settings: ServeSettings) -> Iterator[None]:
     try:
-        open_port(settings.host, settings.port, shared=False).close()
+        yield
     except OSError as error:
         raise OutputError.naming(
             "cannot listen on {host_port}: {reason}; pass another {port}, or an address of "
@@ -106,7 +118,12 @@ def serving(
       DeviceError: the service does not start.
     """
     cluster = cluster or RaySettings(LOCAL)
-    with connected(cluster) as ray:
+    by_proxy = cluster.address != LOCAL  # replicas may be on other machines
+    with contextlib.ExitStack() as stack:
+        if not by_proxy:
+            # Replicas share the port; this socket keeps another service from joining them.
+            stack.enter_context(_held_port(settings))
+        ray = stack.enter_context(connected(cluster))
         from ray import serve
 
         from bert_features.serving.board import Board
@@ -117,7 +134,6 @@ def serving(
         board = ray.remote(num_cpus=0)(Board).remote()
         started = Serving(ray, board, settings.drain_seconds)
         try:
-            by_proxy = cluster.address != LOCAL  # replicas may be on other machines
             _start(serve, config, settings, resources, limit, board, by_proxy=by_proxy)
             yield started
             started.drain()

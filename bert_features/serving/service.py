@@ -12,7 +12,6 @@ from bert_features import __version__
 from bert_features.checkpoints.locate import MINILM
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import OutputSpec
-from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.errors import BertFeaturesError
 from bert_features.extraction.extractor import FeatureExtractor
@@ -24,6 +23,8 @@ from bert_features.serving.failures import RequestError, retry_after
 from bert_features.serving.messages import FeaturesRequest
 from bert_features.serving.metrics import ServiceMetrics
 from bert_features.serving.queue import QueueFullError
+from bert_features.serving.room import Room, Share
+from bert_features.serving.sizes import answer_bytes, max_words
 from bert_features.serving.tokens import Pieces, find_pieces
 
 _MINILM_IS = "all-MiniLM-L6-v2, the embedded model; not Google's BERT"
@@ -75,6 +76,7 @@ class Service:
       settings: the settings.
       extractor: the extractor.
       metrics: counts of requests and texts.
+      room: the memory that answers under way may take.
       is_draining: whether no more requests are taken.
     """
 
@@ -91,7 +93,7 @@ class Service:
         )
         self.metrics = ServiceMetrics(queued=lambda: self._engine.queue.tokens)
         self._pool = ThreadPoolExecutor(2, "answers")
-        self._answer_bytes = 0
+        self.room = Room(_ANSWERS_UNDER_WAY * settings.limits.answer_bytes)
         for specs in self.catalog.outputs.values():
             self._engine.warm_up(specs)
 
@@ -111,8 +113,12 @@ class Service:
         name = self.extractor.checkpoint.name
         return _MINILM_IS if name == MINILM else name
 
-    async def compute(self, request: FeaturesRequest) -> Answer:
+    async def compute(self, request: FeaturesRequest, share: Share) -> Answer:
         """Computes the texts of a request.
+
+        Args:
+          request: the request.
+          share: of `room`; what the answer takes is left in it.
 
         Raises:
           RequestError: it is beyond a limit, the queue is full, or its time is over.
@@ -131,9 +137,12 @@ class Service:
         )
         pieces = await self.in_thread(find)
         tokens = self._check_tokens(pieces, field_of(request))
-        size = _answer_bytes(features, self._kept(tokens), len(examples))
-        self._check_answer(size)
-        results = await self._wait(examples, tokens, features, size)
+        words = max_words(examples, tokens, self.extractor.config.word_split)
+        size = answer_bytes(
+            features, {"sequence": len(examples), "token": self._kept(tokens), "word": words}
+        )
+        self._check_answer(size, share)
+        results = await self._wait(examples, tokens, features)
         prompts = [len(p.text_a) - len(e.text_a) for p, e in zip(prompted, examples, strict=True)]
         return Answer(prompted, features, results, pieces, prompts, request.tokens)
 
@@ -171,7 +180,7 @@ class Service:
                 )
         return pieces.tokens
 
-    def _check_answer(self, size: int) -> None:
+    def _check_answer(self, size: int, share: Share) -> None:
         limit = self.settings.limits.answer_bytes
         if size > limit:
             raise RequestError(
@@ -180,7 +189,7 @@ class Service:
                 "Send fewer texts, or ask for fewer outputs",
                 param="outputs",
             )
-        if self._answer_bytes and self._answer_bytes + size > _ANSWERS_UNDER_WAY * limit:
+        if not share.take(size):
             raise self.overloaded("answers that take too much memory are under way")
 
     def overloaded(self, reason: str) -> RequestError:
@@ -195,7 +204,6 @@ class Service:
         examples: list[InputExample],
         tokens: Sequence[int],
         features: Sequence[OutputSpec],
-        size: int,
     ) -> Results:
         if self._engine.seconds_queued > _MOST_WAITING * self.settings.limits.seconds:
             raise self.overloaded("what waits would take more than a quarter of the time limit")
@@ -204,7 +212,6 @@ class Service:
             job = self._engine.submit(examples, tokens, names)
         except QueueFullError as error:
             raise self.overloaded(f"{error.tokens} tokens wait to be computed") from error
-        self._answer_bytes += size
         try:
             async with asyncio.timeout(self.settings.limits.seconds):
                 return await asyncio.wrap_future(job.answer)
@@ -217,7 +224,6 @@ class Service:
         except BertFeaturesError as error:
             raise RequestError("invalid_request", str(error)) from error
         finally:
-            self._answer_bytes -= size
             job.answer.cancel()
 
     async def in_thread(self, function: Callable[[], _T]) -> _T:
@@ -244,6 +250,11 @@ class Service:
             "device": self.extractor.device,
             "version": __version__,
         }
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it computes what it is asked for."""
+        return self._engine.is_alive
 
     def close(self) -> None:
         """Ends the threads."""
@@ -287,13 +298,3 @@ def describe(spec: OutputSpec) -> dict[str, object]:
         "layers": list(spec.layers),
         "pooling": spec.pooling,
     }
-
-
-def _answer_bytes(features: Sequence[OutputSpec], tokens: int, texts: int) -> int:
-    """Upper bound of the bytes of the vectors."""
-    return sum(
-        feature.width
-        * ITEM_SIZES[feature.dtype]
-        * (texts if feature.level == "sequence" else tokens)
-        for feature in features
-    )

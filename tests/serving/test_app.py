@@ -8,9 +8,11 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 import bert_features
 from bert_features.serving import engine as engine_module
+from bert_features.serving.messages import FeaturesRequest
 from tests.toy import TOY
 
 TEXTS = ["The jackson is", "", "it ville no", "a " * 30]
@@ -130,6 +132,8 @@ class TestForms:
             ("text/html, application/*;q=0.5", "application/json"),
             ("application/json;q=0.1, application/x-npy", "application/x-npy"),
             ("application/x-npy;q=0.2, */*;q=0.1", "application/x-npy"),
+            ("application/json;q=0, */*", "application/vnd.apache.arrow.stream"),
+            ("application/json;q=0.5, */*", "application/vnd.apache.arrow.stream"),
             ("application/x-npy;q=wrong, application/json", "application/json"),
         ],
     )
@@ -249,6 +253,44 @@ class TestRefusals:
         assert error["param"] == param
         assert message in error["message"]
 
+    @pytest.mark.parametrize(
+        "body",
+        [
+            '{"texts": [1, 1, 1]}',
+            '{"words": [[1, 1, 1], [1]]}',
+            '{"pairs": [[], [], []]}',
+            '{"x": 1, "y": 1, "z": 1}',
+            '{"%s": 1}' % ("x" * 9999),
+            '{"texts": "%s"}' % ("x" * 9999),
+            '{"texts": ["a"], "outputs": ["%s"]}' % ("x" * 9999),
+            '{"\\ud800": 1}',
+            '{"texts": ["a"], "outputs": ["\\ud800"]}',
+            *(f'{{"texts": {"[" * depth}{"]" * depth}}}' for depth in (300, 900, 960)),
+        ],
+        ids=lambda body: body[:20],
+    )
+    def test_the_refusal_of_a_body_of_any_size_is_short(self, client, body):
+        answer = client.post(
+            "/v1/features", content=body, headers={"Content-Type": "application/json"}
+        )
+        error_of(answer, 422, "invalid_request")
+        assert len(answer.content) < 700
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {"texts": [1, 1, 1]},
+            {"words": [[1, 1, 1], [1]]},
+            {"pairs": [[], [], []]},
+            {"texts": ["a"], "outputs": [1, 1, 1]},
+            {"texts": ["a"], "x": 1, "y": 1, "z": 1},
+        ],
+    )
+    def test_only_the_first_of_many_faults_becomes_an_error(self, body):
+        with pytest.raises(ValidationError) as refused:
+            FeaturesRequest.model_validate(body)
+        assert refused.value.error_count() == 1
+
     def test_what_is_no_json(self, client):
         json = {"Content-Type": "application/json"}
         answer = client.post("/v1/features", content=b"{", headers=json)
@@ -267,6 +309,13 @@ class TestRefusals:
             ({"tokens": 8}, {"pairs": [["a", "b"], ["a", "b"]]}, "pairs[1]"),
             ({"body_bytes": 40}, {"texts": ["a" * 40]}, None),
             ({"answer_bytes": 95}, {"texts": ["a"], "outputs": ["last"]}, "outputs"),
+            # Words have vectors even if nothing is left of them, or if they were cut off.
+            (
+                {"answer_bytes": 95},
+                {"words": [["a", "", "\x00"] * 3], "outputs": ["word"]},
+                "outputs",
+            ),
+            ({"answer_bytes": 600}, {"texts": ["a " * 20], "outputs": ["word"]}, "outputs"),
         ],
     )
     def test_each_limit(self, client_of, limits, body, param):

@@ -9,6 +9,7 @@ import pytest
 from bert_features.extraction.counts import Counts
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.engine import Engine
+from bert_features.serving.queue import Job
 
 WORDS = ["a", "b", "the", "jackson", "is", "not", "it"]
 
@@ -72,6 +73,23 @@ def test_only_the_request_with_the_fault_fails(engine, monkeypatch):
     assert len(good.result(10).finished) == 2
     with pytest.raises(RuntimeError, match="no b"):
         bad.result(10)
+
+
+def test_a_request_whose_results_cannot_be_put_together_does_not_end_a_thread(
+    engine, monkeypatch, caplog
+):
+    finish, failures = Job.finish, [MemoryError("no room")] * 2  # as many as there are threads
+
+    def fail_twice(job, start, results):
+        if failures:
+            raise failures.pop()
+        finish(job, start, results)
+
+    monkeypatch.setattr(Job, "finish", fail_twice)
+    for _ in range(2):
+        with pytest.raises(MemoryError):
+            submit(engine, ["a"], "mean").result(10)
+    assert len(submit(engine, ["a"], "mean").result(10).finished) == 1
 
 
 def test_counts_are_those_of_the_load(extractor):
