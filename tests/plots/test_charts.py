@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,6 +110,15 @@ def test_the_lowest_panel_of_each_column_has_the_values_of_its_axis():
     axes = chart.draw(Labels.for_texts(chart.texts(), keeps_text=False)).axes
     shown = [place for place, ax in enumerate(axes) if ax.xaxis.get_tick_params()["labelbottom"]]
     assert [place for place in shown if axes[place].get_visible()] == [1, 2, 3, 4]
+
+
+def test_the_legend_of_a_probe_leaves_room_for_a_long_title():
+    chart = replace(probe(), classes={str(i): 200 for i in range(20)})
+    figure = chart.draw(Labels.for_texts(chart.texts(), keeps_text=False))
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    (title,) = (text for text in figure.texts if "4,000 texts, 20 classes" in text.get_text())
+    assert not legend.get_window_extent().overlaps(title.get_window_extent())
 
 
 def read_data(page):
