@@ -33,7 +33,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "inspect": ("bert-features inspect minilm",),
     "neighbors": (
-        "bert-features neighbors features.parquet --query 'A cat sat' --texts texts.txt",
+        "bert-features neighbors vectors.npz --query 'A cat sat' --texts texts.csv",
         "bert-features neighbors tokens.arrow --query 'the bank of the river' --token bank",
     ),
     "plan": ("bert-features plan texts.txt --max-seq-length 256",),

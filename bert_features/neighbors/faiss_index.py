@@ -97,6 +97,7 @@ def _build(faiss: Any, path: Path, file: FeatureFile, feature: Feature, similari
     cells = max(1, min(int(4 * count**0.5), len(sample) // _SAMPLE_PER_CELL))
     logger.info("building an index of %s vectors; it is kept in %s", f"{count:,}", path)
     index = faiss.index_factory(feature.width, f"IVF{cells},Flat", faiss.METRIC_INNER_PRODUCT)
+    index.cp.min_points_per_centroid = 1  # faiss would print a warning for a small file
     if count:
         index.train(sample)
     for vectors, ids in _usable(file, feature, similarity):

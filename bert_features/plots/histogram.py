@@ -76,8 +76,9 @@ class Histogram:
             axes[place].hist(values, self.edges(), color=COLORS[0])
             axes[place].set_title(self._describe(layer, values), loc="left", fontsize=9)
             axes[place].axvline(0, color="black", linewidth=0.6)
-        for unused in axes[len(drawn) :]:
-            unused.set_visible(False)
+        for place in range(len(drawn), len(axes)):
+            axes[place].set_visible(False)
+            axes[place - columns].tick_params(labelbottom=True)  # now the lowest of its column
         figure.supxlabel("value", fontsize=10)
         figure.supylabel("dimensions", fontsize=10)
         token, text = labels.clip(self.token), labels.clip(self.text, 44)

@@ -4,6 +4,7 @@ Dimensions: `N` occurrences, `H` hidden.
 """
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -87,7 +88,8 @@ def find_occurrences(
     wanted = _folded(model, word)
     _refuse_pairs(examples, source)
     # Cheap, and before the checkpoint is loaded: most texts of a large file lack the word.
-    numbers = [i for i, e in enumerate(examples) if wanted in _folded(model, e.text_a)]
+    pattern = _pattern(wanted, model.settings.word_split)
+    numbers = [i for i, e in enumerate(examples) if pattern.search(_folded(model, e.text_a))]
     if len(numbers) > MAX_ROWS:
         raise _too_many(word, len(numbers), source)
     layers = model.layers()
@@ -107,6 +109,18 @@ def find_occurrences(
         layer: np.stack([record.features[name][place] for _, record, place in found])
         for layer, name in names.items()
     }
+
+
+def _pattern(wanted: str, word_split: str) -> re.Pattern[str]:
+    """Finds the word, but not within a longer one of ASCII letters, as `bank` in `banker`."""
+    word = re.escape(wanted)
+    if word_split == "whitespace":
+        return re.compile(rf"(?<!\S){word}(?!\S)")
+    # BERT never splits between two of these.
+    inner = "[0-9A-Za-z]"
+    before = f"(?<!{inner})" if re.match(inner, wanted) else ""
+    after = f"(?!{inner})" if re.match(inner, wanted[-1:]) else ""
+    return re.compile(before + word + after)
 
 
 def _places(model: Model, record: "FeatureRecord", wanted: str) -> Iterator[tuple[int, int, int]]:

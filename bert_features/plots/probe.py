@@ -104,7 +104,7 @@ class Probe:
         axes.set_xlabel("layer")
         axes.set_ylabel(f"{METRICS[self.metric]} ± standard error")
         axes.grid(axis="y", color="#e6e6e6")
-        figure.legend(loc="outside right upper")
+        figure.legend(loc="outside right center")  # above it is the title
         figure.supxlabel("\n".join(lines), fontsize=9, color=GRAY, x=0.02, ha="left")
         put_title(figure, f"A linear classifier on each layer: {self._about}", self.model)
         return figure

@@ -83,6 +83,12 @@ def test_it_finds_tokens_and_leaves_out_zero_vectors(tmp_path, cache):
     assert hit.record == 0
 
 
+def test_a_small_file_gives_no_warning(tmp_path, cache, capfd):
+    write(tmp_path / "f.npz", "npz", (TEXT,), make_batch((TEXT,), [1, 1]))
+    assert len(nearest(tmp_path / "f.npz", np.ones(16), index="faiss")) == 2
+    assert capfd.readouterr() == ("", "")
+
+
 def test_wrong_arguments(tmp_path, cache, monkeypatch):
     write(tmp_path / "f.npz", "npz", (TEXT,), make_batch((TEXT,), [1, 1]))
     with pytest.raises(ConfigError, match="index is 'annoy'; allowed: 'faiss'"):

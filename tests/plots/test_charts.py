@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from bert_features.errors import MissingExtraError, OutputError
 from bert_features.plots.charts import check_chart, write_chart
 from bert_features.plots.histogram import Histogram
 from bert_features.plots.labelled import Labelled
+from bert_features.plots.labels import Labels
 from bert_features.plots.occurrences import Occurrence
 from bert_features.plots.probe import Probe
 from bert_features.plots.scatter import Scatter
@@ -100,6 +102,23 @@ def test_an_svg_has_its_labels_as_texts_and_repeats(tmp_path, name):
         assert any(label in text for text in texts), label
     write_chart(chart, tmp_path / "new.svg", overwrite=True)
     assert (tmp_path / "new.svg").read_text(encoding="utf-8") == svg
+
+
+def test_the_lowest_panel_of_each_column_has_the_values_of_its_axis():
+    layers = ("embeddings", *range(4))  # a row of four, and one below
+    chart = Histogram("toy model", "a bank", "bank", 2, layers, RANDOM.normal(size=(5, 8)))
+    axes = chart.draw(Labels.for_texts(chart.texts(), keeps_text=False)).axes
+    shown = [place for place, ax in enumerate(axes) if ax.xaxis.get_tick_params()["labelbottom"]]
+    assert [place for place in shown if axes[place].get_visible()] == [1, 2, 3, 4]
+
+
+def test_the_legend_of_a_probe_leaves_room_for_a_long_title():
+    chart = replace(probe(), classes={str(i): 200 for i in range(20)})
+    figure = chart.draw(Labels.for_texts(chart.texts(), keeps_text=False))
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    (title,) = (text for text in figure.texts if "4,000 texts, 20 classes" in text.get_text())
+    assert not legend.get_window_extent().overlaps(title.get_window_extent())
 
 
 def read_data(page):

@@ -53,6 +53,13 @@ def test_too_few_and_too_many_are_refused(settings, texts, message):
         compare_word(settings, "this", labelled(texts))
 
 
+def test_texts_with_the_word_in_a_longer_one_do_not_count(settings):
+    """More of them than a heat map has rows: they are neither computed nor a reason to refuse."""
+    found = compare_word(settings, "this", labelled(["thistle"] * 81 + ["(This!", "is this"]))
+    assert [o.number for o in found.occurrences] == [82, 83]
+    assert compare_word(settings, "!", labelled(["this!", "a !"])).occurrences[0].start == 4
+
+
 def test_pairs_are_refused(settings):
     pair = Labelled("in.txt", [InputExample(0, "this", "it")], None)
     with pytest.raises(InputError, match=r"text 1 of in\.txt is a pair"):
