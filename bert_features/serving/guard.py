@@ -38,6 +38,11 @@ class Guard:
         """Whether requests are computed."""
         return self._service.is_alive
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether it takes no more requests, and answers none."""
+        return self._service.is_draining and not self._service.metrics.running
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
         if scope["type"] != "http":

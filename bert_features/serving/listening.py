@@ -61,6 +61,8 @@ class ListeningReplica:
             lifespan="off",
             timeout_keep_alive=IDLE_SECONDS,
             backlog=_BACKLOG,
+            callback_notify=self._close_if_drained,
+            timeout_notify=0,  # at each turn of the server, ten times a second
         )
         self._server = uvicorn.Server(config)
         bound = open_port(host, port, shared=True)
@@ -69,8 +71,15 @@ class ListeningReplica:
         )
         self._thread.start()
 
+    async def _close_if_drained(self) -> None:
+        """Ends the server as uvicorn does: answers are sent, connections closed, none is taken."""
+        if self._application.is_drained:
+            self._server.should_exit = True
+
     def check_health(self) -> None:
         """Raises if it listens no more; Ray Serve calls it."""
+        if self._application.is_drained:
+            return
         if not self._thread.is_alive():
             raise RuntimeError("the HTTP server of this replica has ended")
         if not self._application.is_alive:

@@ -34,6 +34,8 @@ _MAX_ONGOING = 8192
 # Ray's own time limit, should a replica not keep its own.
 _SPARE_SECONDS = 30.0
 _POLL_SECONDS = 0.25
+# The servers of replicas close their connections meanwhile.
+_CLOSE_SECONDS = 0.5
 
 
 def check_service(config: ExtractConfig, settings: ServeSettings) -> ExtractConfig:
@@ -235,6 +237,7 @@ class Serving:
                 )
                 break
             time.sleep(_POLL_SECONDS)
+        time.sleep(_CLOSE_SECONDS)
         self._pass_on_lines()
 
     def _pass_on_lines(self) -> None:

@@ -132,6 +132,13 @@ class TestReplicas:
 
         assert wait_until(lambda: line in metrics(), 10), metrics()
 
+    def test_another_service_cannot_join_on_the_port(self, service, toy):
+        port = service[1].rpartition(":")[2]
+        other = start("--checkpoint", toy, "--uncased", "--port", port, "--output-spec", OUTPUT)
+        _, errors = other.communicate(timeout=120)
+        assert (other.returncode, errors.count("\n")) == (1, 1), errors
+        assert f"cannot listen on 127.0.0.1:{port}" in errors
+
     def test_the_token_is_asked_for(self, service):
         _, address = service
         assert requests.get(f"{address}/v1/info", timeout=10).status_code == 401
