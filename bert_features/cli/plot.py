@@ -16,6 +16,7 @@ from bert_features.cli.plot_options import (
     OutputOption,
     OverwriteOption,
 )
+from bert_features.cli.progress import Heartbeat
 from bert_features.cli.settings import takes_settings_of
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import parse_layers
@@ -255,8 +256,9 @@ def _draw(
 
     roles: list[Role] = [] if read in (None, "-") else [("the input", str(read))]
     check_chart(output, overwrite=overwrite, read=roles)
-    chart = make()
-    write_chart(chart, output, overwrite=overwrite)
+    with Heartbeat("making the figure"):
+        chart = make()
+        write_chart(chart, output, overwrite=overwrite)
     print(f"{output}: {chart.caption}")
 
 

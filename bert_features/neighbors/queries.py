@@ -15,6 +15,7 @@ from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.text.vocabulary import CLS, SEP
 
 if TYPE_CHECKING:
     from bert_features.extraction.extractor import FeatureExtractor
@@ -236,7 +237,18 @@ def _token_vector(
         ):
             vectors = record.features[name][start : start + len(pieces)]
             return np.asarray(np.asarray(vectors, np.float64).mean(axis=0))
-    raise _no_such_word(word, tokens)
+    raise _no_such_word(word, _whole_words(tokens))
+
+
+def _whole_words(tokens: Sequence[str]) -> list[str]:
+    """The words of a text, from its pieces with [CLS] and [SEP]."""
+    words: list[str] = []
+    for token in tokens:
+        if token.startswith(_CONTINUES) and words:
+            words[-1] += token.removeprefix(_CONTINUES)
+        elif token not in (CLS, SEP):
+            words.append(token)
+    return words
 
 
 def _no_such_word(word: str, found: Sequence[str]) -> ConfigError:

@@ -36,6 +36,11 @@ class Labelled:
         """The number of examples of each label, in the order of the labels."""
         return dict(sorted(Counter(self.labels or ()).items()))
 
+    def repeated(self) -> int:
+        """Number of different texts that stand there more than once."""
+        texts = Counter((example.text_a, example.text_b) for example in self.examples)
+        return sum(count > 1 for count in texts.values())
+
 
 def read_labelled(path: str, settings: ExtractConfig, label_field: str | None) -> Labelled:
     """Reads the texts of a file, and their labels if a field is named.

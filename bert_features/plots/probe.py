@@ -1,5 +1,6 @@
 """A probe: how well a linear classifier reads labels from each layer and pooling."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 FOLDS = 5
 _SENTENCE_WIDTH = 88  # characters on a line below the picture
+
+
+logger = logging.getLogger("bert_features")
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,13 @@ def probe(
         vectors would take too much memory.
     """
     check_classes(labelled, folds=folds)
+    if repeated := labelled.repeated():
+        logger.warning(
+            "%s: %d texts stand there more than once; where a copy is in the training folds the "
+            "score is too high",
+            labelled.name,
+            repeated,
+        )
     labels = labelled.labels or []
     model = Model.find(settings)
     vectors = pooled_vectors(model, labelled, model.layers(layers), poolings)

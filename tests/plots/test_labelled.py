@@ -90,3 +90,9 @@ def test_classes_that_cannot_be_told_apart_are_refused(tmp_path, labels, folds, 
     labelled = read_labelled(write(tmp_path / "in.csv", "csv", labels), BODY, "topic")
     with pytest.raises(BertFeaturesError, match=message):
         check_classes(labelled, folds=folds)
+
+
+def test_texts_that_stand_more_than_once_are_counted(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text("text,topic\na,x\nb,y\na,x\na,y\nb,x\nc,y\n")
+    assert read_labelled(str(path), ExtractConfig(), "topic").repeated() == 2
