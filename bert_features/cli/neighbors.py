@@ -87,7 +87,7 @@ def neighbors(
     vocab_file: VocabFileOption = None,
     debug: DebugOption = False,
 ) -> None:
-    """Prints what is nearest to a text in a features file: sentences, words or tokens.
+    """Prints the sentences, words or tokens nearest to a text.
 
     The text goes through the checkpoint and settings that the file records.
     """

@@ -4,10 +4,10 @@ import copy
 import json
 import re
 
-import httpx
 import matplotlib
 import numpy as np
 import pytest
+import requests
 
 from bert_features import ExtractConfig, FeatureExtractor, find_checkpoint
 from bert_features.config.serve_settings import Limits, ServeSettings
@@ -101,8 +101,9 @@ def show(page, first, second="", *, tokens):
 
 
 def answer_of(url, **body):
-    response = httpx.post(f"{url}/v1/features", json={**body, "outputs": ["layers"]})
-    return response.raise_for_status().json()
+    answer = requests.post(f"{url}/v1/features", json={**body, "outputs": ["layers"]}, timeout=60)
+    answer.raise_for_status()
+    return answer.json()
 
 
 def cosines_of(answer):
