@@ -88,6 +88,12 @@ def traced_for(
             variable.reset(token)
 
 
+def chosen_forms() -> tuple[bool, ...]:
+    """The forms that `traced_for` chose; they distinguish the traces of one function."""
+    chosen = (_on_cpu, _long_rows, _narrow, _few_tokens, _on_tpu, _by_pallas)
+    return tuple(variable.get() for variable in chosen)
+
+
 def tokens_in_lanes() -> bool:
     """Whether attention keeps the tokens of a row in the last dimension, as on a TPU."""
     return _on_tpu.get()

@@ -122,7 +122,7 @@ def memory_errors_explained(
     """Turns a backend's out-of-memory error into advice.
 
     Args:
-      batch: the arrays [B, S] of the batch.
+      batch: the arrays [B, S] of the batch; those of other ranks do not count.
       lacks_memory: whether an error of the backend means that memory ran out.
 
     Raises:
@@ -133,7 +133,7 @@ def memory_errors_explained(
     except Exception as error:
         if not lacks_memory(error):
             raise
-        rows, length = next(iter(batch.values())).shape
+        rows, length = next((a.shape for a in batch.values() if a.ndim == 2), (0, 0))
         raise DeviceError.naming(
             "a batch of {rows} rows of {length} tokens does not fit the device's memory; pass "
             "{batch_tokens} below {tokens}",

@@ -72,16 +72,18 @@ def run_in_turn(
     inputs: Callable[[_Item], Mapping[str, np.ndarray]],
     stages: StageClock | None = None,
 ) -> Iterator[tuple[_Item, dict[str, np.ndarray]]]:
-    """As `run_step`, one batch after the other in the caller's thread.
+    """As `run_step`, one batch after the other in the caller's thread, without reading ahead.
 
     For input of one batch, where threads have nothing to do at the same time: to start them and to
-    wait for them takes longer than to tokenize a sentence.
+    wait for them takes longer than to tokenize a sentence. And for input that waits for the output
+    of the batch before.
     """
     stages = stages or StageClock()
     stages.lead("input")
     for item in items:
         stages.lead("device")
-        outputs = step.run(inputs(item))
+        arrays = inputs(item)
+        outputs = step.run(arrays) if arrays else {}
         stages.computed(None)
         yield item, outputs
         stages.lead("input")

@@ -122,7 +122,7 @@ class _StepOnCpu(CompiledStep):
         The calls of a long input have no use for that form: one small batch among many others does
         not repay the trace.
         """
-        few_tokens = batch["input_mask"].size <= _FEW_TOKENS
+        few_tokens = max(array.size for array in batch.values()) <= _FEW_TOKENS
         return _run(*self._prepare(batch, "few_tokens" if few_tokens else self._form(batch)))
 
     def _prepare(
@@ -136,7 +136,8 @@ class _StepOnCpu(CompiledStep):
 
     def _form(self, batch: Mapping[str, np.ndarray]) -> str:
         """The form of operations for a batch, an argument of `traced_for`; empty for none."""
-        return "long_rows" if batch["input_mask"].shape[1] > self._long_row else ""
+        length = max((array.shape[1] for array in batch.values() if array.ndim > 1), default=0)
+        return "long_rows" if length > self._long_row else ""
 
     def _trace(self, batch: Mapping[str, tf.Tensor], form: str) -> Any:
         self.traces += 1

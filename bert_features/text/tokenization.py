@@ -40,12 +40,13 @@ class FullTokenizer:
     tokens typed in a text are ordinary characters; none are added.
 
     Args:
-      vocab: the pieces in the order of their ids, or the path of a `vocab.txt`.
+      vocab_file: the path of a `vocab.txt`, or the pieces in the order of their ids.
       do_lower_case: whether to lower-case and strip accents, as uncased checkpoints need.
 
     Attributes:
       tokens: the pieces in the order of their ids.
       vocab: piece -> id.
+      inv_vocab: id -> piece.
       do_lower_case: as passed.
 
     Raises:
@@ -53,10 +54,13 @@ class FullTokenizer:
         long.
     """
 
-    def __init__(self, vocab: Sequence[str] | str | Path, *, do_lower_case: bool = True) -> None:
-        self.tokens = read_vocab(Path(vocab)) if isinstance(vocab, str | Path) else list(vocab)
+    def __init__(self, vocab_file: str | Path | Sequence[str], do_lower_case: bool = True) -> None:
+        if isinstance(vocab_file, str | Path):
+            vocab_file = read_vocab(vocab_file)
+        self.tokens = list(vocab_file)
         self.do_lower_case = do_lower_case
         self.vocab = ids_of(self.tokens)
+        self.inv_vocab = {index: token for token, index in self.vocab.items()}
         if UNK not in self.vocab:
             raise CheckpointError(f"the vocabulary lacks {UNK}; it is not one of BERT's")
         warn_of_duplicates(self.tokens)
@@ -130,7 +134,7 @@ class FullTokenizer:
 
         For many texts call `encode`, which is much faster.
         """
-        return self.encode([text])[0].tokens
+        return self.convert_ids_to_tokens(self.encode_ids([text])[0])
 
     def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:
         """The ids of each text; faster than `encode`."""

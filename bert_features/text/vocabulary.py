@@ -29,11 +29,17 @@ def read_vocab(path: str | Path) -> list[str]:
     Raises:
       CheckpointError: the file is missing, empty, or not UTF-8; or see `parse_pieces`.
     """
-    path = Path(path)
     try:
-        text = path.read_bytes().decode("utf-8")
+        content = Path(path).read_bytes()
     except OSError as error:
         raise CheckpointError(f"cannot read the vocabulary {path}: {error.strerror}") from error
+    return parse_vocab(content, path)
+
+
+def parse_vocab(content: bytes, path: str | Path) -> list[str]:
+    """The pieces of a vocabulary that is read already; see `read_vocab`."""
+    try:
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CheckpointError(
             f"the vocabulary {path} is not UTF-8: byte {error.object[error.start]:#04x} "
@@ -41,7 +47,7 @@ def read_vocab(path: str | Path) -> list[str]:
         ) from error
     if not text:
         raise CheckpointError(f"the vocabulary {path} is empty")
-    if path.suffix == ".json":
+    if Path(path).suffix == ".json":
         return parse_pieces(text, str(path))
     return [line.strip() for line in text.removesuffix("\n").split("\n")]
 
