@@ -44,6 +44,9 @@ from bert_features.config.outputs import (
 )
 from bert_features.encoder.kernels import traced_for
 from bert_features.encoder.step import DeviceStep, Precision
+from bert_features.official import modeling
+from bert_features.official.graph_step import GraphStep
+from bert_features.official.model_fn import EstimatorSpec
 from bert_features.runtime import tensorflow_devices
 from bert_features.text.tokenization import FullTokenizer
 
@@ -80,12 +83,15 @@ class Kind:
       settings: settings of its `OutputConfig`.
       one_hot: whether words are looked up by a matrix product.
       config: architecture of the encoder.
+      tensorflow_1: whether the step is a model_fn as programs for TensorFlow 1 have it; it
+        computes every layer in float32 and has no `settings`.
     """
 
     name: str
     settings: Mapping[str, Any]
     one_hot: bool = False
     config: BertConfig = TOY
+    tensorflow_1: bool = False
 
 
 @dataclass
@@ -135,11 +141,34 @@ def large_kinds() -> list[Kind]:
         Kind("MiniLM: word, max", {**four, "level": "word", "pooling": "max"}, config=MINILM),
         Kind("MiniLM: sequence, mean", {**four, "level": "sequence"}, config=MINILM),
         Kind("MiniLM: one-hot embeddings", four, one_hot=True, config=MINILM),
+        Kind("MiniLM: a model_fn of TensorFlow 1", {}, config=MINILM, tensorflow_1=True),
     ]
 
 
-def model_of(kind: Kind, precision: Precision) -> DeviceStep:
+def graph_step(kind: Kind) -> GraphStep:
+    """The step of a model_fn of TensorFlow 1, with random weights."""
+
+    def model_fn(features: Mapping[str, Any], mode: str) -> EstimatorSpec:
+        model = modeling.BertModel(
+            kind.config,
+            False,
+            features["input_ids"],
+            features["input_mask"],
+            features["input_type_ids"],
+            kind.one_hot,
+        )
+        layers = model.get_all_encoder_layers()
+        return EstimatorSpec(mode, {f"layer_output_{i}": layer for i, layer in enumerate(layers)})
+
+    spec = tf.TensorSpec([None, None], tf.int32)
+    features = dict.fromkeys(("input_ids", "input_mask", "input_type_ids"), spec)
+    return GraphStep(model_fn, features, params={}, config=None)
+
+
+def model_of(kind: Kind, precision: Precision) -> DeviceStep | GraphStep:
     """The model_fn of one kind, with weights of zero."""
+    if kind.tensorflow_1:
+        return graph_step(kind)
     outputs = plan_outputs([OutputConfig.of(dict(kind.settings))], kind.config)
     return DeviceStep(
         kind.config,
@@ -155,7 +184,7 @@ def model_of(kind: Kind, precision: Precision) -> DeviceStep:
 Step = Callable[[Sequence[Any], Mapping[str, Any]], Mapping[str, Any]]
 
 
-def lower(step: Step, model_fn: DeviceStep, rows: int, length: int) -> str:
+def lower(step: Step, model_fn: DeviceStep | GraphStep, rows: int, length: int) -> str:
     """The HLO of a step as the runtime traces it for a TPU.
 
     Weights are arguments, because without a device the bridge refuses resource variables.

@@ -4,12 +4,12 @@ Shape legend: `N` examples, `B` batch_size, `S` length of the rows.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_features.batches.bucketing import FILL_VALUES
 from bert_features.errors import ConfigError
 from bert_features.official.features import InputFeatures
 
@@ -17,7 +17,7 @@ Params = Mapping[str, Any]
 InputFn = Callable[[Params], tf.data.Dataset]
 
 
-def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> InputFn:
+def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> "MemoryInputFn":
     """An input_fn over features in memory, all of one length, as the official script has it.
 
     Args:
@@ -26,7 +26,8 @@ def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> Inpu
 
     Returns:
       A function of `params` that reads `batch_size` and gives a dataset of
-      {unique_ids int64 [B]; input_word_ids, input_mask, input_type_ids int32 [B, S]}.
+      {unique_ids int64 [B]; input_ids, input_mask, input_type_ids int32 [B, S]}. The last batch may
+      be smaller; the Estimator fills it.
 
     Raises:
       ConfigError: a feature is of another length, or its id is not an integer from 0.
@@ -49,29 +50,25 @@ def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> Inpu
 
     columns = {
         "unique_ids": np.array([f.unique_id for f in features], np.int64),
-        "input_word_ids": matrix(f.input_ids for f in features),
+        "input_ids": matrix(f.input_ids for f in features),
         "input_mask": matrix(f.input_mask for f in features),
         "input_type_ids": matrix(f.input_type_ids for f in features),
     }
 
-    def input_fn(params: Params) -> tf.data.Dataset:
-        return _fixed_batches(columns, int(params["batch_size"]))
-
-    return input_fn
+    return MemoryInputFn(columns)
 
 
-def _fixed_batches(columns: Mapping[str, Any], batch_size: int) -> tf.data.Dataset:
-    """Cuts columns [N, …] into batches [B, …], the last filled up with masked rows."""
-    count = tf.shape(columns["unique_ids"])[0]
-    missing = -count % batch_size
+@dataclass(frozen=True)
+class MemoryInputFn:
+    """An input_fn over features in memory.
 
-    def batches(name: str, column: tf.Tensor) -> tf.Tensor:
-        column = tf.convert_to_tensor(column)
-        paddings = [[0, missing]] + [[0, 0]] * (column.shape.rank - 1)
-        fill = tf.cast(FILL_VALUES.get(name, 0), column.dtype)
-        padded = tf.pad(column, paddings, constant_values=fill)
-        return tf.reshape(padded, [-1, batch_size, *column.shape[1:]])
+    Attributes:
+      columns: arrays [N, …] by name.
+    """
 
-    return tf.data.Dataset.from_tensor_slices(
-        {name: batches(name, column) for name, column in columns.items()}
-    )
+    columns: Mapping[str, np.ndarray]
+
+    def __call__(self, params: Params) -> tf.data.Dataset:
+        """The batches of `params["batch_size"]` rows; the last may have fewer."""
+        rows = int(params["batch_size"])
+        return tf.data.Dataset.from_tensor_slices(dict(self.columns)).batch(rows)

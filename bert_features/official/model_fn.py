@@ -1,17 +1,16 @@
 """model_fn and its builder, with the official script's names and signatures."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.bert_config import BertConfig
-from bert_features.config.output_specs import (
-    plan_outputs,
-)
+from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import Combine, OutputConfig, OutputDtype
 from bert_features.encoder.step import DeviceStep, Inputs, Precision, Predictions
+from bert_features.official import modeling
 
 
 class ModeKeys:
@@ -24,15 +23,33 @@ class ModeKeys:
 
 @dataclass(frozen=True)
 class EstimatorSpec:
-    """What a model_fn returns.
+    """What a model_fn returns, with the fields of EstimatorSpec and TPUEstimatorSpec.
 
     Attributes:
       mode: `ModeKeys.PREDICT`.
       predictions: `unique_id` and the outputs by name, for the features it was called with.
+      scaffold_fn: a function without arguments that calls `tf.train.init_from_checkpoint`, as
+        programs for TPUs have it.
+      scaffold: the same, called already.
+
+    The other fields belong to training and to sessions, and are not used.
     """
 
     mode: str
-    predictions: Predictions
+    predictions: Predictions | None = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metric_ops: Any = None
+    export_outputs: Any = None
+    _: KW_ONLY
+    eval_metrics: Any = None
+    scaffold_fn: Callable[[], Any] | None = None
+    scaffold: Any = None
+    host_call: Any = None
+    training_hooks: Any = None
+    training_chief_hooks: Any = None
+    evaluation_hooks: Any = None
+    prediction_hooks: Any = None
 
 
 class ModelFn(DeviceStep):
@@ -48,7 +65,7 @@ class ModelFn(DeviceStep):
         """The predictions for one batch of features.
 
         Args:
-          features: `unique_ids` int [B] and the inputs of the step.
+          features: `unique_ids` int [B] and the inputs of the step, see `both_spellings`.
           labels: ignored.
           mode: `ModeKeys.PREDICT`.
           params: ignored.
@@ -58,8 +75,18 @@ class ModelFn(DeviceStep):
         """
         del labels, params  # the official signature has them; prediction needs neither
         check_mode(mode)
-        outputs = self.step([variable.value for variable in self.weights], features)
+        values = [variable.value for variable in self.weights]
+        outputs = self.step(values, both_spellings(features))
         return EstimatorSpec(mode, {"unique_id": features["unique_ids"], **outputs})
+
+
+def both_spellings(features: Mapping[str, Any]) -> dict[str, Any]:
+    """Features whose ids have both names: `input_ids` of the script, `input_word_ids` of Keras."""
+    spelled = dict(features)
+    for name, other in (("input_ids", "input_word_ids"), ("input_word_ids", "input_ids")):
+        if name in features:
+            spelled.setdefault(other, features[name])
+    return spelled
 
 
 def check_mode(mode: str) -> None:
@@ -73,7 +100,7 @@ def check_mode(mode: str) -> None:
 
 
 def model_fn_builder(
-    bert_config: BertConfig,
+    bert_config: "BertConfig | modeling.BertConfig",
     init_checkpoint: str | None,
     layer_indexes: Sequence[int | str],
     use_tpu: bool = False,
@@ -99,6 +126,8 @@ def model_fn_builder(
       CheckpointError: the checkpoint cannot be read, or has another architecture.
       ConfigError: a layer that this architecture does not have.
     """
+    if isinstance(bert_config, modeling.BertConfig):
+        bert_config = bert_config.checked()
     wanted = OutputConfig.of({"layers": [*layer_indexes], "combine": combine, "dtype": dtype})
     outputs = plan_outputs([wanted], bert_config)
     weights = None

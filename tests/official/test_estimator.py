@@ -81,22 +81,39 @@ def test_batches_without_their_fillers(features):
     assert batch["layer_output_0"].shape == (6, SEQ_LENGTH, 8)
 
 
-def test_a_run_that_is_left_drops_what_it_started(one_device, features):
-    estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])), predict_batch_size=1)
-    dropped = []
+class FakeRuntime:
+    """A runtime whose steps add up the ids of a batch, when they are waited for."""
 
-    class Step:
-        in_flight = 3
+    any_shape, batching = True, {}
+    devices = Devices("cpu", None, 1, "")
 
-        def __call__(self, batch):
-            number = int(batch["input_word_ids"].sum())
-            return Started(lambda: {"x": number}, cancel=lambda: dropped.append(number))
+    def __init__(self, name="tensorflow"):
+        self.name, self.dropped = name, []
 
-    estimator._step = Step()
-    run = estimator.predict_batches(input_fn_builder(features, SEQ_LENGTH))
+    def compile(self, step, weights):
+        def start(batch):
+            total = int(batch["input_word_ids"].sum())
+            outputs = {"x": np.array([total])}
+            return Started(lambda: outputs, cancel=lambda: self.dropped.append(total))
+
+        start.in_flight = 3
+        return start
+
+
+def test_a_run_that_is_left_drops_what_it_started(features):
+    runtime = FakeRuntime()
+    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1]))
+    estimator = Estimator(model_fn, predict_batch_size=1, runtime=runtime)
+    run = estimator.predict(input_fn_builder(features, SEQ_LENGTH))
     next(run)
     run.close()
-    assert dropped == [sum(features[i].input_ids) for i in (1, 2)]
+    assert runtime.dropped == [sum(features[i].input_ids) for i in (1, 2)]
+
+
+def test_jax_runs_only_our_model_fn():
+    assert Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])), runtime=FakeRuntime("jax"))
+    with pytest.raises(ConfigError, match="the runtime is jax; a model_fn of your own needs tens"):
+        Estimator(lambda features: None, runtime=FakeRuntime("jax"))
 
 
 def test_eight_devices_give_what_one_gives(monkeypatch, features):
@@ -131,10 +148,17 @@ def test_every_device_gets_its_share():
     np.testing.assert_array_equal(result["sum"], 2 * x.sum(axis=1))
 
 
-def test_a_batch_that_cannot_be_shared_out(features):
-    estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])), predict_batch_size=12)
+def test_a_batch_size_that_is_no_multiple_of_the_devices(features):
+    estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])), predict_batch_size=5)
+    results = list(estimator.predict(input_fn_builder(features, SEQ_LENGTH)))
+    assert [result["unique_id"] for result in results] == [10, 11, 12, 13, 14, 15]
+
+
+def test_a_batch_that_cannot_be_shared_out():
+    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1]))
+    step = TensorFlowRuntime("cpu").compile(model_fn.step, model_fn.weights)
     with pytest.raises(ConfigError, match="12 is not a multiple of the 8 devices; take 16"):
-        list(estimator.predict(input_fn_builder(features, SEQ_LENGTH)))
+        step(random_batch(TOY, [3] * 12, 4))
 
 
 def test_on_a_cpu_one_trace_does_for_every_shape(one_device):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bert_features.batches.bucketing import FILLER_ID
 from bert_features.errors import ConfigError
 from bert_features.official.features import convert_examples_to_features
 from bert_features.official.input_fn import input_fn_builder
@@ -29,10 +28,9 @@ def test_input_fn_of_features_in_memory(tokenizer):
     features = convert_examples_to_features(EXAMPLES, 10, tokenizer)
     batches = list(input_fn_builder(features, 10)({"batch_size": 3}))
     ids = np.concatenate([batch["unique_ids"] for batch in batches])
-    assert ids.tolist() == [0, 1, 2, 3, 4, FILLER_ID]
-    rows = np.concatenate([batch["input_word_ids"] for batch in batches])
-    assert rows[:5].tolist() == [f.input_ids for f in features]
-    assert not rows[5].any()
+    assert ids.tolist() == [0, 1, 2, 3, 4]
+    rows = np.concatenate([batch["input_ids"] for batch in batches])
+    assert rows.tolist() == [f.input_ids for f in features]
 
 
 def test_input_fn_of_features_of_another_length(tokenizer):

@@ -1,0 +1,28 @@
+"""The functions of google-research/bert's `extract_features`, for code that imports that module.
+
+    from bert_features.official import extract_features
+
+The `model_fn` of its `model_fn_builder` needs no graph of TensorFlow 1; it runs on both runtimes.
+"""
+
+from pathlib import Path
+
+from bert_features.official.features import InputFeatures, convert_examples_to_features
+from bert_features.official.input_fn import input_fn_builder
+from bert_features.official.model_fn import model_fn_builder
+from bert_features.readers import examples
+from bert_features.readers.input_example import InputExample
+
+__all__ = [
+    "InputExample",
+    "InputFeatures",
+    "convert_examples_to_features",
+    "input_fn_builder",
+    "model_fn_builder",
+    "read_examples",
+]
+
+
+def read_examples(input_file: str | Path) -> list[InputExample]:
+    """The examples of a file, as a list; see `bert_features.read_examples`."""
+    return list(examples.read_examples(input_file))

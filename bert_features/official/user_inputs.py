@@ -1,0 +1,94 @@
+"""The input_fn of a user: called as TensorFlow 1 called it, its dataset checked and read.
+
+Shape legend: `B` batch.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from bert_features.batches.bucketing import Columns
+from bert_features.errors import ConfigError
+
+
+def call_by_names(function: Callable[..., Any], first: Any, given: Mapping[str, Any]) -> Any:
+    """Calls a function of a user with those arguments that it names, as TensorFlow 1 did.
+
+    Args:
+      function: the function.
+      first: passed by place if the function needs an argument that `given` does not have.
+      given: name -> argument.
+    """
+    bound = function.keywords if isinstance(function, functools.partial) else {}
+    parameters = {
+        name: parameter
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name not in bound
+    }
+    needed = [name for name, p in parameters.items() if p.default is p.empty and name not in given]
+    positional = [first] if needed else []
+    return function(*positional, **{name: given[name] for name in given if name in parameters})
+
+
+def open_dataset(input_fn: Callable[..., Any], given: Mapping[str, Any]) -> tf.data.Dataset:
+    """The dataset of an input_fn.
+
+    Args:
+      input_fn: takes `params`, by any name or place, `mode` and `config`, or fewer of these.
+      given: these arguments by name.
+
+    Raises:
+      ConfigError: it returns something else.
+    """
+    if not tf.executing_eagerly():
+        raise ConfigError(
+            "predict is called inside a graph; call it outside of tf.Graph and tf.Session"
+        )
+    dataset = call_by_names(input_fn, given["params"], given)
+    if not isinstance(dataset, tf.data.Dataset):
+        raise ConfigError(
+            f"the input_fn returned {dataset!r:.100}; allowed: a tf.data.Dataset (without "
+            "make_one_shot_iterator and get_next)"
+        )
+    return dataset
+
+
+def feature_specs(dataset: tf.data.Dataset) -> dict[str, tf.TensorSpec]:
+    """Name -> shape and dtype of each feature; the size of a batch is left open.
+
+    Raises:
+      ConfigError: the features are not a dict of dense tensors [B, …].
+    """
+    features = _features(dataset.element_spec)
+    if not isinstance(features, Mapping):
+        raise ConfigError(f"the features are {features!r:.100}; allowed: a dict of tensors")
+    for name, spec in features.items():
+        if not isinstance(spec, tf.TensorSpec) or not spec.shape.rank:
+            raise ConfigError(
+                f"feature {name!r} is {spec!r:.100}; allowed: a tensor of known rank with a row "
+                "for each example, [batch, …]"
+            )
+    return {n: tf.TensorSpec([None, *s.shape[1:]], s.dtype) for n, s in features.items()}
+
+
+def read_features(dataset: tf.data.Dataset) -> Iterator[Columns]:
+    """The features of each batch as arrays [B, …]; batches without rows are left out.
+
+    Without a tf.data iterator around it: at the end of a failed run the iterator's threads may wait
+    for Python while Python waits for them. And without reading ahead: a generator may wait for the
+    predictions of the batch before.
+    """
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    for element in dataset.with_options(options):
+        columns = {name: value.numpy() for name, value in _features(element).items()}
+        if len(next(iter(columns.values()))):
+            yield columns
+
+
+def _features(element: Any) -> Any:
+    """The features of (features, labels), or of features alone."""
+    return element[0] if isinstance(element, tuple) else element

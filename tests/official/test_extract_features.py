@@ -1,0 +1,57 @@
+"""The functions of extract_features, called as code that imports the module calls them."""
+
+import numpy as np
+
+from bert_features.official import extract_features, modeling, tokenization
+from bert_features.official import tf1 as tf
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.toy import TOY, random_weights
+
+
+def test_the_calls_of_a_program_that_imports_it(one_device, toy, tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("is this jack ?\nno ||| it is not .\n", encoding="utf-8")
+    examples = extract_features.read_examples(str(texts))
+    assert [example.unique_id for example in examples] == [0, 1]
+    examples.append(extract_features.InputExample(unique_id=2, text_a="a", text_b=None))
+    tokenizer = tokenization.FullTokenizer(vocab_file=f"{toy}/vocab.txt", do_lower_case=True)
+    features = extract_features.convert_examples_to_features(
+        examples=examples, seq_length=12, tokenizer=tokenizer
+    )
+    model_fn = extract_features.model_fn_builder(
+        bert_config=modeling.BertConfig.from_json_file(f"{toy}/bert_config.json"),
+        init_checkpoint=f"{toy}/bert_model.ckpt",
+        layer_indexes=[-1, -2],
+        use_tpu=False,
+        use_one_hot_embeddings=False,
+    )
+    estimator = tf.contrib.tpu.TPUEstimator(
+        use_tpu=False,
+        model_fn=model_fn,
+        config=tf.contrib.tpu.RunConfig(),
+        predict_batch_size=2,
+    )
+    input_fn = extract_features.input_fn_builder(features=features, seq_length=12)
+    results = list(estimator.predict(input_fn, yield_single_examples=True))
+    assert [int(result["unique_id"]) for result in results] == [0, 1, 2]
+    ids, mask, types = (
+        np.array([getattr(feature, name) for feature in features])
+        for name in ("input_ids", "input_mask", "input_type_ids")
+    )
+    states = NumpyEncoder(TOY, random_weights(TOY))(ids, mask, types)
+    for row, feature in enumerate(features):
+        for name, state in (("layer_output_0", states[-1]), ("layer_output_1", states[-2])):
+            count = len(feature.tokens)
+            np.testing.assert_allclose(
+                results[row][name][:count], state[row, :count], rtol=0, atol=2e-5
+            )
+
+
+def test_a_model_fn_takes_the_features_of_the_input_fn(toy):
+    """Called by itself, as no Estimator does."""
+    model_fn = extract_features.model_fn_builder(TOY, f"{toy}/bert_model.ckpt", [-1], False, False)
+    feature = extract_features.InputFeatures(4, ["[CLS]", "[SEP]"], [2, 3], [1, 1], [0, 0])
+    (batch,) = extract_features.input_fn_builder([feature], 2)({"batch_size": 8})
+    spec = model_fn(batch, None, tf.estimator.ModeKeys.PREDICT, {})
+    assert spec.predictions["unique_id"].numpy().tolist() == [4]
+    assert spec.predictions["layer_output_0"].shape == (1, 2, 8)

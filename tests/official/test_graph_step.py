@@ -1,0 +1,522 @@
+"""A user's own model_fn and input_fn in the Estimator: any graph of TensorFlow 1."""
+
+import functools
+import logging
+
+import numpy as np
+import pytest
+import tensorflow
+
+from bert_features import Estimator, RunConfig, TextInputFn
+from bert_features.config.output_specs import plan_outputs
+from bert_features.config.outputs import OutputConfig
+from bert_features.errors import CheckpointError, ConfigError
+from bert_features.official import modeling
+from bert_features.official import tf1 as tf
+from bert_features.official.model_fn import ModelFn
+from bert_features.readers.input_example import InputExample
+from bert_features.runtime.tensorflow import TensorFlowRuntime
+from bert_features.runtime.tensorflow_devices import Devices
+from bert_features.text.tokenization import FullTokenizer
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.reference.tf1_checkpoint import write_tf1_checkpoint
+from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
+
+WEIGHTS = random_weights(TOY)
+HEAD = {
+    "output_weights": np.arange(16, dtype=np.float32).reshape(2, 8) / 10,
+    "output_bias": np.array([1.0, -1.0], np.float32),
+}
+LENGTHS = [6, 3, 8, 5, 4]
+BATCH = random_batch(TOY, LENGTHS, 8)
+IDS = np.array([7, 3, 9, 0, 4], np.int32)
+FEATURES = {
+    "unique_ids": IDS,
+    "input_ids": BATCH["input_word_ids"],
+    "input_mask": BATCH["input_mask"],
+    "input_type_ids": BATCH["input_type_ids"],
+}
+STATES = NumpyEncoder(TOY, WEIGHTS)(*BATCH.values())
+
+
+def input_fn(params):
+    return tf.data.Dataset.from_tensor_slices(FEATURES).batch(params["batch_size"])
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A fine-tuned model: the encoder and a classifier."""
+    folder = tmp_path_factory.mktemp("fine_tuned")
+    return str(write_tf1_checkpoint(folder / "model.ckpt-5", WEIGHTS, extra=HEAD))
+
+
+def classifier(init_checkpoint=None, layer=-1):
+    """A model_fn as run_classifier.py has it: the encoder, and variables of its own."""
+
+    def model_fn(features, labels, mode, params):
+        assert labels is None
+        model = modeling.BertModel(
+            TOY, False, features["input_ids"], features["input_mask"], features["input_type_ids"]
+        )
+        output_weights = tf.get_variable(
+            "output_weights", [2, 8], initializer=tf.truncated_normal_initializer(stddev=0.02)
+        )
+        output_bias = tf.get_variable("output_bias", [2], initializer=tf.zeros_initializer())
+        first = model.get_all_encoder_layers()[layer][:, 0]
+        logits = tf.nn.bias_add(tf.matmul(first, output_weights, transpose_b=True), output_bias)
+        if init_checkpoint:
+            names, _ = modeling.get_assignment_map_from_checkpoint(
+                tf.trainable_variables(), init_checkpoint
+            )
+            tf.train.init_from_checkpoint(init_checkpoint, names)
+        predictions = {"unique_id": features["unique_ids"], "logits": logits}
+        return tf.estimator.EstimatorSpec(mode=mode, predictions=predictions)
+
+    return model_fn
+
+
+def logits_of(state):
+    return state[:, 0] @ HEAD["output_weights"].T + HEAD["output_bias"]
+
+
+def check(results, wanted):
+    assert [int(result["unique_id"]) for result in results] == IDS.tolist()
+    np.testing.assert_allclose([r["logits"] for r in results], wanted, rtol=0, atol=2e-5)
+
+
+def two_devices_as(kind):
+    """Two CPUs as TensorFlow treats several devices of a kind: on GPUs, XLA compiles the step."""
+    names = [device.name for device in tensorflow.config.list_logical_devices("CPU")[:2]]
+    devices = Devices(kind, tensorflow.distribute.MirroredStrategy(names), 2, "")
+    return TensorFlowRuntime(devices=devices)
+
+
+def test_a_model_of_the_users_own_on_one_device(one_device, checkpoint):
+    estimator = Estimator(classifier(checkpoint), predict_batch_size=2)
+    check(list(estimator.predict(input_fn)), logits_of(STATES[-1]))
+    traces = estimator.traces
+    assert traces
+    check(list(estimator.predict(input_fn)), logits_of(STATES[-1]))
+    assert estimator.traces == traces
+
+
+def test_on_eight_devices(checkpoint):
+    estimator = Estimator(classifier(checkpoint, layer=0), predict_batch_size=8)
+    assert estimator.devices.count == 8
+    check(list(estimator.predict(input_fn)), logits_of(STATES[1]))
+
+
+def test_as_xla_compiles_it_on_several_gpus(checkpoint):
+    """Batches are whole there: a shape is compiled for each."""
+    runtime = two_devices_as("gpu")
+    estimator = Estimator(classifier(checkpoint), predict_batch_size=4, runtime=runtime)
+    check(list(estimator.predict(input_fn)), logits_of(STATES[-1]))
+
+
+def test_the_model_fn_learns_the_rows_of_its_device(checkpoint):
+    seen = []
+
+    def model_fn(features, params):
+        seen.append((params, features["input_ids"].shape.as_list()))
+        predictions = {"unique_id": features["unique_ids"], "twice": features["input_ids"] * 2}
+        return tf.estimator.EstimatorSpec("infer", predictions)
+
+    runtime = two_devices_as("gpu")
+    estimator = Estimator(model_fn, predict_batch_size=6, params={"depth": 3}, runtime=runtime)
+    results = list(estimator.predict(input_fn))
+    assert [int(result["unique_id"]) for result in results] == IDS.tolist()
+    params = {"batch_size": 3, "depth": 3}
+    assert seen == [(params, [None, 8]), (params, [3, 8])]
+
+
+@pytest.mark.parametrize("where", ["checkpoint_path", "model_dir"])
+def test_variables_from_a_trained_checkpoint(one_device, where, checkpoint, tmp_path):
+    """As an Estimator of TensorFlow 1 restores a model that it has trained."""
+    if where == "checkpoint_path":
+        estimator = Estimator(classifier(), predict_batch_size=5)
+        results = estimator.predict(input_fn, checkpoint_path=checkpoint)
+    else:
+        write_tf1_checkpoint(tmp_path / "model.ckpt-9", WEIGHTS, extra=HEAD)
+        (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"\n')
+        estimator = Estimator(classifier(), RunConfig(model_dir=str(tmp_path)))
+        results = estimator.predict(input_fn)
+    check(list(results), logits_of(STATES[-1]))
+
+
+def test_an_empty_model_dir_changes_nothing(one_device, checkpoint, tmp_path):
+    estimator = Estimator(classifier(checkpoint), RunConfig(model_dir=str(tmp_path / "none")))
+    check(list(estimator.predict(input_fn)), logits_of(STATES[-1]))
+
+
+def test_a_checkpoint_without_the_variables(one_device, toy, tmp_path):
+    estimator = Estimator(classifier())
+    with pytest.raises(CheckpointError, match="of the model_fn: output_weights is missing; out"):
+        list(estimator.predict(input_fn, checkpoint_path=f"{toy}/bert_model.ckpt"))
+    with pytest.raises(CheckpointError, match=r"cannot read .*none\.ckpt"):
+        list(estimator.predict(input_fn, checkpoint_path=str(tmp_path / "none.ckpt")))
+
+
+def test_random_variables_are_reported(one_device, toy, caplog):
+    """The official Estimator computed with them without a word."""
+    estimator = Estimator(classifier(f"{toy}/bert_model.ckpt"))
+    with caplog.at_level(logging.WARNING, "bert_features"):
+        list(estimator.predict(input_fn))
+    (record,) = [r for r in caplog.records if "no checkpoint" in r.message]
+    assert record.message == (
+        "no checkpoint was read into 2 of the 55 variables that the predictions depend on: "
+        "output_weights, output_bias"
+    )
+
+
+def test_what_no_prediction_needs_is_not_loaded(one_device, caplog):
+    """The pooler and the classifier are random, and no prediction depends on them."""
+
+    def model_fn(features, mode):
+        model = modeling.BertModel(TOY, False, features["input_ids"])
+        tf.get_variable("unused", [3])
+        return tf.estimator.EstimatorSpec(mode, {"x": model.get_embedding_output()})
+
+    estimator = Estimator(model_fn)
+    with caplog.at_level(logging.WARNING, "bert_features"):
+        (batch,) = estimator.predict(input_fn, yield_single_examples=False)
+    assert batch["x"].shape == (5, 8, 8)
+    assert "no checkpoint was read into 5 of the 5 variables" in caplog.text
+
+
+def test_a_scope_that_is_used_twice(one_device, toy):
+    """Two towers with the same weights."""
+
+    def model_fn(features, mode):
+        outputs = []
+        for _ in range(2):
+            with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+                model = modeling.BertModel(TOY, False, features["input_ids"], scope="bert")
+                outputs.append(model.get_sequence_output())
+        names, _ = modeling.get_assignment_map_from_checkpoint(
+            tf.trainable_variables(), f"{toy}/bert_model.ckpt"
+        )
+        tf.train.init_from_checkpoint(f"{toy}/bert_model.ckpt", names)
+        return tf.estimator.EstimatorSpec(mode, dict(zip("ab", outputs, strict=True)))
+
+    (batch,) = Estimator(model_fn).predict(input_fn, yield_single_examples=False)
+    np.testing.assert_array_equal(batch["a"], batch["b"])
+    ids = FEATURES["input_ids"]
+    wanted = NumpyEncoder(TOY, WEIGHTS)(ids, np.ones_like(ids), np.zeros_like(ids))[-1]
+    np.testing.assert_allclose(batch["a"], wanted, rtol=0, atol=2e-5)
+
+
+def test_a_scaffold_names_the_checkpoint(one_device, checkpoint):
+    def model_fn(features, mode):
+        spec = classifier()(features, None, mode, {})
+        variables = {variable.op.name: variable for variable in tf.trainable_variables()}
+
+        def scaffold_fn():
+            tf.train.init_from_checkpoint(checkpoint, variables)
+            return tf.train.Scaffold()
+
+        return tf.contrib.tpu.TPUEstimatorSpec(
+            mode=mode, predictions=spec.predictions, scaffold_fn=scaffold_fn
+        )
+
+    check(list(Estimator(model_fn).predict(input_fn)), logits_of(STATES[-1]))
+
+
+def doubled(features, mode):
+    """A variable made, and read, where TensorFlow 1 allowed it."""
+    x = features["x"]
+
+    def scaled(value):
+        return value * tf.get_variable("scale", [2], initializer=tf.constant_initializer(2.0))
+
+    with tf.variable_scope("", reuse=tf.AUTO_REUSE), tf.control_dependencies([x]):
+        by_row = tf.map_fn(scaled, x)
+        chosen = tf.cond(tf.constant(True), lambda: scaled(x), lambda: x)
+    local = tf.get_variable(
+        "local", [2], initializer=tf.ones_initializer(), collections=[tf.GraphKeys.LOCAL_VARIABLES]
+    )
+    return tf.estimator.EstimatorSpec(
+        mode, {"by_row": by_row, "chosen": chosen, "local": x * local}
+    )
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_variables_in_loops_branches_and_collections(devices, request):
+    if devices == 1:
+        request.getfixturevalue("one_device")
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    dataset = tf.data.Dataset.from_tensor_slices({"x": x}).batch(3)
+    (batch,) = Estimator(doubled).predict(lambda: dataset, yield_single_examples=False)
+    for name, wanted in (("by_row", 2 * x), ("chosen", 2 * x), ("local", x)):
+        np.testing.assert_array_equal(batch[name], wanted)
+
+
+def scaling(features, params, mode):
+    table = tf.get_variable("table", [1], initializer=tf.zeros_initializer())
+    scale = params.get("scale", 1.0)
+    return tf.estimator.EstimatorSpec(mode, {"y": features["x"] * scale + table})
+
+
+X = {"x": np.array([1.0, 2.0], np.float32)}
+
+
+def x_input_fn():
+    return tf.data.Dataset.from_tensor_slices(X).batch(2)
+
+
+def ys(estimator, **settings):
+    return [float(result["y"]) for result in estimator.predict(x_input_fn, **settings)]
+
+
+def test_arguments_that_a_partial_has_bound_stay(one_device):
+    model_fn = functools.partial(scaling, params={"scale": 10.0})
+    assert ys(Estimator(model_fn, params={"scale": 3.0})) == [10.0, 20.0]
+
+
+def test_a_checkpoint_of_other_shapes_is_refused(one_device, tmp_path):
+    """A table of shape [] or [2] would be broadcast without a word."""
+    path = str(write_tf1_checkpoint(tmp_path / "a", {}, extra={"table": np.float32(1)}))
+    with pytest.raises(CheckpointError, match=r"table is float32 \[\], the model_fn has float"):
+        ys(Estimator(scaling), checkpoint_path=path)
+    path = str(write_tf1_checkpoint(tmp_path / "b", {}, extra={"table": np.ones(1)}))
+    with pytest.raises(CheckpointError, match=r"table is float64 \[1\], the model_fn has float32"):
+        ys(Estimator(scaling), checkpoint_path=path)
+
+
+def test_a_checkpoint_that_was_written_anew_is_read_anew(one_device, tmp_path):
+    estimator = Estimator(scaling, params={"scale": 1.0})
+    for value in (1.0, 10.0):
+        table = np.array([value], np.float32)
+        path = str(write_tf1_checkpoint(tmp_path / "model.ckpt", {}, extra={"table": table}))
+        assert ys(estimator, checkpoint_path=path) == [1.0 + value, 2.0 + value]
+
+
+def test_two_runs_at_a_time(one_device):
+    def model_fn(features, mode):
+        return tf.estimator.EstimatorSpec(mode, {"sum": sum(features.values())})
+
+    estimator = Estimator(model_fn)
+    one = tf.data.Dataset.from_tensor_slices({"x": [1.0, 2.0]}).batch(1)
+    two = tf.data.Dataset.from_tensor_slices({"x": [1.0, 2.0], "z": [4.0, 4.0]}).batch(1)
+    runs = [estimator.predict(lambda: one), estimator.predict(lambda: two)]
+    assert [float(next(run)["sum"]) for run in [*runs, *runs]] == [1.0, 5.0, 2.0, 6.0]
+
+
+def test_a_batch_is_asked_for_when_the_one_before_is_taken(one_device):
+    """Programs feed a generator with the text of the next call, which must not be read ahead."""
+    asked = []
+
+    def rows():
+        while True:
+            yield {"x": asked[-1]}
+
+    def generator_fn():
+        signature = {"x": tf.TensorSpec([], tf.float32)}
+        return tf.data.Dataset.from_generator(rows, output_signature=signature).batch(1)
+
+    def model_fn(features, mode):
+        return tf.estimator.EstimatorSpec(mode, {"y": features["x"] * 2})
+
+    predictions = Estimator(model_fn, predict_batch_size=1).predict(generator_fn)
+    for value in (1.0, 5.0, 3.0, 7.0):
+        asked.append(value)
+        assert float(next(predictions)["y"]) == 2 * value
+
+
+def test_features_that_no_prediction_computes_with_stay_on_the_host():
+    """XLA takes no strings."""
+
+    def model_fn(features, mode):
+        assert sorted(features) == ["guid", "unused", "x"]
+        predictions = {"guid": features["guid"], "y": features["x"] * 2}
+        return tf.estimator.EstimatorSpec(mode, predictions)
+
+    features = {"guid": [b"a", b"b", b"c"], "unused": [b"d"] * 3, "x": [1.0, 2.0, 3.0]}
+    dataset = tf.data.Dataset.from_tensor_slices(features).batch(2)
+    estimator = Estimator(model_fn, predict_batch_size=2, runtime=two_devices_as("gpu"))
+    results = list(estimator.predict(lambda: dataset))
+    assert [(result["guid"], float(result["y"])) for result in results] == [
+        (b"a", 2.0),
+        (b"b", 4.0),
+        (b"c", 6.0),
+    ]
+
+
+class TestInputs:
+    """What an input_fn may be."""
+
+    @pytest.fixture
+    def estimator(self, one_device, checkpoint):
+        return Estimator(classifier(checkpoint), predict_batch_size=2)
+
+    def test_with_labels(self, estimator):
+        labels = np.zeros(5, np.int32)
+        dataset = tf.data.Dataset.from_tensor_slices((FEATURES, labels)).batch(2)
+        check(list(estimator.predict(lambda params: dataset)), logits_of(STATES[-1]))
+
+    def test_without_params(self, estimator):
+        dataset = tf.data.Dataset.from_tensor_slices(FEATURES).batch(5, drop_remainder=True)
+        check(list(estimator.predict(lambda: dataset)), logits_of(STATES[-1]))
+
+    def test_without_ids(self, one_device):
+        def model_fn(features, mode):
+            return tf.estimator.EstimatorSpec(mode, {"twice": features["x"] * 2})
+
+        dataset = tf.data.Dataset.from_tensor_slices({"x": [1.0, 2.0, 3.0]}).batch(2)
+        results = list(Estimator(model_fn).predict(lambda: dataset))
+        assert [float(result["twice"]) for result in results] == [2.0, 4.0, 6.0]
+
+    def test_none(self, estimator):
+        empty = {name: values[:0] for name, values in FEATURES.items()}
+        assert list(estimator.predict(lambda: tf.data.Dataset.from_tensors(empty).take(0))) == []
+
+    def test_with_a_batch_without_rows(self, estimator):
+        empty = tf.data.Dataset.from_tensors({n: values[:0] for n, values in FEATURES.items()})
+        check(
+            list(estimator.predict(lambda p: empty.concatenate(input_fn(p)))), logits_of(STATES[-1])
+        )
+
+    def test_with_mode_and_config(self, estimator):
+        def by_name(mode, params, config, shuffle=False):
+            assert (mode, config, shuffle) == ("infer", estimator.config, False)
+            return input_fn(params)
+
+        check(list(estimator.predict(by_name)), logits_of(STATES[-1]))
+
+    def test_with_a_default_of_its_own(self, estimator):
+        def by_default(batch_size=4):
+            return input_fn({"batch_size": batch_size})
+
+        check(list(estimator.predict(by_default)), logits_of(STATES[-1]))
+        bound = functools.partial(by_default, batch_size=3)
+        check(list(estimator.predict(bound)), logits_of(STATES[-1]))
+
+    def test_ours_for_a_users_model(self, estimator):
+        """Rows of several lengths, with the ids under another name."""
+        texts = ["is this jack ?", "no", "it is not . it is not .", "a"]
+        examples = [InputExample(i, text) for i, text in enumerate(texts)]
+        tokenizer = FullTokenizer(TOY_VOCAB)
+        own = TextInputFn(lambda: examples, tokenizer, buckets=(6, 12))
+        results = sorted(estimator.predict(own), key=lambda result: int(result["unique_id"]))
+        encoder = NumpyEncoder(TOY, WEIGHTS)
+        for text, result in zip(texts, results, strict=True):
+            ids = np.array([[2, *tokenizer.encode_ids([text])[0], 3]])
+            state = encoder(ids, np.ones_like(ids), np.zeros_like(ids))[-1]
+            np.testing.assert_allclose(result["logits"], logits_of(state)[0], rtol=0, atol=2e-5)
+
+    def test_a_users_for_our_model(self):
+        outputs = plan_outputs([OutputConfig.of({"layers": [-1]})], TOY)
+        results = list(Estimator(ModelFn(TOY, WEIGHTS, outputs)).predict(input_fn))
+        assert [int(result["unique_id"]) for result in results] == IDS.tolist()
+        for row, length in enumerate(LENGTHS):
+            got = results[row]["layer_output_0"][:length]
+            np.testing.assert_allclose(got, STATES[-1][row, :length], rtol=0, atol=2e-5)
+
+    def test_a_users_own_around_ours_for_our_model(self):
+        """Batches are whole; rows that TextInputFn added are dropped."""
+        examples = [InputExample(i, text) for i, text in enumerate(["no", "a b", "it is"])]
+        own = TextInputFn(lambda: examples, FullTokenizer(TOY_VOCAB), buckets=(6,))
+        outputs = plan_outputs([OutputConfig.of({"layers": [-1]})], TOY)
+        results = Estimator(ModelFn(TOY, WEIGHTS, outputs)).predict(lambda params: own(params))
+        assert sorted(int(result["unique_id"]) for result in results) == [0, 1, 2]
+
+    def test_what_our_model_lacks(self):
+        outputs = plan_outputs([OutputConfig.of({"layers": [-1]})], TOY)
+        few = tf.data.Dataset.from_tensor_slices({"input_ids": IDS[:, None]}).batch(8)
+        with pytest.raises(ConfigError, match="lack unique_ids, input_mask, input_type_ids; rec"):
+            list(Estimator(ModelFn(TOY, WEIGHTS, outputs)).predict(lambda: few))
+
+    @pytest.mark.parametrize(
+        ("made", "message"),
+        [
+            (lambda: FEATURES, "returned {'unique_ids'.*; allowed: a tf.data.Dataset"),
+            (lambda: tf.data.Dataset.range(3), "the features are TensorSpec.*; allowed: a dict of"),
+            (
+                lambda: tf.data.Dataset.from_tensors({"client": "a"}),
+                r"feature 'client' is TensorSpec\(shape=\(\).*a row for each example",
+            ),
+            (
+                lambda: tf.data.Dataset.from_tensors({"x": tf.ragged.constant([[1], []])}),
+                "feature 'x' is RaggedTensorSpec",
+            ),
+        ],
+    )
+    def test_what_it_may_not_be(self, estimator, made, message):
+        with pytest.raises(ConfigError, match=message):
+            list(estimator.predict(made))
+
+    def test_in_a_graph(self, estimator):
+        with tf.Graph().as_default(), pytest.raises(ConfigError, match="called inside a graph"):
+            list(estimator.predict(input_fn))
+
+    def test_chosen_predictions(self, estimator):
+        results = list(estimator.predict(input_fn, predict_keys=["logits"]))
+        assert [list(result) for result in results] == [["logits"]] * 5
+        with pytest.raises(ConfigError, match="predict_keys has 'x'; allowed: unique_id, logits"):
+            list(estimator.predict(input_fn, predict_keys=["x"]))
+
+
+def broken(features, mode):
+    return {"x": features["input_ids"]}
+
+
+def tensor(features, mode):
+    return tf.estimator.EstimatorSpec(mode, features["input_ids"])
+
+
+def scalar(features, mode):
+    return tf.estimator.EstimatorSpec(mode, {"mean": tf.reduce_mean(features["input_ids"])})
+
+
+def other_rows(features, mode):
+    return tf.estimator.EstimatorSpec(mode, {"twice": tf.tile(features["input_ids"], [2, 1])})
+
+
+def own_variable(features, mode):
+    scale = tf.Variable(2.0, name="scale")
+    return tf.estimator.EstimatorSpec(mode, {"x": scale * tf.cast(features["input_ids"], "float")})
+
+
+def listed_variable(features, mode):
+    tf.get_variable("scale", [8])
+    (scale,) = tf.trainable_variables()
+    return tf.estimator.EstimatorSpec(mode, {"x": scale * tf.cast(features["input_ids"], "float")})
+
+
+def session_scaffold(features, mode):
+    scaffold = tf.train.Scaffold(init_fn=lambda scaffold, session: None)
+    return tf.estimator.EstimatorSpec(mode, {"x": features["input_ids"]}, scaffold=scaffold)
+
+
+def saver_scaffold(features, mode):
+    tf.get_variable("scale", [8])
+    saver = tf.train.Saver({"other": tf.trainable_variables()[0]})
+    scaffold = tf.train.Scaffold(saver=saver)
+    return tf.estimator.EstimatorSpec(mode, {"x": features["input_ids"]}, scaffold=scaffold)
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize(
+    ("model_fn", "message"),
+    [
+        (broken, r"the model_fn returned \{'x': .*; allowed: an EstimatorSpec"),
+        (tensor, "the model_fn returned EstimatorSpec.*whose predictions are a dict of tensors"),
+        (scalar, "prediction 'mean' of the model_fn is a scalar; allowed: a tensor with a row"),
+        (other_rows, r"prediction 'twice' of the model_fn has the shape \(1."),
+        (own_variable, "the predictions read the variables scale; compute with what tf.get_var"),
+        (listed_variable, "the predictions read the variables scale; compute with what tf.get_v"),
+        (session_scaffold, "has a init_fn, which needs a session; read the checkpoint by tf"),
+        (saver_scaffold, "has a saver, which needs a session; read the checkpoint by tf"),
+    ],
+)
+def test_what_cannot_run_is_one_error(request, devices, model_fn, message):
+    if devices == 1:
+        request.getfixturevalue("one_device")
+    with pytest.raises(ConfigError, match=message):
+        list(Estimator(model_fn).predict(input_fn))
+
+
+def test_a_checkpoint_path_for_our_own_model_fn(one_device, toy):
+    outputs = plan_outputs([OutputConfig.of({"layers": [-1]})], TOY)
+    estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs))
+    with pytest.raises(ConfigError, match="pass the checkpoint to model_fn_builder"):
+        list(estimator.predict(input_fn, checkpoint_path=f"{toy}/bert_model.ckpt"))

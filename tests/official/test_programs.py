@@ -1,0 +1,110 @@
+"""The official script's program and the tutorial's, with changed imports: the official numbers."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_features.official import tf1 as tf
+from tests.official.conftest import Official
+from tests.official.programs import tutorial
+
+PROGRAM = Path(__file__).with_name("programs") / "extract_features.py"
+TOLERANCE = 2e-5
+LAYERS = [-1, -2, -3, -4]
+
+
+@pytest.fixture(autouse=True)
+def _log_level():
+    before = tf.logging.get_verbosity()
+    yield
+    tf.logging.set_verbosity(before)
+
+
+@pytest.fixture(scope="module")
+def all_texts(data_file) -> Official:
+    """All nine texts, from the large files where these are, else five."""
+    try:
+        return Official(data_file("official_minilm_layers.npz"))
+    except pytest.skip.Exception:
+        return Official(data_file("official_minilm_layers_5.npz"))
+
+
+def arguments(folder, texts, output, *more):
+    return [
+        f"--input_file={texts}",
+        f"--output_file={output}",
+        f"--vocab_file={folder / 'vocab.txt'}",
+        f"--bert_config_file={folder / 'bert_config.json'}",
+        f"--init_checkpoint={folder / 'bert_model.ckpt'}",
+        "--do_lower_case=True",
+        "--max_seq_length=48",
+        *more,
+    ]
+
+
+def check_jsonl(path, official, vocabulary):
+    """Every field of the file is the official one."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [row["linex_index"] for row in rows] == list(range(len(official.texts)))
+    for number, row in enumerate(rows):
+        assert list(row) == ["linex_index", "features"]
+        assert [list(f) for f in row["features"]] == [["token", "layers"]] * len(row["features"])
+        tokens = [feature["token"] for feature in row["features"]]
+        assert tokens == [vocabulary[i] for i in official.ids[number]]
+        for position, feature in enumerate(row["features"]):
+            assert [layer["index"] for layer in feature["layers"]] == LAYERS
+            for layer in feature["layers"]:
+                wanted = official.layers[layer["index"]][number][position]
+                np.testing.assert_allclose(layer["values"], wanted, rtol=0, atol=TOLERANCE)
+
+
+def test_the_script_as_a_command(tmp_path, minilm_tf1, all_texts):
+    texts, output = tmp_path / "texts.txt", tmp_path / "features.jsonl"
+    texts.write_text("".join(f"{text}\n" for text in all_texts.texts), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, PROGRAM, *arguments(minilm_tf1, texts, output, "--batch_size=4")],
+        env={**os.environ, "PYTHONPATH": str(PROGRAM.parents[3])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    vocabulary = (minilm_tf1 / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    check_jsonl(output, all_texts, vocabulary)
+    assert "TPUConfig: not used any more (all devices of this machine share" in done.stderr
+    assert "name = bert/embeddings/word_embeddings:0, shape = (30522, 384), *INIT" in done.stderr
+
+
+def test_the_script_on_eight_devices(tmp_path, minilm_tf1, official):
+    from tests.official.programs import extract_features
+
+    texts, output = tmp_path / "texts.txt", tmp_path / "features.jsonl"
+    texts.write_text("".join(f"{text}\n" for text in official.texts), encoding="utf-8")
+    flags = arguments(minilm_tf1, texts, output, "--use_tpu=True", "--master=grpc://a", "--layers")
+    extract_features.FLAGS(["program", *flags, ",".join(map(str, LAYERS))])
+    extract_features.main([])
+    vocabulary = (minilm_tf1 / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    check_jsonl(output, official, vocabulary)
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_the_tutorial(devices, request, minilm_tf1, all_texts, monkeypatch):
+    if devices == 1:
+        request.getfixturevalue("one_device")
+    monkeypatch.setattr(tutorial, "BERT_PRETRAINED_DIR", str(minilm_tf1))
+    numbers = [i for i, text in enumerate(all_texts.texts) if " ||| " not in text]
+    features = tutorial.get_features([all_texts.texts[i] for i in numbers], dim=100)
+    vocabulary = (minilm_tf1 / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    assert len(features) == len(numbers) > 0
+    for number, of_text in zip(numbers, features, strict=True):
+        total = sum(all_texts.layers[layer][number] for layer in LAYERS)
+        # Of equal tokens the tutorial keeps the last vector.
+        wanted = {vocabulary[i]: total[p] for p, i in enumerate(all_texts.ids[number])}
+        assert of_text.keys() == wanted.keys()
+        for token, vector in of_text.items():
+            assert vector.shape == (100,)
+            np.testing.assert_allclose(vector, wanted[token][:100], rtol=0, atol=4 * TOLERANCE)
