@@ -3,6 +3,7 @@
 The vectors of the central calls are compared with a float64 NumPy encoder.
 """
 
+import contextlib
 import json
 import re
 import shlex
@@ -131,6 +132,48 @@ def test_options_exist():
     named = {code.partition(" ")[0].partition("=")[0] for cell in cells for code in cell}
     assert {name for name in named if name.startswith("--")} <= options
     assert len(cells) == 12
+
+
+@pytest.fixture
+def program(folder, one_device, monkeypatch) -> dict[str, object]:
+    """The variables of the program that the names of the page are tried in."""
+    monkeypatch.chdir(folder)
+    variables: dict[str, object] = {}
+    exec(compile(read_setup("extract_features.py"), "migrating.md, programs", "exec"), variables)
+    return variables
+
+
+def test_every_name_of_a_program_runs(program):
+    section = SECTIONS["extract_features.py"]
+    outside, inside = (
+        part.partition("\n\n")[0]
+        for part in section.split("| their name | here | difference |")[1:]
+    )
+    assert (run_rows(outside, program), run_rows(inside, program, in_graph=True)) == (45, 10)
+
+
+def run_rows(table: str, variables: dict[str, object], *, in_graph: bool = False) -> int:
+    """Runs the name and the call of each row; in a graph of TensorFlow 1 after `BertModel`."""
+    rows = [CODE.findall(row[1])[:2] for row in ROW.finditer(table) if "`" in row[1]]
+    with contextlib.ExitStack() as stack:
+        if in_graph:
+            tf, modeling = variables["tf"], variables["modeling"]
+            stack.enter_context(tf.Graph().as_default())
+            input_ids = tf.placeholder(tf.int32, [None, 8])
+            variables["input_ids"] = input_ids
+            variables["model"] = modeling.BertModel(variables["config"], False, input_ids)
+        for name, call in rows:
+            assert call.startswith(name) or f"({name}" in call or f"in {name}" in call
+            eval(compile(name, f"migrating.md, {name}", "eval"), variables)
+            eval(compile(call, f"migrating.md, {name}", "eval"), variables)
+    return len(rows)
+
+
+def test_the_program_gives_the_official_vectors(program, oracle):
+    """The `model_fn` of the page, on its two texts."""
+    pair, single = program["estimator"].predict(program["input_fn"])
+    assert (pair["unique_id"], single["unique_id"]) == (0, 1)
+    close(single["last"][:5], oracle("A bank.")[6])
 
 
 def extract_command():

@@ -240,6 +240,14 @@ def test_recipe_12_long_documents_by_windows(recipe, oracle, request, tmp_path, 
     close(record.features["features"], vector)
 
 
+def test_recipe_13_a_single_text_with_segment_id_1(recipe, oracle):
+    ids = np.array([oracle.ids(SENTENCE)])
+    states = oracle.encoder(ids, np.ones_like(ids), np.ones_like(ids))
+    close(recipe["last"], states[6][0])
+    close(recipe["sentence"], states[5][0].mean(axis=0))
+    assert np.abs(states[6][0] - oracle(SENTENCE)[6]).max() > 0.01  # as segment 0 gives
+
+
 def read_in_windows(oracle, ids, *, room, stride):
     """The last layer of each token from its best window, and the mean over all windows' tokens."""
     cls, *pieces, sep = ids
