@@ -3,7 +3,7 @@
 The cache holds, for a checkpoint NAME:
   NAME/                the unpacked archive: vocab.txt, bert_config.json, bert_model.ckpt.*
   NAME.json            its `Record`: address and SHA-256 of the first download
-  NAME.zip.partial     the part of the archive that has come, with its description in .json
+  NAME.zip.partial     the part of the archive that has come
   NAME.lock            held by the one process that downloads; empty
 Nobody publishes SHA-256 hashes of these archives. So the first download is trusted, as a browser
 does, and every later one must be the same.
@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bert_features.checkpoints.archive import UnpackedFile, missing_files, unpack
-from bert_features.checkpoints.fetch import Fetch, Patience, Progress, discard
+from bert_features.checkpoints.fetch import Progress, fetch
 from bert_features.checkpoints.published import SOURCE, Published, find_published, resolve
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.files import (
@@ -37,8 +37,6 @@ from bert_features.files import (
 logger = logging.getLogger("bert_features")
 
 MIRROR_VARIABLE = "BERT_FEATURES_MIRROR"
-
-_PATIENCE = Patience()
 
 
 class Record(BaseModel):
@@ -111,7 +109,7 @@ def download(
     progress: Progress | None = None,
     force: bool = False,
     forget: bool = False,
-    patience: Patience = _PATIENCE,
+    backoff: float = 0.5,
 ) -> Path:
     """Makes sure that a published checkpoint is in the cache.
 
@@ -122,7 +120,7 @@ def download(
       progress: called as bytes arrive.
       force: download it even if it is in the cache; its hash must be the recorded one.
       forget: download it even if it is in the cache, and record its hash in place of the old one.
-      patience: how long to go on with a server that fails.
+      backoff: seconds, see `fetch`.
 
     Returns:
       Its folder.
@@ -142,7 +140,7 @@ def download(
         if not again and (folder := find(row.name)):
             return folder
         record = None if forget else _read_record(row)
-        return _download(row, record, progress or (lambda done, total: None), patience)
+        return _download(row, record, progress or (lambda done, total: None), backoff)
 
 
 def verify(name: str) -> Path:
@@ -232,23 +230,22 @@ def _cache_errors(verb: str) -> contextlib.AbstractContextManager[None]:
     return storage_errors(f"{verb} the cache {cache_dir()}", **IN_CACHE)
 
 
-def _download(
-    row: Published, record: Record | None, progress: Progress, patience: Patience
-) -> Path:
+def _download(row: Published, record: Record | None, progress: Progress, backoff: float) -> Path:
     folder, url = cache_dir() / row.name, url_of(row)
     partial = cache_dir() / f"{row.name}.zip.partial"
     by_hand = f"Or get that archive elsewhere and unpack its files into {folder}"
     check_target(real_target(folder), overwrite=True, folder=True, **IN_CACHE)
     logger.info("downloading %s from %s", row.name, url)
-    Fetch(url, partial, row.max_bytes, progress, patience, by_hand).run()
+    limit = row.max_bytes
+    fetch(url, partial, max_bytes=limit, progress=progress, otherwise=by_hand, backoff=backoff)
     with _refused_is_discarded(partial):
         new = _checked(row, record, url, partial)
     with replacing(folder, overwrite=True, folder=True, **IN_CACHE) as fresh:
         with _refused_is_discarded(partial):
-            files = unpack(partial, fresh, max_bytes=row.max_bytes, source=url)
+            files = unpack(partial, fresh, max_bytes=limit, source=url)
         # Before the folder: one without a record passes for unpacked by hand.
         _write_record(row, new.model_copy(update={"files": files}))
-    discard(partial)
+    partial.unlink()
     return folder
 
 
@@ -258,7 +255,7 @@ def _refused_is_discarded(partial: Path) -> Iterator[None]:
     try:
         yield
     except CheckpointError:
-        discard(partial)
+        partial.unlink()
         raise
 
 

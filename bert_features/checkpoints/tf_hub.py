@@ -7,7 +7,6 @@ import contextlib
 import importlib
 import importlib.util
 import os
-import re
 import socket
 import sys
 import threading
@@ -20,19 +19,15 @@ from urllib.parse import urlsplit
 
 from bert_features import files
 from bert_features.checkpoints.locate import SAVED_MODEL
-from bert_features.checkpoints.pace import DEFAULT_LIMITS, Pace, PacedReader
-from bert_features.errors import BertFeaturesError, CheckpointError, MissingExtraError
+from bert_features.errors import CheckpointError, MissingExtraError
 from bert_features.files import cache_dir
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 _HOSTS = {"tfhub.dev": "/", "www.kaggle.com": "/models/", "kaggle.com": "/models/"}
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
 _CACHE_VARIABLE = "TFHUB_CACHE_DIR"
-# TensorFlow's error about a path, whose end is the name.
-_LONG_NAME = re.compile(r"([^/]*); File name too long$")
 # Seconds without a connection or a byte; the library itself waits without end.
 _TIMEOUT = 60.0
-_PACE = DEFAULT_LIMITS
 # The variable is the whole process's: held by the one thread that resolves.
 _RESOLVING = threading.Lock()
 
@@ -70,17 +65,10 @@ def fetch(handle: str) -> str:
     """
     hub = _import_tensorflow_hub()
     try:
-        with _cache(), _paced():
+        with _cache(), _default_timeout(_TIMEOUT):
             folder: str = hub.resolve(handle)
-    except BertFeaturesError:
-        raise
     except Exception as error:  # urllib's, tarfile's, TensorFlow's, the system's
         reason = " ".join(str(error).split()) or type(error).__name__
-        if long_name := _LONG_NAME.search(reason):
-            raise CheckpointError(
-                f"{handle} is refused: its archive holds a file whose name is too long for this "
-                f"disk, {long_name[1][:40]}…"
-            ) from error
         reason = reason if len(reason) <= 200 else f"{reason[:95]} … {reason[-100:]}"
         raise CheckpointError(
             f"cannot download {handle}: {reason}. Check the handle, which ends in a version, and "
@@ -125,28 +113,6 @@ def _pkg_resources() -> Iterator[None]:
         yield
     finally:
         del sys.modules[name]
-
-
-@contextlib.contextmanager
-def _paced() -> Iterator[None]:
-    """Gives the library's downloads a timeout, a least speed and a longest time."""
-    base = importlib.import_module("tensorflow_hub.resolver").HttpResolverBase
-    call = base._call_urlopen
-    pace = Pace(_PACE)
-    with contextlib.ExitStack() as opened:
-
-        def paced(resolver: Any, request: Any) -> PacedReader:
-            with _default_timeout(_TIMEOUT):
-                response = call(resolver, request)
-            opened.callback(response.close)
-            pace.begin_attempt()
-            return PacedReader(response, pace)
-
-        base._call_urlopen = paced
-        try:
-            yield
-        finally:
-            base._call_urlopen = call
 
 
 @contextlib.contextmanager

@@ -16,9 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bert_features.checkpoints.download import Record, download, find, url_of, verify
-from bert_features.checkpoints.fetch import Patience
 from bert_features.checkpoints.find import find_checkpoint
-from bert_features.checkpoints.pace import PaceLimits
 from bert_features.checkpoints.published import BASE_OF_2020, PUBLISHED, Published
 from bert_features.checkpoints.read import read_weights
 from bert_features.cli import app
@@ -46,7 +44,6 @@ from tests.toy import TOY, TOY_VOCAB, random_weights
 
 TINY = "uncased_L-2_H-128_A-2"
 PATH = f"/models/2020_02_20/{TINY}.zip"
-QUICK = Patience(attempts=3, backoff=0.001, timeout=(60.0, 60.0))
 
 
 @pytest.fixture
@@ -72,7 +69,7 @@ def left(cache):
 
 
 def get(name=TINY, **options):
-    return download(name, patience=QUICK, **options)
+    return download(name, backoff=0.001, **options)
 
 
 # ---- downloading
@@ -114,17 +111,7 @@ def test_what_comes_is_a_checkpoint(server, cache, tmp_path):
         np.testing.assert_array_equal(value, weights[name])
 
 
-def test_a_description_without_bytes_does_no_harm(server, cache):
-    server.script = [answers(200, part=slice(0), Content_Length=0)]
-    with pytest.raises(CheckpointError, match="is not a sound zip archive"):
-        get()
-    arriving = {"url": url_of(PUBLISHED[TINY]), "size": 0, "etag": '"e"'}
-    arriving |= {"last_modified": None, "md5": None}
-    (cache / f"{TINY}.zip.partial.json").write_text(json.dumps(arriving))
-    assert read_folder(get()) == FILES
-
-
-def test_a_complete_partial_file_is_not_asked_for_again(server, cache, monkeypatch):
+def test_a_complete_partial_file_is_not_sent_again(server, cache, monkeypatch):
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
@@ -133,9 +120,9 @@ def test_a_complete_partial_file_is_not_asked_for_again(server, cache, monkeypat
         message = "cannot write .*: No space left on device; set BERT_FEATURES_CACHE"
         with pytest.raises(CheckpointError, match=message):
             get()
-    assert left(cache) == [f"{TINY}.zip.partial", f"{TINY}.zip.partial.json"]
+    assert left(cache) == [f"{TINY}.zip.partial"]
     assert read_folder(get()) == FILES
-    assert len(server.asked) == 1
+    assert server.sent == [len(ARCHIVE), 0]
 
 
 def test_a_body_longer_than_announced_is_an_error(server, cache):
@@ -187,28 +174,27 @@ def test_more_than_the_checkpoint_can_have_is_refused(server, cache, monkeypatch
 
 
 def test_a_later_run_resumes(server, cache):
-    server.script = [breaks_off_after(300_000), *[status(503)] * 2]
+    server.script = [breaks_off_after(300_000), *[status(503)] * 5]
     with pytest.raises(CheckpointError, match=r"the server answered 503.*are kept"):
         get()
     partial = f"{TINY}.zip.partial"
-    assert left(cache) == [partial, f"{partial}.json"]
+    assert left(cache) == [partial]
     came = (cache / partial).stat().st_size
     assert read_folder(get()) == FILES
     assert server.asked[-1]["Range"] == f"bytes={came}-"
     assert left(cache) == [TINY, f"{TINY}.json"]
 
 
-def test_a_server_that_drips_leaves_the_lock_free(server, cache):
-    go_on = threading.Event()
-    server.script = [stalls_after(1000, go_on)]
-    nothing_is_fast_enough = PaceLimits(least_speed=1e15, window=0.0)
-    try:
-        with pytest.raises(CheckpointError, match=r"bytes per second .*that came are kept"):
-            download(TINY, patience=Patience(attempts=1, pace=nothing_is_fast_enough))
-    finally:
-        go_on.set()
-    assert read_folder(get()) == FILES
-    assert server.asked[-1]["Range"].startswith("bytes=")
+def test_a_file_that_changed_between_two_runs_is_not_used(server, cache):
+    """Its parts do not pass the checksums of the archive."""
+    server.script = [breaks_off_after(300_000), *[status(503)] * 5]
+    with pytest.raises(CheckpointError, match="are kept"):
+        get()
+    server.files[PATH] = zipped((FILES | {DATA: RANDOM[::-1]}).items())
+    with pytest.raises(CheckpointError, match="is not a sound zip archive"):
+        get()
+    assert left(cache) == []
+    assert read_folder(get())[DATA] == RANDOM[::-1]
 
 
 def test_an_archive_with_a_name_too_long_is_not_kept(server, cache):
@@ -344,16 +330,6 @@ def test_a_cache_that_is_read_only(server, cache, monkeypatch, call):
         get() if call == "download" else verify(TINY)
 
 
-def test_a_description_that_cannot_be_written(server, cache, monkeypatch):
-    def full(file):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    message = r"^cannot write .*zip\.partial\.json: No space .*; set BERT_FEATURES_CACHE to"
-    with pytest.raises(CheckpointError, match=message):
-        get()
-
-
 def test_a_folder_on_a_bigger_disk(server, cache, tmp_path):
     (tmp_path / "disk").mkdir()
     cache.mkdir()
@@ -443,7 +419,7 @@ def test_a_killed_process_is_resumed_by_the_next(server, cache):
     go_on.set()
     came = partial.stat().st_size
     assert 0 < came < len(ARCHIVE)
-    assert left(cache) == [partial.name, f"{partial.name}.json"]
+    assert left(cache) == [partial.name]
     assert read_folder(get()) == FILES
     assert server.asked[1]["Range"] == f"bytes={came}-"
 
