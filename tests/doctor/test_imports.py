@@ -24,7 +24,7 @@ def test_the_plain_order_takes_a_libtpu_that_aborts_the_import(world, doctor):
     world.install_all({"libtpu": "0.0.52", "keras": "3.15.1", "tensorflow-text": "2.20.1"})
     status, findings = doctor()
     assert status == 1
-    remedy = "pip install 'libtpu>=0.0.14,<0.0.31'"
+    remedy = "pip install 'libtpu<0.0.31,>=0.0.14'"
     assert findings["libtpu"]["status"] == "broken"
     assert findings["libtpu"]["remedy"] == remedy
     assert findings["import tensorflow"]["status"] == "broken"
