@@ -38,5 +38,5 @@ PYTHON
 cat <<TEXT
 
 Your own file:  .venv/bin/bert-features extract FILE --output features.parquet
-All settings:   .venv/bin/bert-features extract --help
+Settings:       .venv/bin/bert-features extract --help
 TEXT

@@ -3,13 +3,13 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
 from bert_features import __version__
 from bert_features.cli.edge import guard
-from bert_features.cli.help import MODEL, GroupedCommand
+from bert_features.cli.help import MODEL, GroupedCommand, HelpAllOption
 from bert_features.cli.logs import LOG_JSON, log_form, set_up_logging
 from bert_features.cli.settings import setting_help
 
@@ -78,10 +78,13 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_one_line_errors(function: Callable[..., None]) -> Callable[..., None]:
-    """The function of a command, with `--log-json`, and errors as one line and an exit status."""
+    """The function of a command, with `--log-json`, and errors as one line and an exit status.
+
+    If it has hidden options, it gets `--help-all` too.
+    """
 
     @functools.wraps(function)
-    def run(*args: Any, log_json: bool, **kwargs: Any) -> None:
+    def run(*args: Any, log_json: bool, help_all: bool = False, **kwargs: Any) -> None:
         set_up_logging()
         with log_form(as_json=log_json), guard(debug=kwargs["debug"]):
             function(*args, **kwargs)
@@ -91,9 +94,15 @@ def with_one_line_errors(function: Callable[..., None]) -> Callable[..., None]:
         "log_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=LogJsonOption
     )
     parameters = [*signature.parameters.values(), option]
+    if any(_is_hidden(parameter) for parameter in parameters):
+        parameters.append(option.replace(name="help_all", annotation=HelpAllOption))
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
+
+
+def _is_hidden(parameter: inspect.Parameter) -> bool:
+    return any(getattr(part, "hidden", False) for part in get_args(parameter.annotation)[1:])
 
 
 def _print_version(wanted: bool) -> None:

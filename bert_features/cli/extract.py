@@ -82,6 +82,7 @@ def extract(
             help="Compute the shards of a folder on Ray: the address of a cluster (HOST:PORT, auto "
             "or ray://HOST:PORT), or local for a Ray of this machine's own.",
             rich_help_panel=DEVICES,
+            hidden=True,
         ),
     ] = None,
     ray_actors: Annotated[
@@ -90,6 +91,7 @@ def extract(
             metavar="MIN[:MAX]",
             help="Actors of --ray; by default 1 or more, while the cluster has room.",
             rich_help_panel=DEVICES,
+            hidden=True,
         ),
     ] = None,
     ray_resources: Annotated[
@@ -99,6 +101,7 @@ def extract(
             help="What each actor of --ray needs, as TPU=4, GPU=1 or CPU=2; by default the TPU "
             "chips of a host, one GPU, or up to 8 cores.",
             rich_help_panel=DEVICES,
+            hidden=True,
         ),
     ] = None,
     metrics: Annotated[
@@ -108,6 +111,7 @@ def extract(
             help="Publish the state of the run in Prometheus' text format: in a file, every 10 s, "
             "or at http://127.0.0.1:PORT/metrics while the run lasts (HOST:PORT for another "
             "address).",
+            hidden=True,
         ),
     ] = None,
     debug: DebugOption = False,

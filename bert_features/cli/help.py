@@ -1,7 +1,9 @@
 """The help of a command: its options in groups, and examples below them."""
 
-from typing import Any
+import copy
+from typing import Annotated, Any
 
+import typer
 from typer.core import TyperCommand
 
 # The groups of options, in their order; a command shows those that it has.
@@ -57,13 +59,27 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 }
 
 
+_ALL = "bert_features.cli.help.all"  # key of the context: whether hidden options are shown
+
+
 class GroupedCommand(TyperCommand):
-    """A command whose help shows options in `GROUPS`, by their `rich_help_panel`."""
+    """A command whose help shows options in `GROUPS`, by their `rich_help_panel`.
+
+    With hidden options it has two helps: `--help` for what most people need, and `--help-all`.
+    """
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes each group as a section."""
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
+        left_out = 0
+        parameter: Any
         for parameter in self.get_params(ctx):
+            if getattr(parameter, "hidden", False):
+                if not ctx.meta.get(_ALL):
+                    left_out += 1
+                    continue
+                parameter = copy.copy(parameter)
+                parameter.hidden = False
             record = parameter.get_help_record(ctx)
             if record is not None:
                 groups[_group(parameter)].append(record)
@@ -71,6 +87,9 @@ class GroupedCommand(TyperCommand):
             if records:
                 with formatter.section(name):
                     formatter.write_dl(records)
+        if left_out:
+            formatter.write_paragraph()
+            formatter.write(f"{left_out} more options: {ctx.command_path} --help-all\n")
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Writes the examples, each on a line of its own however long it is."""
@@ -83,6 +102,24 @@ def write_examples(formatter: Any, examples: tuple[str, ...]) -> None:
         with formatter.section("Examples"):
             for example in examples:
                 formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        context.meta[_ALL] = True
+        print(context.get_help())
+        raise typer.Exit
+
+
+HelpAllOption = Annotated[
+    bool,
+    typer.Option(
+        "--help-all",
+        callback=_show_all,
+        is_eager=True,
+        help="Show this message with all options and exit.",
+    ),
+]
 
 
 def _group(parameter: Any) -> str:

@@ -117,7 +117,11 @@ def _option(name: str) -> inspect.Parameter:
     flags = _FLAGS.get(name, (_flag(name, setting),))
     group = next((group for group, names in _GROUPS.items() if name in names), OTHER)
     option = typer.Option(
-        *flags, help=setting_help(name), show_default=False, rich_help_panel=group
+        *flags,
+        help=setting_help(name),
+        show_default=False,
+        rich_help_panel=group,
+        hidden=not is_common(name),
     )
     kind = list[str] | None if name == "outputs" else _type(setting.annotation)
     return _parameter(name, Annotated[kind, option])
@@ -140,6 +144,12 @@ def setting_help(name: str) -> str:
     default = "" if setting.default is None or name in _NO_DEFAULT else _text(setting.default)
     parts = [setting.description, _HELP.get(name), f"[default: {default}]" if default else None]
     return " ".join(part for part in parts if part)
+
+
+def is_common(name: str) -> bool:
+    """Whether the short help shows the option of a setting."""
+    extra = ExtractConfig.model_fields[name].json_schema_extra
+    return isinstance(extra, dict) and bool(extra.get("common"))
 
 
 def as_option(name: str, value: str = "") -> str:

@@ -75,7 +75,8 @@ class ExtractConfig(Settings):
     """The settings of a feature extraction, as keywords: `ExtractConfig(layers=-1)`.
 
     `layers` may be a layer, several, or text such as "-1,-2"; outputs may be dicts. A field's
-    description is its help; its `allowed` names the allowed values.
+    description is its help; its `allowed` names the allowed values, and a `common` one is among the
+    options that a short help shows.
 
     Raises:
       ConfigError: one error with every unknown key and every value that is not allowed.
@@ -88,7 +89,7 @@ class ExtractConfig(Settings):
         description="Checkpoint to use: `minilm` (the embedded all-MiniLM-L6-v2, not Google's "
         "BERT), a directory or file, an address (gs://, s3://), a published name "
         "(bert-base-uncased), a TF-Hub handle or a Hugging Face repository.",
-        json_schema_extra={"allowed": "a string"},
+        json_schema_extra={"allowed": "a string", "common": True},
     )
     config_file: str | None = Field(
         default=None,
@@ -105,7 +106,7 @@ class ExtractConfig(Settings):
         default=None,
         description="Lower-case texts and strip their accents, or not; by default as the "
         "checkpoint was trained.",
-        json_schema_extra={"allowed": "true or false"},
+        json_schema_extra={"allowed": "true or false", "common": True},
     )
     hidden_act: Literal["gelu_erf", "gelu_tanh"] | None = Field(
         default=None,
@@ -116,7 +117,10 @@ class ExtractConfig(Settings):
         default=DEFAULT_LAYERS,
         min_length=1,
         description="LAYERS to extract: encoder blocks, -L to L-1, and the word `embeddings`.",
-        json_schema_extra={"allowed": "a list of integers and the word 'embeddings'"},
+        json_schema_extra={
+            "allowed": "a list of integers and the word 'embeddings'",
+            "common": True,
+        },
     )
     combine: Combine = _as_in_outputs("combine")
     weights: tuple[Float32, ...] | None = _as_in_outputs("weights")
@@ -128,7 +132,7 @@ class ExtractConfig(Settings):
     dtype: OutputDtype = Field(
         default="float32",
         description="Data type of the features.",
-        json_schema_extra={"allowed": "'float32', 'float16' or 'bfloat16'"},
+        json_schema_extra={"allowed": "'float32', 'float16' or 'bfloat16'", "common": True},
     )
     outputs: tuple[OutputConfig, ...] = Field(
         default=(),
@@ -138,7 +142,10 @@ class ExtractConfig(Settings):
     long_text: Literal["truncate", "tail", "head_tail", "window", "error"] = Field(
         default="truncate",
         description="What to do with texts longer than max_seq_length.",
-        json_schema_extra={"allowed": "'truncate', 'tail', 'head_tail', 'window' or 'error'"},
+        json_schema_extra={
+            "allowed": "'truncate', 'tail', 'head_tail', 'window' or 'error'",
+            "common": True,
+        },
     )
     stride: _Positive | None = Field(
         default=None,
@@ -156,7 +163,7 @@ class ExtractConfig(Settings):
         default=None,
         description="Maximum tokens of a row, [CLS] and [SEP] included; long_text decides about "
         "longer texts. By default as many as the checkpoint has positions.",
-        json_schema_extra={"allowed": "an integer of at least 3"},
+        json_schema_extra={"allowed": "an integer of at least 3", "common": True},
     )
     buckets: tuple[Annotated[int, Field(ge=3, le=MAX_INT)], ...] | None = Field(
         default=None,
@@ -168,7 +175,7 @@ class ExtractConfig(Settings):
         default=None,
         description="Rows of a batch, over all devices together, for every length; in place of "
         "batch_tokens.",
-        json_schema_extra={"allowed": "an integer of at least 1"},
+        json_schema_extra={"allowed": "an integer of at least 1", "common": True},
     )
     batch_tokens: _Positive | None = Field(
         default=None,
@@ -179,7 +186,7 @@ class ExtractConfig(Settings):
     device: Literal["auto", "tpu", "gpu", "cpu"] = Field(
         default="auto",
         description="Device to run on; auto takes TPU, GPU or CPU, in that order.",
-        json_schema_extra={"allowed": "'auto', 'tpu', 'gpu' or 'cpu'"},
+        json_schema_extra={"allowed": "'auto', 'tpu', 'gpu' or 'cpu'", "common": True},
     )
     runtime: Literal["auto", "tensorflow", "jax"] = Field(
         default="auto",
@@ -190,7 +197,7 @@ class ExtractConfig(Settings):
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto",
         description="Precision of the arithmetic; auto is bfloat16 on a TPU, else float32.",
-        json_schema_extra={"allowed": "'auto', 'float32' or 'bfloat16'"},
+        json_schema_extra={"allowed": "'auto', 'float32' or 'bfloat16'", "common": True},
     )
     attention: Literal["auto", "xla", "pallas"] = Field(
         default="auto",
@@ -212,18 +219,21 @@ class ExtractConfig(Settings):
         default="auto",
         description="Format of the input; auto goes by the suffix (before .gz, .bz2, .xz or .zst) "
         "and reads any other file as text.",
-        json_schema_extra={"allowed": ", ".join(f"'{name}'" for name in get_args(FormatName))},
+        json_schema_extra={
+            "allowed": ", ".join(f"'{name}'" for name in get_args(FormatName)),
+            "common": True,
+        },
     )
     id_field: str | None = Field(
         default=None,
         description="Column or JSON field of the ids, in CoNLL the key of a comment; by default "
         "`id` where there is one.",
-        json_schema_extra={"allowed": "a string; an empty one for no ids"},
+        json_schema_extra={"allowed": "a string; an empty one for no ids", "common": True},
     )
     text_field: str | None = Field(
         default=None,
         description="Column or JSON field of the texts; by default `text`.",
-        json_schema_extra={"allowed": "a string"},
+        json_schema_extra={"allowed": "a string", "common": True},
     )
     text_b_field: str | None = Field(
         default=None,

@@ -108,7 +108,10 @@ class OutputConfig(Settings):
     combine: Combine = Field(
         default="none",
         description="How several layers become one vector; none keeps them apart.",
-        json_schema_extra={"allowed": "'none', 'sum', 'mean', 'concat' or 'weighted'"},
+        json_schema_extra={
+            "allowed": "'none', 'sum', 'mean', 'concat' or 'weighted'",
+            "common": True,
+        },
     )
     weights: tuple[Float32, ...] | None = Field(
         default=None,
@@ -120,13 +123,13 @@ class OutputConfig(Settings):
     level: Level = Field(
         default="token",
         description="What each vector represents: a token, a word or the whole sequence.",
-        json_schema_extra={"allowed": "'token', 'word' or 'sequence'"},
+        json_schema_extra={"allowed": "'token', 'word' or 'sequence'", "common": True},
     )
     pooling: str | None = Field(
         default=None,
         description="How token vectors become the vector of a word or of the sequence; auto takes "
         "the sequence pooling that the checkpoint was trained with.",
-        json_schema_extra={"allowed": "a string"},
+        json_schema_extra={"allowed": "a string", "common": True},
     )
     special_tokens: bool = Field(
         default=True,
@@ -136,7 +139,7 @@ class OutputConfig(Settings):
     normalize: bool = Field(
         default=False,
         description="Scale each vector to length 1.",
-        json_schema_extra={"allowed": "true or false"},
+        json_schema_extra={"allowed": "true or false", "common": True},
     )
     dim: Annotated[int, Field(ge=1, le=MAX_INT)] | None = Field(
         default=None,

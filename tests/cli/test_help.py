@@ -22,7 +22,7 @@ def sections(text):
 
 
 def test_options_come_in_groups():
-    found = sections(run("extract", "--help").stdout)
+    found = sections(run("extract", "--help-all").stdout)
     assert list(found) == [*(group for group in GROUPS if group != LIMITS), "Examples"]
     for group, option in (
         ("Files", "--ledger"),
@@ -34,6 +34,30 @@ def test_options_come_in_groups():
         ("Other options", "--debug"),
     ):
         assert option in found[group]
+
+
+def options_in(text):
+    return re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_short_help_is_short_and_the_long_one_whole(name):
+    parameters = COMMANDS[name].params
+    short = options_in(run(name, "--help").stdout)
+    hidden = [p.opts[0] for p in parameters if getattr(p, "hidden", False)]
+    assert len(short) <= 30
+    assert not set(hidden) & set(short)
+    if not hidden:
+        assert "--help-all" not in short
+        return
+    whole = run(name, "--help-all").stdout
+    assert set(options_in(whole)) == {*short, *hidden}
+    assert f"{len(hidden)} more options:" in run(name, "--help").stdout
+    assert "more options" not in whole
+
+
+def test_the_help_of_extract_has_at_most_25_options():
+    assert len(options_in(run("extract", "--help").stdout)) <= 25
 
 
 @pytest.mark.parametrize("name", ["extract", "plan", "compile"])
