@@ -15,6 +15,7 @@ from bert_features.errors import CheckpointError, ConfigError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
+    from bert_features.batches.pieces import Offset
     from bert_features.readers.input_example import InputExample
     from bert_features.text.tokenization import FullTokenizer
 
@@ -80,10 +81,10 @@ def tokenize(
     )
     check_file(input_path)
     tokenizer = _make_tokenizer(settings)
-    rows = _Rows(tokenizer, special_tokens, max_seq_length, with_offsets=output_format == "jsonl")
-    write = _WRITERS[output_format]
-    for row in rows.of(examples):
-        sys.stdout.write(write(row, tokenizer) + "\n")
+    if special_tokens:
+        _check_special_tokens(tokenizer)
+    for row in _rows(tokenizer, examples, special_tokens, max_seq_length, output_format):
+        sys.stdout.write(_WRITERS[output_format](row, tokenizer) + "\n")
 
 
 def _make_tokenizer(settings: ExtractConfig) -> "FullTokenizer":
@@ -119,112 +120,61 @@ def _vocabulary_alone(path: str, lower: bool | None) -> tuple[list[str], bool]:
     return tokens, lower
 
 
-_Offsets = tuple[int, int] | None  # None for [CLS] and [SEP]
+def _check_special_tokens(tokenizer: "FullTokenizer") -> None:
+    from bert_features.text.vocabulary import CLS, SEP
 
-
-@dataclass(frozen=True)
-class _Pieces:
-    """The pieces of a text, or of a row.
-
-    Attributes:
-      ids: vocabulary ids.
-      offsets: the place of each piece in its text; nothing unless offsets are wanted.
-    """
-
-    ids: list[int]
-    offsets: list[_Offsets]
-
-    @classmethod
-    def join(cls, parts: Iterable["_Pieces"]) -> "_Pieces":
-        joined = cls([], [])
-        for part in parts:
-            joined.ids.extend(part.ids)
-            joined.offsets.extend(part.offsets)
-        return joined
-
-    def cut(self, length: int) -> "_Pieces":
-        return _Pieces(self.ids[:length], self.offsets[:length])
+    if missing := [token for token in (CLS, SEP) if token not in tokenizer.vocab]:
+        raise CheckpointError(f"the vocabulary lacks {', '.join(missing)}")
 
 
 @dataclass(frozen=True)
 class _Row:
-    """The pieces of an example; those from `start_b` on belong to its second text."""
+    """The pieces of an example.
 
-    unique_id: int | str
-    pieces: _Pieces
-    start_b: int
-
-
-class _Rows:
-    """Makes the row of each example.
-
-    Args:
-      tokenizer: the tokenizer.
-      special_tokens: whether rows have [CLS] and [SEP].
-      max_seq_length: the length that rows are cut to; None to cut nothing.
-      with_offsets: whether to find the offsets of the pieces, which takes longer.
-
-    Raises:
-      CheckpointError: the vocabulary lacks a special token that is wanted.
+    Attributes:
+      unique_id: its id.
+      ids: vocabulary ids.
+      type_ids: 1 for pieces of the second text.
+      offsets: the place of each piece in its text, None for [CLS] and [SEP]; only for `jsonl`.
     """
 
-    def __init__(
-        self,
-        tokenizer: "FullTokenizer",
-        special_tokens: bool,
-        max_seq_length: int | None,
-        *,
-        with_offsets: bool,
-    ) -> None:
-        from bert_features.text.vocabulary import CLS, SEP
+    unique_id: int | str
+    ids: list[int]
+    type_ids: list[int]
+    offsets: list["Offset"]
 
-        missing = [token for token in (CLS, SEP) if token not in tokenizer.vocab]
-        if special_tokens and missing:
-            raise CheckpointError(f"the vocabulary lacks {', '.join(missing)}")
-        self._tokenizer = tokenizer
-        self._max_seq_length = max_seq_length
-        self._with_offsets = with_offsets
-        no_place: list[_Offsets] = [None] if with_offsets else []
-        self._cls, self._sep = (
-            _Pieces([tokenizer.vocab[token]], no_place) if special_tokens else _Pieces([], [])
-            for token in (CLS, SEP)
-        )
 
-    def of(self, examples: Iterable["InputExample"]) -> Iterator[_Row]:
-        """The rows of some examples, in their order."""
-        for chunk in _chunks(examples):
-            texts = [
-                _units(text, words)
-                for example in chunk
-                for text, words in (
-                    (example.text_a, example.words_a),
-                    (example.text_b, example.words_b),
-                )
-            ]
-            encoded = iter(self._encode([string for text in texts for string, _ in text]))
-            pieces = [
-                _Pieces.join(_moved(next(encoded), start) for _, start in text) for text in texts
-            ]
-            for i, example in enumerate(chunk):
-                yield self._join(example.unique_id, pieces[2 * i], pieces[2 * i + 1])
+def _rows(
+    tokenizer: "FullTokenizer",
+    examples: Iterable["InputExample"],
+    special_tokens: bool,
+    max_seq_length: int | None,
+    output_format: _Format,
+) -> Iterator[_Row]:
+    """The row of each example, in their order."""
+    import numpy as np
 
-    def _encode(self, strings: list[str]) -> list[_Pieces]:
-        if not self._with_offsets:
-            return [_Pieces(ids, []) for ids in self._tokenizer.encode_ids(strings)]
-        return [_Pieces(e.ids, [*e.offsets]) for e in self._tokenizer.encode(strings)]
+    from bert_features.batches.long_text import LongText
+    from bert_features.batches.pieces import find_pieces, offsets_of
+    from bert_features.batches.truncation import kept_lengths
+    from bert_features.text.vocabulary import CLS, SEP
 
-    def _join(self, unique_id: int | str, first: _Pieces, second: _Pieces) -> _Row:
-        from bert_features.batches.truncation import kept_lengths
-
-        if self._max_seq_length is not None:
-            lengths = len(first.ids), len(second.ids)
-            kept = kept_lengths(*lengths, self._max_seq_length)
-            first, second = first.cut(kept[0]), second.cut(kept[1])
-        parts = [self._cls, first, self._sep, second]
-        if second.ids:
-            parts.append(self._sep)
-        start_b = sum(len(part.ids) for part in parts[:3])
-        return _Row(unique_id, _Pieces.join(parts), start_b)
+    cls, sep = ([tokenizer.vocab[t]] if special_tokens else [] for t in (CLS, SEP))
+    with_places = output_format == "jsonl"
+    for chunk in _chunks(examples):
+        pieces = find_pieces(tokenizer, chunk, with_places=with_places)
+        texts = [part.tolist() for part in np.split(pieces.ids, np.cumsum(pieces.lengths)[:-1])]
+        for i, example in enumerate(chunk):
+            kept = int(pieces.lengths[2 * i]), int(pieces.lengths[2 * i + 1])
+            if max_seq_length is not None:
+                kept = kept_lengths(*kept, max_seq_length)
+            first = [*cls, *texts[2 * i][: kept[0]], *sep]
+            second = [*texts[2 * i + 1][: kept[1]], *(sep if kept[1] else [])]
+            offsets = offsets_of(pieces, i, kept, LongText()) if with_places else []
+            if not special_tokens:
+                offsets = [offset for offset in offsets if offset is not None]
+            type_ids = [0] * len(first) + [1] * len(second)
+            yield _Row(example.unique_id, first + second, type_ids, offsets)
 
 
 def _chunks(examples: Iterable["InputExample"]) -> Iterator[list["InputExample"]]:
@@ -241,40 +191,20 @@ def _chunks(examples: Iterable["InputExample"]) -> Iterator[list["InputExample"]
         yield chunk
 
 
-def _units(text: str | None, words: tuple[str, ...] | None) -> list[tuple[str, int]]:
-    """The strings that extract tokenises by themselves, and where each begins in the text."""
-    if words is None:
-        return [] if text is None else [(text, 0)]
-    units, start = [], 0
-    for word in words:
-        units.append((word, start))
-        start += len(word) + 1  # the words of a text are joined by blanks
-    return units
-
-
-def _moved(pieces: _Pieces, start: int) -> _Pieces:
-    """The pieces of a unit that begins at `start` of its text."""
-    if not start:
-        return pieces
-    places = [place and (place[0] + start, place[1] + start) for place in pieces.offsets]
-    return _Pieces(pieces.ids, places)
-
-
 def _json(row: _Row, tokenizer: "FullTokenizer") -> str:
-    ids = row.pieces.ids
     return json.dumps(
         {
             "id": row.unique_id,
-            "tokens": tokenizer.convert_ids_to_tokens(ids),
-            "ids": ids,
-            "type_ids": [0] * row.start_b + [1] * (len(ids) - row.start_b),
-            "offsets": row.pieces.offsets,
+            "tokens": tokenizer.convert_ids_to_tokens(row.ids),
+            "ids": row.ids,
+            "type_ids": row.type_ids,
+            "offsets": row.offsets,
         }
     )
 
 
 _WRITERS: dict[_Format, Callable[[_Row, "FullTokenizer"], str]] = {
-    "tokens": lambda row, tokenizer: " ".join(tokenizer.convert_ids_to_tokens(row.pieces.ids)),
-    "ids": lambda row, tokenizer: " ".join([str(i) for i in row.pieces.ids]),
+    "tokens": lambda row, tokenizer: " ".join(tokenizer.convert_ids_to_tokens(row.ids)),
+    "ids": lambda row, tokenizer: " ".join([str(i) for i in row.ids]),
     "jsonl": _json,
 }

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import orjson
 
+from bert_features.batches.pieces import offsets_of
 from bert_features.extraction.assembly import batch_of
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
 from bert_features.formats.records import FeatureBatch
 from bert_features.serving.failures import RequestError
 from bert_features.serving.service import Answer, Service, describe
-from bert_features.serving.tokens import offsets_of
 from bert_features.text.vocabulary import SEP
 
 JSON = "application/json"

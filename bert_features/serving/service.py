@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Self, TypeVar
 
 from bert_features import __version__
+from bert_features.batches.pieces import Pieces, find_pieces
 from bert_features.checkpoints.locate import MINILM
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import OutputSpec
@@ -25,7 +26,6 @@ from bert_features.serving.metrics import ServiceMetrics
 from bert_features.serving.queue import QueueFullError
 from bert_features.serving.room import Room, Share
 from bert_features.serving.sizes import answer_bytes, max_words
-from bert_features.serving.tokens import Pieces, find_pieces
 
 _MINILM_IS = "all-MiniLM-L6-v2, the embedded model; not Google's BERT"
 _T = TypeVar("_T")

@@ -1,4 +1,4 @@
-"""The tokens of a request: how many there are, and where each stands in its text.
+"""The tokens of examples: how many there are, and where each stands in its text.
 
 Shape legend: `N` examples, `P` pieces of all their texts. Texts are numbered 2 * i for text_a and
 2 * i + 1 for text_b of example i; a missing text has no pieces.
@@ -25,11 +25,13 @@ class Pieces:
     """The pieces of examples, before anything is cut off.
 
     Attributes:
+      ids: int32 [P], vocabulary ids.
       lengths: int64 [2 * N], number of pieces of each text.
       places: int32 [P, 2], start and end of each piece in its text, in characters; None if they
         were not wanted.
     """
 
+    ids: np.ndarray
     lengths: np.ndarray
     places: np.ndarray | None = None
 
@@ -55,14 +57,14 @@ def find_pieces(
     texts = tf.constant([utf8(unit) for unit in units.strings], tf.string)
     per_text = np.array(units.per_text, np.int64)
     if not with_places:
-        _, lengths = tokenizer.ids_of(texts)
-        return Pieces(text_lengths(lengths, per_text))
+        ids, lengths = tokenizer.ids_of(texts)
+        return Pieces(ids, text_lengths(lengths, per_text))
     pieces = tokenizer.tokenize_with_offsets(texts)
     lengths = pieces.ids.row_lengths().numpy()
     places = np.stack([pieces.starts.values.numpy(), pieces.ends.values.numpy()], axis=1)
     starts = np.array([start for example in examples for start in _unit_starts(example)], np.int64)
     places += np.repeat(starts, lengths)[:, None]
-    return Pieces(text_lengths(lengths, per_text), places)
+    return Pieces(pieces.ids.values.numpy(), text_lengths(lengths, per_text), places)
 
 
 def _unit_starts(example: InputExample) -> list[int]:

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_features.batches.long_text import LongText
+from bert_features.batches.pieces import find_pieces, offsets_of
 from bert_features.readers.input_example import InputExample
-from bert_features.serving.tokens import find_pieces, offsets_of
 from bert_features.text.tokenization import FullTokenizer
 from tests.toy import TOY_VOCAB
 
