@@ -1,4 +1,8 @@
-"""Shared fixtures; and the world tightened: 8 logical CPU devices, so distribution is tested."""
+"""Shared fixtures; and the world tightened: 8 logical CPU devices, so distribution is tested.
+
+A test runs on one of them, unless it or its module is marked `eight_devices`: each device traces
+the step again, which takes time.
+"""
 
 import collections
 import importlib.util
@@ -26,6 +30,11 @@ tf.config.set_logical_device_configuration(
     _cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(NUM_DEVICES)]
 )
 
+# After TensorFlow has its logical devices.
+from bert_features.runtime import tensorflow_devices  # noqa: E402
+
+_all_cpus = tensorflow_devices._cpu
+
 DATA = Path(__file__).resolve().parent / "data"
 LARGE_DATA = Path(os.environ.get("BERT_FEATURES_LARGE_DATA", DATA.parents[2] / "shared" / "data"))
 
@@ -34,6 +43,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Modules with many slow tests come first, so that no process is left alone with one."""
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])  # keeps the order otherwise
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Chooses the CPU devices before any fixture is made, also those of a module."""
+    eight = item.get_closest_marker("eight_devices") is not None
+    tensorflow_devices._cpu = _all_cpus if eight else lambda: (None, 1)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,9 +62,7 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture
 def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One CPU device in place of eight: each device traces the step anew, which takes time."""
-    from bert_features.runtime import tensorflow_devices
-
+    """One CPU device in a module that is marked `eight_devices`."""
     monkeypatch.setattr(tensorflow_devices, "_cpu", lambda: (None, 1))
 
 

@@ -340,7 +340,7 @@ def test_sizes_that_the_store_does_not_report(safetensors, monkeypatch, has_key)
     assert len(safetensors.fetched) == 3  # each once
 
 
-def test_extraction_from_a_store(one_device, safetensors, tmp_path):
+def test_extraction_from_a_store(safetensors, tmp_path):
     """Checkpoint and input on the store give the same file as local ones."""
     (tmp_path / "in.txt").write_text("is this jacksonville ?\nno it is not .\n")
     safetensors.files["bucket/in.txt"] = (tmp_path / "in.txt").read_bytes()

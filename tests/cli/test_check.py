@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 
 from bert_features.formats import open_writer
 from bert_features.formats.records import Feature, FeatureBatch
@@ -136,7 +135,6 @@ def test_an_error_names_options(tmp_path):
     assert "; or pass --format: parquet, arrow, " in done.stderr
 
 
-@pytest.mark.usefixtures("one_device")
 def test_a_folder_is_repaired(toy, tmp_path):
     (tmp_path / "in.txt").write_text("a b\n" * 5)
     line = ["extract", tmp_path / "in.txt", "-o", f"{tmp_path}/out/", "--checkpoint", toy]
@@ -168,7 +166,6 @@ def test_a_folder_is_repaired(toy, tmp_path):
     assert (done.exit_code, len(done.stdout.splitlines())) == (0, 1)
 
 
-@pytest.mark.usefixtures("one_device")
 def test_a_folder_that_cannot_be_repaired(toy, tmp_path):
     (tmp_path / "in.txt").write_text("a b\n" * 5)
     line = ["extract", tmp_path / "in.txt", "-o", f"{tmp_path}/out/", "--checkpoint", toy]

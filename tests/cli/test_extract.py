@@ -21,8 +21,6 @@ from tests.cli.forks import fork
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 
 def test_extract_prints_a_summary(toy, text, out):
     path = out / "o.parquet"

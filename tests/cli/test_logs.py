@@ -85,7 +85,6 @@ def test_a_run_writes_objects_alone(toy, tmp_path):
     assert summary["stages"]["advice"].startswith(summary["stages"]["limiting"])
 
 
-@pytest.mark.usefixtures("one_device")
 def test_features_on_standard_output_leave_the_summary_to_the_log(toy, text, caplog):
     caplog.set_level(logging.INFO, logger="bert_features")
     options = ["--checkpoint", toy, "--layers=-1", *SMALL, "--log-json"]

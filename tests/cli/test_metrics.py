@@ -20,8 +20,6 @@ from bert_features.monitor.stages import STAGES
 from tests.cli.command_line import SMALL, run
 from tests.cli.forks import fork
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 
 def parse(text):
     """Name -> value, or label -> value of a metric with one label."""

@@ -6,8 +6,6 @@ import pytest
 
 from tests.cli.command_line import run
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 ROWS = [("a1", "is it ?"), ("b2", "no it is not ."), ("c3", "the a b")]
 
 

@@ -13,8 +13,6 @@ import pytest
 from bert_features import FeatureExtractor, InputExample, read_features
 from tests.cli.command_line import SMALL, run
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 SETTINGS = {"do_lower_case": True, "max_seq_length": 16, "batch_size": 8}
 CONLL = "is\tO\nJackson\tB-PER\n\u200b\tO\n\n?\tO\n\n"
 

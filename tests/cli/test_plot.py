@@ -29,7 +29,6 @@ def plot(toy, csv, kind, *options):
     return run("plot", kind, *arguments, "--checkpoint", toy)
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.parametrize(
     ("kind", "suffix"), [*((kind, "svg") for kind in KINDS if kind != "probe"), ("word", "html")]
 )
@@ -42,7 +41,6 @@ def test_each_kind_writes_a_file(toy, csv, out, kind, suffix):
     assert list(out.iterdir()) == [path]
 
 
-@pytest.mark.usefixtures("one_device")
 def test_the_probe_prints_its_scores_and_a_recommendation(toy, csv, out):
     result = plot(toy, csv, "probe", *KINDS["probe"], "-o", out / "new.svg")
     line, _, head, *rows, _, sentence = result.stdout.splitlines()
@@ -55,7 +53,6 @@ def test_the_probe_prints_its_scores_and_a_recommendation(toy, csv, out):
     assert "chance level 0.600" in sentence
 
 
-@pytest.mark.usefixtures("one_device")
 def test_texts_of_a_word_may_be_options(toy, csv, out):
     texts = ["--text", "is this it", "--text", "this a b"]
     result = plot(toy, csv, "word", "this", *texts, "-o", out / "new.svg")
@@ -83,7 +80,6 @@ def test_texts_of_a_word_may_be_options(toy, csv, out):
         ("probe", ["{csv}", "--label-field", "topic", "--layers=8"], 1, "fewer than 5 examples"),
     ],
 )  # fmt: skip
-@pytest.mark.usefixtures("one_device")
 def test_errors_are_one_line_and_leave_nothing(toy, csv, out, kind, options, status, message):
     result = plot(toy, csv, kind, *options, "-o", out / "new.png")
     lines = [line for line in result.stderr.splitlines() if not line.startswith("running on")]

@@ -11,8 +11,6 @@ from bert_features.cli.settings import as_option
 from bert_features.config.extract_config import ExtractConfig
 from tests.cli.command_line import run
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 
 def test_every_setting_is_an_option():
     names = {"do_lower_case": "--uncased", "outputs": "--output-spec"}

@@ -84,7 +84,6 @@ def test_what_is_no_features_folder(tmp_path):
     assert "has no manifest.json; pass the folder that a run wrote" in done.stderr
 
 
-@pytest.mark.usefixtures("one_device")
 def test_a_finished_run_needs_no_framework(toy, tmp_path):
     (tmp_path / "in.txt").write_text("a b\n" * 5)
     line = ["extract", tmp_path / "in.txt", "-o", f"{tmp_path}/out/", "--checkpoint", toy]

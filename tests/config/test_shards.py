@@ -36,7 +36,7 @@ def test_what_is_no_share(shard):
         ExtractConfig.of({"shard": shard})
 
 
-def test_shares_of_a_file(one_device, toy, tmp_path):
+def test_shares_of_a_file(toy, tmp_path):
     texts = tmp_path / "in.txt"
     texts.write_text("".join(f"{'a ' * (i % 7)}b\n" for i in range(11)))
     settings = {"checkpoint": toy, "do_lower_case": True, "max_seq_length": 12, "layers": (-1,)}
@@ -62,14 +62,14 @@ def test_shares_of_a_file(one_device, toy, tmp_path):
         extract(config, texts, tmp_path / "o.jsonl")
 
 
-def test_texts_in_memory_have_no_shares(one_device, toy):
+def test_texts_in_memory_have_no_shares(toy):
     settings = {"do_lower_case": True, "max_seq_length": 12, "layers": (-1,)}
     extractor = FeatureExtractor.from_checkpoint(toy, shard="0/2", **settings)
     with pytest.raises(ConfigError, match="shard is '0/2', a share of the file"):
         extractor(["a", "b"])
 
 
-def test_alone_auto_is_the_whole_and_says_so(one_device, toy, tmp_path, caplog):
+def test_alone_auto_is_the_whole_and_says_so(toy, tmp_path, caplog):
     caplog.set_level("INFO", "bert_features")
     texts = tmp_path / "in.txt"
     texts.write_text("a\nb\nthe\n")
@@ -88,7 +88,7 @@ def test_alone_auto_is_the_whole_and_says_so(one_device, toy, tmp_path, caplog):
     assert told in caplog.messages
 
 
-def test_a_share_without_examples_is_an_empty_file(one_device, toy, tmp_path):
+def test_a_share_without_examples_is_an_empty_file(toy, tmp_path):
     texts = tmp_path / "in.txt"
     texts.write_text("a\n")
     config = ExtractConfig.of(

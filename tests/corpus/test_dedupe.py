@@ -13,8 +13,6 @@ from bert_features.formats.manifest import Manifest
 from tests.cli.forks import fork
 from tests.corpus.test_job import StopRun, shards_of, stop_after
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 OPTIONS = ["--uncased", "--max-seq-length=8", "--batch-size=4", "--layers=-1"]
 
 

@@ -31,8 +31,6 @@ from bert_features.readers.parts import cut
 from tests.cli.command_line import run as run_command
 from tests.corpus.test_job import StopRun, shards_of, stop_after
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 
 def test_overwrite_keeps_what_is_there_until_the_new_run_can_begin(config, texts, tmp_path):
     extract(config(), texts, f"{tmp_path}/out/")

@@ -16,8 +16,6 @@ from bert_features.formats.manifest import Manifest
 from bert_features.machine.shares import Share
 from tests.corpus.conftest import EXAMPLES
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 
 def shards_of(folder):
     """The bytes of the files of the shards, by name."""

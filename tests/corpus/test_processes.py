@@ -19,7 +19,7 @@ from bert_features.monitor.run import RunMonitor
 from tests.corpus.runs import is_alive, wait_for_shards
 from tests.corpus.test_job import shards_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
+pytestmark = pytest.mark.slow
 
 TEXTS = "a b\nthe jacksonville is not\n\nit is\n" * 1000
 SETTINGS = {"do_lower_case": True, "max_seq_length": 8, "batch_size": 4, "layers": (-1,)}
@@ -39,7 +39,7 @@ def texts(tmp_path):
 
 
 @pytest.fixture
-def whole(toy, texts, tmp_path, one_device):
+def whole(toy, texts, tmp_path):
     """The shards of a run of one process that nothing disturbed."""
     extract(config_of(toy), texts, f"{tmp_path}/whole/")
     return shards_of(tmp_path / "whole")

@@ -13,8 +13,6 @@ from bert_features.formats.manifest import Manifest
 from bert_features.machine.models import describe_processor
 from tests.corpus.test_job import shards_of
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 
 @pytest.fixture(autouse=True)
 def _logger_as_it_was():

@@ -20,7 +20,6 @@ from tests.corpus.test_job import shards_of
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.usefixtures("one_device"),
     # Ray leaves its log files and sockets open, and its own modules use what is deprecated.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),

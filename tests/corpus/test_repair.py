@@ -12,8 +12,6 @@ from bert_features.errors import InputError, OutputError
 from bert_features.formats.manifest import Manifest
 from tests.corpus.test_job import StopRun, shards_of
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 
 @pytest.fixture
 def inputs(tmp_path):

@@ -14,8 +14,6 @@ from bert_features.formats.manifest import Manifest
 from bert_features.readers import ids
 from tests.corpus.test_job import StopRun, shards_of
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 
 @pytest.fixture
 def inputs(tmp_path):

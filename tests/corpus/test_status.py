@@ -105,7 +105,6 @@ def test_files_that_are_missing_or_of_another_size(folder):
     assert (status.finished_shards, status.finished_examples, status.finished_tokens) == (0, 0, 0)
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.parametrize("format", ["parquet", "jsonl"])
 def test_a_finished_run(config, tmp_path, format):
     for name in "abc":

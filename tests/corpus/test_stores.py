@@ -22,7 +22,7 @@ from tests.cli.command_line import run as run_command
 from tests.corpus.conftest import EXAMPLES
 from tests.s3_server import BREAK, BUSY, DENIED
 
-pytestmark = pytest.mark.usefixtures("one_device", "quick_lock")
+pytestmark = pytest.mark.usefixtures("quick_lock")
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def oracle(minilm_dir) -> Oracle:
 
 
 @pytest.fixture
-def namespace(request, folder, one_device, monkeypatch) -> dict[str, object]:
+def namespace(request, folder, monkeypatch) -> dict[str, object]:
     """The variables of the section that the test names, once its Python has run."""
     monkeypatch.chdir(folder)
     variables: dict[str, object] = {}
@@ -135,7 +135,7 @@ def test_options_exist():
 
 
 @pytest.fixture
-def program(folder, one_device, monkeypatch) -> dict[str, object]:
+def program(folder, monkeypatch) -> dict[str, object]:
     """The variables of the program that the names of the page are tried in."""
     monkeypatch.chdir(folder)
     variables: dict[str, object] = {}
@@ -181,7 +181,7 @@ def extract_command():
 
 
 @pytest.mark.slow
-def test_the_official_command(folder, one_device, monkeypatch, oracle):
+def test_the_official_command(folder, monkeypatch, oracle):
     monkeypatch.chdir(folder)
     (command,) = (code for kind, code in BLOCK.findall(SECTIONS["extract_features.py"]) if not kind)
     files = (

@@ -74,7 +74,6 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.parametrize("name", PYTHON_PAGES)
 def test_python_runs(name, folder, monkeypatch):
     monkeypatch.chdir(folder)

@@ -77,7 +77,7 @@ def oracle(minilm_dir):
 
 
 @pytest.fixture
-def recipe(request, one_device, minilm_dir, capsys):
+def recipe(request, minilm_dir, capsys):
     """The variables of the recipe that the test is named after, once it has run."""
     recipe = RECIPES[request.node.name]
     variables = {"__name__": "recipe"}

@@ -377,7 +377,7 @@ def test_products_of_both_dtypes_are_timed(monkeypatch):
 
 
 @pytest.mark.parametrize(("slowdown", "told"), [(1.9, True), (0.6, False)])
-def test_slow_bfloat16_is_told(one_device, monkeypatch, caplog, slowdown, told):
+def test_slow_bfloat16_is_told(monkeypatch, caplog, slowdown, told):
     from bert_features import FeatureExtractor
 
     monkeypatch.setattr(TensorFlowRuntime, "bfloat16_slowdown", lambda self: slowdown)

@@ -65,7 +65,7 @@ def test_export_of_ids(export, expected):
 
 
 @pytest.mark.parametrize("export", ["text", "ids"], indirect=True)
-def test_export_is_a_checkpoint(export, expected, one_device):
+def test_export_is_a_checkpoint(export, expected):
     extractor = bert_features.FeatureExtractor.from_checkpoint(
         export, layers=[-1], level="sequence", special_tokens=False, max_seq_length=12
     )

@@ -79,7 +79,7 @@ def served(minilm_dir, toy_ids, batch, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_minilm_from_text_in_a_fresh_process(minilm_dir, served, one_device):
+def test_minilm_from_text_in_a_fresh_process(minilm_dir, served):
     result = served["text"]
     assert result.keys() == {"unit", "last", "input_word_ids", "input_mask"}
 
@@ -108,7 +108,7 @@ def test_toy_ids_in_a_fresh_process(toy, batch, served):
         np.testing.assert_allclose(result[name], layer[same], rtol=0, atol=1e-6)
 
 
-def test_auto_pooling_is_that_of_the_folder(tmp_path, weights, one_device):
+def test_auto_pooling_is_that_of_the_folder(tmp_path, weights):
     folder = write_directory(tmp_path / "uncased_toy", TOY, TOY_VOCAB, weights)
     write_settings(folder, modes=["max", "cls"], normalize=True)
     auto = {"name": "s", "level": "sequence", "pooling": "auto"}
@@ -124,7 +124,7 @@ def test_auto_pooling_is_that_of_the_folder(tmp_path, weights, one_device):
 AUTO = {"name": "s", "level": "sequence", "pooling": "auto"}
 
 
-def test_auto_pooling_of_texts_has_the_length_of_the_folder(tmp_path, weights, one_device):
+def test_auto_pooling_of_texts_has_the_length_of_the_folder(tmp_path, weights):
     folder = write_directory(tmp_path / "uncased_toy", TOY, TOY_VOCAB, weights)
     write_settings(folder, length=6, do_lower_case=True)  # the tokenizer lower-cases already
     to = export_savedmodel(tmp_path / "x", checkpoint=folder, outputs=[AUTO])

@@ -35,7 +35,6 @@ TEXTS = ["the 漢 字 is a 漢 字 a b 漢 字 a b", "a b", "漢 ||| a"]
 UNKNOWN, KEPT = [6, 0, 1], [13, 2, 2]
 
 
-@pytest.mark.usefixtures("one_device")
 def test_unknown_tokens_of_a_run(toy, tmp_path, caplog):
     """The windows of the first text hold 8 [UNK]s, two of them twice."""
     (tmp_path / "in.txt").write_text("\n".join(TEXTS), encoding="utf-8")
@@ -53,7 +52,6 @@ def test_unknown_tokens_of_a_run(toy, tmp_path, caplog):
     assert warning.startswith(f"7 of 17 tokens (41.2%) are [UNK]: the vocabulary {toy}/vocab.txt")
 
 
-@pytest.mark.usefixtures("one_device")
 def test_texts_in_memory_are_warned_of_too(toy, caplog):
     extractor = FeatureExtractor.from_checkpoint(toy, **SETTINGS)
     extractor(["a b"] * 20 + ["漢 a"])  # 1 of 42
@@ -70,7 +68,6 @@ def broken(request, tmp_path):
     return write_directory(tmp_path / "uncased_broken", TOY, TOY_VOCAB, weights)
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.parametrize(
     "output",
     [

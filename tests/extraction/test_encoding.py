@@ -9,8 +9,6 @@ from bert_features.errors import ConfigError, InputError
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime import loop
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 SETTINGS = {"max_seq_length": 20, "buckets": (5, 10), "batch_size": 8, "do_lower_case": True}
 OUTPUTS = [
     {"name": "token", "layers": [-1]},

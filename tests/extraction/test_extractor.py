@@ -185,6 +185,7 @@ def test_a_table_is_read_by_its_columns(toy):
     assert len(of_settings(frame)) == len(of_settings(["a", "b"])) == 2
 
 
+@pytest.mark.eight_devices
 @pytest.mark.slow
 def test_same_text_same_vector(minilm_dir, monkeypatch):
     """Alone, in a batch, in every bucket, on one device and on eight."""

@@ -15,8 +15,6 @@ from bert_features.errors import InputError, OutputError
 from bert_features.extraction.counts import ExampleCounts
 from bert_features.extraction.ledger import Ledger
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 SETTINGS = {"layers": (-1,), "max_seq_length": 6, "buckets": (), "batch_size": 4}
 
 

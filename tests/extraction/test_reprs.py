@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from bert_features import (
     BertFeatures,
     BertTextInput,
@@ -14,7 +12,6 @@ from bert_features import (
     plan,
 )
 
-pytestmark = pytest.mark.usefixtures("one_device")
 OUTPUTS = [
     {"name": "t", "layers": -1},
     {"name": "s", "level": "sequence", "layers": [0], "dtype": "float16"},

@@ -100,7 +100,7 @@ def test_keras_file_needs_neither_checkpoint_nor_vocabulary(toy, tmp_path):
 
 
 @pytest.mark.slow
-def test_strings_in_vectors_out(minilm_dir, one_device):
+def test_strings_in_vectors_out(minilm_dir):
     output = {**MEAN, "normalize": True}
     texts = [*QUESTIONS[:4], "naïve … café"]
     inputs = keras.Input((), dtype="string")

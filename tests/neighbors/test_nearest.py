@@ -22,8 +22,6 @@ from tests.formats.feature_folders import write_folder
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 TEXTS = ["this is jackson", "is it ?", "no it is not .", "jacksonville is the a b", "the a b"]
 OUTPUTS = [
     {"name": "text", "level": "sequence", "pooling": "mean", "layers": [-1, -2], "combine": "sum"},

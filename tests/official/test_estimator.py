@@ -25,6 +25,7 @@ from tests.conftest import NUM_DEVICES
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
 
+pytestmark = pytest.mark.eight_devices
 WEIGHTS = random_weights(TOY)
 TEXTS = ["is this jacksonville ?", "no", "it is not .", "", "the a b a b a b a b", "jackson"]
 SEQ_LENGTH = 12

@@ -8,7 +8,7 @@ from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, random_weights
 
 
-def test_the_calls_of_a_program_that_imports_it(one_device, toy, tmp_path):
+def test_the_calls_of_a_program_that_imports_it(toy, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("is this jack ?\nno ||| it is not .\n", encoding="utf-8")
     examples = extract_features.read_examples(str(texts))

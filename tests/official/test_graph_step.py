@@ -22,6 +22,7 @@ from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.tf1_checkpoint import write_tf1_checkpoint
 from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
 
+pytestmark = pytest.mark.eight_devices
 WEIGHTS = random_weights(TOY)
 HEAD = {
     "output_weights": np.arange(16, dtype=np.float32).reshape(2, 8) / 10,

@@ -13,6 +13,7 @@ from bert_features.official import tf1 as tf
 from tests.official.conftest import Official
 from tests.official.programs import tutorial
 
+pytestmark = pytest.mark.eight_devices
 PROGRAM = Path(__file__).with_name("programs") / "extract_features.py"
 TOLERANCE = 2e-5
 LAYERS = [-1, -2, -3, -4]

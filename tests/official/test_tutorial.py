@@ -9,7 +9,6 @@ from bert_features import get_features
 from bert_features.errors import ConfigError
 from bert_features.official import tutorial
 
-pytestmark = pytest.mark.usefixtures("one_device")
 SETTINGS = {"max_seq_length": 20, "batch_size": 8, "do_lower_case": True}
 
 

@@ -12,8 +12,6 @@ from bert_features import FeatureExtractor
 from bert_features.errors import ConfigError, InputError
 from bert_features.ray import Features
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 TEXTS = ["a b", "the jacksonville is not", "", "it is"]
 SETTINGS = {"do_lower_case": True, "max_seq_length": 8, "batch_size": 4, "layers": (-1,)}
 OUTPUTS = [
@@ -29,7 +27,7 @@ BATCHES = {
 
 
 @pytest.fixture
-def records(toy, one_device):
+def records(toy):
     return FeatureExtractor.from_checkpoint(toy, outputs=OUTPUTS, **SETTINGS)(TEXTS)
 
 

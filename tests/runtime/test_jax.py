@@ -138,7 +138,7 @@ def of_tensorflow(job):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", ["toy", "windows", "float32"])
-def test_every_output_equals_tensorflows(one_device, on_jax, jobs, job):
+def test_every_output_equals_tensorflows(on_jax, jobs, job):
     compared = 0
     with np.load(on_jax / f"{job}.npz") as got:
         for i, record in enumerate(of_tensorflow(jobs[job])):
@@ -267,7 +267,7 @@ TOY_OPTIONS = ("--layers=-1", "--max-seq-length=20", "--buckets=8,12", "--uncase
 
 
 @pytest.mark.slow
-def test_the_command_line_sets_keras_up(one_device, toy, texts_file, tmp_path):
+def test_the_command_line_sets_keras_up(toy, texts_file, tmp_path):
     output = tmp_path / "out.jsonl"
     done = run_cli(
         "extract", texts_file, "-o", output, "--checkpoint", toy, "--runtime", "jax", *TOY_OPTIONS,
@@ -321,7 +321,7 @@ def by_slurm(i):
 
 
 @pytest.mark.slow
-def test_processes_of_a_slice_share_out_the_input(one_device, toy, tmp_path):
+def test_processes_of_a_slice_share_out_the_input(toy, tmp_path):
     """As the hosts of a TPU slice: each writes its own share, and waits for no other to end."""
     address = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}"}
     output = tmp_path / "out.jsonl"

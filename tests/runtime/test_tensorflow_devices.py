@@ -12,6 +12,7 @@ from bert_features.runtime.tensorflow import TensorFlowRuntime
 from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
 from tests.made_up_machine import H100, V5E, install, move_to
 
+pytestmark = pytest.mark.eight_devices
 NO_TPU = "no TPU: this machine has none"
 
 

@@ -22,7 +22,7 @@ def test_it_has_the_figures_of_the_page():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_device", "minilm_dir")
+@pytest.mark.usefixtures("minilm_dir")
 def test_it_makes_a_figure_of_the_page(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", [SCRIPT, "--to", str(tmp_path), "word.svg"])
     runpy.run_path(SCRIPT, run_name="__main__")

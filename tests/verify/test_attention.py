@@ -114,7 +114,7 @@ def test_elsewhere_nothing_is_timed():
     assert _speeds(report()) == []
 
 
-@pytest.mark.usefixtures("one_device", "alone")
+@pytest.mark.usefixtures("alone")
 def test_a_tpu_with_jax_is_timed_in_the_precision_of_runs(toy, monkeypatch):
     timed = []
 
@@ -164,7 +164,7 @@ def test_the_numbers_of_both_forms_are_compared(monkeypatch, mine, other):
     assert comparison.measure("deviation") == pytest.approx(1e-3 / (1 + 2.001))
 
 
-@pytest.mark.usefixtures("one_device", "alone")
+@pytest.mark.usefixtures("alone")
 def test_on_a_cpu_there_is_one_form(toy):
     check = check_named(verify_toy(toy), "attention")
     assert check.outcome == "skipped"

@@ -20,6 +20,7 @@ from tests.conftest import NUM_DEVICES
 from tests.reference.golden_values import PATH, golden_values
 from tests.verify.reports import check_named, outcomes, verify_toy
 
+pytestmark = pytest.mark.eight_devices
 INVARIANCES = {"determinism", "batch", "padding"}
 
 

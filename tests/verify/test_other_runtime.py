@@ -24,7 +24,6 @@ class Other:
         pass
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.parametrize(("difference", "outcome"), [(0.0, "pass"), (1e-3, "fail")])
 def test_the_other_runtime_must_agree(toy, monkeypatch, difference, outcome):
     extractor = FeatureExtractor.from_checkpoint(
@@ -38,7 +37,6 @@ def test_the_other_runtime_must_agree(toy, monkeypatch, difference, outcome):
     assert check.compared == "tensorflow here with jax on the CPU"
 
 
-@pytest.mark.usefixtures("one_device")
 def test_without_jax_the_runtimes_are_not_compared(toy, monkeypatch):
     monkeypatch.setattr(other_runtime.importlib.util, "find_spec", lambda name: None)
     check = check_named(verify_toy(toy), "runtimes")

@@ -23,6 +23,9 @@ from tests.verify.reports import check_named, outcomes, verify_toy
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
 
 
+pytestmark = pytest.mark.eight_devices
+
+
 def run(*arguments):
     return CliRunner().invoke(app, ["verify", *arguments])
 
