@@ -3,7 +3,7 @@
     .venv/bin/python scripts/benchmark_roofline.py
 
 Runs a step at three shapes of the size of all-MiniLM-L6-v2, with random weights, in turns with a
-product of NumPy; prints medians. It takes about ten seconds. docs/performance.md keeps the ratios
+product of NumPy; prints medians. It takes about ten seconds. benchmarking/diary.md keeps the ratios
 of releases.
 """
 

@@ -2,7 +2,7 @@
 
 TensorFlow's graph rewrites for CPUs (Grappler's remapper and oneDNN) know a few patterns. Anything
 else runs as a chain of operations, each a pass over memory. The forms here match the patterns;
-docs/performance.md has the gains.
+scripts/benchmarking/diary.md has the gains.
 
 XLA's compiler for TPUs fuses freely, but copies an array where one product leaves it in another
 layout than the next product needs. docs/tpu.md says how much traffic the forms for TPUs save.

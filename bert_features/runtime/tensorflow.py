@@ -28,12 +28,12 @@ from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
 logger = logging.getLogger("bert_features")
 
 # Steps that run at the same time on a CPU. One alone leaves cores idle, because each of its kernels
-# waits for its slowest thread: 1.15 times the tokens/s on 2 cores (docs/performance.md). Each holds
+# waits for its slowest thread: 1.15 times the tokens/s on 2 cores (benchmarking/diary.md). Each holds
 # the activations of its batch, so their number is limited on machines with many cores.
 _MAX_STREAMS = 8
 _CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
 # Rows longer than this have a graph of their own on a CPU: see `kernels.attend_by_head`. Without
-# AVX-512 it pays earlier (docs/performance.md).
+# AVX-512 it pays earlier (scripts/benchmarking/diary.md).
 _LONG_ROW, _LONG_ROW_IF_NARROW = 256, 96
 # Batches of up to so many tokens have one too: see `kernels.layer_norm` and `kernels.transpose`.
 _FEW_TOKENS = 64
