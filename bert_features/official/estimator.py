@@ -192,7 +192,7 @@ class Estimator:
                 needed = ("unique_ids", *self._model_fn.inputs)
                 if missing := [name for name in needed if name not in columns]:
                     raise ConfigError(
-                        f"the features lack {', '.join(missing)}; received {', '.join(columns)}"
+                        f"the features are {', '.join(columns)}; expected also {', '.join(missing)}"
                     )
                 real = _real_rows(columns)
             yield _Batch(self._filled(columns), real)
@@ -245,8 +245,8 @@ class _Compiled:
         for name, values in outputs.items():
             if values.shape[:1] != (rows,):
                 raise ConfigError(
-                    f"prediction {name!r} of the model_fn has the shape {values.shape} for "
-                    f"{rows} rows; its first dimension must be the batch"
+                    f"prediction {name!r} of the model_fn has the shape {values.shape}; expected "
+                    f"[batch, …] with a batch of {rows} rows"
                 )
         return predictions | outputs
 

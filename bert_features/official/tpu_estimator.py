@@ -119,8 +119,8 @@ class TPUEstimator(Estimator):
     ) -> None:
         if others.pop("warm_start_from", None) is not None:
             raise ConfigError(
-                "warm_start_from is given; read the checkpoint in the model_fn, by "
-                "tf.train.init_from_checkpoint"
+                "warm_start_from is given; call tf.train.init_from_checkpoint in the model_fn "
+                "instead"
             )
         given = {"train_batch_size": train_batch_size, "eval_batch_size": eval_batch_size}
         _log_unused("TPUEstimator", {**given, "batch_axis": batch_axis, **others}, "it predicts")

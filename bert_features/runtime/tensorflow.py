@@ -28,8 +28,8 @@ from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
 logger = logging.getLogger("bert_features")
 
 # Steps that run at the same time on a CPU. One alone leaves cores idle, because each of its kernels
-# waits for its slowest thread: 1.15 times the tokens/s on 2 cores (benchmarking/diary.md). Each holds
-# the activations of its batch, so their number is limited on machines with many cores.
+# waits for its slowest thread: 1.15 times the tokens/s on 2 cores (scripts/benchmarking/diary.md).
+# Each holds the activations of its batch, so their number is limited on machines with many cores.
 _MAX_STREAMS = 8
 _CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
 # Rows longer than this have a graph of their own on a CPU: see `kernels.attend_by_head`. Without

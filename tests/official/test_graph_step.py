@@ -423,7 +423,7 @@ class TestInputs:
     def test_what_our_model_lacks(self):
         outputs = plan_outputs([OutputConfig.of({"layers": [-1]})], TOY)
         few = tf.data.Dataset.from_tensor_slices({"input_ids": IDS[:, None]}).batch(8)
-        with pytest.raises(ConfigError, match="lack unique_ids, input_mask, input_type_ids; rec"):
+        with pytest.raises(ConfigError, match="expected also unique_ids, input_mask, input_typ"):
             list(Estimator(ModelFn(TOY, WEIGHTS, outputs)).predict(lambda: few))
 
     @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_the_estimator_of_one_machine():
 
 
 def test_what_would_change_numbers_is_refused():
-    with pytest.raises(ConfigError, match="warm_start_from is given; read the checkpoint in the"):
+    with pytest.raises(ConfigError, match=r"warm_start_from is given; call tf\.train\.init_from"):
         tf.contrib.tpu.TPUEstimator(model_fn, warm_start_from="model.ckpt")
 
 
