@@ -46,7 +46,7 @@ def extract(
             "-o",
             help="File to write; - writes JSON lines to standard output, without the metadata. "
             "With / at its end: folder to write, a file for each shard, or its address (gs://, "
-            "s3://). The same command goes on with a folder that is not finished.",
+            "s3://). The same command resumes a folder that is not finished.",
             rich_help_panel=FILES,
         ),
     ],
@@ -148,7 +148,7 @@ def extract(
             left = "what was written is incomplete" if output == STDOUT else "nothing was written"
             if is_url(output) or is_folder(output):  # an address is always that of a folder
                 again = " without --overwrite" if overwrite else ""
-                left = f"finished shards are kept, the same command{again} goes on"
+                left = f"finished shards are kept; the same command{again} resumes the run"
             raise KeyboardInterrupt(left) from None
         state.finish(summary.counts)
     facts = RunFacts.of(settings, inputs, output, state.monitor, on_ray=ray is not None)

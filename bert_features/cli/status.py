@@ -62,7 +62,7 @@ def _describe_state(status: "Status") -> str:
         reading = "" if status.shards else "; it still reads its inputs"
         return f"running: {status.holder}{computing}{reading}"
     if status.state == "stopped":
-        return "stopped; the same command goes on where it stopped"
+        return "stopped; the same command resumes it"
     if status.missing:
         return f"finished, but files are missing; bert-features check {status.folder} --repair"
     return "finished"

@@ -1,4 +1,4 @@
-"""Whether a run that has begun can go on: the same settings, weights, versions and inputs."""
+"""Whether a run that has begun can be resumed: the same settings, weights, versions and inputs."""
 
 import logging
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
     differences = find_differences(before, wanted)
     if differences:
         raise OutputError.naming(
-            "{folder} was begun by a run with {differences}; pass the same to go on, or extract "
+            "{folder} was begun by a run with {differences}; pass the same to resume it, or extract "
             "into another folder or with {overwrite:True}",
             folder=begun.folder,
             differences="; ".join(differences),
@@ -43,7 +43,7 @@ def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
 
 
 def warn_of_other_processor(begun: Manifest, processor: str) -> None:
-    """Logs a warning if a run goes on with another kind of processor."""
+    """Logs a warning if a run is resumed with another kind of processor."""
     before = begun.run.get("processor", processor)
     if before != processor:
         logger.warning(
@@ -81,7 +81,7 @@ def check_same_inputs(begun: Manifest, inputs: Sequence[str]) -> None:
     if len(before) == len(inputs) and all(map(is_same_input, before, inputs)):
         return
     raise OutputError.naming(
-        "{folder} holds the features of {difference}; pass the same inputs to go on{hint}, or "
+        "{folder} holds the features of {difference}; pass the same inputs to resume it{hint}, or "
         "extract into another folder or with {overwrite:True}",
         folder=begun.folder,
         difference=_other_inputs(before, inputs),

@@ -294,14 +294,14 @@ class _State:
 
 @contextlib.contextmanager
 def _saying_what_is_kept(state: _State) -> Iterator[None]:
-    """Logs, before an error is reported, that the run can go on."""
+    """Logs, before an error is reported, that the run can be resumed."""
     try:
         yield
     except Exception:
         if state.done:
             logger.info(
                 "%d of %d shards are finished and kept; once the cause is gone, the same command "
-                "goes on (without overwrite)",
+                "resumes the run (without overwrite)",
                 len(state.done),
                 len(state.manifest.shards),
             )

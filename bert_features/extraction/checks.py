@@ -187,7 +187,7 @@ def check_folder_extraction(
         if is_stream(path):
             raise InputError(
                 f"{name_of(path)} can be read only once, but a run that writes a folder may have "
-                "to go on later; save it to a file first"
+                "to resume later; save it to a file first"
             )
     _check_outputs(config, file_format)
     return check_input_and_checkpoint(config, *inputs)

@@ -222,8 +222,8 @@ def _finished(manifest: Manifest) -> tuple[FinishedEntry, ...]:
         done = sum(1 for _ in manifest.finished_shards())
         raise OutputError(
             f"cannot read {manifest.folder}: its run is not finished: {done:,} of "
-            f"{len(manifest.shards):,} shards are done; run the same extract command again, and it "
-            "goes on"
+            f"{len(manifest.shards):,} shards are done; run the same extract command again to "
+            "resume it"
         )
     return manifest.finished
 

@@ -38,7 +38,7 @@ def test_a_run_that_stopped(manifest):
     found = rows(done)
     assert "of another size or time" in found.pop("inputs")  # its time is unknown
     assert found == {
-        "state": "stopped; the same command goes on where it stopped",
+        "state": "stopped; the same command resumes it",
         "shards": "2 of 3 finished",
         "examples": "2,000 of 3,000",
         "tokens": "14,000 in the finished shards",

@@ -214,8 +214,8 @@ def test_a_single_output_file_at_an_address_is_refused(config, texts):
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
-        ([], "finished shards are kept, the same command goes on"),
-        (["--overwrite"], "finished shards are kept, the same command without --overwrite goes on"),
+        ([], "finished shards are kept; the same command resumes the run"),
+        (["--overwrite"], "finished shards are kept; the same command without --overwrite resumes the run"),
     ],
 )
 def test_an_interrupted_run_says_how_to_go_on(texts, tmp_path, monkeypatch, options, advice):

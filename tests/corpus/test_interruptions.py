@@ -97,7 +97,7 @@ def test_sigterm_drops_the_shard_that_is_open(run, finish, whole, tmp_path):
         process.terminate()
         process.join(60)  # 0.2 s on a quiet machine, docs/corpora.md
         assert process.exitcode == 143
-    line = "interrupted by SIGTERM; finished shards are kept, the same command goes on"
+    line = "interrupted by SIGTERM; finished shards are kept; the same command resumes the run"
     assert said.read_text().splitlines()[-1] == f"bert-features: {line}"
     assert shards_of(out).items() <= whole.items()
     assert not list(out.glob(".part*"))

@@ -146,7 +146,7 @@ def test_a_run_that_is_ended_leaves_no_process_and_can_go_on(toy, texts, whole, 
     assert run.returncode == (-9 if ending == signal.SIGKILL else 128 + ending)
     if ending != signal.SIGKILL:
         assert re.search(
-            r"interrupted.*; finished shards are kept, the same command goes on", errors
+            r"interrupted.*; finished shards are kept; the same command resumes the run", errors
         )
         assert not list(out.glob(".part*"))
     deadline = time.monotonic() + 20  # those of a killed run notice it at their next step

@@ -197,7 +197,7 @@ def test_ctrl_c_removes_what_is_half_written(toy, texts, cluster, tmp_path):
     os.killpg(run.pid, signal.SIGINT)
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 128 + signal.SIGINT
-    assert errors.endswith("finished shards are kept, the same command goes on\n")
+    assert errors.endswith("finished shards are kept; the same command resumes the run\n")
     assert not list(out.glob(".part*"))
     wait_until(lambda: not cluster.all_actors())
 

@@ -373,7 +373,7 @@ def unknown_format(manifest: Manifest) -> None:
         (
             forget_the_end,
             "FOLDER: its run is not finished: 2 of 12 shards are done; run the same extract "
-            "command again, and it goes on",
+            "command again to resume it",
         ),
         (cut_manifest, r"FOLDER/manifest\.json: it is damaged, or not one of bert_features "),
         (another_version, r"FOLDER/manifest\.json: its manifest_version is 2, and this release re"),
