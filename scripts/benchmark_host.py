@@ -50,7 +50,7 @@ class NullDevices:
 
     def describe(self) -> str:
         """One line for the log."""
-        return "no device: zeros in place of features"
+        return "no device: zeros instead of features"
 
 
 class NullRuntime(Runtime):

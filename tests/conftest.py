@@ -54,7 +54,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A new folder as the cache, in place of the user's."""
+    """A new folder as the cache, instead of the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERT_FEATURES_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield

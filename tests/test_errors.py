@@ -69,7 +69,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Puts a made-up record in place of pip's record of where this package came from."""
+    """Puts a made-up record instead of pip's record of where this package came from."""
 
     def install(record):
         class Distribution:

@@ -119,7 +119,7 @@ def download(
       name: a published name or an alias.
       progress: called as bytes arrive.
       force: download it even if it is in the cache; its hash must be the recorded one.
-      forget: download it even if it is in the cache, and record its hash in place of the old one.
+      forget: download it even if it is in the cache, and record its hash instead of the old one.
       backoff: seconds, see `fetch`.
 
     Returns:
@@ -202,7 +202,7 @@ def _read_record(row: Published) -> Record | None:
     except ValidationError as error:
         raise CheckpointError(
             f"{path} is damaged, so {row.name} cannot be checked; drop the record and download it "
-            f"anew with: bert-features download {row.name} --forget"
+            f"again with: bert-features download {row.name} --forget"
         ) from error
 
 

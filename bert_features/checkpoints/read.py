@@ -74,7 +74,7 @@ def _read(checkpoint: Checkpoint, *, pooler: bool) -> dict[str, np.ndarray]:
 def _hashed_meanwhile(checkpoint: Checkpoint) -> Iterator[None]:
     """Compares the SHA-256 of the weights with the expected one while they are read.
 
-    A wrong one explains whatever the reader finds, so it is raised in place of that.
+    A wrong one explains whatever the reader finds, so it is raised instead of that.
 
     Raises:
       CheckpointError: it differs.
@@ -166,7 +166,7 @@ def _log_what_is_left_out(
         logger.info("%s: ignoring the heads %s", checkpoint.name, some(heads))
     if _trained_poolers(names, kind):
         logger.info(
-            "%s: the pooler is read from its next-sentence head, which was trained in place of the "
+            "%s: the pooler is read from its next-sentence head, which was trained instead of the "
             "encoder's pooler",
             checkpoint.name,
         )

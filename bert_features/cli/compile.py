@@ -36,7 +36,7 @@ def compile(
     ] = None,
     batch: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of rows on each chip, in place of --batch-size."),
+        typer.Option(min=1, help="Number of rows on each chip, instead of --batch-size."),
     ] = None,
     largest: Annotated[
         bool,

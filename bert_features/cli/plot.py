@@ -132,7 +132,7 @@ def word(
     text: Annotated[
         list[str] | None,
         typer.Option(
-            help="Text with the word, in place of a file. May be given several times.",
+            help="Text with the word, instead of a file. May be given several times.",
             rich_help_panel=INPUT,
         ),
     ] = None,

@@ -131,7 +131,7 @@ def _for_assembly(facts: RunFacts) -> list[str]:
 
 
 def _for_write(facts: RunFacts) -> list[str]:
-    changes = ["write Parquet in place of JSON lines"] if facts.is_text else []
+    changes = ["write Parquet instead of JSON lines"] if facts.is_text else []
     if facts.is_remote:  # while a shard is uploaded, its process computes nothing
         return [
             *changes,

@@ -136,7 +136,7 @@ class ExtractConfig(Settings):
     )
     outputs: tuple[OutputConfig, ...] = Field(
         default=(),
-        description="Named outputs, all from one pass, in place of the single output above.",
+        description="Named outputs, all from one pass, instead of the single output above.",
         json_schema_extra={"allowed": "a list of tables, [[outputs]]"},
     )
     long_text: Literal["truncate", "tail", "head_tail", "window", "error"] = Field(
@@ -173,7 +173,7 @@ class ExtractConfig(Settings):
     )
     batch_size: _Positive | None = Field(
         default=None,
-        description="Rows of a batch, over all devices together, for every length; in place of "
+        description="Rows of a batch, over all devices together, for every length; instead of "
         "batch_tokens.",
         json_schema_extra={"allowed": "an integer of at least 1", "common": True},
     )

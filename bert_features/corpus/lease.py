@@ -1,6 +1,6 @@
 """The lock of a folder on an object store: an object that its holder renews.
 
-A run that is alive writes its lock anew every few seconds. Another run watches the lock: if it
+A run that is alive writes its lock again every few seconds. Another run watches the lock: if it
 changes, the run refuses to begin; if it stays the same for several renewals, its holder has
 crashed, and the run takes the lock over. Each run measures by its own monotonic clock, so no two
 clocks are compared. Two runs that take a lock over at the same time both write it; the last one has

@@ -35,8 +35,8 @@ def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
     differences = find_differences(before, wanted)
     if differences:
         raise OutputError.naming(
-            "{folder} was begun by a run with {differences}; pass the same to resume it, or extract "
-            "into another folder or with {overwrite:True}",
+            "{folder} was begun by a run with {differences}; pass the same to resume it, or "
+            "extract into another folder or with {overwrite:True}",
             folder=begun.folder,
             differences="; ".join(differences),
         )

@@ -274,7 +274,7 @@ def transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
         return ops.transpose(x, axes)
     import tensorflow as tf
 
-    # As integers, which oneDNN leaves to TensorFlow: 20 us in place of 90 for a short sentence.
+    # As integers, which oneDNN leaves to TensorFlow: 20 us instead of 90 for a short sentence.
     return tf.bitcast(tf.transpose(tf.bitcast(x, tf.int32), axes), x.dtype)
 
 

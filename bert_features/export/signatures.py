@@ -151,7 +151,7 @@ def _encoder(
         weights = [
             tf.reshape(variables[name], shape) for name, shape in zip(names, shapes, strict=True)
         ]
-        # Drawn anew in each call: as variables they would be saved among the weights of BERT.
+        # Drawn again in each call: as variables they would be saved among the weights of BERT.
         states = [_seed() if training else tf.zeros([2], tf.uint32) for _ in range(seeds)]
         batch = {name: inputs[name] for name in MODEL_INPUTS}
         encoded, _ = encoder.stateless_call(weights, states, batch, training=training)

@@ -159,7 +159,7 @@ class FeatureExtractor:
             names of its columns; of a pandas Series the index holds the ids.
           text_field: column of the texts of a table; by default that of the settings.
           text_b_field: column of the second texts of pairs; by default `text_b` if there is one.
-          tokens_field: column of lists of words, in place of `text_field`.
+          tokens_field: column of lists of words, instead of `text_field`.
           id_field: column of the ids; by default `id` if there is one.
 
         Returns:
@@ -206,9 +206,9 @@ class FeatureExtractor:
           ragged: return the vectors of tokens or words without padding.
           text_field: column of the texts of a table, as in a call.
           text_b_field: column of the second texts of pairs.
-          tokens_field: column of lists of words, in place of `text_field`.
+          tokens_field: column of lists of words, instead of `text_field`.
           prompt: a text to put before each text; an empty one for none.
-          prompt_name: the name of one of the checkpoint's prompts, in place of `prompt`. By default
+          prompt_name: the name of one of the checkpoint's prompts, instead of `prompt`. By default
             the default prompt of the checkpoint, if an output has pooling `auto`, else none.
           show_progress: show a progress bar on standard error.
 

@@ -60,7 +60,7 @@ class StorePlace:
     max_bytes: int | None = None
 
 
-# The warnings of this process, by run: each of its shards opens the file anew.
+# The warnings of this process, by run: each of its shards opens the file again.
 _said: set[tuple[int, str]] = set()
 
 

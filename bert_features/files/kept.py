@@ -18,7 +18,7 @@ def from_cache(folder: str, sources: Iterable[bytes], compute: Callable[[], byte
     """The bytes that `compute` gives: from the cache if they are there, else computed and kept.
 
     The name of the file is a SHA-256 of the sources, so other sources have another file. The file
-    begins with the SHA-256 of the bytes that follow. A file that is damaged is computed anew. A
+    begins with the SHA-256 of the bytes that follow. A file that is damaged is computed again. A
     cache that cannot be read or written costs time, and is no error.
 
     Args:
@@ -53,7 +53,7 @@ def _read(path: Path) -> bytes | None:
     found = content[_HASH_BYTES:]
     if hashlib.sha256(found).digest() == content[:_HASH_BYTES]:
         return found
-    logger.debug("%s is damaged; it is computed anew", path)
+    logger.debug("%s is damaged; it is computed again", path)
     return None
 
 

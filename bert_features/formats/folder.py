@@ -255,7 +255,7 @@ def _check_beginnings(manifest: Manifest, starts: np.ndarray) -> None:
 
 
 def _difference(features: Sequence[Feature], first: Sequence[Feature], name: str) -> str:
-    """What a shard has in place of a feature of the first shard, whose file has this name."""
+    """What a shard has instead of a feature of the first shard, whose file has this name."""
     pairs = zip_longest(features, first)
     received, expected = next(pair for pair in pairs if pair[0] != pair[1])
     return f"it has {received or 'no feature'} where {name} has {expected or 'none'}"

@@ -41,7 +41,7 @@ class Features:
     Args:
       text_column: the column of texts; None if `tokens_column` is used.
       text_b_column: the column of the second texts of pairs.
-      tokens_column: the column of lists of words, in place of `text_column`.
+      tokens_column: the column of lists of words, instead of `text_column`.
       id_column: the column of ids, which must differ within a batch; errors name them.
       **settings: settings of `ExtractConfig`, as `checkpoint` and `layers`.
 

@@ -78,7 +78,7 @@ def examples_of_texts(
       settings: the fields of a table that the arguments below do not name.
       text_field: column of the texts.
       text_b_field: column of the second texts of pairs; by default `text_b` if it exists.
-      tokens_field: column of lists of words, in place of `text_field`.
+      tokens_field: column of lists of words, instead of `text_field`.
       id_field: column of the ids; by default `id` if it exists, else the row's number from 0.
 
     Raises:

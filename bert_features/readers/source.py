@@ -37,7 +37,7 @@ class Part:
     Attributes:
       first: the number that the first of them gets, unless it has an id of its own.
       records: the number of examples; None for all that are left.
-      span: their lines. In Parquet, which has rows in place of lines, only `span.line` counts.
+      span: their lines. In Parquet, which has rows instead of lines, only `span.line` counts.
     """
 
     first: int = 0

@@ -59,7 +59,7 @@ def plan_job(
       topology: name of the topology, as `v5e:2x2`.
       architecture: published name of the architecture. None takes the one of
         `settings.config_file` if no checkpoint is set, or else of `settings.checkpoint`.
-      rows: rows on each chip for every length, in place of `batch_size`.
+      rows: rows on each chip for every length, instead of `batch_size`.
 
     Raises:
       CheckpointError: the architecture cannot be found.

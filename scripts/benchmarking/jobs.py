@@ -38,7 +38,7 @@ def run_jobs(
       rounds: number of timed runs of each.
       models: folder of the converted models.
       log: file for the output of the programs.
-      words: makes a vector of each word, in place of each text.
+      words: makes a vector of each word, instead of each text.
 
     Raises:
       BenchmarkError: none of the programs does the job, or none can be timed.

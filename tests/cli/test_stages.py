@@ -82,7 +82,7 @@ FOLDER = "write a folder (--output FOLDER/) and pass --processes 2"
         (
             "write",
             {"settings": VECTORS, "is_text": True},
-            "write Parquet in place of JSON lines, or write to a faster disk",
+            "write Parquet instead of JSON lines, or write to a faster disk",
         ),
         (
             "write",

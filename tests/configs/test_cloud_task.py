@@ -256,7 +256,7 @@ BROKEN = {
 
 
 def _broken(text: str, right: str, wrong: str) -> str:
-    """The task file with `wrong` in place of `right`, outside comments."""
+    """The task file with `wrong` instead of `right`, outside comments."""
     broken, count = re.subn(
         rf"^(?!\s*#)(.*){re.escape(right)}$", rf"\g<1>{wrong}", text, flags=re.MULTILINE
     )

@@ -215,7 +215,7 @@ def test_a_single_output_file_at_an_address_is_refused(config, texts):
     ("options", "advice"),
     [
         ([], "finished shards are kept; the same command resumes the run"),
-        (["--overwrite"], "finished shards are kept; the same command without --overwrite resumes the run"),
+        (["--overwrite"], "kept; the same command without --overwrite resumes the run"),
     ],
 )
 def test_an_interrupted_run_says_how_to_go_on(texts, tmp_path, monkeypatch, options, advice):

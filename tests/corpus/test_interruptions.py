@@ -82,7 +82,7 @@ def test_fifty_kills_at_random_moments(run, finish, whole, tmp_path):
         there = shards_of(out)
         assert there.items() <= whole.items()  # each that is there is whole
         if len(there) == len(whole) and read_status(out).is_whole:
-            shutil.rmtree(out)  # the next one begins anew
+            shutil.rmtree(out)  # the next one begins again
         in_the_middle += 0 < len(there) < len(whole)
     assert in_the_middle > KILLS // 5
     finish(out)

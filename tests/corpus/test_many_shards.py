@@ -17,7 +17,7 @@ LIMIT_SECONDS = 20.0  # of CPU, whatever else runs on the machine
 
 
 class QuickWriter:
-    """Writes shards of five bytes in place of features."""
+    """Writes shards of five bytes instead of features."""
 
     device = "none, none, none"
     processor = "none"

@@ -12,7 +12,7 @@ from bert_features.encoder.modeling import BertEncoder
 from bert_features.text.tokenization import FullTokenizer
 
 # Both are float32, so sums in another order differ: 4e-6 at most on one CPU, with room for others.
-# The erf form of GELU in place of the tanh form is off by 1e-3.
+# The erf form of GELU instead of the tanh form is off by 1e-3.
 TOLERANCE = 1e-5
 NUM_LAYERS = 6
 

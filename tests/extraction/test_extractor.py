@@ -212,7 +212,7 @@ def test_same_text_same_vector(minilm_dir, monkeypatch):
     assert len(seen) == 6
     for states in seen[1:]:
         assert TOLERANCES["float32"].allows(deviation(seen[0], states))
-    # Two blocks, as each device traces them anew.
+    # Two blocks, as each device traces them again.
     below = {"outputs": [{"name": "below", "layers": [1]}]}
     run([BANK, *others], **below)
     monkeypatch.undo()

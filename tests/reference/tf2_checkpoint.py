@@ -1,6 +1,6 @@
 """Writes TF2 checkpoints and TF-Hub SavedModels for tests, by TensorFlow's own writers.
 
-The names are written out here anew, from the Model Garden's sources (bert_encoder.py,
+The names are written out here again, from the Model Garden's sources (bert_encoder.py,
 transformer_encoder_block.py, tf1_bert_checkpoint_converter_lib.py), not taken from weight_names.
 """
 

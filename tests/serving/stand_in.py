@@ -84,8 +84,8 @@ class StandIn(ThreadingHTTPServer):
     """The stand-in.
 
     Attributes:
-      handlers: for each further POST what to do in place of an answer; None for an answer.
-      info: the answer to GET /v1/info, or what to do in place of it.
+      handlers: for each further POST what to do instead of an answer; None for an answer.
+      info: the answer to GET /v1/info, or what to do instead of it.
       bodies: the bodies of the POSTs.
       headers: the headers of all requests.
       connections: number of connections so far.

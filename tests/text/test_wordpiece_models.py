@@ -117,7 +117,7 @@ def test_unicode_tables_of_the_cache_are_those_that_were_made(cache, no_tables, 
     made = unicode_tables._arrays()
     assert len(list((cache / "unicode").iterdir())) == 1
     unicode_tables._arrays.cache_clear()
-    monkeypatch.setattr(unicode_tables, "_make_arrays", lambda: pytest.fail("made anew"))
+    monkeypatch.setattr(unicode_tables, "_make_arrays", lambda: pytest.fail("made again"))
     read = unicode_tables._arrays()
     assert list(read) == list(made)
     for name, array in made.items():

@@ -16,7 +16,7 @@ _NAME = "benchmark/minilm"
 class FastEmbedJob:
     """Runs `TextEmbedding.embed`, which tokenizes and pools, in the order of the texts.
 
-    One process on all cores; its processes side by side (`parallel`) load the model anew in every
+    One process on all cores; its processes side by side (`parallel`) load the model again in every
     call.
     """
 

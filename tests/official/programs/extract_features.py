@@ -1,7 +1,7 @@
 """The program of google-research/bert's extract_features.py, restated: its calls, in its order.
 
 Only the first lines of imports differ from what the original has (`import modeling`,
-`import tokenization`, `import tensorflow as tf`). It is written anew from the calls that the
+`import tokenization`, `import tensorflow as tf`). It is written from the calls that the
 original makes and is not a copy of it.
 """
 
