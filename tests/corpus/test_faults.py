@@ -214,8 +214,8 @@ def test_a_single_output_file_at_an_address_is_refused(config, texts):
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
-        ([], "finished shards are kept; the same command resumes the run"),
-        (["--overwrite"], "kept; the same command without --overwrite resumes the run"),
+        ([], "the same command resumes the run"),
+        (["--overwrite"], "the same command without --overwrite resumes the run"),
     ],
 )
 def test_an_interrupted_run_says_how_to_go_on(texts, tmp_path, monkeypatch, options, advice):
@@ -225,7 +225,7 @@ def test_an_interrupted_run_says_how_to_go_on(texts, tmp_path, monkeypatch, opti
     monkeypatch.setattr(job, "extract", interrupted)
     result = run_command("extract", texts, "-o", f"{tmp_path}/out/", *options)
     assert result.exit_code == 130
-    assert f"interrupted; {advice}\n" in result.stderr
+    assert f"interrupted; finished shards are kept; {advice}\n" in result.stderr
 
 
 def test_versions_of_jax_count_where_it_computes():

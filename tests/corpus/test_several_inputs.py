@@ -116,7 +116,7 @@ def test_the_last_ids_are_checked_too(config, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (("a", "b", "c"), "of 4 inputs; missing: .*d.parquet; pass the same inputs to resume it"),
+        (("a", "b", "c"), "4 inputs; now missing: .*d.parquet; pass the same inputs to resume"),
         (("a", "b", "c", "d", "e"), r"of 4 inputs; now added: .*e\.txt; pass the same inputs"),
         (("a", "e", "c", "d"), r"now missing: .*b\.txt; now added: .*e\.txt; pass"),
         (("b", "a", "c", "d"), "of 4 inputs; now in another order; pass"),
