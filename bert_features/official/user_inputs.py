@@ -28,7 +28,11 @@ def call_by_names(function: Callable[..., Any], first: Any, given: Mapping[str, 
         for name, parameter in inspect.signature(function).parameters.items()
         if name not in bound
     }
-    needed = [name for name, p in parameters.items() if p.default is p.empty and name not in given]
+    needed = [
+        name
+        for name, p in parameters.items()
+        if p.default is p.empty and p.kind is not p.VAR_KEYWORD and name not in given
+    ]
     positional = [first] if needed else []
     return function(*positional, **{name: given[name] for name in given if name in parameters})
 

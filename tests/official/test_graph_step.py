@@ -383,6 +383,13 @@ class TestInputs:
 
         check(list(estimator.predict(by_name)), logits_of(STATES[-1]))
 
+    def test_with_further_arguments_by_name(self, estimator):
+        def open_ended(params, **others):
+            assert not others
+            return input_fn(params)
+
+        check(list(estimator.predict(open_ended)), logits_of(STATES[-1]))
+
     def test_with_a_default_of_its_own(self, estimator):
         def by_default(batch_size=4):
             return input_fn({"batch_size": batch_size})
