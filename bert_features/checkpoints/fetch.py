@@ -52,6 +52,7 @@ def fetch(
     Raises:
       CheckpointError: the server cannot be reached, answers with an error or keeps breaking off, or
         the file is too large.
+      OSError: `partial` cannot be written.
     """
     import requests
     from requests.adapters import HTTPAdapter
