@@ -261,12 +261,12 @@ def _reading(path: str | Path) -> Iterator[None]:
         raise CheckpointError(f"cannot read {path}: {reason[:200]}") from error
 
 
+def _is_needed(name: str) -> bool:
+    canonical = weight_names.canonical_name(name, "tf1")
+    return canonical is not None and not canonical.startswith("pooler/")
+
+
 def __getattr__(name: str) -> Any:
     raise AttributeError(
         f"modeling.{name} is not here; docs/migrating.md lists what is left out, and what to use"
     )
-
-
-def _is_needed(name: str) -> bool:
-    canonical = weight_names.canonical_name(name, "tf1")
-    return canonical is not None and not canonical.startswith("pooler/")
