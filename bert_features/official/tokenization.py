@@ -20,6 +20,7 @@ from bert_features.errors import CheckpointError
 from bert_features.text import tokenization
 from bert_features.text.normalization import Characters, find_words
 from bert_features.text.tokenization import utf8
+from bert_features.text.unicode_tables import is_punctuation
 from bert_features.text.vocabulary import MAX_CHARS_PER_WORD, UNK, ids_of, parse_vocab
 
 _Key = TypeVar("_Key")
@@ -33,12 +34,18 @@ class FullTokenizer(tokenization.FullTokenizer):
       vocab_file: the path or the address of a `vocab.txt`.
       do_lower_case: whether to lower-case and strip accents, as uncased checkpoints need.
 
+    Attributes:
+      inv_vocab: id -> piece.
+      basic_tokenizer: splits texts into words.
+      wordpiece_tokenizer: splits words into pieces.
+
     Raises:
       CheckpointError: see `text.FullTokenizer`.
     """
 
     def __init__(self, vocab_file: str | Path, do_lower_case: bool = True) -> None:
         super().__init__(_read_pieces(vocab_file), do_lower_case)
+        self.inv_vocab = {index: token for token, index in self.vocab.items()}
         self.basic_tokenizer = BasicTokenizer(do_lower_case)
         self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
 
@@ -144,13 +151,6 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
         )
 
 
-def __getattr__(name: str) -> Any:
-    raise AttributeError(
-        f"tokenization.{name} is not here; docs/migrating.md lists what is left out, and what to "
-        "use"
-    )
-
-
 def convert_to_unicode(text: str | bytes) -> str:
     """The text; bytes as UTF-8 without what is not.
 
@@ -200,6 +200,11 @@ def _is_control(char: str) -> bool:
 
 
 def _is_punctuation(char: str) -> bool:
-    """Whether it is punctuation in Unicode, or any printable ASCII but letters, digits, blank."""
-    symbol = "!" <= char <= "~" and not char.isalnum()
-    return symbol or unicodedata.category(char).startswith("P")
+    return is_punctuation(char, unicodedata.category(char))
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(
+        f"tokenization.{name} is not here; docs/migrating.md lists what is left out, and what to "
+        "use"
+    )

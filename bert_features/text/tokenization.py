@@ -46,7 +46,6 @@ class FullTokenizer:
     Attributes:
       tokens: the pieces in the order of their ids.
       vocab: piece -> id.
-      inv_vocab: id -> piece.
       do_lower_case: as passed.
 
     Raises:
@@ -60,7 +59,6 @@ class FullTokenizer:
         self.tokens = list(vocab_file)
         self.do_lower_case = do_lower_case
         self.vocab = ids_of(self.tokens)
-        self.inv_vocab = {index: token for token, index in self.vocab.items()}
         if UNK not in self.vocab:
             raise CheckpointError(f"the vocabulary lacks {UNK}; it is not one of BERT's")
         warn_of_duplicates(self.tokens)

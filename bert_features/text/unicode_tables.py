@@ -94,7 +94,8 @@ def _is_space(char: str, category: str) -> bool:
     return char in " \t\n\r\u2028\u2029" or category == "Zs"
 
 
-def _is_punctuation(char: str, category: str) -> bool:
+def is_punctuation(char: str, category: str) -> bool:
+    """Whether it is punctuation in Unicode, or printable ASCII but no letter, digit or blank."""
     ascii_symbol = char.isascii() and char.isprintable() and not char.isalnum() and char != " "
     return ascii_symbol or category.startswith("P")
 
@@ -114,7 +115,7 @@ def _bits(char: str, category: str) -> int:
     if category in ("Cc", "Cf") or char in "\0\ufffd":
         return DROPPED
     bits = _case_bits(char)
-    if _is_punctuation(char, category):
+    if is_punctuation(char, category):
         bits |= PUNCTUATION
     if category == "Mn":
         bits |= MARK
