@@ -94,11 +94,11 @@ def test_a_failed_import_leaves_collections_on():
 def test_the_users_own_choice_stands(state):
     try:
         gc.disable() if state == "disabled" else gc.freeze()
-        frozen = gc.get_freeze_count()
         with _without_garbage_collection():
             assert not gc.isenabled()
         assert gc.isenabled() == (state == "frozen")
-        assert gc.get_freeze_count() == frozen
+        # Not the number itself: an object that is freed meanwhile lowers it.
+        assert (gc.get_freeze_count() > 0) == (state == "frozen")
     finally:
         gc.enable()
         gc.unfreeze()
