@@ -1,8 +1,8 @@
 """Hooks of mkdocs: what the pages of docs/ need in order to be a site as well.
 
 A git host shows the pages as they are. There a link may lead out of docs/, to another file of the
-repository; the site gets a copy of that file. Where the site shows the docstring of a public name,
-the page has a comment, which a git host does not show.
+repository; the site gets a copy of that file. Where the site shows the docstrings of all public
+names, the page has a comment, which a git host does not show.
 """
 
 import os.path
@@ -21,7 +21,8 @@ COPIES = "repository"
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[(?P<label>[^\]]*)\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
 CODE = re.compile(r"`[^`\n]+`")
-DOCSTRING = re.compile(r"^<!-- docstring: (\S+) -->$", re.MULTILINE)
+DOCSTRINGS = "<!-- docstrings of all public names -->"
+PUBLIC_NAME = re.compile(r" as (\w+)$", re.MULTILINE)
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
@@ -53,10 +54,16 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     def convert(prose: str) -> str:
         # In a table a git host needs `a \| b` for `a | b`, and mkdocs would show the backslash.
         prose = CODE.sub(lambda code: code[0].replace(r"\|", "|"), prose)
-        return DOCSTRING.sub(r"::: \1", LINK.sub(point, prose))
+        return LINK.sub(point, prose).replace(DOCSTRINGS, _docstrings())
 
     parts = FENCE.split(markdown)
     return "".join(part if part.startswith("```") else convert(part) for part in parts)
+
+
+def _docstrings() -> str:
+    """One directive of mkdocstrings for each public name, in alphabetical order."""
+    stub = (ROOT / "bert_features" / "__init__.pyi").read_text(encoding="utf-8")
+    return "\n\n".join(f"::: bert_features.{name}" for name in sorted(PUBLIC_NAME.findall(stub)))
 
 
 def _copy(source: Path, config: MkDocsConfig) -> File:

@@ -121,7 +121,7 @@ class BertModel:
         if is_training:
             raise ConfigError(
                 "is_training is True; BertModel computes features only. To train, use the Keras "
-                "layer bert_features.BertFeatures (docs/keras_and_savedmodel.md)"
+                "layer bert_features.BertFeatures (docs/python.md)"
             )
         if tf.executing_eagerly():  # no checkpoint could be read before the outputs are computed
             raise ConfigError(

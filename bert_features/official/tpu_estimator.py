@@ -138,7 +138,7 @@ class TPUEstimator(Estimator):
         """Raises ConfigError: training is left out."""
         raise ConfigError(
             "this estimator predicts only; to train, use the Keras layer "
-            "bert_features.BertFeatures (docs/keras_and_savedmodel.md)"
+            "bert_features.BertFeatures (docs/python.md)"
         )
 
     evaluate = export_saved_model = export_savedmodel = train

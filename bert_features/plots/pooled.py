@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 POOLINGS = ("mean", "cls", "max")
 # All vectors are in memory at the same time, some of them twice.
 _MAX_BYTES = 4 << 30
-# What a value may differ by from batch to batch (docs/behaviour.md).
+# What a value may differ by from batch to batch (docs/performance.md).
 _ABSOLUTE, _RELATIVE = 1e-5, 2e-6
 
 

@@ -71,7 +71,7 @@ class EmbeddingsRequest(_Request):
 
 
 class Feature(BaseModel):
-    """One named feature; see docs/outputs.md."""
+    """One named feature; see docs/formats.md."""
 
     name: str
     level: Literal["token", "word", "sequence"]
