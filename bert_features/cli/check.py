@@ -9,10 +9,10 @@ import typer
 
 from bert_features.cli.command import DebugOption, command, describe_size
 from bert_features.cli.edge import raise_if_interrupted
-from bert_features.cli.help import DEVICES
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
 from bert_features.cli.settings import as_option
 from bert_features.config.extract_config import FileFormat
+from bert_features.config.settings import DEVICES
 from bert_features.errors import BertFeaturesError, ConfigError, OutputError
 from bert_features.files import Location, locate, name_of
 

@@ -9,9 +9,10 @@ import typer
 
 from bert_features import __version__
 from bert_features.cli.edge import guard
-from bert_features.cli.help import MODEL, GroupedCommand, HelpAllOption
+from bert_features.cli.help import GroupedCommand, HelpAllOption
 from bert_features.cli.logs import LOG_JSON, log_form, set_up_logging
 from bert_features.cli.settings import setting_help
+from bert_features.config.settings import MODEL
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -10,7 +10,6 @@ import typer
 
 from bert_features.cli.command import DebugOption, command
 from bert_features.cli.edge import raise_if_interrupted
-from bert_features.cli.help import DEVICES, FILES
 from bert_features.cli.logs import is_json, log_fields
 from bert_features.cli.metrics import RunMetrics, publishing
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
@@ -18,6 +17,7 @@ from bert_features.cli.settings import takes_settings
 from bert_features.cli.stages import RunFacts, advise, describe_stages
 from bert_features.cli.summary import describe_summary, summary_fields
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.settings import DEVICES, FILES
 from bert_features.files import STDOUT, Role, is_url
 
 if TYPE_CHECKING:

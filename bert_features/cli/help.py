@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from bert_features.config.settings import DEVICES, FILES, INPUT, LONG_TEXTS, MODEL, OUTPUTS
+
+LIMITS, OTHER = "Limits", "Other options"
 # The groups of options, in their order; a command shows those that it has.
-MODEL, OUTPUTS, LONG_TEXTS = "Model", "Outputs", "Long texts"
-INPUT, DEVICES, FILES, OTHER = "Input", "Devices and batches", "Files", "Other options"
-LIMITS = "Limits"
 GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, LIMITS, OTHER)
 
 # Command -> lines that can be copied.

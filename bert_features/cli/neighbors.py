@@ -14,7 +14,7 @@ from bert_features.cli.command import (
     VocabFileOption,
     command,
 )
-from bert_features.cli.help import MODEL
+from bert_features.config.settings import MODEL
 from bert_features.errors import InputError
 
 if TYPE_CHECKING:

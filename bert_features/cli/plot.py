@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from bert_features.cli.command import DebugOption, app, with_one_line_errors
-from bert_features.cli.help import EXAMPLES, INPUT, OUTPUTS, GroupedCommand, write_examples
+from bert_features.cli.help import EXAMPLES, GroupedCommand, write_examples
 from bert_features.cli.plot_options import (
     InputArgument,
     LabelFieldOption,
@@ -20,7 +20,7 @@ from bert_features.cli.progress import Heartbeat
 from bert_features.cli.settings import takes_settings_of
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import parse_layers
-from bert_features.config.settings import shown
+from bert_features.config.settings import INPUT, OUTPUTS, shown
 from bert_features.errors import ConfigError, InputError
 from bert_features.files import Role
 from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, WORD_SETTINGS

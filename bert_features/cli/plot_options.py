@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from bert_features.cli.help import FILES, INPUT, OUTPUTS
+from bert_features.config.settings import FILES, INPUT, OUTPUTS
 
 # Not a Path, which would make one slash of the two in an address.
 OutputOption = Annotated[

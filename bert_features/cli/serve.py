@@ -9,26 +9,19 @@ from typing import Annotated
 import typer
 
 from bert_features.cli.command import DebugOption, command
-from bert_features.cli.help import DEVICES, FILES, LIMITS
+from bert_features.cli.help import LIMITS
 from bert_features.cli.progress import Heartbeat
 from bert_features.cli.settings import takes_settings_of
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import OutputConfig
 from bert_features.config.serve_settings import Limits, ServeSettings
+from bert_features.config.settings import DEVICES, FILES
 from bert_features.errors import ConfigError
 
 logger = logging.getLogger("bert_features")
 
 TOKEN = "BERT_FEATURES_TOKEN"
 _THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
-_SETTINGS = (
-    *("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidden_act"),
-    *("layers", "dtype", "outputs", "word_split"),
-    *(name for name in OutputConfig.model_fields if name not in ("name", "layers", "dtype")),
-    *("long_text", "stride", "max_seq_length"),
-    *("device", "runtime", "precision", "buckets", "batch_size", "batch_tokens"),
-    *("attention", "use_one_hot_embeddings"),
-)
+_SETTINGS = [name for name in ExtractConfig.model_fields if ExtractConfig.marks(name).served]
 _LIMITS = Limits()
 
 

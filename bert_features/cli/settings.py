@@ -8,60 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
-from pydantic.fields import FieldInfo
 
-from bert_features.cli.help import (
-    DEVICES,
-    FILES,
-    INPUT,
-    LONG_TEXTS,
-    MODEL,
-    OTHER,
-    OUTPUTS,
-)
 from bert_features.config.config_files import preset_names
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import POOLINGS, OutputConfig
+from bert_features.config.outputs import OutputConfig
 from bert_features.config.outputs import parse_output as check_output
-from bert_features.config.settings import read_toml, shown
+from bert_features.config.settings import FILES, read_toml, shown
 from bert_features.errors import BertFeaturesError, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set
 
-# Options with another name than their setting.
-_FLAGS: dict[str, tuple[str, ...]] = {
-    "do_lower_case": ("--uncased/--cased",),
-    "vocab_file": ("--vocab-file", "--vocab"),
-    "outputs": ("--output-spec",),
-    # Keywords of `extract` that are no settings.
-    "ledger_path": ("--ledger",),
-    "output_path": ("--output",),
-}
-# How to write a value on the command line, where it differs from TOML.
-_HELP: dict[str, str] = {
-    "layers": "Write them as --layers=-1,-2.",
-    "pooling": "With --level word: {}. With --level sequence: {}.".format(
-        *(", ".join(POOLINGS[level]) for level in ("word", "sequence"))
-    ),
-    "outputs": "Write each as the inside of a TOML table: --output-spec "
-    '\'name = "s", level = "sequence", pooling = "mean"\'. May be given several times.',
-}
-# Groups of the help, and the settings in each; `outputs` is all that an output has.
-_GROUPS: dict[str, tuple[str, ...]] = {
-    INPUT: (
-        *("input_format", "id_field", "text_field", "text_b_field", "tokens_field"),
-        *("conll_column", "quoting", "max_line_bytes", "encoding_errors", "shard"),
-    ),
-    MODEL: ("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidden_act"),
-    OUTPUTS: ("layers", "dtype", "outputs", "word_split", *OutputConfig.model_fields),
-    LONG_TEXTS: ("long_text", "stride", "max_seq_length"),
-    DEVICES: (
-        *("device", "runtime", "precision", "buckets", "batch_size", "batch_tokens"),
-        *("buffer_mb", "attention", "use_one_hot_embeddings", "uniform_batches"),
-    ),
-    FILES: ("format", "shard_examples", "dedupe", "cache", "cache_gb"),
-}
+# Options for keywords of `extract` that are no settings.
+_KEYWORDS = {"ledger_path": "--ledger", "output_path": "--output"}
 _NO_DEFAULT = {"do_lower_case", "outputs"}  # their descriptions say what happens without them
 
 
@@ -113,17 +72,15 @@ def _config_option() -> inspect.Parameter:
 
 
 def _option(name: str) -> inspect.Parameter:
-    setting = ExtractConfig.model_fields[name]
-    flags = _FLAGS.get(name, (_flag(name, setting),))
-    group = next((group for group, names in _GROUPS.items() if name in names), OTHER)
+    marks = ExtractConfig.marks(name)
     option = typer.Option(
-        *flags,
+        *_flags(name),
         help=setting_help(name),
         show_default=False,
-        rich_help_panel=group,
-        hidden=not is_common(name),
+        rich_help_panel=marks.group,
+        hidden=not marks.common,
     )
-    kind = list[str] | None if name == "outputs" else _type(setting.annotation)
+    kind = list[str] | None if name == "outputs" else _type(_annotation(name))
     return _parameter(name, Annotated[kind, option])
 
 
@@ -132,24 +89,26 @@ def _parameter(name: str, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(name, kind, default=None, annotation=annotation)
 
 
-def _flag(name: str, setting: FieldInfo | None) -> str:
-    flag = "--" + name.replace("_", "-")
-    switch = setting is not None and bool in _members(setting.annotation)
-    return f"{flag}/--no-{flag[2:]}" if switch else flag
+def _flags(name: str) -> tuple[str, ...]:
+    """The names of an option, the usual one first."""
+    flag = _KEYWORDS.get(name, "--" + name.replace("_", "-"))
+    if name not in ExtractConfig.model_fields:
+        return (flag,)
+    is_switch = bool in _members(_annotation(name))
+    return ExtractConfig.marks(name).flags or (f"{flag}/--no-{flag[2:]}" if is_switch else flag,)
+
+
+def _annotation(name: str) -> Any:
+    return ExtractConfig.model_fields[name].annotation
 
 
 def setting_help(name: str) -> str:
     """The help of the option for a setting: its description and its default."""
     setting = ExtractConfig.model_fields[name]
     default = "" if setting.default is None or name in _NO_DEFAULT else _text(setting.default)
-    parts = [setting.description, _HELP.get(name), f"[default: {default}]" if default else None]
+    usage = ExtractConfig.marks(name).usage
+    parts = [setting.description, usage, f"[default: {default}]" if default else None]
     return " ".join(part for part in parts if part)
-
-
-def is_common(name: str) -> bool:
-    """Whether the short help shows the option of a setting."""
-    extra = ExtractConfig.model_fields[name].json_schema_extra
-    return isinstance(extra, dict) and bool(extra.get("common"))
 
 
 def as_option(name: str, value: str = "") -> str:
@@ -159,9 +118,7 @@ def as_option(name: str, value: str = "") -> str:
       name: the setting, or another keyword of the functions behind the commands.
       value: its value as Python writes it; empty for the name alone.
     """
-    setting = ExtractConfig.model_fields.get(name)
-    flag = _FLAGS[name][0] if name in _FLAGS else _flag(name, setting)
-    on, _, off = flag.partition("/")
+    on, _, off = _flags(name)[0].partition("/")
     if value in ("", "True"):
         return on
     if value == "False":
@@ -218,8 +175,8 @@ def _settings(path: Path | None, values: "Mapping[str, Any]") -> ExtractConfig:
 def _value(name: str, value: Any) -> Any:
     if name == "outputs":
         return [parse_output(text) for text in value]
-    if tuple in _members(ExtractConfig.model_fields[name].annotation):
-        return parse_entries(_flag(name, ExtractConfig.model_fields[name]), value)
+    if tuple in _members(_annotation(name)):
+        return parse_entries(as_option(name), value)
     return value
 
 

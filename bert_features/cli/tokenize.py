@@ -22,21 +22,10 @@ if TYPE_CHECKING:
 _Format = Literal["tokens", "ids", "jsonl"]
 
 # The settings of `extract` that decide what is read and how it is split into pieces.
-_SETTINGS = (
-    "checkpoint",
-    "config_file",
-    "vocab_file",
-    "do_lower_case",
-    "input_format",
-    "id_field",
-    "text_field",
-    "text_b_field",
-    "tokens_field",
-    "conll_column",
-    "quoting",
-    "max_line_bytes",
-    "encoding_errors",
-)
+_SETTINGS = [
+    *("checkpoint", "config_file", "vocab_file", "do_lower_case"),
+    *(name for name in ExtractConfig.names("source") if name != "shard"),
+]
 # Bounds of one call of the tokenizer.
 _CALL_EXAMPLES = 1024
 _CALL_CHARACTERS = 1 << 18

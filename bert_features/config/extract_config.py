@@ -3,26 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.config_files import find_config, read_config
-from bert_features.config.input_format import (
-    LARGEST_LINE_BYTES,
-    MAX_LINE_BYTES,
-    FormatName,
-    InputFormat,
-)
-from bert_features.config.output_specs import (
-    OutputSpec,
-    output_names,
-    plan_outputs,
-)
+from bert_features.config.input_format import FormatName, InputFormat, LineBytes
+from bert_features.config.output_specs import OutputSpec, output_names, plan_outputs
 from bert_features.config.outputs import (
     AUTO_POOLING,
     DEFAULT_LAYERS,
+    LAYERS_ALLOWED,
     AutoPooling,
     Combine,
     Float32,
@@ -34,7 +26,21 @@ from bert_features.config.outputs import (
     parse_output,
     split_layers,
 )
-from bert_features.config.settings import MAX_INT, Settings, read_toml, shown
+from bert_features.config.settings import (
+    DEVICES,
+    FILES,
+    INPUT,
+    LONG_TEXTS,
+    MAX_INT,
+    MODEL,
+    OUTPUTS,
+    PathText,
+    Positive,
+    Settings,
+    read_toml,
+    setting,
+    shown,
+)
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError
 
@@ -43,25 +49,12 @@ FileFormat = Literal["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"]
 # Of MiniLM on two CPU cores, minutes; of BERT-base on a TPU chip, seconds (docs/performance.md).
 SHARD_EXAMPLES = 50_000
 
-# They say how features are computed, and change no byte of a file.
-NOT_RECORDED = frozenset({"dedupe", "cache", "cache_gb"})
-
-_Positive = Annotated[int, Field(ge=1, le=MAX_INT)]
+# Fields that are the same there.
+_OUTPUT: Mapping[str, Any] = OutputConfig.model_fields
+_INPUT: Mapping[str, Any] = InputFormat.model_fields
+RowLength = Annotated[int, Field(ge=3, le=MAX_INT)]
 # The settings of the single output of a run without `outputs`.
-_SINGLE_OUTPUT = (
-    "combine",
-    "weights",
-    "level",
-    "pooling",
-    "special_tokens",
-    "normalize",
-    "dim",
-)
-
-
-def _as_in_outputs(name: str) -> Any:
-    """The same field as in `OutputConfig`, for the single output."""
-    return OutputConfig.model_fields[name]
+_SINGLE_OUTPUT = [n for n in OutputConfig.model_fields if n not in ("name", "layers", "dtype")]
 
 
 @dataclass(frozen=True)
@@ -74,9 +67,7 @@ class _Source:
 class ExtractConfig(Settings):
     """The settings of a feature extraction, as keywords: `ExtractConfig(layers=-1)`.
 
-    `layers` may be a layer, several, or text such as "-1,-2"; outputs may be dicts. A field's
-    description is its help; its `allowed` names the allowed values, and a `common` one is among the
-    options that a short help shows.
+    `layers` may be a layer, several, or text such as "-1,-2"; outputs may be dicts.
 
     Raises:
       ConfigError: one error with every unknown key and every value that is not allowed.
@@ -84,230 +75,191 @@ class ExtractConfig(Settings):
 
     _source: _Source = PrivateAttr(default=_Source())
 
-    checkpoint: str = Field(
-        default="minilm",
-        description="Checkpoint to use: `minilm` (the embedded all-MiniLM-L6-v2, not Google's "
-        "BERT), a directory or file, an address (gs://, s3://), a published name "
-        "(bert-base-uncased), a TF-Hub handle or a Hugging Face repository.",
-        json_schema_extra={"allowed": "a string", "common": True},
+    checkpoint: PathText = setting(
+        "minilm",
+        "Checkpoint to use: `minilm` (the embedded all-MiniLM-L6-v2, not Google's BERT), a "
+        "directory or file, an address (gs://, s3://), a published name (bert-base-uncased), a "
+        "TF-Hub handle or a Hugging Face repository.",
+        MODEL,
+        role="resolved",
+        common=True,
     )
-    config_file: str | None = Field(
-        default=None,
-        description="Path or address of bert_config.json or config.json, if it is not beside the "
-        "weights.",
-        json_schema_extra={"allowed": "a path"},
+    config_file: PathText | None = setting(
+        None,
+        "Path or address of bert_config.json or config.json, if it is not beside the weights.",
+        MODEL,
+        role="resolved",
     )
-    vocab_file: str | None = Field(
-        default=None,
-        description="Path or address of vocab.txt, if it is not beside the weights.",
-        json_schema_extra={"allowed": "a path"},
+    vocab_file: PathText | None = setting(
+        None,
+        "Path or address of vocab.txt, if it is not beside the weights.",
+        MODEL,
+        role="resolved",
+        flags=("--vocab-file", "--vocab"),
     )
-    do_lower_case: bool | None = Field(
-        default=None,
-        description="Lower-case texts and strip their accents, or not; by default as the "
-        "checkpoint was trained.",
-        json_schema_extra={"allowed": "true or false", "common": True},
+    do_lower_case: bool | None = setting(
+        None,
+        "Lower-case texts and strip their accents, or not; by default as the checkpoint was "
+        "trained.",
+        MODEL,
+        common=True,
+        flags=("--uncased/--cased",),
     )
-    hidden_act: Literal["gelu_erf", "gelu_tanh"] | None = Field(
-        default=None,
-        description="Form of GELU; by default the form of the checkpoint's family.",
-        json_schema_extra={"allowed": "'gelu_erf' or 'gelu_tanh'"},
+    hidden_act: Literal["gelu_erf", "gelu_tanh"] | None = setting(
+        None, "Form of GELU; by default the form of the checkpoint's family.", MODEL
     )
-    layers: tuple[LayerEntry, ...] = Field(
-        default=DEFAULT_LAYERS,
+    layers: tuple[LayerEntry, ...] = setting(
+        DEFAULT_LAYERS,
+        "LAYERS to extract: encoder blocks, -L to L-1, and the word `embeddings`.",
+        OUTPUTS,
         min_length=1,
-        description="LAYERS to extract: encoder blocks, -L to L-1, and the word `embeddings`.",
-        json_schema_extra={
-            "allowed": "a list of integers and the word 'embeddings'",
-            "common": True,
-        },
+        common=True,
+        usage="Write them as --layers=-1,-2.",
+        allowed=LAYERS_ALLOWED,
     )
-    combine: Combine = _as_in_outputs("combine")
-    weights: tuple[Float32, ...] | None = _as_in_outputs("weights")
-    level: Level = _as_in_outputs("level")
-    pooling: str | None = _as_in_outputs("pooling")
-    special_tokens: bool = _as_in_outputs("special_tokens")
-    normalize: bool = _as_in_outputs("normalize")
-    dim: _Positive | None = _as_in_outputs("dim")
-    dtype: OutputDtype = Field(
-        default="float32",
-        description="Data type of the features.",
-        json_schema_extra={"allowed": "'float32', 'float16' or 'bfloat16'", "common": True},
+    combine: Combine = _OUTPUT["combine"]
+    weights: tuple[Float32, ...] | None = _OUTPUT["weights"]
+    level: Level = _OUTPUT["level"]
+    pooling: str | None = _OUTPUT["pooling"]
+    special_tokens: bool = _OUTPUT["special_tokens"]
+    normalize: bool = _OUTPUT["normalize"]
+    dim: Positive | None = _OUTPUT["dim"]
+    dtype: OutputDtype = setting("float32", "Data type of the features.", OUTPUTS, common=True)
+    outputs: tuple[OutputConfig, ...] = setting(
+        (),
+        "Named outputs, all from one pass, instead of the single output above.",
+        OUTPUTS,
+        flags=("--output-spec",),
+        usage="Write each as the inside of a TOML table: --output-spec "
+        '\'name = "s", level = "sequence", pooling = "mean"\'. May be given several times.',
+        allowed="a list of tables, [[outputs]]",
     )
-    outputs: tuple[OutputConfig, ...] = Field(
-        default=(),
-        description="Named outputs, all from one pass, instead of the single output above.",
-        json_schema_extra={"allowed": "a list of tables, [[outputs]]"},
+    long_text: Literal["truncate", "tail", "head_tail", "window", "error"] = setting(
+        "truncate", "What to do with texts longer than max_seq_length.", LONG_TEXTS, common=True
     )
-    long_text: Literal["truncate", "tail", "head_tail", "window", "error"] = Field(
-        default="truncate",
-        description="What to do with texts longer than max_seq_length.",
-        json_schema_extra={
-            "allowed": "'truncate', 'tail', 'head_tail', 'window' or 'error'",
-            "common": True,
-        },
+    stride: Positive | None = setting(
+        None,
+        "Pieces between the beginnings of two windows; by default half of what a window holds.",
+        LONG_TEXTS,
     )
-    stride: _Positive | None = Field(
-        default=None,
-        description="Pieces between the beginnings of two windows; by default half of what a "
-        "window holds.",
-        json_schema_extra={"allowed": "an integer of at least 1, less than a window holds"},
+    word_split: Literal["bert", "whitespace"] = setting(
+        "bert",
+        "How texts are split into words, for outputs of words: like BERT (punctuation stands "
+        "alone), or at white space.",
+        OUTPUTS,
     )
-    word_split: Literal["bert", "whitespace"] = Field(
-        default="bert",
-        description="How texts are split into words, for outputs of words: like BERT (punctuation "
-        "stands alone), or at white space.",
-        json_schema_extra={"allowed": "'bert' or 'whitespace'"},
+    max_seq_length: RowLength | None = setting(
+        None,
+        "Maximum tokens of a row, [CLS] and [SEP] included; long_text decides about longer texts. "
+        "By default as many as the checkpoint has positions.",
+        LONG_TEXTS,
+        common=True,
     )
-    max_seq_length: Annotated[int, Field(ge=3, le=MAX_INT)] | None = Field(
-        default=None,
-        description="Maximum tokens of a row, [CLS] and [SEP] included; long_text decides about "
-        "longer texts. By default as many as the checkpoint has positions.",
-        json_schema_extra={"allowed": "an integer of at least 3", "common": True},
+    buckets: tuple[RowLength, ...] | None = setting(
+        None,
+        "Lengths that rows are padded to, up to max_seq_length; by default many on a CPU, powers "
+        "of two where each length is compiled.",
+        DEVICES,
+        allowed="a list of ascending integers of at least 3",
     )
-    buckets: tuple[Annotated[int, Field(ge=3, le=MAX_INT)], ...] | None = Field(
-        default=None,
-        description="Lengths that rows are padded to, up to max_seq_length; by default many on a "
-        "CPU, powers of two where each length is compiled.",
-        json_schema_extra={"allowed": "a list of ascending integers of at least 3"},
+    batch_size: Positive | None = setting(
+        None,
+        "Rows of a batch, over all devices together, for every length; instead of batch_tokens.",
+        DEVICES,
+        common=True,
     )
-    batch_size: _Positive | None = Field(
-        default=None,
-        description="Rows of a batch, over all devices together, for every length; instead of "
-        "batch_tokens.",
-        json_schema_extra={"allowed": "an integer of at least 1", "common": True},
+    batch_tokens: Positive | None = setting(
+        None,
+        "Maximum tokens per batch, padding included; sets the number of rows for each length. By "
+        "default 2048 on a CPU, 16384 for each other device.",
+        DEVICES,
     )
-    batch_tokens: _Positive | None = Field(
-        default=None,
-        description="Maximum tokens per batch, padding included; sets the number of rows for each "
-        "length. By default 2048 on a CPU, 16384 for each other device.",
-        json_schema_extra={"allowed": "an integer of at least 1"},
+    device: Literal["auto", "tpu", "gpu", "cpu"] = setting(
+        "auto",
+        "Device to run on; auto takes TPU, GPU or CPU, in that order.",
+        DEVICES,
+        common=True,
     )
-    device: Literal["auto", "tpu", "gpu", "cpu"] = Field(
-        default="auto",
-        description="Device to run on; auto takes TPU, GPU or CPU, in that order.",
-        json_schema_extra={"allowed": "'auto', 'tpu', 'gpu' or 'cpu'", "common": True},
+    runtime: Literal["auto", "tensorflow", "jax"] = setting(
+        "auto",
+        "Library that drives the device; auto is TensorFlow, or JAX where only JAX can drive the "
+        "TPU or GPU of this machine.",
+        DEVICES,
     )
-    runtime: Literal["auto", "tensorflow", "jax"] = Field(
-        default="auto",
-        description="Library that drives the device; auto is TensorFlow, or JAX where only JAX "
-        "can drive the TPU or GPU of this machine.",
-        json_schema_extra={"allowed": "'auto', 'tensorflow' or 'jax'"},
+    precision: Literal["auto", "float32", "bfloat16"] = setting(
+        "auto",
+        "Precision of the arithmetic; auto is bfloat16 on a TPU, else float32.",
+        DEVICES,
+        common=True,
     )
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
-        default="auto",
-        description="Precision of the arithmetic; auto is bfloat16 on a TPU, else float32.",
-        json_schema_extra={"allowed": "'auto', 'float32' or 'bfloat16'", "common": True},
+    attention: Literal["auto", "xla", "pallas"] = setting(
+        "auto",
+        "Form of attention on a TPU with JAX: operations that XLA compiles, or a kernel in Pallas, "
+        "for long rows; auto is xla.",
+        DEVICES,
+        role="features",
     )
-    attention: Literal["auto", "xla", "pallas"] = Field(
-        default="auto",
-        description="Form of attention on a TPU with JAX: operations that XLA compiles, or a "
-        "kernel in Pallas, for long rows; auto is xla.",
-        json_schema_extra={"allowed": "'auto', 'xla' or 'pallas'"},
+    use_one_hot_embeddings: bool = setting(
+        False, "Look up words by a matrix product instead of a gather.", DEVICES, role="features"
     )
-    use_one_hot_embeddings: bool = Field(
-        default=False,
-        description="Look up words by a matrix product instead of a gather.",
-        json_schema_extra={"allowed": "true or false"},
+    format: FileFormat | None = setting(
+        None, "Format of the output file; by default that of the suffix.", FILES
     )
-    format: FileFormat | None = Field(
-        default=None,
-        description="Format of the output file; by default that of the suffix.",
-        json_schema_extra={"allowed": "'parquet', 'arrow', 'jsonl', 'npz', 'hdf5' or 'tfrecord'"},
+    input_format: FormatName = _INPUT["format"]
+    id_field: str | None = _INPUT["id_field"]
+    text_field: str | None = _INPUT["text_field"]
+    text_b_field: str | None = _INPUT["text_b_field"]
+    tokens_field: str | None = _INPUT["tokens_field"]
+    conll_column: Positive | None = _INPUT["conll_column"]
+    quoting: bool | None = _INPUT["quoting"]
+    max_line_bytes: LineBytes = _INPUT["max_line_bytes"]
+    encoding_errors: Literal["strict", "replace"] = setting(
+        "strict", "What to do with input that is not UTF-8.", INPUT
     )
-    input_format: FormatName = Field(
-        default="auto",
-        description="Format of the input; auto goes by the suffix (before .gz, .bz2, .xz or .zst) "
-        "and reads any other file as text.",
-        json_schema_extra={
-            "allowed": ", ".join(f"'{name}'" for name in get_args(FormatName)),
-            "common": True,
-        },
+    shard: str | None = setting(
+        None,
+        "Share of the examples to compute, I/N: every N-th from the I-th, counted from 0, into a "
+        "file with that number; or auto, the share of this host of a TPU slice.",
+        INPUT,
     )
-    id_field: str | None = Field(
-        default=None,
-        description="Column or JSON field of the ids, in CoNLL the key of a comment; by default "
-        "`id` where there is one.",
-        json_schema_extra={"allowed": "a string; an empty one for no ids", "common": True},
+    shard_examples: Positive = setting(
+        SHARD_EXAMPLES,
+        "Examples of a shard, where the output is a folder of shards.",
+        FILES,
     )
-    text_field: str | None = Field(
-        default=None,
-        description="Column or JSON field of the texts; by default `text`.",
-        json_schema_extra={"allowed": "a string", "common": True},
+    buffer_mb: Positive = setting(
+        256,
+        "Megabytes of finished features that may wait to be written.",
+        DEVICES,
+        role="target",
     )
-    text_b_field: str | None = Field(
-        default=None,
-        description="Column or JSON field of the second texts of pairs; by default `text_b`.",
-        json_schema_extra={"allowed": "a string"},
+    uniform_batches: bool = setting(
+        False,
+        "Compute each row in a batch whose shape depends on the length of the row alone. Equal "
+        "texts then have equal features, to the last bit. Implied by dedupe.",
+        DEVICES,
+        role="features",
+        served=False,
     )
-    tokens_field: str | None = Field(
-        default=None,
-        description="Column or JSON field of lists of words; by default `tokens`.",
-        json_schema_extra={"allowed": "a string"},
+    dedupe: bool = setting(
+        False,
+        "Compute each distinct text once; cache turns it on. The features are those of "
+        "uniform_batches.",
+        FILES,
+        role="reuse",
     )
-    conll_column: _Positive | None = Field(
-        default=None,
-        description="Column of the words in CoNLL files, from 1; by default 1, in CoNLL-U 2.",
-        json_schema_extra={"allowed": "an integer of at least 1"},
+    cache: PathText | None = setting(
+        None,
+        "Folder that keeps the features of each distinct text for later runs with the same "
+        "settings, weights and versions.",
+        FILES,
+        role="reuse",
     )
-    quoting: bool | None = Field(
-        default=None,
-        description="Whether fields of csv and tsv may be in double quotes; by default yes in csv, "
-        "no in tsv, where quotes are text.",
-        json_schema_extra={"allowed": "true or false"},
-    )
-    max_line_bytes: int = Field(
-        default=MAX_LINE_BYTES,
-        ge=1,
-        le=LARGEST_LINE_BYTES,
-        description="Longest line of the input in bytes; a longer one is an error. A csv row with "
-        "line ends in quotes, and a CoNLL sentence, count as a whole.",
-        json_schema_extra={"allowed": f"an integer from 1 to {LARGEST_LINE_BYTES}"},
-    )
-    encoding_errors: Literal["strict", "replace"] = Field(
-        default="strict",
-        description="What to do with input that is not UTF-8.",
-        json_schema_extra={"allowed": "'strict' or 'replace'"},
-    )
-    shard: str | None = Field(
-        default=None,
-        description="Share of the examples to compute, I/N: every N-th from the I-th, counted "
-        "from 0, into a file with that number; or auto, the share of this host of a TPU slice.",
-        json_schema_extra={"allowed": "'auto', or 'I/N' with I from 0 to N - 1"},
-    )
-    shard_examples: _Positive = Field(
-        default=SHARD_EXAMPLES,
-        description="Examples of a shard, where the output is a folder of shards.",
-        json_schema_extra={"allowed": "an integer of at least 1"},
-    )
-    buffer_mb: _Positive = Field(
-        default=256,
-        description="Megabytes of finished features that may wait to be written.",
-        json_schema_extra={"allowed": "an integer of at least 1"},
-    )
-    uniform_batches: bool = Field(
-        default=False,
-        description="Compute each row in a batch whose shape depends on the length of the row "
-        "alone. Equal texts then have equal features, to the last bit. Implied by dedupe.",
-        json_schema_extra={"allowed": "true or false"},
-    )
-    dedupe: bool = Field(
-        default=False,
-        description="Compute each distinct text once; cache turns it on. The features are those "
-        "of uniform_batches.",
-        json_schema_extra={"allowed": "true or false"},
-    )
-    cache: str | None = Field(
-        default=None,
-        description="Folder that keeps the features of each distinct text for later runs with the "
-        "same settings, weights and versions.",
-        json_schema_extra={"allowed": "a path"},
-    )
-    cache_gb: Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        description="Gigabytes of the cache folder at which nothing more is added; by default no "
-        "limit.",
-        json_schema_extra={"allowed": "a number above 0"},
+    cache_gb: Annotated[float, Field(gt=0)] | None = setting(
+        None,
+        "Gigabytes of the cache folder at which nothing more is added; by default no limit.",
+        FILES,
+        role="reuse",
     )
 
     @classmethod
@@ -358,11 +310,6 @@ class ExtractConfig(Settings):
         given = {"outputs": checked} if "outputs" in values else {}
         return super().of({**values, **given}, source=source)
 
-    @field_validator("checkpoint", "config_file", "vocab_file", "cache", mode="before")
-    @classmethod
-    def _path_is_text(cls, value: Any) -> Any:
-        return str(value) if isinstance(value, Path) else value
-
     @field_validator("layers", mode="before")
     @classmethod
     def _split_layers(cls, value: Any) -> Any:
@@ -411,16 +358,8 @@ class ExtractConfig(Settings):
 
     def input_settings(self) -> InputFormat:
         """The format of the input and the places of its examples."""
-        return InputFormat(
-            format=self.input_format,
-            id_field=self.id_field,
-            text_field=self.text_field,
-            text_b_field=self.text_b_field,
-            tokens_field=self.tokens_field,
-            conll_column=self.conll_column,
-            quoting=self.quoting,
-            max_line_bytes=self.max_line_bytes,
-        )
+        names = InputFormat.model_fields.keys() - {"format"}
+        return InputFormat(self.input_format, **{name: getattr(self, name) for name in names})
 
     def output_configs(self) -> tuple[OutputConfig, ...]:
         """The outputs that the settings ask for."""

@@ -1,9 +1,10 @@
 """InputFormat: the kind of input file, and where its texts, words and ids are."""
 
-import dataclasses
-from dataclasses import dataclass
-from typing import Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
+from pydantic import Field, model_validator
+
+from bert_features.config.settings import INPUT, Positive, Settings, setting
 from bert_features.errors import ConfigError
 
 FormatName = Literal["auto", "text", "words", "jsonl", "csv", "tsv", "parquet", "conll", "conllu"]
@@ -17,6 +18,7 @@ QUOTING: dict[FormatName, bool] = {"csv": True, "tsv": False}
 # for each byte of a text, so half a gigabyte for such a line.
 MAX_LINE_BYTES = 1 << 24
 LARGEST_LINE_BYTES = (1 << 31) - 1  # what Python's csv module takes everywhere
+LineBytes = Annotated[int, Field(ge=1, le=LARGEST_LINE_BYTES)]
 
 # The settings that name a field of a table.
 FIELD_NAMES = ("id_field", "text_field", "text_b_field", "tokens_field")
@@ -33,61 +35,77 @@ _SETTINGS: dict[FormatName, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class InputFormat:
+class InputFormat(Settings):
     """The kind of an input file and the places of its examples.
 
-    A field is a column of a table or a key of JSON objects. A field that is named here must exist;
-    a field that is not named is read under its usual name if that exists.
+    `text` has a text or a pair `a ||| b` on each line, `words` the same, but words separated by
+    white space, `jsonl` a JSON object; `csv` and `tsv` have a header, `conll` and `conllu` a word
+    on each line and an empty line after each sentence.
 
-    Attributes:
-      format: `text` (a text or a pair `a ||| b` on each line), `words` (the same, but words
-        separated by white space), `jsonl` (a JSON object on each line), `csv` and `tsv` (with a
-        header), `parquet`, `conll` (a word on each line, an empty line after each sentence),
-        `conllu`, or `auto`: the suffix of the file decides, any other suffix means text.
-      id_field: field of the ids, usually `id`; in CoNLL files the key of a comment such as
-        `# sent_id = x`, by default none. Empty: take no ids, number the examples from 0.
-      text_field: field of the texts, usually `text`.
-      text_b_field: field of the second texts of pairs, usually `text_b`.
-      tokens_field: field of the lists of words, usually `tokens`; the second lists of pairs are
-        then in the field of this name and `_b`. If it is not named, texts are read before words.
-      conll_column: column of the words, counted from 1; by default 1, in CoNLL-U 2.
-      quoting: whether fields of csv and tsv may be in double quotes; if false, quotes are text. By
-        default true in csv, false in tsv.
-      max_line_bytes: longest line in bytes. A row of a table with line ends in quotes and a
-        sentence of a CoNLL file count as a whole.
+    A field is a column of a table or a key of JSON objects. A field that is named here must exist;
+    a field that is not named is read under its usual name if that exists. If `tokens_field` is not
+    named, texts are read before words; the second lists of pairs are in the field of that name and
+    `_b`.
 
     Raises:
       ConfigError: a value is not allowed, or two settings contradict each other.
     """
 
-    format: FormatName = "auto"
-    id_field: str | None = None
-    text_field: str | None = None
-    text_b_field: str | None = None
-    tokens_field: str | None = None
-    conll_column: int | None = None
-    quoting: bool | None = None
-    max_line_bytes: int = MAX_LINE_BYTES
+    format: FormatName = setting(
+        "auto",
+        "Format of the input; auto goes by the suffix (before .gz, .bz2, .xz or .zst) and reads "
+        "any other file as text.",
+        INPUT,
+        common=True,
+    )
+    id_field: str | None = setting(
+        None,
+        "Column or JSON field of the ids, in CoNLL the key of a comment; by default `id` where "
+        "there is one.",
+        INPUT,
+        common=True,
+        allowed="a string; an empty one for no ids",
+    )
+    text_field: str | None = setting(
+        None,
+        "Column or JSON field of the texts; by default `text`.",
+        INPUT,
+        common=True,
+    )
+    text_b_field: str | None = setting(
+        None,
+        "Column or JSON field of the second texts of pairs; by default `text_b`.",
+        INPUT,
+    )
+    tokens_field: str | None = setting(
+        None, "Column or JSON field of lists of words; by default `tokens`.", INPUT
+    )
+    conll_column: Positive | None = setting(
+        None,
+        "Column of the words in CoNLL files, from 1; by default 1, in CoNLL-U 2.",
+        INPUT,
+    )
+    quoting: bool | None = setting(
+        None,
+        "Whether fields of csv and tsv may be in double quotes; by default yes in csv, no in tsv, "
+        "where quotes are text.",
+        INPUT,
+    )
+    max_line_bytes: LineBytes = setting(
+        MAX_LINE_BYTES,
+        "Longest line of the input in bytes; a longer one is an error. A csv row with line ends in "
+        "quotes, and a CoNLL sentence, count as a whole.",
+        INPUT,
+    )
 
-    def __post_init__(self) -> None:
-        if self.format not in get_args(FormatName):
-            raise ConfigError(
-                f"the input format {self.format!r} is unknown; allowed: "
-                f"{', '.join(get_args(FormatName))}"
-            )
-        if self.conll_column is not None and self.conll_column < 1:
-            raise ConfigError.naming(
-                "{conll_column} is {received}; allowed: an integer of at least 1, the number of "
-                "the first column",
-                received=self.conll_column,
-            )
-        if not 1 <= self.max_line_bytes <= LARGEST_LINE_BYTES:
-            raise ConfigError.naming(
-                "{max_line_bytes} is {received}; allowed: an integer from 1 to {most}",
-                received=self.max_line_bytes,
-                most=LARGEST_LINE_BYTES,
-            )
+    def __init__(self, format: FormatName = "auto", **values: Any) -> None:
+        """Checks settings; the format may stand alone, as in `InputFormat("csv")`."""
+        super().__init__(format=format, **values)
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @model_validator(mode="after")
+    def _texts_or_words(self) -> Self:
         text_field = self.text_field if self.text_field is not None else self.text_b_field
         if self.tokens_field is not None and text_field is not None:
             raise ConfigError.naming(
@@ -96,6 +114,7 @@ class InputFormat:
                 text=text_field,
                 tokens=self.tokens_field,
             )
+        return self
 
     def decided(self, name: FormatName) -> Self:
         """The same settings for one format.
@@ -106,15 +125,15 @@ class InputFormat:
         Raises:
           ConfigError: a setting is set that has no meaning in this format.
         """
-        for field in dataclasses.fields(self):
-            if field.name in ("format", *_SETTINGS[name]):
+        for setting_name, field in type(self).model_fields.items():
+            if setting_name in ("format", *_SETTINGS[name]):
                 continue
-            if getattr(self, field.name) not in (field.default, ""):
-                formats = [other for other, names in _SETTINGS.items() if field.name in names]
+            if getattr(self, setting_name) not in (field.default, ""):
+                formats = [other for other, names in _SETTINGS.items() if setting_name in names]
                 raise ConfigError.naming(
-                    f"{{{field.name}}} is set, but the input is read as {{name}}; it is for "
+                    f"{{{setting_name}}} is set, but the input is read as {{name}}; it is for "
                     "{formats}: name the {input_format}, or leave the setting out",
                     name=name,
                     formats=", ".join(formats),
                 )
-        return dataclasses.replace(self, format=name)
+        return self.model_copy(update={"format": name})

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from bert_features.config.settings import MAX_INT, Settings, shown
+from bert_features.config.settings import MAX_INT, OUTPUTS, Positive, Settings, setting, shown
 from bert_features.errors import BertFeaturesError, ConfigError
 
 Combine = Literal["none", "sum", "mean", "concat", "weighted"]
@@ -22,6 +22,7 @@ _FLOAT32_MAX = 3.4028234e38
 Float32 = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
 ITEM_SIZES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes
 LayerEntry = Annotated[int, Field(strict=True, ge=-MAX_INT, le=MAX_INT)] | Literal["embeddings"]
+LAYERS_ALLOWED = "a list of integers and the word 'embeddings'"
 # LAYERS as a caller may pass them: one entry, several, or several as text ("-1,-2").
 Layers = int | str | Sequence[int | str]
 
@@ -76,8 +77,9 @@ def parse_layers(layers: Any) -> tuple[int | str, ...]:
     entries = split_layers(layers)
     if not isinstance(entries, tuple):
         raise ConfigError.naming(
-            "{layers} is {received}; allowed: a list of integers and the word 'embeddings'",
+            "{layers} is {received}; allowed: {allowed}",
             received=shown(layers),
+            allowed=LAYERS_ALLOWED,
         )
     return entries
 
@@ -93,64 +95,54 @@ class OutputConfig(Settings):
     A setting that is None takes the value of the whole run.
     """
 
-    name: str | None = Field(
-        default=None,
+    name: str | None = setting(
+        None,
+        "Name of the output in records and files.",
+        OUTPUTS,
         min_length=1,
-        description="Name of the output in records and files.",
-        json_schema_extra={"allowed": "a string that is not empty"},
     )
-    layers: tuple[LayerEntry, ...] | None = Field(
-        default=None,
+    layers: tuple[LayerEntry, ...] | None = setting(
+        None,
+        "Layers to take: encoder blocks, -L to L-1, and the word `embeddings`.",
+        OUTPUTS,
         min_length=1,
-        description="Layers to take: encoder blocks, -L to L-1, and the word `embeddings`.",
-        json_schema_extra={"allowed": "a list of integers and the word 'embeddings'"},
+        allowed=LAYERS_ALLOWED,
     )
-    combine: Combine = Field(
-        default="none",
-        description="How several layers become one vector; none keeps them apart.",
-        json_schema_extra={
-            "allowed": "'none', 'sum', 'mean', 'concat' or 'weighted'",
-            "common": True,
-        },
+    combine: Combine = setting(
+        "none",
+        "How several layers become one vector; none keeps them apart.",
+        OUTPUTS,
+        common=True,
     )
-    weights: tuple[Float32, ...] | None = Field(
-        default=None,
-        description="One weight for each layer, used unscaled, for combine = 'weighted'.",
-        json_schema_extra={
-            "allowed": "a list of finite numbers that float32 holds, one for each layer"
-        },
+    weights: tuple[Float32, ...] | None = setting(
+        None,
+        "One weight for each layer, used unscaled, for combine = 'weighted'.",
+        OUTPUTS,
+        allowed="a list of finite numbers that float32 holds, one for each layer",
     )
-    level: Level = Field(
-        default="token",
-        description="What each vector represents: a token, a word or the whole sequence.",
-        json_schema_extra={"allowed": "'token', 'word' or 'sequence'", "common": True},
+    level: Level = setting(
+        "token",
+        "What each vector represents: a token, a word or the whole sequence.",
+        OUTPUTS,
+        common=True,
     )
-    pooling: str | None = Field(
-        default=None,
-        description="How token vectors become the vector of a word or of the sequence; auto takes "
-        "the sequence pooling that the checkpoint was trained with.",
-        json_schema_extra={"allowed": "a string", "common": True},
+    pooling: str | None = setting(
+        None,
+        "How token vectors become the vector of a word or of the sequence; auto takes the sequence "
+        "pooling that the checkpoint was trained with.",
+        OUTPUTS,
+        common=True,
+        usage=f"With --level word: {', '.join(POOLINGS['word'])}. With --level sequence: "
+        f"{', '.join(POOLINGS['sequence'])}.",
     )
-    special_tokens: bool = Field(
-        default=True,
-        description="Include [CLS] and [SEP] when a sequence is pooled.",
-        json_schema_extra={"allowed": "true or false"},
+    special_tokens: bool = setting(
+        True, "Include [CLS] and [SEP] when a sequence is pooled.", OUTPUTS
     )
-    normalize: bool = Field(
-        default=False,
-        description="Scale each vector to length 1.",
-        json_schema_extra={"allowed": "true or false", "common": True},
+    normalize: bool = setting(False, "Scale each vector to length 1.", OUTPUTS, common=True)
+    dim: Positive | None = setting(
+        None, "Number of values of each vector to keep, from the first.", OUTPUTS
     )
-    dim: Annotated[int, Field(ge=1, le=MAX_INT)] | None = Field(
-        default=None,
-        description="Number of values of each vector to keep, from the first.",
-        json_schema_extra={"allowed": "an integer of at least 1"},
-    )
-    dtype: OutputDtype | None = Field(
-        default=None,
-        description="Data type of the features.",
-        json_schema_extra={"allowed": "'float32', 'float16' or 'bfloat16'"},
-    )
+    dtype: OutputDtype | None = setting(None, "Data type of the features.", OUTPUTS)
 
     @field_validator("layers", mode="before")
     @classmethod

@@ -1,18 +1,113 @@
-"""Settings: the base of the settings classes. Values are checked once and then frozen."""
+"""Settings: the base of the settings classes. Values are checked once and then frozen.
+
+Whatever is known of a setting stands at its field: its type and bounds, its help, and its marks.
+"""
 
 import difflib
 import reprlib
 import tomllib
-from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from bert_features.errors import ConfigError
 
 # NumPy and TensorFlow count rows and tokens in int32.
 MAX_INT = 2**31 - 1
+Positive = Annotated[int, Field(ge=1, le=MAX_INT)]
+PathText = Annotated[str, BeforeValidator(lambda v: str(v) if isinstance(v, Path) else v)]
+
+# What depends on a setting: the features, by its value or by what it resolves to (weights, shapes
+# of batches); else where examples come from, where features go, or whether they are known already.
+Role = Literal["features", "resolved", "source", "target", "reuse"]
+# Groups of settings, as a help shows them, and the usual role of their settings.
+MODEL, OUTPUTS, LONG_TEXTS = "Model", "Outputs", "Long texts"
+INPUT, DEVICES, FILES = "Input", "Devices and batches", "Files"
+_ROLES: dict[str, Role] = {
+    **{MODEL: "features", OUTPUTS: "features", LONG_TEXTS: "features"},
+    **{INPUT: "source", DEVICES: "resolved", FILES: "target"},
+}
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What a setting is, beside its type and its help.
+
+    Attributes:
+      group: its group in a help.
+      role: what depends on it.
+      common: whether the short help shows its option.
+      served: whether the service takes it.
+      flags: names of its option, if not its own.
+      usage: how to write its value on the command line, where that differs from TOML.
+      allowed: allowed values, where its type does not say them.
+    """
+
+    group: str
+    role: Role
+    common: bool = False
+    served: bool = False
+    flags: tuple[str, ...] = ()
+    usage: str = ""
+    allowed: str = ""
+
+    @classmethod
+    def of(cls, field: FieldInfo) -> Self:
+        """The marks of a field that `setting` made."""
+        return cls(**field.json_schema_extra)  # type: ignore[arg-type]  # as `setting` made it
+
+
+def setting(
+    default: Any, help: str, group: str, *, min_length: int | None = None, **marks: Any
+) -> Any:
+    """A field of settings.
+
+    Args:
+      default: its default.
+      help: one sentence or more.
+      group: its group in a help; its usual role follows from it.
+      min_length: least length of a list or a text.
+      **marks: see `Marks`. By default the service takes the settings that features depend on.
+    """
+    role = marks.pop("role", _ROLES[group])
+    made = Marks(group, role, **{"served": role in ("features", "resolved"), **marks})
+    return Field(
+        default=default, description=help, min_length=min_length, json_schema_extra=asdict(made)
+    )
+
+
+def describe_allowed(field: FieldInfo) -> str:
+    """The values that a field allows, in words: by its marks, else by its type."""
+    return Marks.of(field).allowed or _describe(field.annotation, field.metadata)
+
+
+_TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+_BOUNDS = {"ge": " of at least {}", "gt": " above {}", "min_length": " that is not empty"}
+
+
+def _describe(kind: Any, bounds: Sequence[Any]) -> str:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        fields = [each for each in arguments[1:] if isinstance(each, FieldInfo)]
+        return _describe(arguments[0], [bound for each in fields for bound in each.metadata])
+    if origin in (Union, UnionType):  # of a type and None
+        return _describe(arguments[0], bounds)
+    if origin is Literal:
+        *others, last = map(repr, arguments)
+        return f"{', '.join(others)} or {last}"
+    names = (*_BOUNDS, "le")
+    known = {name: getattr(b, name) for b in bounds for name in names if hasattr(b, name)}
+    text = _TYPES[kind]
+    if known.get("le", MAX_INT) != MAX_INT:
+        return f"{text} from {known['ge']} to {known['le']}"
+    return text + "".join(phrase.format(known[n]) for n, phrase in _BOUNDS.items() if n in known)
+
 
 _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = _shown.maxlong = 200
@@ -53,12 +148,19 @@ def _reason(error: ValueError) -> str:
 
 
 class Settings(BaseModel):
-    """A group of settings.
-
-    A field's description is its help; its `allowed` names the allowed values.
-    """
+    """A group of settings; `setting` makes each field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def marks(cls, name: str) -> Marks:
+        """The marks of a setting."""
+        return Marks.of(cls.model_fields[name])
+
+    @classmethod
+    def names(cls, *roles: Role) -> tuple[str, ...]:
+        """The settings that have one of these roles."""
+        return tuple(name for name in cls.model_fields if cls.marks(name).role in roles)
 
     @field_validator("*")
     @classmethod
@@ -116,9 +218,8 @@ class Settings(BaseModel):
             return ConfigError(f"unknown setting {shown(key)}; {hint}allowed: {allowed}")
         received = values[key]
         received = list(received) if isinstance(received, tuple) else received
-        extra = cls.model_fields[key].json_schema_extra
-        allowed = str(extra["allowed"]) if isinstance(extra, dict) else ""
-        if detail["type"] == "less_than_equal":
+        allowed = describe_allowed(cls.model_fields[key])
+        if detail["type"] == "less_than_equal" and "from" not in allowed:
             allowed = f"{allowed}, at most {detail['ctx']['le']}"
         elif raised is not None:
             allowed = str(raised)

@@ -3,14 +3,14 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from bert_features.config.extract_config import NOT_RECORDED, ExtractConfig
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import AUTO_POOLING, OutputConfig
 from bert_features.config.settings import Settings
 from bert_features.errors import ConfigError, OutputError
 from bert_features.formats.manifest import Manifest
 
 # They do not change the features of an example.
-_LEFT_OUT = {"format", "shard", *NOT_RECORDED}
+_LEFT_OUT = {"format", "shard", *ExtractConfig.names("reuse")}
 
 
 def record_settings(config: ExtractConfig) -> dict[str, Any]:

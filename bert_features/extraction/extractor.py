@@ -15,7 +15,7 @@ import numpy as np
 from bert_features.batches.input_fn import Batch, TextInputFn, Window
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import read_weights
-from bert_features.config.extract_config import NOT_RECORDED, ExtractConfig
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import (
     OutputSpec,
     needs_pooler,
@@ -379,7 +379,9 @@ class FeatureExtractor:
         packages = ["bert_features", "tensorflow-text", "keras", "numpy"]
         packages += ["jax"] if self.preparation.runtime.name == "jax" else []
         return {
-            "config": self.config.model_dump(mode="json", exclude=set(NOT_RECORDED)),
+            "config": self.config.model_dump(
+                mode="json", exclude=set(ExtractConfig.names("reuse"))
+            ),
             "checkpoint": {
                 "name": checkpoint.name,
                 "family": checkpoint.family,

@@ -6,21 +6,12 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.machine.models import processor_models
 
 if TYPE_CHECKING:
     from bert_features.extraction.extractor import FeatureExtractor
 
-# Settings of where examples are read and features are written; and those for which the fingerprint
-# has what they resolve to.
-_LEFT_OUT = frozenset(
-    {
-        *("input_format", "id_field", "text_field", "text_b_field", "tokens_field"),
-        *("conll_column", "quoting", "max_line_bytes", "encoding_errors", "shard"),
-        *("format", "shard_examples", "buffer_mb", "device", "runtime", "precision"),
-        *("checkpoint", "config_file", "vocab_file", "buckets", "batch_size", "batch_tokens"),
-    }
-)
 # What makes the libraries compute in another way.
 _VARIABLES = (
     *("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE"),
@@ -35,7 +26,7 @@ def describe_features(extractor: "FeatureExtractor") -> str:
     checkpoint = {key: value for key, value in facts.pop("checkpoint").items() if key != "name"}
     tokens = "\n".join(extractor.tokenizer.tokens)
     facts |= {
-        "settings": {key: value for key, value in settings.items() if key not in _LEFT_OUT},
+        "settings": {name: settings[name] for name in ExtractConfig.names("features")},
         "checkpoint": checkpoint,
         "tokens": hashlib.sha256(tokens.encode("utf-8", "surrogatepass")).hexdigest(),
         "outputs": [asdict(output) for output in extractor.outputs],

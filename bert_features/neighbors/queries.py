@@ -11,6 +11,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import OutputConfig
+from bert_features.config.settings import LONG_TEXTS, MODEL, OUTPUTS
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureRecord
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("bert_features")
 
 # Settings that the vector of a text depends on.
-_SETTINGS = (
-    *("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidden_act", "outputs"),
-    *("layers", "combine", "weights", "level", "pooling", "special_tokens", "normalize", "dim"),
-    *("dtype", "long_text", "stride", "word_split", "max_seq_length"),
-)
+_SETTINGS = [
+    name
+    for name in ExtractConfig.model_fields
+    if ExtractConfig.marks(name).group in (MODEL, OUTPUTS, LONG_TEXTS)
+]
 # What the metadata says of the texts; it must be the same for the queries.
 _SAME = ("vocabulary", "do_lower_case", "prompt", "lower_cased_first")
 # What begins a piece that continues a word.

@@ -1,11 +1,9 @@
 """The texts of neighbors: looked up by their ids in the inputs of the extraction."""
 
 import contextlib
-import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.input_format import InputFormat
 from bert_features.files import is_url
 from bert_features.formats.reader import FeatureFile
 from bert_features.readers import registry
@@ -13,9 +11,6 @@ from bert_features.readers.examples import source_of
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.opening import check_file
-
-# Settings of reading that have another name in `InputFormat`, or none.
-_OTHER_NAMES = ("input_format", "encoding_errors")
 
 
 def check_inputs(paths: Sequence[str]) -> None:
@@ -59,13 +54,9 @@ def find_texts(
 
 def _read(file: FeatureFile, paths: Sequence[str]) -> Iterator[InputExample]:
     recorded = file.metadata.get("config", {})
-    names = {*(field.name for field in dataclasses.fields(InputFormat)), *_OTHER_NAMES}
+    names = {*ExtractConfig.names("source")} - {"shard"}
     settings = ExtractConfig(
-        **{
-            name: value
-            for name, value in recorded.items()
-            if name in names - {"format"} and value is not None
-        }
+        **{name: value for name, value in recorded.items() if name in names and value is not None}
     )
     sources = [
         source_of(path, settings.input_settings(), settings.encoding_errors) for path in paths

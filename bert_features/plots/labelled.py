@@ -85,9 +85,8 @@ def _label(source: Source, row: int, value: Any) -> str:
 
 def _of_table(source: Source, field: str) -> Iterator[tuple[int, Any]]:
     """The labels of csv and tsv: the column is read as if it held the texts."""
-    column = dataclasses.replace(
-        source.input_format, text_field=field, text_b_field=None, tokens_field=None, id_field=""
-    )
+    fields = {"text_field": field, "text_b_field": None, "tokens_field": None, "id_field": ""}
+    column = source.input_format.model_copy(update=fields)
     examples = registry.read(dataclasses.replace(source, input_format=column))
     # Rows may span lines, which a table of texts alone does not count: after the header.
     for row, example in enumerate(examples, start=2):

@@ -9,7 +9,7 @@ from bert_features.errors import ConfigError
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"format": "xml"}, "'xml' is unknown; allowed: auto, text, words, jsonl"),
+        ({"format": "xml"}, "format is 'xml'; allowed: 'auto', 'text', 'words', 'jsonl'"),
         ({"conll_column": 0}, "conll_column is 0; allowed: an integer of at least 1"),
         ({"text_field": "a", "tokens_field": "b"}, "'a'.* or words .*'b'"),
         ({"text_b_field": "a", "tokens_field": "b"}, "'a'.* or words .*'b'"),
