@@ -25,7 +25,7 @@ _TOKEN_COLUMNS = {"values": "input_word_ids", "word_indices": "word_indices"}
 _ROW_COLUMNS_LEFT_OUT = ("lengths", "type_starts")  # a batch has masks and types in their place
 
 # For devices that run any shape at no cost: steps of at most a twelfth of the length, so that
-# rounding up to the next bucket costs less than 3 % (docs/performance.md).
+# rounding up to the next bucket costs less than 3 % (scripts/benchmarking/diary.md).
 _FINE_BUCKETS = (*range(3, 32), *range(32, 64, 2), *range(64, 128, 4), *range(128, 513, 8))
 # For devices that compile each shape, which takes seconds.
 _COARSE_BUCKETS = (16, 32, 64, 128, 256, 512)

@@ -40,7 +40,7 @@ _narrow: ContextVar[bool] = ContextVar("narrow", default=False)
 # Whether its batches have so few tokens that starting oneDNN's kernels takes longer than computing.
 _few_tokens: ContextVar[bool] = ContextVar("few_tokens", default=False)
 # Tokens in the lanes of a TPU's registers; shorter rows lie side by side in them. Up to this many
-# tokens it is cheaper to store the scores than to compute them twice (docs/tpu.md).
+# tokens it is cheaper to store the scores than to compute them twice (scripts/benchmarking/diary.md).
 _LANES = 128
 # From this length on, XLA computes both products of a feed-forward part in one pass on a TPU.
 _LONG_ENOUGH = 256
@@ -353,7 +353,7 @@ def products_traced_in(precision: str) -> Iterator[None]:
     """Within it, JAX traces the products of bfloat16 arrays in its default precision.
 
     A runtime asks for exact products, for the sake of float32. For bfloat16 factors that changes no
-    number, but XLA then fuses fewer products on a TPU (docs/tpu.md).
+    number, but XLA then fuses fewer products on a TPU (scripts/benchmarking/diary.md).
 
     Args:
       precision: the dtype of the factors, `float32` or `bfloat16`.

@@ -34,12 +34,12 @@ from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
 
 # Tokens of a batch. On a CPU more tokens keep the cores no busier and leave more padding
-# (docs/performance.md).
+# (scripts/benchmarking/diary.md).
 _CPU_BATCH_TOKENS = 2048
 # Of a uniform batch: it is filled up with masked rows, the fewer the smaller it is. This many cost
-# no more time for each token than 2048 (docs/performance.md).
+# no more time for each token than 2048 (scripts/benchmarking/diary.md).
 _UNIFORM_CPU_BATCH_TOKENS = 512
-# Of a batch of few texts, whose lengths differ more (docs/performance.md).
+# Of a batch of few texts, whose lengths differ more (scripts/benchmarking/diary.md).
 _FEW_CPU_BATCH_TOKENS = 256
 # Enough to sort by length. Where vectors are small, more would only hold results back.
 _MAX_WINDOW_TOKENS = 1 << 20
