@@ -5,9 +5,10 @@
 #   bash scripts/release.sh [FOLDER]   into FOLDER, by default dist/
 #
 # The checks: no uncommitted changes; CHANGELOG.md has a section of this version; the wheel is built
-# from the source distribution; PyPI can show the description; the wheel is installed into an
-# environment of its own, where its commands run. That environment borrows the dependencies of the one
-# that builds: .venv, or that of the interpreter in PYTHON.
+# from the source distribution; both hold every file; PyPI can show the description; the wheel is
+# installed into an environment of its own, where it extracts features; SkyPilot accepts the tasks of
+# configs/cloud/. The wheel's environment borrows the dependencies of the one that builds: .venv, or
+# the environment of the interpreter in PYTHON.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
@@ -36,6 +37,22 @@ echo "Building bert_features $version from $(git rev-parse --short HEAD)"
 "$python" -m twine check --strict "$work"/dist/* >"$work/log" 2>&1 ||
   { cat "$work/log" >&2 && fail "PyPI would not take these files; see above"; }
 
+# Readers of the code need the Markdown files of the package; users of the wheel do not.
+cat >"$work/names.py" <<'END'
+import sys, tarfile, zipfile
+name = sys.argv[1]
+archive = zipfile.ZipFile(name).namelist() if name.endswith(".whl") else [
+    member.name.partition("/")[2] for member in tarfile.open(name) if member.isfile()]
+print(*sorted(archive), sep="\n")
+END
+same_files() { # ARCHIVE, AND THE FILES THAT IT MUST HOLD AND MAY HOLD AS PATTERNS
+  diff <(git ls-files | grep -E "$2" | grep -vE "$3" | LC_ALL=C sort) \
+    <("$python" "$work/names.py" "$1" | grep -vE "$3" | LC_ALL=C sort) ||
+    fail "$(basename "$1") does not hold the files of the repository: < is missing, > is too much"
+}
+same_files "$work"/dist/*.whl '^bert_features/' '\.md$|\.dist-info/'
+same_files "$work"/dist/*.tar.gz . '^(\.ci/.*|\.gitignore|MANIFEST\.in|PKG-INFO)$|\.egg-info/'
+
 echo "Installing the wheel into an environment of its own"
 "$python" -m venv --without-pip "$work/venv"
 "$python" -m pip --python "$work/venv/bin/python" --disable-pip-version-check \
@@ -46,7 +63,11 @@ cd "$work" # so that the checkout is not what is imported
 [ "$(venv/bin/bert-features --version)" = "bert-features $version" ] ||
   fail "the installed wheel says '$(venv/bin/bert-features --version)', setup.cfg says $version"
 venv/bin/bert-features --help >/dev/null
-venv/bin/python -c 'from bert_features import ExtractConfig; ExtractConfig.load("minilm")'
+echo "A bank." >texts.txt
+venv/bin/bert-features extract texts.txt --output features.npz --config pogiatzis >"$work/log" 2>&1 ||
+  { tail -n 20 "$work/log" >&2 && fail "the installed wheel extracts no features; see above"; }
+
+bash "$root/scripts/check_cloud_tasks.sh"
 
 mkdir -p "$folder"
 mv "$work"/dist/* "$folder"

@@ -1,11 +1,11 @@
 """configs/cloud/ray_tpu.yaml: Ray's own parser accepts it, and its commands are what exists."""
 
 import configparser
-import importlib.util
 import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -17,15 +17,19 @@ from bert_features.cli import app
 ROOT = Path(__file__).parents[2]
 CLUSTER = ROOT / "configs" / "cloud" / "ray_tpu.yaml"
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
+    pytest.mark.filterwarnings("ignore::FutureWarning:ray"),
+]
+
 
 @pytest.fixture
-def cluster() -> dict[str, object]:
+def cluster() -> dict[str, Any]:
     return yaml.safe_load(CLUSTER.read_text())
 
 
-def prepare(cluster: dict[str, object]) -> dict[str, object]:
+def prepare(cluster: dict[str, Any]) -> dict[str, Any]:
     """What `ray up` makes of a cluster file before it asks the cloud."""
-    pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     config = prepare_config(cluster)
@@ -33,48 +37,25 @@ def prepare(cluster: dict[str, object]) -> dict[str, object]:
     return config
 
 
-def example_call() -> list[str]:
-    """The call of `extract` that the comments show."""
-    text = re.sub(r"^# ?", "", CLUSTER.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
-    (call,) = re.findall(r'^ +ray exec .* "bert-features (.*)"$', text, re.MULTILINE)
-    return shlex.split(call)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
-@pytest.mark.filterwarnings("ignore::FutureWarning:ray")
-def test_ray_accepts_the_cluster(cluster: dict[str, object]) -> None:
+def test_ray_accepts_the_cluster(cluster: dict[str, Any]) -> None:
     config = prepare(cluster)
     assert config["head_node_type"] == "head"
     tpu = config["available_node_types"]["tpu"]
     assert (tpu["min_workers"], tpu["max_workers"]) == (0, config["max_workers"])
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
-@pytest.mark.filterwarnings("ignore::FutureWarning:ray")
 @pytest.mark.parametrize(
     "broken", [{"max_worker": 4}, {"head_node_type": "boss"}, {"max_workers": "four"}]
 )
-def test_ray_refuses_broken_copies(cluster: dict[str, object], broken: dict[str, object]) -> None:
+def test_ray_refuses_broken_copies(cluster: dict[str, Any], broken: dict[str, Any]) -> None:
     with pytest.raises(Exception, match=r"unexpected|not|head_node_type"):
         prepare(cluster | broken)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
-@pytest.mark.filterwarnings("ignore::FutureWarning:ray")
-def test_ray_takes_the_host_for_a_tpu(cluster: dict[str, object]) -> None:
-    pytest.importorskip("ray")
-    if not all(map(importlib.util.find_spec, ("googleapiclient", "google_auth_httplib2"))):
-        pytest.skip("Ray's module for Google Cloud needs google-api-python-client")
-    from ray.autoscaler._private.gcp.config import _is_single_host_tpu, get_node_type
-
-    types = cluster["available_node_types"]
-    kinds = {name: get_node_type(kind["node_config"]).value for name, kind in types.items()}
-    assert kinds == {"head": "compute", "tpu": "tpu"}
-    assert _is_single_host_tpu(types["tpu"]["node_config"])
-
-
-def test_the_command_line_accepts_the_call_of_extract(cluster: dict[str, object]) -> None:
-    name, *arguments = example_call()
+def test_the_command_line_accepts_the_call_of_extract(cluster: dict[str, Any]) -> None:
+    text = re.sub(r"^# ?", "", CLUSTER.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    (call,) = re.findall(r'^ +ray exec .* "bert-features (.*)"$', text, re.MULTILINE)
+    name, *arguments = shlex.split(call)
     command = typer.main.get_command(app).commands[name]
     given = command.make_context(name, arguments).params  # exits at an unknown option or value
     assert ExtractConfig.load(given["config"]).checkpoint
@@ -84,7 +65,7 @@ def test_the_command_line_accepts_the_call_of_extract(cluster: dict[str, object]
     assert (given["ray"], given["runtime"], given["device"]) == ("auto", "jax", "tpu")
 
 
-def test_its_commands_are_shell_and_name_extras_that_exist(cluster: dict[str, object]) -> None:
+def test_its_commands_are_shell_and_name_extras_that_exist(cluster: dict[str, Any]) -> None:
     commands = [line for name in cluster if name.endswith("_commands") for line in cluster[name]]
     for line in commands:
         subprocess.run(["bash", "-n", "-c", line], check=True)
