@@ -157,7 +157,7 @@ def s3_server() -> Iterator[object]:
             **keys,
             "AWS_ENDPOINT_URL": server.url,
             "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_MAX_ATTEMPTS": "1",  # else botocore takes its time with each failure
+            "AWS_MAX_ATTEMPTS": "2",  # else botocore takes its time with each failure
             "AWS_CONFIG_FILE": os.devnull,
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         }.items():
@@ -170,9 +170,6 @@ def s3(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The S3 server with an empty bucket, whose address is its attribute `bucket`."""
     import s3fs
 
-    from bert_features.files import retrying
-
-    monkeypatch.setattr(retrying, "FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
     s3_server.reset()
     name = f"bucket-{secrets.token_hex(4)}"

@@ -67,7 +67,7 @@ class S3Server:
             text = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
             headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(text)))]
             start_response(status, [*headers, ("Connection", "close")])
-            return [text]
+            return [] if method == "HEAD" else [text]
         answer = list(self._app(environ, start_response))
         self.seen(method, path)
         return answer

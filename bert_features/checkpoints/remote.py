@@ -27,7 +27,6 @@ from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, weight_map_in
 from bert_features.config.json_files import parse_json, read_json_object
 from bert_features.errors import CheckpointError
 from bert_features.files import IN_CACHE, cache_dir, locked, replacing
-from bert_features.files.retrying import retrying
 
 logger = logging.getLogger("bert_features")
 
@@ -110,9 +109,7 @@ class _Folder:
     def read(self, name: str) -> bytes:
         """The content of a small file."""
         with files.remote_errors(f"{self.url} ({name})", CheckpointError):
-            content: bytes = retrying(
-                lambda: self.filesystem.cat_file(f"{self.path}/{name}"), f"read {self.url} ({name})"
-            )
+            content: bytes = self.filesystem.cat_file(f"{self.path}/{name}")
             return content
 
     def files_of(self, weights: str) -> list[str]:
@@ -174,19 +171,13 @@ class _Folder:
                 local = folder / name
                 local.parent.mkdir(parents=True, exist_ok=True)
                 with files.remote_errors(f"{self.url} ({name})", CheckpointError):
-                    self._get(name, local)
+                    self.filesystem.get_file(f"{self.path}/{name}", str(local))
                 received = local.stat().st_size
                 if size not in (None, received):
                     raise CheckpointError(
                         f"{self.url}: received {received} of {size} bytes of {name}; try again"
                     )
             (folder / _SOURCE).write_text(json.dumps(versions))
-
-    def _get(self, name: str, local: Path) -> None:
-        def get() -> None:
-            self.filesystem.get_file(f"{self.path}/{name}", str(local))
-
-        retrying(get, f"read {self.url} ({name})")
 
 
 def _find(url: str) -> tuple[_Folder, str]:

@@ -63,6 +63,8 @@ def _describe_state(status: "Status") -> str:
         return f"running: {status.holder}{computing}{reading}"
     if status.state == "stopped":
         return "stopped; the same command resumes it"
+    if status.state == "unfinished":
+        return "not finished; if no run is computing it, the same command resumes it"
     if status.missing:
         return f"finished, but files are missing; bert-features check {status.folder} --repair"
     return "finished"

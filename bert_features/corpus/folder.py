@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bert_features.corpus.holding import HOLDING_FILES
 from bert_features.corpus.inputs import name_some
+from bert_features.corpus.resuming import check_same_plan
 from bert_features.errors import OutputError
 from bert_features.files import (
     Location,
@@ -120,7 +121,7 @@ def empty(folder: Location) -> None:
     with storage_errors(f"remove the files of {folder}", advice="some of them may be gone"):
         if not store.exists(MANIFEST):
             return
-        store.remove_folder(FINISHED)
+        store.remove(FINISHED)
         count = None
         with contextlib.suppress(OutputError):  # a damaged manifest counts as none finished
             manifest = Manifest.read(folder)
@@ -134,11 +135,12 @@ def conclude(manifest: Manifest, done: Mapping[int, FinishedEntry]) -> None:
     """Records that all shards are finished.
 
     Raises:
-      OutputError: the disk or the server failed.
+      OutputError: the disk or the server failed, or another run has written its manifest there.
     """
-    folder = manifest.folder
+    found = Manifest.read(manifest.folder)
+    check_same_plan(found, manifest)
     finished = tuple(done[shard] for shard in range(len(manifest.shards)))
-    replace(Manifest.read(folder), finished=finished).write()
+    replace(found, finished=finished).write()
 
 
 def remove_records(folder: Location) -> None:
@@ -149,4 +151,4 @@ def remove_records(folder: Location) -> None:
     """
     store = open_store(folder)
     with storage_errors(f"tidy {folder}", advice="its shards and its manifest are whole"):
-        store.remove_folder(FINISHED)
+        store.remove(FINISHED)

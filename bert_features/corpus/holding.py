@@ -1,82 +1,88 @@
-"""Who writes a folder: one run at a time, which holds its lock."""
+"""Who writes a folder of this machine: one run at a time, which holds its lock.
+
+A folder at an address has no lock. Two runs that write it at the same time compute the same shards:
+that wastes time and harms nothing, as the bytes of a shard are the same in both.
+"""
 
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from bert_features.corpus import lease
-from bert_features.corpus.holder import UNKNOWN, Holder
 from bert_features.errors import OutputError
-from bert_features.files import Location, local_path, open_store, storage_errors
-from bert_features.files.object_store import ObjectStore
+from bert_features.files import Location, open_store, storage_errors
+from bert_features.files.locks import is_locked, take_lock
 from bert_features.formats.manifest import FINISHED, MANIFEST
 
-Check: TypeAlias = Callable[[], None]
-
-_LOCK, _HOLDER = lease.LOCK, ".running"
+_LOCK, _HOLDER = ".lock", ".running"
 HOLDING_FILES = frozenset({_LOCK, _HOLDER})
 # `find_holder` may have the lock for a moment.
 _PATIENCE_SECONDS = 0.3
 
 
+@dataclass(frozen=True)
+class Holder:
+    """A run that holds a folder.
+
+    Attributes:
+      process: the number of its process; None if unknown.
+      machine: the name of its machine.
+      processes: how many processes compute for it; 0 if that is not known.
+    """
+
+    process: int | None
+    machine: str
+    processes: int = 1
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.machine}"
+
+
+UNKNOWN = Holder(None, "an unknown machine")
 _HOLDERS = TypeAdapter(Holder)
 
 
-def holding(folder: Location, processes: int = 1) -> contextlib.AbstractContextManager[Check]:
+@contextlib.contextmanager
+def holding(folder: Location, processes: int = 1) -> Iterator[None]:
     """Makes the folder and keeps other runs out of it, until the block or this process ends.
 
     A run that ends before it has written its manifest leaves no folder that it made. The lock file
-    stays while there is something to go on with: a run that waits for it must not lose it.
+    stays while there is something to resume: a run that waits for it must not lose it. At an
+    address the run only leaves its name, which shows at once that it may write there.
 
     Args:
       folder: the folder.
       processes: how many processes compute, for those who ask.
 
-    Returns:
-      A context manager. It gives a function that raises OutputError if the folder is not held any
-      more, which happens only at an address.
-
     Raises:
       OutputError: another run holds it, or it cannot be made.
     """
     me = Holder(os.getpid(), socket.gethostname(), processes)
-    store = open_store(folder)
-    if isinstance(store, ObjectStore):
-        return _leasing(store, me)
-    return _holding(local_path(folder), me)
-
-
-@contextlib.contextmanager
-def _leasing(store: ObjectStore, me: Holder) -> Iterator[Check]:
-    with lease.Lease(store, me, seconds=lease.RENEWAL_SECONDS) as held:
-        yield held.check
-
-
-@contextlib.contextmanager
-def _holding(folder: Path, me: Holder) -> Iterator[Check]:
-    from filelock import FileLock, Timeout
-
+    if isinstance(folder, str):
+        store = open_store(folder)
+        store.write(_HOLDER, _describe(me))
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                store.remove(_HOLDER)
+        return
     is_new = not folder.exists()
     with storage_errors(f"write {folder}", advice="choose a folder that you may write"):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / _LOCK, thread_local=False)
-        try:
-            lock.acquire(timeout=_PATIENCE_SECONDS)
-        except Timeout:
-            holder = _read_holder(folder)
-            named = "" if holder is UNKNOWN else f" ({holder})"
-            raise OutputError(
-                f"another run is writing {folder}{named}; wait for its end, or end it"
-            ) from None
+        lock = take_lock(folder / _LOCK, seconds=_PATIENCE_SECONDS)
+    if lock is None:
+        holder = _read_holder(folder)
+        named = "" if holder is UNKNOWN else f" ({holder})"
+        raise OutputError(f"another run is writing {folder}{named}; wait for its end, or end it")
     try:
         with contextlib.suppress(OSError):  # it only helps to name this run
-            (folder / _HOLDER).write_bytes(_HOLDERS.dump_json(me) + b"\n")
-        yield lambda: None
+            (folder / _HOLDER).write_text(_describe(me))
+        yield
     finally:
         with contextlib.suppress(OSError):
             (folder / _HOLDER).unlink()
@@ -90,31 +96,16 @@ def _holding(folder: Path, me: Holder) -> Iterator[Check]:
 
 
 def find_holder(folder: Location) -> Holder | None:
-    """The run that holds a folder now; None if none does.
+    """The run that holds a folder now; None if none does, or if it is at an address.
 
-    It asks the lock, which the system frees when a process ends, however it ends. It needs no
-    permission to write, and leaves the folder as it is. A lock at an address is watched for some
-    time.
-
-    Raises:
-      OutputError: the server of an address cannot be asked.
+    It asks the lock, needs no permission to write, and leaves the folder as it is.
     """
-    store = open_store(folder)
-    if isinstance(store, ObjectStore):
-        with storage_errors(f"read {folder}", advice="pass the folder that a run wrote"):
-            return lease.watch(store, lease.RENEWAL_SECONDS)
-    return _find_holder(local_path(folder))
-
-
-def _find_holder(folder: Path) -> Holder | None:
-    try:
-        descriptor = os.open(folder / _LOCK, os.O_RDONLY)
-    except OSError:
+    if isinstance(folder, str):
         return None
-    try:
-        return _read_holder(folder) if _is_locked(folder, descriptor) else None
-    finally:
-        os.close(descriptor)
+    held = is_locked(folder / _LOCK)
+    if held is None:  # there are no locks here; the last run may have been killed
+        held = (folder / _HOLDER).exists()
+    return _read_holder(folder) if held else None
 
 
 def is_seen(folder: Location) -> bool:
@@ -122,16 +113,8 @@ def is_seen(folder: Location) -> bool:
     return not isinstance(folder, Path) or (folder / _LOCK).exists()
 
 
-def _is_locked(folder: Path, descriptor: int) -> bool:
-    try:
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (ImportError, OSError):  # no such locks here: the last run may have been killed
-        return (folder / _HOLDER).exists()
-    return False
+def _describe(holder: Holder) -> str:
+    return _HOLDERS.dump_json(holder).decode() + "\n"
 
 
 def _read_holder(folder: Path) -> Holder:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError
 from bert_features.files import connect, is_url, local_path
-from bert_features.files.retrying import in_parallel, retrying
+from bert_features.files.store import in_parallel
 from bert_features.formats.manifest import BEGINNING_BYTES, MANIFEST, is_beginning
 from bert_features.readers.examples import source_of
 from bert_features.readers.opening import reading
@@ -83,7 +83,7 @@ def look_up(path: str) -> Stamp:
         return Stamp(status.st_size, status.st_mtime_ns, None)
     filesystem, name = connect(path, InputError)
     with reading(path):
-        size = retrying(lambda: filesystem.info(name), f"look up {path}")["size"]
+        size = filesystem.info(name)["size"]
         # That of a web server is made of its address alone.
         version = None if path.startswith(_WEB) else str(filesystem.ukey(name))
     if size is None:

@@ -55,6 +55,21 @@ def warn_of_other_processor(begun: Manifest, processor: str) -> None:
         )
 
 
+def check_same_plan(begun: Manifest, wanted: Manifest) -> None:
+    """Refuses to write beside a run that began in the same folder at the same time.
+
+    Runs of the same plan only repeat each other's work. A folder on a disk is held by one run.
+
+    Raises:
+      OutputError: its settings, weights, versions or inputs are others.
+    """
+    check_same_run(begun, wanted.run)
+    check_same_format(begun, wanted.format)
+    if (begun.inputs, begun.shards) != (wanted.inputs, wanted.shards):
+        check_same_inputs(begun, [entry.path for entry in wanted.inputs])
+        raise changed_input(wanted.inputs[0].path)
+
+
 def check_same_format(begun: Manifest, wanted: str) -> None:
     """Refuses to go on with a run in another format.
 

@@ -21,7 +21,7 @@ from bert_features.corpus.folder import (
     empty,
     remove_records,
 )
-from bert_features.corpus.holding import Check, holding
+from bert_features.corpus.holding import holding
 from bert_features.corpus.plan import describe_run, make_plan
 from bert_features.corpus.pool import Pool
 from bert_features.corpus.processes import Workers
@@ -29,6 +29,7 @@ from bert_features.corpus.ray_workers import RayWorkers
 from bert_features.corpus.resuming import (
     check_same_format,
     check_same_inputs,
+    check_same_plan,
     check_same_run,
     check_unchanged_inputs,
     warn_of_other_processor,
@@ -120,10 +121,10 @@ class FolderRun:
             )
         shares = share_out(processes, self._config.device) if processes > 1 else [Share()]
         # How many actors compute on Ray is known there alone.
-        with holding(self._folder, 0 if self._ray else processes) as check_held:
+        with holding(self._folder, 0 if self._ray else processes):
             manifest, is_new = self._planned()
             finished = {} if is_new else dict(manifest.finished_shards())
-            state = _State(manifest, finished, damaged, check_held)
+            state = _State(manifest, finished, damaged)
             monitor.shards, monitor.finished_shards = len(manifest.shards), len(state.done)
             if state.todo:
                 _warn_of_small_shards(manifest)
@@ -132,7 +133,6 @@ class FolderRun:
                     self._compute(state, is_new, shares, progress, monitor, place)
             else:
                 logger.info("%s is finished already; nothing was computed", self._folder)
-            state.check_held()
             if manifest.finished is None or state.todo:
                 state.check_whole()
                 conclude(manifest, state.done)
@@ -151,9 +151,7 @@ class FolderRun:
 
     def _planned(self) -> tuple[Manifest, bool]:
         """The run that has begun in the folder, or a new one; and whether it is new."""
-        with storage_errors(f"read {self._folder}", advice="nothing was changed"):
-            has_begun = open_store(self._folder).exists(MANIFEST)
-        if self._overwrite or not has_begun:
+        if self._overwrite or not self._has_begun():
             return self._plan(), True
         begun = Manifest.read(self._folder)
         check_same_run(begun, describe_run(self._config, self._checkpoint))
@@ -161,6 +159,10 @@ class FolderRun:
         check_same_inputs(begun, self._inputs)
         check_unchanged_inputs(begun, self._config)
         return begun, False
+
+    def _has_begun(self) -> bool:
+        with storage_errors(f"read {self._folder}", advice="nothing was changed"):
+            return open_store(self._folder).exists(MANIFEST)
 
     def _plan(self) -> Manifest:
         if self._ray is not None:
@@ -184,11 +186,13 @@ class FolderRun:
         records = manifest.records  # a sum over all shards
 
         def begin(ready: ShardWriter | Pool) -> None:
-            state.check_held()
             facts = {"device": ready.device, "processor": ready.processor}
             if is_new:
-                # Not before: what is there stays if the new run cannot begin.
-                empty(self._folder)
+                if self._overwrite:
+                    # Not before: what is there stays if the new run cannot begin.
+                    empty(self._folder)
+                elif self._has_begun():
+                    check_same_plan(Manifest.read(self._folder), manifest)
                 replace(manifest, run={**manifest.run, **facts}).write()
             else:
                 check_same_run(manifest, {"device": ready.device})
@@ -202,7 +206,6 @@ class FolderRun:
             monitor.finished_shards = len(state.done)
 
         def note(current: Counts) -> None:
-            state.check_held()
             if progress:
                 progress(Counts.sum([state.total, current]), records)
 
@@ -243,11 +246,9 @@ class _State:
       manifest: the run.
       finished: the records of its finished shards.
       damaged: finished shards that count as not finished.
-      check_held: see `holding`.
 
     Attributes:
       manifest: the run.
-      check_held: raises an error if another run has taken the folder.
       done: the records of the finished shards, those of earlier runs among them.
       todo: the shards that were left to do at the beginning.
       before: totals of those that were finished.
@@ -260,9 +261,8 @@ class _State:
         manifest: Manifest,
         finished: Mapping[int, FinishedEntry],
         damaged: Collection[int],
-        check_held: Check,
     ) -> None:
-        self.manifest, self.check_held = manifest, check_held
+        self.manifest = manifest
         lost = find_missing(manifest, finished) | set(damaged)
         self.done = {shard: entry for shard, entry in finished.items() if shard not in lost}
         self.todo = [shard for shard in range(len(manifest.shards)) if shard not in self.done]
@@ -274,7 +274,6 @@ class _State:
 
     def finish(self, shard: int, entry: FinishedEntry) -> None:
         """Records that a shard is in its place."""
-        self.check_held()
         self.manifest.finish_shard(shard, entry)
         self.done[shard] = entry
         self.total = Counts.sum([self.total, Counts(**entry.counts)])

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bert_features.corpus.holder import Holder
-from bert_features.corpus.holding import find_holder
+from bert_features.corpus.holding import Holder, find_holder
 from bert_features.corpus.inputs import look_up
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.files import Location, open_store, storage_errors
-from bert_features.files.retrying import in_parallel
+from bert_features.files.store import in_parallel
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, InputEntry, Manifest
 from bert_features.formats.shard_files import find_missing
 
@@ -26,7 +25,8 @@ class Status:
 
     Attributes:
       folder: the folder.
-      state: `finished`; `running` while a run holds the folder; else `stopped`.
+      state: `finished`; `running` while a run holds the folder; else `stopped`, or `unfinished` at
+        an address, where it is unknown whether a run is computing.
       holder: the run that holds it, if one does.
       shards: the number of shards; 0 while the run still reads its inputs.
       finished_shards: those that are finished and there.
@@ -39,7 +39,7 @@ class Status:
     """
 
     folder: Location
-    state: Literal["finished", "running", "stopped"]
+    state: Literal["finished", "running", "stopped", "unfinished"]
     holder: Holder | None = None
     shards: int = 0
     finished_shards: int = 0
@@ -94,7 +94,8 @@ def read_status(folder: Location) -> Status:
     manifest, finished = _read(folder)
     missing = find_missing(manifest, finished)
     done = [shard for shard in finished if shard not in missing]
-    state: Literal["finished", "running", "stopped"] = "stopped"
+    state: Literal["finished", "running", "stopped", "unfinished"]
+    state = "stopped" if isinstance(folder, Path) else "unfinished"
     if holder is not None:
         state = "running"
     elif manifest.finished is not None:

@@ -1,9 +1,9 @@
 """Files: addresses of object stores, files that appear whole or not at all, the cache, locks."""
 
 from bert_features.files.addresses import connect, is_url, local_path, remote_errors
-from bert_features.files.cache import CACHE_VARIABLE, IN_CACHE, cache_dir, locked
+from bert_features.files.cache import CACHE_VARIABLE, IN_CACHE, cache_dir
 from bert_features.files.kept import from_cache
-from bert_features.files.local_store import open_store
+from bert_features.files.locks import locked
 from bert_features.files.reporting import Reporting, storage_errors
 from bert_features.files.staging import (
     Staging,
@@ -12,7 +12,7 @@ from bert_features.files.staging import (
     replacing,
     write_whole,
 )
-from bert_features.files.store import Location, Store, locate, name_of
+from bert_features.files.store import Location, Store, locate, name_of, open_store
 from bert_features.files.targets import (
     STDOUT,
     Role,

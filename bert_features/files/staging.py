@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from bert_features.files.locks import take_lock
 from bert_features.files.reporting import Reporting, storage_errors
 from bert_features.files.targets import check_target, real_target
 
@@ -148,7 +149,8 @@ class Staging:
         _put_back(self._hidden, self.targets[-1])
         shutil.rmtree(self._hidden, ignore_errors=True)
         _open.discard(self._hidden)
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def _check(self) -> None:
         for target in self.targets:
@@ -235,15 +237,17 @@ def write_whole(path: Path, text: str, **report: Unpack[Reporting]) -> None:
 
 def remove_leftovers(target: Path) -> None:
     """Removes what killed runs left beside `target`; a folder they had moved aside comes back."""
-    from filelock import FileLock
-
     # `_claim` makes eight characters; the hidden folder of another target has more in their place.
     for leftover in list(target.parent.glob(f"{glob.escape(_prefix(target))}????????{_SUFFIX}")):
-        lock = FileLock(leftover / "lock", thread_local=False)
-        # An OSError: its run is alive, or there are no locks here, or it belongs to another user.
-        with contextlib.suppress(OSError, NotImplementedError), lock.acquire(timeout=0):
-            _put_back(leftover, target)
-            shutil.rmtree(leftover)
+        # An OSError: there are no locks here, or it belongs to another user.
+        with contextlib.suppress(OSError, NotImplementedError):
+            if (lock := take_lock(leftover / "lock")) is None:
+                continue  # its run is alive
+            try:
+                _put_back(leftover, target)
+                shutil.rmtree(leftover)
+            finally:
+                lock.release()
             logger.info("removed %s, which a killed run had left", leftover)
 
 
@@ -261,16 +265,22 @@ def _prefix(target: Path) -> str:
     return f".{name}."
 
 
-def _claim(target: Path) -> "tuple[Path, BaseFileLock]":
-    """Makes a hidden folder beside `target`, and locks it."""
+def _claim(target: Path) -> "tuple[Path, BaseFileLock | None]":
+    """Makes a hidden folder beside `target`, and locks it; None where there are no locks."""
     while True:
         # The name is known before the folder is made: Ctrl-C may come as soon as it is there.
         hidden = target.parent / f"{_prefix(target)}{secrets.token_hex(4)}{_SUFFIX}"
         try:
             _open.add(hidden)
             hidden.mkdir(0o700)  # makes a folder of this name or fails: no two runs can share one
-            if (lock := _lock(hidden)) is not None:
+            try:
+                lock = take_lock(hidden / "lock")
+            except (OSError, NotImplementedError):
+                return hidden, None  # then no run can take it for a leftover
+            if lock is not None and (hidden / "lock").exists():
                 return hidden, lock
+            if lock is not None:  # another run has taken it for a leftover, and removed it
+                lock.release()
         except FileExistsError:
             pass
         except BaseException:
@@ -278,23 +288,6 @@ def _claim(target: Path) -> "tuple[Path, BaseFileLock]":
             shutil.rmtree(hidden, ignore_errors=True)
             raise
         _open.discard(hidden)
-
-
-def _lock(hidden: Path) -> "BaseFileLock | None":
-    """Locks a new hidden folder; None if another run has taken it for a leftover."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(hidden / "lock", thread_local=False)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return None
-    except (OSError, NotImplementedError):
-        return lock  # no locks here: then no run can take it for a leftover
-    if (hidden / "lock").exists():  # else that run was faster
-        return lock
-    lock.release()
-    return None
 
 
 def _sync(path: Path) -> int:

@@ -8,7 +8,7 @@ from bert_features import extract
 from bert_features.corpus import run
 from bert_features.corpus.status import read_status
 from bert_features.extraction.counts import Counts
-from bert_features.files import local_store
+from bert_features.files import store
 from bert_features.formats.manifest import FinishedEntry, Manifest
 
 SHARDS = 10_000
@@ -53,7 +53,7 @@ class Clock:
 def quick(monkeypatch):
     monkeypatch.setattr(run, "ShardWriter", QuickWriter)
     # A file system takes its time to bring each record to the disk.
-    monkeypatch.setattr(local_store, "write_whole", lambda path, text: path.write_text(text))
+    monkeypatch.setattr(store, "write_whole", lambda path, text: path.write_text(text))
 
 
 class StopRun(Exception):  # noqa: N818 - it is no error

@@ -3,16 +3,15 @@
 import os
 import signal
 import tempfile
-import time
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert_features import extract, read_features
-from bert_features.corpus import lease
-from bert_features.corpus.lease import LOCK
 from bert_features.corpus.repair import repair
 from bert_features.corpus.status import read_status
 from bert_features.errors import ConfigError, OutputError
@@ -21,13 +20,6 @@ from tests.cli.command_line import program
 from tests.cli.command_line import run as run_command
 from tests.corpus.conftest import EXAMPLES
 from tests.s3_server import BREAK, BUSY, DENIED
-
-pytestmark = pytest.mark.usefixtures("quick_lock")
-
-
-@pytest.fixture
-def quick_lock(monkeypatch):
-    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.2)
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +151,7 @@ def test_a_run_ends_when_a_shard_cannot_be_uploaded_and_can_go_on(
         extract(config(), texts, address)
     s3.reset()
     status = read_status(address)
-    assert (status.state, status.finished_shards, status.missing) == ("stopped", 2, ())
+    assert (status.state, status.finished_shards, status.missing) == ("unfinished", 2, ())
     assert len(content_of(address)) == 2
     with pytest.raises(OutputError, match="its run is not finished: 2 of 4 shards are done"):
         read_features(address)
@@ -171,7 +163,7 @@ def test_repair_computes_nothing_while_the_server_does_not_answer(config, texts,
     extract(config(), texts, f"{s3.bucket}/run/")
     s3.requests.clear()
     s3.fail = lambda method, path: BUSY if method == "GET" and "part-00001" in path else None
-    with pytest.raises(OutputError, match=r"^cannot read s3://.*part-00001.* does not answer or i"):
+    with pytest.raises(OutputError, match=r"^cannot read s3://.*part-00001.*reduce your rate"):
         repair(f"{s3.bucket}/run")
     assert "PUT" not in {method for method, path in s3.requests}
 
@@ -191,7 +183,9 @@ def test_a_missing_bucket_is_found_before_anything_is_read(config, texts, s3):
 
 def test_a_folder_that_may_not_be_written(config, texts, s3):
     s3.fail = lambda method, path: DENIED if method == "PUT" else None
-    with pytest.raises(OutputError, match=r"^cannot write s3://.*/run: no permission \(Access Den"):
+    with pytest.raises(
+        OutputError, match=r"^cannot write s3://.*/run/.running: no permission \(Acc"
+    ):
         extract(config(), texts, f"{s3.bucket}/run/")
 
 
@@ -230,35 +224,56 @@ def test_inputs_and_output_on_s3(config, texts, s3):
     assert read_status(f"{s3.bucket}/run").changed_inputs == (f"{s3.bucket}/in/b.txt",)
 
 
-def test_a_folder_that_another_run_writes_is_refused(config, texts, s3, monkeypatch):
-    # It watches the other run with patience, which must not look dead where the machine is busy.
-    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 3.0)
-    store = open_store(f"{s3.bucket}/run")
-    with lease.Lease(store, lease.Holder(7, "other", 2), seconds=0.2):
-        with pytest.raises(OutputError, match=r"another run is writing s3://.* \(process 7 on oth"):
-            extract(config(), texts, f"{s3.bucket}/run/")
-        status = read_status(f"{s3.bucket}/run")
-        assert (status.state, status.holder.process) == ("running", 7)
+@pytest.mark.parametrize("begun", [0, 7, 19])
+def test_two_runs_at_once_write_what_one_writes(config, texts, tmp_path, s3, begun):
+    """The second begins and ends while the first has computed some examples."""
+    address, ran = f"{s3.bucket}/run/", []
+
+    def run_again(counts, total):
+        if counts.examples > begun and not ran:
+            ran.append(extract(config(), texts, address))
+
+    extract(config(), texts, address, progress=run_again)
+    assert ran
+    assert content_of(address) == local_content(config(), texts, tmp_path)
+    assert read_status(address).is_whole
+    assert open_store(address).names() == {"manifest.json", *content_of(address)}
 
 
-def test_a_run_that_loses_its_lock_writes_no_more(config, texts, s3):
-    store = open_store(f"{s3.bucket}/run")
-    theirs = b'{"holder":{"process":7,"machine":"other"},"token":"t","renewals":0}'
-    before = {}
+def test_two_runs_that_begin_at_once_write_what_one_writes(config, texts, tmp_path, s3):
+    """Each finds the folder empty, plans its shards and computes them all."""
+    address, together = f"{s3.bucket}/run/", threading.Barrier(2, timeout=60)
+    begin = iter([together.wait] * 2)
 
-    def take(counts, total):
-        if counts.examples > 12:
-            before.update(content_of(store.folder))
-            while store.read(LOCK) != theirs:  # a renewal may have begun before
-                store.write(LOCK, theirs.decode())
-                time.sleep(3 * lease.RENEWAL_SECONDS)
+    def wait(method, path):
+        """Neither writes its manifest before both have planned."""
+        if method == "PUT" and path.endswith("manifest.json"):
+            next(begin, lambda: None)()
 
-    message = r"another run \(process 7 on other\) has taken the lock of s3://"
-    with pytest.raises(OutputError, match=message):
-        extract(config(), texts, f"{s3.bucket}/run/", progress=take)
-    assert content_of(store.folder) == before
-    assert len(before) == 2
-    assert store.read(LOCK) == theirs
+    s3.fail = wait
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(extract, config(), texts, address) for _ in range(2)]
+        assert [run.result().counts.examples for run in runs] == [EXAMPLES] * 2
+    s3.reset()
+    assert content_of(address) == local_content(config(), texts, tmp_path)
+    assert read_status(address).is_whole
+    assert open_store(address).names() == {"manifest.json", *content_of(address)}
+
+
+def test_another_run_that_began_meanwhile_is_refused(config, texts, s3):
+    address, ran = f"{s3.bucket}/run/", []
+
+    def run_another(method, path):
+        """Runs once the first run has seen that no other run has begun."""
+        if path.endswith("manifest.json") and not ran:
+            ran.append(address)
+            extract(config(layers=(-1,)), texts, address)
+
+    s3.seen = run_another
+    with pytest.raises(OutputError, match=r"was begun by a run with layers \[-1\], now \[-1, -2"):
+        extract(config(), texts, address)
+    with read_features(address, verify=True) as folder:
+        assert (len(folder), len(folder.features)) == (EXAMPLES, 1)
 
 
 @pytest.mark.slow
@@ -276,12 +291,10 @@ def test_a_killed_run_is_gone_on_with(config, texts, tmp_path, s3, toy):
     _, errors = process.communicate(timeout=200)
     assert process.returncode == -signal.SIGKILL, errors
     s3.reset()
-    assert open_store(address).exists(LOCK)
     done = run_command(*line)
     assert done.exit_code == 0, done.stderr
     assert "20, 12 of them before this run" in done.stdout
     assert content_of(address) == local_content(config(), texts, tmp_path)
-    assert not open_store(address).exists(LOCK)
 
 
 @pytest.mark.slow
@@ -291,9 +304,8 @@ def test_two_processes_write_to_s3(config, texts, tmp_path, s3):
 
 
 @pytest.mark.parametrize("format", ["parquet", "jsonl"])
-def test_requests_for_each_shard(config, texts, s3, monkeypatch, format):
+def test_requests_for_each_shard(config, texts, s3, format):
     """The figures of docs/corpora.md."""
-    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 1000.0)
 
     def count(act):
         """The requests of an act on a folder of 2 shards, and those for each other shard."""
