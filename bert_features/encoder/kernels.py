@@ -40,7 +40,8 @@ _narrow: ContextVar[bool] = ContextVar("narrow", default=False)
 # Whether its batches have so few tokens that starting oneDNN's kernels takes longer than computing.
 _few_tokens: ContextVar[bool] = ContextVar("few_tokens", default=False)
 # Tokens in the lanes of a TPU's registers; shorter rows lie side by side in them. Up to this many
-# tokens it is cheaper to store the scores than to compute them twice (scripts/benchmarking/diary.md).
+# tokens it is cheaper to store the scores than to compute them twice
+# (scripts/benchmarking/diary.md).
 _LANES = 128
 # From this length on, XLA computes both products of a feed-forward part in one pass on a TPU.
 _LONG_ENOUGH = 256

@@ -46,7 +46,7 @@ class DeviceStep:
       special_ids: the ids of [CLS] and [SEP], for outputs that leave them out.
       precision: `float32` or `bfloat16`, for weights and arithmetic.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
-      fuse_qkv: see `BertEncoder`; on a TPU joined weights would be split again (scripts/benchmarking/diary.md).
+      fuse_qkv: see `BertEncoder`; on a TPU joined weights would be split again.
 
     Attributes:
       outputs: the outputs.
