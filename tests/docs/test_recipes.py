@@ -196,17 +196,7 @@ def test_recipe_8_three_banks(recipe, oracle):
     assert round(cosine(robber, river), 3) == 0.889
 
 
-def test_recipe_9_the_values_of_one_token(recipe, oracle):
-    text = "After stealing money from the bank vault, the bank robber was seen."
-    values = oracle(text)[6][7]
-    close(recipe["values"], values)
-    lowest = recipe["edges"][:-1]
-    counts = [int(((values >= low) & (values < low + 0.5)).sum()) for low in lowest]
-    assert recipe["counts"].tolist() == counts
-    assert sum(counts) == 384  # none lies outside
-
-
-def test_recipe_10_words_of_your_own_for_users_of_flair(recipe, oracle):
+def test_recipe_9_words_of_your_own(recipe, oracle):
     words = recipe["words"]
     counts = [len(oracle.tokenizer.tokenize(word)) for word in words]
     firsts = 1 + np.cumsum([0, *counts[:-1]])  # behind [CLS]
@@ -217,19 +207,8 @@ def test_recipe_10_words_of_your_own_for_users_of_flair(recipe, oracle):
     close(recipe["vectors"], mixed[firsts])
 
 
-def test_recipe_11_one_vector_for_each_sentence_for_users_of_bert_as_service(
-    recipe, oracle, request, tmp_path, monkeypatch
-):
-    texts = recipe["texts"]
-    wanted = np.stack([oracle(text)[5].mean(axis=0) for text in texts])
-    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
-    close(recipe["vectors"], wanted)
-    records = run_command(request.node.name, texts, tmp_path, monkeypatch)
-    close(np.stack([record.features["features"] for record in records]), wanted)
-
-
 @pytest.mark.slow
-def test_recipe_12_long_documents_by_windows(recipe, oracle, request, tmp_path, monkeypatch):
+def test_recipe_10_long_documents_by_windows(recipe, oracle, request, tmp_path, monkeypatch):
     document = recipe["document"]
     tokens, vector = read_in_windows(oracle, oracle.ids(document), room=62, stride=31)
     close(recipe["tokens"], tokens)
@@ -240,7 +219,7 @@ def test_recipe_12_long_documents_by_windows(recipe, oracle, request, tmp_path, 
     close(record.features["features"], vector)
 
 
-def test_recipe_13_a_single_text_with_segment_id_1(recipe, oracle):
+def test_recipe_11_a_single_text_with_segment_id_1(recipe, oracle):
     ids = np.array([oracle.ids(SENTENCE)])
     states = oracle.encoder(ids, np.ones_like(ids), np.ones_like(ids))
     close(recipe["last"], states[6][0])
