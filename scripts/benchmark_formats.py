@@ -17,7 +17,7 @@ from statistics import median
 import numpy as np
 
 from bert_features.formats import FORMATS, open_writer
-from bert_features.formats.records import Feature, FeatureBatch, Tokens
+from bert_features.formats.records import Feature, FeatureBatch, Rows
 
 WIDTH = 768
 ROWS, LENGTH = 100, 20  # rows of a batch of token features, tokens of a row
@@ -53,9 +53,12 @@ def tokens() -> tuple[tuple[Feature, ...], FeatureBatch]:
     )
     count = ROWS * LENGTH
     splits = np.arange(0, count + 1, LENGTH)
-    pieces = Tokens(splits, ["token"] * count, np.arange(count, dtype=np.int32))
+    pieces = {
+        "tokens": np.full(count, "token", object),
+        "token_ids": np.arange(count, dtype=np.int32),
+    }
     vectors = {feature.name: _vectors(count) for feature in features}
-    return features, FeatureBatch(np.arange(ROWS), vectors, tokens=pieces)
+    return features, FeatureBatch(np.arange(ROWS), tokens=Rows(splits, pieces | vectors))
 
 
 def sequences() -> tuple[tuple[Feature, ...], FeatureBatch]:

@@ -1,12 +1,13 @@
 """Counts: what a run did with its examples, tokens and words."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
 
 from bert_features.batches.bucketing import FILLER_ID
+from bert_features.formats.records import FeatureBatch
 
 # The exponent's bits of the types of two bytes: all are set in NaN and infinity alone.
 _EXPONENTS = {"float16": np.uint16(0x7C00), "bfloat16": np.uint16(0x7F80)}
@@ -40,60 +41,16 @@ class ExampleCounts:
     non_finite: bool = False
 
 
-_NONE = np.zeros(1, np.int64)
+# The counts of a batch, `FeatureBatch.counts`: the numbers of `ExampleCounts`, and the real tokens
+# of the rows of each example, [CLS] and [SEP] included.
+COUNTS = (*(field.name for field in fields(ExampleCounts) if field.name != "unique_id"), "tokens")
 
 
-@dataclass(frozen=True)
-class CountsByExample:
-    """The counts of several examples, one array for each field of `ExampleCounts`.
-
-    Attributes:
-      unique_ids: N ids.
-      tokens_kept: int64 [N]; this and the others as in `ExampleCounts`.
-      tokens_lost: int32 [N].
-      windows: int64 [N].
-      tokens_unknown: int64 [N].
-      non_finite: bool [N].
-      tokens: int64 [N], real tokens of its rows, [CLS] and [SEP] included.
-      words: int64 [N]; this and the last two are [1] unless an output has words.
-      words_vanished: int64 [N].
-      words_lost: int64 [N].
-    """
-
-    unique_ids: Sequence[int | str]
-    tokens_kept: np.ndarray
-    tokens_lost: np.ndarray
-    windows: np.ndarray
-    tokens_unknown: np.ndarray
-    non_finite: np.ndarray
-    tokens: np.ndarray
-    words: np.ndarray = field(default_factory=lambda: _NONE)
-    words_vanished: np.ndarray = field(default_factory=lambda: _NONE)
-    words_lost: np.ndarray = field(default_factory=lambda: _NONE)
-
-    def __iter__(self) -> Iterator[ExampleCounts]:
-        names = [f.name for f in fields(ExampleCounts) if f.name != "unique_id"]
-        count = len(self.unique_ids)
-        columns = [np.broadcast_to(getattr(self, name), count).tolist() for name in names]
-        for unique_id, *values in zip(self.unique_ids, *columns, strict=True):
-            yield ExampleCounts(unique_id, **dict(zip(names, values, strict=True)))
-
-    def columns(self) -> dict[str, np.ndarray]:
-        """The arrays by name, [N] each."""
-        names = [f.name for f in fields(self) if f.name != "unique_ids"]
-        return {name: np.broadcast_to(getattr(self, name), len(self.unique_ids)) for name in names}
-
-    def take(self, places: np.ndarray, unique_ids: Sequence[int | str]) -> Self:
-        """The counts at some places, int64 [M], for examples of these ids."""
-        taken = {name: column[places] for name, column in self.columns().items()}
-        return type(self)(unique_ids, **taken)
-
-    @classmethod
-    def join(cls, parts: "Sequence[CountsByExample]") -> Self:
-        """The examples of several parts."""
-        columns = [part.columns() for part in parts]
-        joined = {name: np.concatenate([c[name] for c in columns]) for name in columns[0]}
-        return cls([unique_id for part in parts for unique_id in part.unique_ids], **joined)
+def counts_by_example(batch: FeatureBatch) -> Iterator[ExampleCounts]:
+    """The counts of each example of a batch."""
+    columns = [batch.counts[name].tolist() for name in COUNTS[:-1]]
+    for values in zip(batch.unique_ids.tolist(), *columns, strict=True):
+        yield ExampleCounts(*values)
 
 
 @dataclass
@@ -165,31 +122,28 @@ class Counts:
         self.tokens_lost += int(batch["tokens_lost"].sum())
         self.truncated_examples += int(np.count_nonzero(batch["tokens_lost"]))
 
-    def add_reused(self, examples: "CountsByExample", *, from_cache: int) -> None:
+    def add_reused(self, counts: Mapping[str, np.ndarray], *, from_cache: int) -> None:
         """Adds what `add_batch` would have counted for examples that were not computed.
 
         Args:
-          examples: the examples.
+          counts: the counts of the examples, by the names of `COUNTS`.
           from_cache: how many of them another run had computed.
         """
-        tokens = int(examples.tokens.sum())
-        self.examples += len(examples.unique_ids)
-        self.rows += int(examples.windows.sum())
+        examples, tokens = len(counts["tokens"]), int(counts["tokens"].sum())
+        self.examples += examples
+        self.rows += int(counts["windows"].sum())
         self.tokens += tokens
-        self.tokens_lost += int(examples.tokens_lost.sum())
-        self.truncated_examples += int(np.count_nonzero(examples.tokens_lost))
-        self.examples_reused += len(examples.unique_ids)
+        self.tokens_lost += int(counts["tokens_lost"].sum())
+        self.truncated_examples += int(np.count_nonzero(counts["tokens_lost"]))
+        self.examples_reused += examples
         self.examples_from_cache += from_cache
         self.tokens_reused += tokens
 
-    def add_examples(self, examples: "CountsByExample") -> None:
-        """Adds what is counted when examples are finished."""
-        self.tokens_kept += int(examples.tokens_kept.sum())
-        self.tokens_unknown += int(examples.tokens_unknown.sum())
-        self.non_finite_examples += int(examples.non_finite.sum())
-        self.words += int(examples.words.sum())
-        self.words_vanished += int(examples.words_vanished.sum())
-        self.words_lost += int(examples.words_lost.sum())
+    def add_examples(self, counts: Mapping[str, np.ndarray]) -> None:
+        """Adds what is counted when examples are finished, by the names of `COUNTS`."""
+        self.non_finite_examples += int(counts["non_finite"].sum())
+        for name in ("tokens_kept", "tokens_unknown", "words", "words_vanished", "words_lost"):
+            setattr(self, name, getattr(self, name) + int(counts[name].sum()))
 
 
 def find_non_finite(values: np.ndarray) -> np.ndarray | None:

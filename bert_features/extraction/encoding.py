@@ -72,7 +72,7 @@ def collect_vectors(
     batches: Iterable[FeatureBatch], output: Feature, count: int | None
 ) -> np.ndarray:
     """The vectors of texts, [N, D]; `count` is N, if it is known before the last batch."""
-    parts = (batch.features[output.name] for batch in batches)
+    parts = (batch.columns[output.name] for batch in batches)
     if count is None:
         return _join(parts, output)
     vectors = np.empty((count, output.width), value_dtype(output.dtype))
@@ -107,10 +107,8 @@ def _parts(
 ) -> Iterator[np.ndarray]:
     """The vectors of each batch, [T of the batch, D]; adds the lengths of its texts to a list."""
     for batch in batches:
-        level = batch.tokens if output.level == "token" else batch.words
-        assert level is not None  # the batches of an output of this level have them
-        lengths.append(np.diff(level.row_splits))
-        yield batch.features[output.name]
+        lengths.append(np.diff(batch.level(output.level).splits))
+        yield batch.columns[output.name]
 
 
 def _join(parts: Iterable[np.ndarray], output: Feature) -> np.ndarray:

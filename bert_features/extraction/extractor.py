@@ -26,7 +26,7 @@ from bert_features.encoder.step import DeviceStep, Precision
 from bert_features.errors import ConfigError, as_keyword
 from bert_features.extraction import losses
 from bert_features.extraction.assembly import Assembler
-from bert_features.extraction.counts import Counts, ExampleCounts
+from bert_features.extraction.counts import Counts, ExampleCounts, counts_by_example
 from bert_features.extraction.encoding import (
     choose_output,
     collect_padded,
@@ -36,7 +36,6 @@ from bert_features.extraction.encoding import (
 )
 from bert_features.extraction.entries import Codec
 from bert_features.extraction.feature_store import FeatureStore
-from bert_features.extraction.finished import Results
 from bert_features.extraction.preparation import Preparation
 from bert_features.extraction.reuse import Reuse
 from bert_features.extraction.similarity import SIMILARITY_FUNCTIONS, compute_similarity
@@ -357,9 +356,9 @@ class FeatureExtractor:
             finished = assembler.add(batch, outputs)
             counts.add_batch(batch.columns)
             if finished is not None:
-                counts.add_examples(finished)
+                counts.add_examples(finished.counts)
                 if ledger:
-                    for example in finished:
+                    for example in counts_by_example(finished):
                         ledger(example)
             if progress:
                 progress(counts)
@@ -415,7 +414,7 @@ class FeatureExtractor:
         return self._step.traces
 
     def _assembler(
-        self, expand: Callable[[Window, Results | None], Results] | None = None
+        self, expand: Callable[[Window, FeatureBatch | None], FeatureBatch] | None = None
     ) -> Assembler:
         return Assembler(
             self.outputs,
@@ -425,7 +424,7 @@ class FeatureExtractor:
             expand=expand,
         )
 
-    def compute(self, examples: Sequence[InputExample], counts: Counts) -> Results:
+    def compute(self, examples: Sequence[InputExample], counts: Counts) -> FeatureBatch:
         """The results of examples in memory, in their order, computed in the caller's thread.
 
         Several threads may call it at the same time.
@@ -441,7 +440,7 @@ class FeatureExtractor:
         input_fn = self.preparation.input_fn(lambda: examples)
         return self._compute(input_fn, counts, few=True)
 
-    def _compute(self, input_fn: TextInputFn, counts: Counts, *, few: bool = False) -> Results:
+    def _compute(self, input_fn: TextInputFn, counts: Counts, *, few: bool = False) -> FeatureBatch:
         """The results of an input that fits into memory; adds its batches to the counts."""
         assembler, parts = self._assembler(), []
         clock = StageClock()  # the run goes on to put results together, while this computes
@@ -450,7 +449,7 @@ class FeatureExtractor:
             counts.add_batch(batch.columns)
             if (results := assembler.assemble(batch, outputs)) is not None:
                 parts.append(results)
-        return Results.join(parts)
+        return FeatureBatch.join(parts)
 
     def _run(
         self,

@@ -11,7 +11,7 @@ is computed there and then.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,8 @@ from bert_features.extraction import feature_store
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.entries import Codec
 from bert_features.extraction.feature_store import Entry, FeatureStore, NewEntry
-from bert_features.extraction.finished import Results
+from bert_features.extraction.window_results import ids_of
+from bert_features.formats.records import FeatureBatch
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 
@@ -77,7 +78,7 @@ class Reuse:
         store: FeatureStore,
         input_fn: TextInputFn,
         codec: Codec,
-        compute: Callable[[TextInputFn], Results],
+        compute: Callable[[TextInputFn], FeatureBatch],
         counts: Counts,
         stages: StageClock,
     ) -> None:
@@ -125,7 +126,7 @@ class Reuse:
         }
         return known | self._store.tokens([each for each in hashes if each not in known])
 
-    def expand(self, window: Window, results: Results | None) -> Results:
+    def expand(self, window: Window, results: FeatureBatch | None) -> FeatureBatch:
         """The results of all examples of a window.
 
         Args:
@@ -135,6 +136,7 @@ class Reuse:
         assert isinstance(window, SievedWindow)
         parts = []
         if results is not None:
+            results = self._codec.kept_columns(results)
             self._keep(window.new, results)
             parts.append(results)
             if len(window.new) == len(window.everyone):
@@ -147,17 +149,18 @@ class Reuse:
             parts.append(self._codec.decode(entries, [text.example for text in hits]))
         if missed:
             computed = self._compute(self._input_fn.over([text.example for text in missed]))
+            computed = self._codec.kept_columns(computed)
             self._keep(missed, computed)
             parts.append(computed)
         places = _moved(window, [*hits, *missed])
-        unique_ids = [example.unique_id for example in window.everyone]
-        taken = Results.join(parts).take(places, unique_ids)
+        taken = FeatureBatch.join(parts).take(places)
+        taken = replace(taken, unique_ids=ids_of(window.everyone))
         self._count(window, taken, places, hits, found)
         return taken
 
-    def _keep(self, texts: list[Text], results: Results) -> None:
+    def _keep(self, texts: list[Text], results: FeatureBatch) -> None:
         """Stores the features of texts."""
-        tokens = results.counts.tokens.tolist()
+        tokens = results.counts["tokens"].tolist()
         entries = zip(texts, tokens, self._codec.encode(results), strict=True)
         self._store.add(NewEntry(t.key, t.hash, count, value) for t, count, value in entries)
         for text in texts:
@@ -166,7 +169,7 @@ class Reuse:
     def _count(
         self,
         window: SievedWindow,
-        taken: Results,
+        taken: FeatureBatch,
         places: np.ndarray,
         hits: list[Text],
         found: Mapping[bytes, Entry],
@@ -179,7 +182,7 @@ class Reuse:
         reused = np.flatnonzero(was_known | ~is_first)
         others = np.array([not found[text.key].is_own for text in hits], bool)
         self._counts.add_reused(
-            taken.counts.take(reused, [taken.finished.unique_ids[i] for i in reused.tolist()]),
+            {name: values[reused] for name, values in taken.counts.items()},
             from_cache=int(others[places[was_known] - first_hit].sum()),
         )
 

@@ -4,17 +4,21 @@ Shape legend: `N` examples of the window, `R` their rows, `T` tokens that the ro
 `B` rows of a batch, `S` its length, `D` width of an output.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from bert_features.batches.input_fn import Batch, Window
 from bert_features.batches.segments import count_by_row, expand_ranges
 from bert_features.batches.word_tables import WordTable
+from bert_features.batches.words import word_strings
 from bert_features.config.output_specs import OutputSpec
-from bert_features.extraction.counts import CountsByExample, find_non_finite
+from bert_features.extraction.counts import find_non_finite
 from bert_features.extraction.memory import Memory
+from bert_features.formats.columns import text_array
+from bert_features.formats.records import SPANS, FeatureBatch, Rows
+from bert_features.readers.input_example import InputExample
 
 _MIN_NORM = 1e-12
 
@@ -108,8 +112,32 @@ class WindowResults:
         flat = values.reshape(-1, values.shape[-1])
         self._values[output.name][words] = flat[begins + table.indices[words]]
 
-    @functools.cached_property
-    def tokens(self) -> tuple[np.ndarray, np.ndarray]:
+    def batch(self, unknown_id: int) -> FeatureBatch:
+        """The examples of the window, all rows of which are here.
+
+        Its `tokens` have their ids alone. `words` are there if an output has level `word`.
+        """
+        features: dict[str, dict[str, np.ndarray]] = {"sequence": {}, "token": {}, "word": {}}
+        for output in self._outputs:
+            averaged = self._in_windows and output.level == "sequence"
+            values = self._averaged(output) if averaged else self._values[output.name]
+            features[output.level][output.name] = values
+        examples, table = self._window.examples, self._window.words
+        words = None
+        if features["word"] and table is not None:
+            spans = {name: getattr(table, name.removeprefix("word_")) for name in SPANS}
+            texts = words_of(examples, spans, table.row_splits)
+            words = Rows(table.row_splits, {"words": texts, **spans, **features["word"]})
+        ids, splits = self._tokens()
+        batch = FeatureBatch(
+            ids_of(examples),
+            features["sequence"],
+            Rows(splits, {"token_ids": ids, **features["token"]}),
+            words,
+        )
+        return replace(batch, counts=self._counts(batch, ids == unknown_id))
+
+    def _tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of the examples, each once: ids, int32 [T], and splits, int64 [N + 1]."""
         values = self._window.columns["values"]
         if self._in_windows:
@@ -118,27 +146,31 @@ class WindowResults:
         splits = np.append(self._places[self._first_rows], int(self._own.sum()))
         return values, splits.astype(np.int64)
 
-    @functools.cached_property
-    def features(self) -> dict[str, np.ndarray]:
-        """The features of the examples, all of which are here: name -> [T, D], [W, D] or [N, D]."""
+    def _counts(self, batch: FeatureBatch, unknown: np.ndarray) -> dict[str, np.ndarray]:
+        """The counts of each example, see `counts.COUNTS`; `unknown` is bool [T]."""
+        first, table = self._first_rows, self._window.words
+        splits = batch.level("token").splits
+        none = np.zeros(len(batch), np.int64)
         return {
-            output.name: self._averaged(output)
-            if self._in_windows and output.level == "sequence"
-            else self._values[output.name]
-            for output in self._outputs
+            "tokens_kept": np.diff(splits) - self._specials()[first],
+            "tokens_lost": self._window.columns["tokens_lost"][first],
+            "windows": np.diff(np.append(first, len(self._lengths))),
+            "tokens_unknown": count_by_row(unknown, splits),
+            "non_finite": self._non_finite(batch),
+            "tokens": np.add.reduceat(self._lengths, first),
+            **dict.fromkeys(("words", "words_vanished", "words_lost"), none),
+            **({} if table is None else table.counts()),
         }
 
-    def _non_finite(self) -> np.ndarray:
+    def _non_finite(self, batch: FeatureBatch) -> np.ndarray:
         """Bool [N]: the examples with a NaN or an infinity among their features."""
-        count = len(self._first_rows)
-        examples = np.zeros(count, bool)
-        splits = {"sequence": np.arange(count + 1), "token": self.tokens[1]}
-        if self._window.words is not None:
-            splits["word"] = self._window.words.row_splits
+        examples = np.zeros(len(batch), bool)
+        columns = batch.columns
         for output in self._outputs:
-            found = find_non_finite(self.features[output.name])
+            found = find_non_finite(columns[output.name])
             if found is not None:
-                examples |= count_by_row(found, splits[output.level]) > 0
+                splits = batch.row_splits(output)
+                examples |= found if splits is None else count_by_row(found, splits) > 0
         return examples
 
     def _averaged(self, output: OutputSpec) -> np.ndarray:
@@ -160,18 +192,27 @@ class WindowResults:
         """int64 [R]: the number of [CLS] and [SEP] in each row."""
         return np.where(self._window.columns["type_starts"] < self._lengths, 3, 2)
 
-    def counts(self, unknown_id: int) -> CountsByExample:
-        """The counts of each example."""
-        first = self._first_rows
-        token_ids, token_splits = self.tokens
-        table = self._window.words
-        return CountsByExample(
-            unique_ids=[example.unique_id for example in self._window.examples],
-            tokens_kept=np.diff(token_splits) - self._specials()[first],
-            tokens_lost=self._window.columns["tokens_lost"][first],
-            windows=np.diff(np.append(first, len(self._lengths))),
-            tokens_unknown=count_by_row(token_ids == unknown_id, token_splits),
-            non_finite=self._non_finite(),
-            tokens=np.add.reduceat(self._lengths, first),
-            **{} if table is None else table.counts(),
-        )
+
+def ids_of(examples: Sequence[InputExample]) -> np.ndarray:
+    """The ids of examples: [N], int64 or str (dtype object)."""
+    ids = [example.unique_id for example in examples]
+    return np.array(ids, np.int64 if set(map(type, ids)) == {int} else object)
+
+
+def words_of(
+    examples: Sequence[InputExample], spans: Mapping[str, np.ndarray], splits: np.ndarray
+) -> np.ndarray:
+    """The words of examples, str [W] of dtype object.
+
+    Args:
+      examples: N examples.
+      spans: int32 [W] each, by the names of `SPANS`.
+      splits: int64 [N + 1], where the words of each example begin.
+    """
+    words: list[str] = []
+    bounds = splits.tolist()
+    places = [spans[name] for name in ("word_starts", "word_ends", "word_type_ids")]
+    for i, example in enumerate(examples):
+        rows = slice(bounds[i], bounds[i + 1])
+        words += word_strings(example, *(values[rows] for values in places))
+    return text_array(words)

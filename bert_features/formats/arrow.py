@@ -19,10 +19,9 @@ from bert_features.formats.arrow_layout import (
     schema_of,
 )
 from bert_features.formats.checksums import as_hex, checksum
-from bert_features.formats.columns import convert_to_splits
 from bert_features.formats.groups import GroupFile, GroupWriter
 from bert_features.formats.headers import Header, parse_metadata
-from bert_features.formats.records import FeatureBatch
+from bert_features.formats.records import FeatureBatch, splits_of
 
 # The format begins with a word of 8 bytes; what follows, up to the footer, is a stream.
 _STREAM_BEGINS = 8
@@ -71,7 +70,7 @@ class File(GroupFile):
         metadata, features, id_type = parse_metadata((schema.metadata or {})[METADATA_KEY])
         if not schema.equals(schema_of(features, id_type)):
             raise ValueError("its columns are not those its metadata lists")
-        self._starts = convert_to_splits(counts)
+        self._starts = splits_of(counts)
         return Header(metadata, features, id_type, sum(counts))
 
     def _read_group(self, group: int, columns: list[str] | None = None) -> Any:

@@ -11,15 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.formats.columns import (
-    LEVELS,
-    TEXT,
-    convert_ids,
-    convert_to_batch,
-    convert_to_columns,
-    levels_of,
-)
-from bert_features.formats.records import Feature, FeatureBatch
+from bert_features.formats.columns import SPLITS, convert_to_batch, levels_of
+from bert_features.formats.records import LEVEL_OF, LEVELS, TEXT, Feature, FeatureBatch
 
 # The key of our metadata, JSON, in the metadata of the schema.
 METADATA_KEY = b"bert_features"
@@ -34,8 +27,7 @@ def schema_of(features: Sequence[Feature], id_type: str) -> Any:
     types = {"int32": pa.int32(), TEXT: pa.string()}
     fields = [("unique_id", pa.string() if id_type == "str" else pa.int64())]
     for level in levels_of(features):
-        columns = LEVELS[level].columns.items()
-        fields += [(name, pa.list_(types[dtype])) for name, (_, dtype) in columns]
+        fields += [(name, pa.list_(types[dtype])) for name, dtype in LEVELS[level].items()]
     return pa.schema(fields + [(feature.name, _feature_type(feature)) for feature in features])
 
 
@@ -48,60 +40,53 @@ def _feature_type(feature: Feature) -> Any:
 
 
 def convert_to_arrow(batch: FeatureBatch, features: Sequence[Feature], schema: Any) -> Any:
-    """A batch as a `pyarrow.RecordBatch`; its feature columns are views of the NumPy arrays."""
+    """The columns of a schema as a `pyarrow.RecordBatch`; features are views of NumPy's arrays."""
     import pyarrow as pa
 
-    columns = convert_to_columns(batch, features)
-    ids = batch.unique_ids.tolist() if batch.unique_ids.dtype == object else batch.unique_ids
-    arrays = {"unique_id": pa.array(ids, schema.field("unique_id").type)}
+    columns = {"unique_id": batch.unique_ids, **batch.columns}
+    levels = LEVEL_OF | {feature.name: feature.level for feature in features}
+    splits = {
+        level: pa.array(batch.level(level).splits, pa.int32()) for level in levels_of(features)
+    }
 
-    def rows(name: str, level: str, values: Any) -> Any:
-        splits = pa.array(columns[LEVELS[level].splits], pa.int32())
-        return pa.ListArray.from_arrays(splits, values, type=schema.field(name).type)
+    def column(field: Any) -> Any:
+        level = levels.get(field.name, "sequence")
+        kind = field.type if level == "sequence" else field.type.value_type
+        values = columns[field.name]
+        if values.ndim > 1:
+            flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+            array = pa.FixedSizeListArray.from_arrays(flat, type=kind)
+        else:
+            array = pa.array(values, kind)
+        if level == "sequence":
+            return array
+        return pa.ListArray.from_arrays(splits[level], array, type=field.type)
 
-    for level in levels_of(features):
-        for name in LEVELS[level].columns:
-            kind = schema.field(name).type.value_type
-            arrays[name] = rows(name, level, pa.array(columns[name], kind))
-    for feature in features:
-        vectors = _vectors(batch.features[feature.name], feature)
-        is_row = feature.level == "sequence"
-        arrays[feature.name] = vectors if is_row else rows(feature.name, feature.level, vectors)
-    return pa.record_batch([arrays[name] for name in schema.names], schema=schema)
-
-
-def _vectors(values: np.ndarray, feature: Feature) -> Any:
-    import pyarrow as pa
-
-    kind = _feature_type(feature)
-    kind = kind if feature.level == "sequence" else kind.value_type
-    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-    return pa.FixedSizeListArray.from_arrays(flat, type=kind)
+    return pa.record_batch([column(field) for field in schema], schema=schema)
 
 
-def convert_from_arrow(table: Any, features: Sequence[Feature], id_type: str) -> FeatureBatch:
-    """A table with the columns of `schema_of` as a batch; its features are views of the table.
+def convert_from_arrow(table: Any, features: Sequence[Feature]) -> FeatureBatch:
+    """A table with columns of `schema_of` as a batch; its features are views of the table.
 
     Raises:
       ValueError: two columns of a level differ in the number of entries of an example.
     """
-    arrays = {name: one_array(table[name]) for name in table.column_names}
-    ids = arrays["unique_id"]
-    columns: dict[str, Any] = {
-        "unique_ids": convert_ids(ids.to_pylist(), id_type) if id_type == "str" else ids.to_numpy()
-    }
-    for level in levels_of(features):
-        layout = LEVELS[level]
-        splits = splits_of(arrays[next(iter(layout.columns))])
-        of_level = [*layout.columns, *(f.name for f in features if f.level == level)]
-        for name in of_level:
-            if not np.array_equal(splits_of(arrays[name]), splits):
-                raise ValueError(f"{name} differs from {layout.batch} in its number of entries")
-        columns[layout.splits] = splits
-        for name, (_, dtype) in layout.columns.items():
-            flat = arrays[name].flatten()
-            columns[name] = flat.to_pylist() if dtype == TEXT else flat.to_numpy()
-    columns |= {f.name: values_of(arrays[f.name], f) for f in features}
+    of_feature = {feature.name: feature for feature in features}
+    levels = LEVEL_OF | {feature.name: feature.level for feature in features}
+    columns: dict[str, Any] = {}
+    for name in table.column_names:
+        array = one_array(table[name])
+        level = levels.get(name, "sequence")
+        if level != "sequence":
+            splits = splits_of(array)
+            if not np.array_equal(columns.setdefault(SPLITS[level], splits), splits):
+                raise ValueError(f"{name} differs from other columns in its number of entries")
+        if name in of_feature:
+            columns[name] = values_of(array, of_feature[name])
+        else:
+            flat = array if level == "sequence" else array.flatten()
+            key = "unique_ids" if name == "unique_id" else name
+            columns[key] = flat.to_numpy(zero_copy_only=False)
     return convert_to_batch(columns, features)
 
 

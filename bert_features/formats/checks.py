@@ -1,7 +1,6 @@
 """Checks of a writer: features that it cannot hold, batches that differ from what was announced."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -9,14 +8,13 @@ from bert_features.config.outputs import check_names_differ
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.formats.columns import (
     ID_TYPES,
-    LEVELS,
     RESERVED_NAMES,
-    TEXT,
+    SPLITS,
     columns_of,
     convert_to_columns,
     levels_of,
 )
-from bert_features.formats.records import Feature, FeatureBatch
+from bert_features.formats.records import TEXT, Feature, FeatureBatch
 
 INTEGERS = "integers"
 
@@ -50,35 +48,22 @@ def check_id_type(id_type: str) -> None:
 
 
 def check_batch(batch: FeatureBatch, features: Sequence[Feature], id_type: str) -> None:
-    """Refuses a batch whose features differ from those announced."""
-    levels = levels_of(features)
-    for level, layout in LEVELS.items():
-        part = getattr(batch, layout.batch)
-        if (part is not None) != (level in levels):
-            verb = "lacks" if part is None else "holds"
-            which = "a" if part is None else "no"
-            raise OutputError(
-                f"a batch {verb} {layout.batch}, but {which} feature has level '{level}'"
-            )
-        if part is not None and (len(part.row_splits) == 0 or part.row_splits[0] != 0):
-            raise OutputError(f"a batch has {layout.splits} that do not begin at 0")
-        if part is not None and np.any(np.diff(part.row_splits) < 0):
-            raise OutputError(f"a batch has {layout.splits} that descend")
-    if batch.features.keys() != {feature.name for feature in features}:
+    """Refuses a batch that lacks columns of a file, or has them in another shape or type."""
+    columns = convert_to_columns(batch)
+    expected = columns_of(features, id_type)
+    if missing := [name for name in expected if name not in columns]:
         raise OutputError(
-            f"a batch has the features {', '.join(batch.features) or 'none'}; "
-            f"expected {', '.join(feature.name for feature in features)}"
+            f"a batch has the columns {', '.join(columns)}; it lacks {', '.join(missing)}"
         )
-    _check_shapes(batch, features, id_type)
-
-
-def _check_shapes(batch: FeatureBatch, features: Sequence[Feature], id_type: str) -> None:
     rows = {"sequence": len(batch), "splits": len(batch) + 1}
     for level in levels_of(features):
-        rows[level] = int(getattr(batch, LEVELS[level].batch).row_splits[-1])
-    columns = convert_to_columns(batch, features)
-    for name, column in columns_of(features, id_type).items():
-        shape = (rows[column.rows],) if column.width is None else (rows[column.rows], column.width)
+        splits = columns[SPLITS[level]]
+        if len(splits) == 0 or splits[0] != 0 or np.any(np.diff(splits) < 0):
+            raise OutputError(f"a batch has {SPLITS[level]} that descend or do not begin at 0")
+        rows[level] = int(splits[-1])
+    for name, column in expected.items():
+        count = rows[column.rows]
+        shape = (count,) if column.width is None else (count, column.width)
         dtype = INTEGERS if column.dtype in ("int32", "int64") else column.dtype
         received = _describe(columns[name], dtype)
         if received != (dtype, shape):
@@ -90,11 +75,11 @@ def _check_shapes(batch: FeatureBatch, features: Sequence[Feature], id_type: str
 
 def check_texts(batch: FeatureBatch, features: Sequence[Feature], id_type: str) -> None:
     """Refuses texts that are not valid Unicode, or hold NUL, which ends a text in some formats."""
-    columns = convert_to_columns(batch, features)
+    columns = convert_to_columns(batch)
     for name, column in columns_of(features, id_type).items():
         if column.dtype != TEXT:
             continue
-        joined = "".join(columns[name])
+        joined = "".join(columns[name].tolist())
         if "\0" in joined or not _is_unicode(joined):
             bad = next(text for text in columns[name] if "\0" in text or not _is_unicode(text))
             raise OutputError(
@@ -111,10 +96,10 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _describe(values: Any, expected: str) -> tuple[str, tuple[int, ...]]:
+def _describe(values: np.ndarray, expected: str) -> tuple[str, tuple[int, ...]]:
     """The type of the values of a column, named as in `expected`, and its shape."""
-    if isinstance(values, np.ndarray) and values.dtype.kind not in "OU":
+    if values.dtype.kind not in "OU":
         is_integer = expected == INTEGERS and values.dtype.kind in "iu"
         return INTEGERS if is_integer else str(values.dtype), values.shape
     is_text = all(issubclass(kind, str) for kind in set(map(type, values)))
-    return TEXT if is_text else "objects", (len(values),)
+    return TEXT if is_text else "objects", values.shape

@@ -9,8 +9,8 @@ from bert_features.files.checksums import BLOCK_BYTES as BLOCK_BYTES
 from bert_features.files.checksums import as_hex as as_hex
 from bert_features.files.checksums import checksum as checksum
 from bert_features.files.checksums import checksum_of_file as checksum_of_file
-from bert_features.formats.columns import TEXT, columns_of, convert_to_columns
-from bert_features.formats.records import Feature, FeatureBatch
+from bert_features.formats.columns import columns_of, convert_to_columns
+from bert_features.formats.records import TEXT, Feature, FeatureBatch
 
 
 class ChecksummedFile:
@@ -51,7 +51,6 @@ class ColumnChecksums:
     """
 
     def __init__(self, features: tuple[Feature, ...], id_type: str) -> None:
-        self._features = features
         self._dtypes = {name: c.dtype for name, c in columns_of(features, id_type).items()}
         self._splits = {
             name for name, c in columns_of(features, id_type).items() if c.rows == "splits"
@@ -60,7 +59,7 @@ class ColumnChecksums:
 
     def add(self, batch: FeatureBatch) -> None:
         """Continues each column."""
-        columns = convert_to_columns(batch, self._features)
+        columns = convert_to_columns(batch)
         for name, dtype in self._dtypes.items():
             # Splits begin at 0 in every batch; lengths do not depend on where batches were cut.
             values = np.diff(columns[name]) if name in self._splits else columns[name]

@@ -1,26 +1,25 @@
 """The part that the readers of flat columns share: .npz and HDF5."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_features.formats import reader
 from bert_features.formats.columns import (
-    LEVELS,
-    TEXT,
+    SPLITS,
     columns_of,
     convert_ids,
     convert_to_batch,
+    convert_to_columns,
     cumulate_bytes,
-    cut_columns,
     levels_of,
 )
-from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
+from bert_features.formats.records import TEXT, Feature, FeatureBatch
 
 
-class ColumnFile(reader.BatchFile):
+class ColumnFile(reader.FeatureFile):
     """A features file of flat columns that can be cut anywhere."""
 
     _open_columns: Mapping[str, Any] | None = None
@@ -39,24 +38,31 @@ class ColumnFile(reader.BatchFile):
         """Closes the columns."""
         self._open_columns = None
 
-    def _batches(self, wanted: range) -> Iterator[FeatureBatch]:
+    def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
+        whole = self._lazy(only)
         for start, stop in self._chunks(wanted):
-            yield self._batch(start, stop)
-
-    def _record(self, number: int) -> FeatureRecord:
-        return next(self._batch(number, number + 1).records(self.features))
+            # Copied out of the file; .npz and HDF5 return texts as arrays of other types.
+            columns = {
+                name: values.astype(object) if values.dtype.kind in "OU" else np.array(values)
+                for name, values in convert_to_columns(whole.part(start, stop)).items()
+            }
+            yield convert_to_batch(columns, self.features)
 
     def _all_ids(self) -> np.ndarray:
         return convert_ids(self._columns["unique_ids"][:].tolist(), self.id_type)
 
+    def _lazy(self, only: Sequence[str] | None) -> FeatureBatch:
+        """All records, of all columns or of some, which are read where the batch is cut."""
+        columns = columns_of(self.features, self.id_type)
+        if only is not None:
+            levels = {columns[name].rows for name in only}
+            splits = {SPLITS[level] for level in levels & SPLITS.keys()}
+            columns = {n: c for n, c in columns.items() if n in {*only, *splits}}
+        return convert_to_batch({name: self._columns[name] for name in columns}, self.features)
+
     def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
-        values = self._columns[feature.name]
-        if feature.level == "sequence":
-            return values[wanted.start : wanted.stop], None
-        splits = self._columns[LEVELS[feature.level].splits]
-        row_splits = np.array(splits[wanted.start : wanted.stop + 1])
-        first = row_splits[0]
-        return values[int(first) : int(row_splits[-1])], row_splits - first
+        part = self._lazy([feature.name]).part(wanted.start, wanted.stop)
+        return part.columns[feature.name], part.row_splits(feature)
 
     def _blocks(
         self, feature: Feature, wanted: range
@@ -70,7 +76,7 @@ class ColumnFile(reader.BatchFile):
         while start < wanted.stop:
             limit = min(start + reader.CHUNK_RECORDS, wanted.stop)
             splits = {
-                level: np.asarray(self._columns[LEVELS[level].splits][start : limit + 1])
+                level: np.asarray(self._columns[SPLITS[level]][start : limit + 1])
                 for level in levels_of(self.features)
             }
             sizes = cumulate_bytes(splits, self.features, limit - start)
@@ -78,16 +84,6 @@ class ColumnFile(reader.BatchFile):
             stop = start + max(fitting, 1)
             yield start, stop
             start = stop
-
-    def _batch(self, start: int, stop: int) -> FeatureBatch:
-        """Examples start:stop, copied out of the file."""
-        part = cut_columns(self._columns, self.features, start, stop)
-        for name, column in columns_of(self.features, self.id_type).items():
-            # .npz and HDF5 return texts as arrays.
-            is_text = column.dtype == TEXT
-            part[name] = part[name].tolist() if is_text else np.array(part[name])
-        part["unique_ids"] = convert_ids(part["unique_ids"], self.id_type)
-        return convert_to_batch(part, self.features)
 
 
 def check_columns(columns: Mapping[str, Any], features: tuple[Feature, ...], id_type: str) -> int:
@@ -99,7 +95,7 @@ def check_columns(columns: Mapping[str, Any], features: tuple[Feature, ...], id_
     records = len(columns["unique_ids"])
     rows = {"sequence": records, "splits": records + 1}
     for level in levels_of(features):
-        rows[level] = int(columns[LEVELS[level].splits][-1])
+        rows[level] = int(columns[SPLITS[level]][-1])
     for name, expected in columns_of(features, id_type).items():
         column = columns[name]
         count = rows[expected.rows]

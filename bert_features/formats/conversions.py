@@ -9,8 +9,8 @@ import numpy as np
 
 from bert_features.errors import MissingExtraError
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
-from bert_features.formats.columns import LEVELS, TEXT, levels_of
-from bert_features.formats.records import Feature, FeatureRecord
+from bert_features.formats.columns import convert_to_batch, convert_to_columns, levels_of
+from bert_features.formats.records import LEVELS, TEXT, Feature, FeatureRecord
 from bert_features.formats.source import RecordSource
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
@@ -56,7 +56,7 @@ def _level_columns(source: RecordSource) -> dict[str, str]:
     return {
         name: dtype
         for level in levels_of(source.features)
-        for name, (_, dtype) in LEVELS[level].columns.items()
+        for name, dtype in LEVELS[level].items()
         if name != "token_ids" or source.has_token_ids
     }
 
@@ -84,9 +84,9 @@ def convert_to_table(source: RecordSource, wanted: range) -> Any:
     )
     batches = []
     for batch in source._read_batches(wanted):
-        values = {f.name: batch.features[f.name].astype(f.dtype, copy=False) for f in features}
-        same = dataclasses.replace(batch, features=values)
-        batches.append(convert_to_arrow(same, features, schema))
+        columns = convert_to_columns(batch)
+        columns |= {f.name: columns[f.name].astype(f.dtype, copy=False) for f in features}
+        batches.append(convert_to_arrow(convert_to_batch(columns, features), features, schema))
     table = pa.Table.from_batches(batches, schema)
     if "token_ids" in schema.names and not source.has_token_ids:
         field = schema.field("token_ids")
@@ -107,7 +107,7 @@ def convert_to_frame(source: RecordSource, wanted: range) -> Any:
     except ImportError as error:
         raise MissingExtraError("pandas", "pandas") from error
 
-    names = [name for level in levels_of(source.features) for name in LEVELS[level].columns]
+    names = [name for level in levels_of(source.features) for name in LEVELS[level]]
     cells: dict[str, list[Any]] = {name: [] for name in names}
     cells |= {feature.name: [] for feature in source.features}
     ids = []

@@ -11,11 +11,11 @@ import numpy as np
 
 from bert_features.errors import OutputError
 from bert_features.files import Location, name_of, open_store, storage_errors
-from bert_features.formats.columns import convert_to_splits, find_parts
+from bert_features.formats.columns import find_parts
 from bert_features.formats.headers import Header
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
 from bert_features.formats.reader import FeatureFile
-from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
+from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, splits_of
 from bert_features.formats.shard_files import (
     check_file,
     check_sizes,
@@ -97,7 +97,7 @@ class FeatureFolder(FeatureFile):
 
     def _read_header(self) -> Header:
         _check_format(self.format)
-        self._starts = convert_to_splits([shard.records for shard in self._manifest.shards])
+        self._starts = splits_of([shard.records for shard in self._manifest.shards])
         _check_beginnings(self._manifest, self._starts)
         first = self._shard(0)
         self.has_token_ids = first.has_token_ids
@@ -109,9 +109,9 @@ class FeatureFolder(FeatureFile):
             # Some formats read a whole file without looking for the places of its records first.
             yield from shard if stop - start == len(shard) else shard[start:stop]
 
-    def _batches(self, wanted: range) -> Iterator[FeatureBatch]:
+    def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
         for number, start, stop in find_parts(self._starts, wanted):
-            yield from self._shard(number)._read_batches(range(start, stop))
+            yield from self._shard(number)._read_batches(range(start, stop), only)
 
     def _record(self, number: int) -> FeatureRecord:
         ((shard, start, _),) = find_parts(self._starts, range(number, number + 1))

@@ -3,30 +3,15 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from bert_features.formats.arrow_layout import (
-    convert_from_arrow,
-    one_array,
-    splits_of,
-    values_of,
-)
+from bert_features.formats.arrow_layout import convert_from_arrow
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.checksums import ColumnChecksums, compare
-from bert_features.formats.columns import (
-    LEVELS,
-    convert_ids,
-    convert_to_columns,
-    convert_to_splits,
-    copy_arrays,
-    cumulate_bytes,
-    cut_batch,
-    find_parts,
-    levels_of,
-)
-from bert_features.formats.reader import BatchFile
+from bert_features.formats.columns import cumulate_bytes, find_parts, levels_of
+from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 
 # A reader holds one group at a time. A group is written once it reaches ENOUGH_BYTES or
@@ -90,7 +75,7 @@ class GroupWriter(FeatureWriter):
         self._pending_rows = self._pending_bytes = 0
 
 
-class GroupFile(BatchFile):
+class GroupFile(FeatureFile):
     """Reads a file of groups, one at a time; the last one is kept for the next record.
 
     A format implements `_read_group` and `_group_checksums`. When it reads the header, it sets
@@ -100,8 +85,6 @@ class GroupFile(BatchFile):
 
     _starts: np.ndarray
 
-    # Whether the values of a group are views of the file, which is then read when they are used.
-    is_mapped: ClassVar[bool] = False
     _last: tuple[int, FeatureBatch] | None = None
 
     @abstractmethod
@@ -122,54 +105,23 @@ class GroupFile(BatchFile):
         for group, (start, stop) in enumerate(pairwise(bounds)):
             table = self._read_group(group)
             found = ColumnChecksums(self.features, self.id_type)
-            found.add(convert_from_arrow(table, self.features, self.id_type))
+            found.add(convert_from_arrow(table, self.features))
             if recorded is not None:
                 where = f"records {start} to {stop - 1}"
                 compare(recorded[group], found.of_columns(), where)
         return ("values", "metadata") if recorded is None else ()
 
-    def _batches(self, wanted: range) -> Iterator[FeatureBatch]:
+    def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
+        names = None if only is None else ["unique_id" if n == "unique_ids" else n for n in only]
         for group, start, stop in find_parts(self._starts, wanted):
-            batch = convert_from_arrow(self._read_group(group), self.features, self.id_type)
-            yield cut_batch(batch, self.features, start, stop)
+            table = self._read_group(group, names)
+            yield convert_from_arrow(table, self.features).part(start, stop)
 
     def _record(self, number: int) -> FeatureRecord:
         ((group, start, stop),) = find_parts(self._starts, range(number, number + 1))
         if self._last is None or self._last[0] != group:
-            table = self._read_group(group)
-            self._last = group, convert_from_arrow(table, self.features, self.id_type)
-        batch = cut_batch(self._last[1], self.features, start, stop)
-        return next(copy_arrays(batch, self.features).records(self.features))
-
-    def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
-        empty = np.empty((0, feature.width), feature.dtype)
-        values, lengths = [], []
-        for group, start, stop in find_parts(self._starts, wanted):
-            table = self._read_group(group, [feature.name]).slice(start, stop - start)
-            array = one_array(table[feature.name])
-            values.append(values_of(array, feature))
-            if feature.level != "sequence":
-                lengths.append(np.diff(splits_of(array)))
-        is_view = self.is_mapped and len(values) == 1
-        joined = values[0] if is_view else np.concatenate([empty, *values])
-        if feature.level == "sequence":
-            return joined, None
-        return joined, convert_to_splits([int(n) for row in lengths for n in row])
-
-    def _blocks(
-        self, feature: Feature, wanted: range
-    ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        for group, start, stop in find_parts(self._starts, wanted):
-            first = int(self._starts[group])
-            yield self._ragged(feature, range(first + start, first + stop))
-
-    def _all_ids(self) -> np.ndarray:
-        ids = (
-            unique_id
-            for group in range(len(self._starts) - 1)
-            for unique_id in self._read_group(group, ["unique_id"])["unique_id"].to_pylist()
-        )
-        return convert_ids(ids, self.id_type)
+            self._last = group, convert_from_arrow(self._read_group(group), self.features)
+        return next(self._last[1].part(start, stop).copy().records(self.features))
 
     def close(self) -> None:
         """Drops the group that was kept."""
@@ -178,12 +130,11 @@ class GroupFile(BatchFile):
 
 def _parts(batch: FeatureBatch, features: Sequence[Feature]) -> Iterator[FeatureBatch]:
     """A batch cut between examples into parts of at most `MAX_BYTES`, or of a single example."""
-    columns = convert_to_columns(batch, features)
-    splits = {level: columns[LEVELS[level].splits] for level in levels_of(features)}
+    splits = {level: batch.level(level).splits for level in levels_of(features)}
     sizes = cumulate_bytes(splits, features, len(batch))
     start = 0
     while start < len(batch):
         stop = int(np.searchsorted(sizes, sizes[start] + MAX_BYTES, side="right")) - 1
         stop = max(stop, start + 1)
-        yield cut_batch(batch, features, start, stop)
+        yield batch if stop - start == len(batch) else batch.part(start, stop)
         start = stop

@@ -22,15 +22,14 @@ from bert_features.formats.base import FeatureWriter
 from bert_features.formats.checksums import ColumnChecksums, as_hex, checksum, compare
 from bert_features.formats.column_file import ColumnFile, check_columns
 from bert_features.formats.columns import (
-    LEVELS,
-    TEXT,
+    SPLITS,
     columns_of,
     continue_splits,
     convert_to_columns,
     levels_of,
 )
 from bert_features.formats.headers import Header, parse_metadata
-from bert_features.formats.records import FeatureBatch
+from bert_features.formats.records import TEXT, FeatureBatch
 
 # A chunk must fit the chunk cache (1 MiB per dataset in older HDF5), or each append reads it back.
 CHUNK_BYTES = 512 << 10
@@ -55,15 +54,14 @@ class Writer(FeatureWriter):
         self._totals = dict.fromkeys(levels_of(self._features), 0)
         self._checksums = ColumnChecksums(self._features, self._id_type)
         for level in self._totals:
-            self._append(LEVELS[level].splits, np.zeros(1, np.int64))
+            self._append(SPLITS[level], np.zeros(1, np.int64))
 
     def _write(self, batch: FeatureBatch) -> None:
         self._checksums.add(batch)
-        columns = convert_to_columns(batch, self._features)
+        columns = convert_to_columns(batch)
         continue_splits(columns, self._totals)
-        for name, column in self._h5_columns.items():
-            is_text = column.dtype == TEXT
-            self._append(name, np.array(columns[name], object) if is_text else columns[name])
+        for name in self._h5_columns:
+            self._append(name, columns[name])
 
     def _finish(self) -> None:
         metadata = json.dumps(self._metadata).encode()

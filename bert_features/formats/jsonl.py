@@ -7,7 +7,7 @@ One line per example. It has these keys, in this order; a level without features
   `index` is the layer, as in the official script, or the name of the feature where several layers
   were combined;
 - `"words": [{"word": "naïve", "start": 0, "end": 5, "type_id": 0, "num_pieces": 2, "layers":
-  [{"index": NAME, "values": [..]}]}]`, the word features; see `records.Words`;
+  [{"index": NAME, "values": [..]}]}]`, the word features; see `records.Rows`;
 - `"sequence": [{"index": NAME, "values": [..]}]`, the sequence features.
 
 `layers` and `sequence` list the features of their level in the order of the metadata, which is in
@@ -24,7 +24,7 @@ import numpy as np
 
 from bert_features.errors import OutputError
 from bert_features.formats.base import FeatureWriter
-from bert_features.formats.columns import LEVELS, convert_ids, value_dtype
+from bert_features.formats.columns import convert_ids, value_dtype
 from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.json_numbers import convert_to_text
 from bert_features.formats.record_file import RecordFile
@@ -66,7 +66,7 @@ def convert_to_lines(batch: FeatureBatch, features: tuple[Feature, ...]) -> Iter
     _check_finite(batch, features)
     levels = _levels(features)
     # A whole batch at once: sequences have few numbers, and a call costs more than they do.
-    sequence = _layers(levels["sequence"], batch.features)
+    sequence = _layers(levels["sequence"], batch.sequence)
     for i, record in enumerate(batch.records(features)):
         fields = [f'"linex_index": {json.dumps(record.unique_id)}']
         for level in ("token", "word"):
@@ -261,18 +261,14 @@ def _feature_of(layer: Mapping[str, Any], level: Any, number: int) -> Feature:
 
 
 def _check_finite(batch: FeatureBatch, features: Sequence[Feature]) -> None:
+    columns = batch.columns
     for feature in features:
-        bad = np.flatnonzero(~np.isfinite(batch.features[feature.name]).all(axis=1))
+        bad = np.flatnonzero(~np.isfinite(columns[feature.name]).all(axis=1))
         if bad.size:
-            example = _example_of(batch, feature, int(bad[0]))
+            splits = batch.row_splits(feature)
+            row = int(bad[0])
+            example = row if splits is None else int(np.searchsorted(splits, row, "right")) - 1
             raise OutputError(
                 f"{feature.name} of example {batch.unique_ids[example]} has a value that is not "
                 "finite, which JSON cannot hold; write another format, or look for the cause"
             )
-
-
-def _example_of(batch: FeatureBatch, feature: Feature, row: int) -> int:
-    if feature.level == "sequence":
-        return row
-    splits = getattr(batch, LEVELS[feature.level].batch).row_splits
-    return int(np.searchsorted(splits, row, side="right")) - 1

@@ -22,7 +22,7 @@ import json
 import os
 import struct
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,7 @@ from isal import isal_zlib
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.column_file import ColumnFile, check_columns
 from bert_features.formats.columns import (
-    LEVELS,
-    TEXT,
+    SPLITS,
     Column,
     columns_of,
     continue_splits,
@@ -40,7 +39,7 @@ from bert_features.formats.columns import (
     levels_of,
 )
 from bert_features.formats.headers import Header, parse_metadata
-from bert_features.formats.records import Feature, FeatureBatch
+from bert_features.formats.records import TEXT, Feature, FeatureBatch
 
 BLOCK_BYTES = 1 << 20
 # In front of each run of texts in a spool: their number, and their width in characters.
@@ -70,10 +69,10 @@ class Writer(FeatureWriter):
         self._totals = dict.fromkeys(levels_of(self._features), 0)
         self._text_widths = dict.fromkeys(self._columns, 1)
         for level in self._totals:
-            self._spools[LEVELS[level].splits].write(_raw(np.zeros(1, np.int64)))
+            self._spools[SPLITS[level]].write(_raw(np.zeros(1, np.int64)))
 
     def _write(self, batch: FeatureBatch) -> None:
-        columns = convert_to_columns(batch, self._features)
+        columns = convert_to_columns(batch)
         continue_splits(columns, self._totals)
         if self._streamed is not None:
             self._streamed.write(columns[self._streamed.name])
@@ -84,9 +83,9 @@ class Writer(FeatureWriter):
             else:
                 spool.write(_raw(columns[name].astype(column.dtype, copy=False)))
 
-    def _spool_texts(self, name: str, texts: Iterable[str]) -> None:
+    def _spool_texts(self, name: str, texts: np.ndarray) -> None:
         # An array of texts is as wide as the longest text, so its final width is not known yet.
-        array = np.array(list(texts), np.str_)
+        array = np.array(texts, np.str_)
         width = array.dtype.itemsize // 4
         self._text_widths[name] = max(self._text_widths[name], width)
         self._spools[name].write(RUN.pack(len(array), width) + array.tobytes())

@@ -12,8 +12,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from bert_features.formats.arrow_layout import (
     CHECKSUMS_KEY,
     METADATA_KEY,
@@ -21,11 +19,10 @@ from bert_features.formats.arrow_layout import (
     schema_of,
 )
 from bert_features.formats.checksums import as_hex, checksum
-from bert_features.formats.columns import convert_ids, convert_to_splits
 from bert_features.formats.groups import GroupFile, GroupWriter
 from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.parquet_pages.row_groups import RowGroupWriter, covers
-from bert_features.formats.records import Feature, FeatureBatch
+from bert_features.formats.records import Feature, FeatureBatch, splits_of
 
 
 class Writer(GroupWriter):
@@ -98,13 +95,8 @@ class File(GroupFile):
             if not schema.equals(schema_of(features, id_type)):
                 raise ValueError("its columns are not those its metadata lists")
             groups = [parquet.metadata.row_group(i) for i in range(parquet.num_row_groups)]
-            self._starts = convert_to_splits([group.num_rows for group in groups])
+            self._starts = splits_of([group.num_rows for group in groups])
             return Header(metadata, features, id_type, parquet.metadata.num_rows)
-
-    def _all_ids(self) -> np.ndarray:
-        groups = list(range(len(self._starts) - 1))
-        ids = self._open_file().read_row_groups(groups, ["unique_id"])["unique_id"]
-        return convert_ids(ids.to_pylist(), self.id_type)
 
     def _read_group(self, group: int, columns: list[str] | None = None) -> Any:
         return self._open_file().read_row_group(group, columns)

@@ -102,11 +102,3 @@ class FeatureFile(RecordSource, Records):
     @property
     def _range(self) -> range:
         return self._whole
-
-
-class BatchFile(FeatureFile):
-    """A features file whose format stores many examples together."""
-
-    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
-        for batch in self._batches(wanted):
-            yield from batch.records(self.features)

@@ -1,7 +1,7 @@
 """The part that the readers of one piece of bytes per example share: JSON lines and TFRecords."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar
@@ -10,8 +10,8 @@ import numpy as np
 
 from bert_features.formats import reader, sidecar
 from bert_features.formats.checksums import checksum_of_file
-from bert_features.formats.columns import convert_to_splits, join_records, join_values
-from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
+from bert_features.formats.columns import join_records
+from bert_features.formats.records import FeatureBatch, FeatureRecord
 
 
 class RecordFile(reader.FeatureFile):
@@ -69,7 +69,12 @@ class RecordFile(reader.FeatureFile):
             for begin, end in pairwise(bounds):
                 yield file.read(end - begin)
 
-    def _batches(self, wanted: range) -> Iterator[FeatureBatch]:
+    @abstractmethod
+    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
+        """The wanted records in order."""
+
+    def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
+        del only  # records are read whole
         pending: list[FeatureRecord] = []
         size = 0
         for record in self._records(wanted):
@@ -83,10 +88,3 @@ class RecordFile(reader.FeatureFile):
 
     def _record(self, number: int) -> FeatureRecord:
         return next(self._records(range(number, number + 1)))
-
-    def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
-        rows = [record.features[feature.name] for record in self._records(wanted)]
-        values = join_values(rows, feature)
-        if feature.level == "sequence":
-            return values, None
-        return values, convert_to_splits([len(row) for row in rows])

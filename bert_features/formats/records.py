@@ -1,11 +1,11 @@
 """Batches and records of features, which extraction produces, writers take and readers return.
 
-Dimensions: `N` examples, `T` real tokens of all examples ([CLS] and [SEP] included, padding
+Dimensions: `N` and `M` examples, `T` real tokens of all examples ([CLS] and [SEP] included, padding
 excluded), `W` words of all examples, `D` width of a feature.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,23 @@ import numpy as np
 from bert_features.config.output_specs import (
     Feature as Feature,
 )
+
+TEXT = "text"
+
+# The columns of tokens and of words that are no features: name -> dtype, or `text`.
+LEVELS: dict[str, dict[str, str]] = {
+    "token": {"tokens": TEXT, "token_ids": "int32"},
+    "word": {
+        "words": TEXT,
+        "word_starts": "int32",
+        "word_ends": "int32",
+        "word_type_ids": "int32",
+        "word_num_pieces": "int32",
+    },
+}
+LEVEL_OF = {name: level for level, columns in LEVELS.items() for name in columns}
+# The columns of `WordSpans`, in order.
+SPANS = tuple(LEVELS["word"])[1:]
 
 # Entries of a list that a repr shows.
 _MAX_SHOWN = 6
@@ -44,41 +61,40 @@ def _describe(value: Any) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class Tokens(ShortRepr):
-    """The tokens of several examples.
+class Rows(ShortRepr):
+    """Columns with an entry for each token, or each word, of several examples.
 
     Attributes:
-      row_splits: int64 [N + 1]; those of example i lie at row_splits[i]:row_splits[i + 1].
-      pieces: T pieces.
-      ids: int32 [T], their vocabulary ids.
+      splits: int64 [N + 1]; the entries of example i lie at splits[i]:splits[i + 1].
+      columns: name -> [T] or [T, D], text as str of dtype object. Of tokens: `tokens` and
+        `token_ids` int32. Of words: `words`, as in the input; `word_starts` and `word_ends` int32,
+        the first character of each word in its text and the position after its last one, -1 where
+        the input is a list of words; `word_type_ids` int32, 1 for the words of text_b; and
+        `word_num_pieces` int32, the pieces that the vector was made from. With 0 the vector is
+        zero: cleaning removed the word, or truncation cut it off. And the features of the level.
     """
 
-    row_splits: np.ndarray
-    pieces: list[str]
-    ids: np.ndarray
+    splits: np.ndarray
+    columns: dict[str, np.ndarray]
 
+    def part(self, start: int, stop: int) -> "Rows":
+        """Examples start:stop; the arrays are views."""
+        splits = np.asarray(self.splits[start : stop + 1])
+        rows = slice(int(splits[0]), int(splits[-1]))
+        return Rows(splits - splits[0], {n: values[rows] for n, values in self.columns.items()})
 
-@dataclass(frozen=True, repr=False)
-class Words(ShortRepr):
-    """The words of several examples.
+    def take(self, places: np.ndarray) -> "Rows":
+        """The examples at some places, int64 [M], which may repeat; a copy."""
+        lengths = np.diff(self.splits)[places]
+        splits = splits_of(lengths)
+        rows = np.arange(splits[-1]) + np.repeat(self.splits[places] - splits[:-1], lengths)
+        return Rows(splits, {name: values[rows] for name, values in self.columns.items()})
 
-    Attributes:
-      row_splits: int64 [N + 1]; those of example i lie at row_splits[i]:row_splits[i + 1].
-      words: W words, as in the input.
-      starts: int32 [W], position of the first character of each word in its text; -1 where the
-        input is a list of words.
-      ends: int32 [W], position after its last character, or -1.
-      type_ids: int32 [W]: 1 for the words of text_b, else 0.
-      num_pieces: int32 [W], number of pieces that the vector was made from. With 0 the vector is
-        zero: cleaning removed the word, or truncation cut it off.
-    """
-
-    row_splits: np.ndarray
-    words: list[str]
-    starts: np.ndarray
-    ends: np.ndarray
-    type_ids: np.ndarray
-    num_pieces: np.ndarray
+    @classmethod
+    def join(cls, parts: "Sequence[Rows]") -> "Rows":
+        """The examples of several parts, at least one; a copy."""
+        lengths = np.concatenate([np.diff(part.splits) for part in parts])
+        return cls(splits_of(lengths), join_columns([part.columns for part in parts]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,58 +140,114 @@ class FeatureRecord(ShortRepr):
 class FeatureBatch(ShortRepr):
     """The features of several examples in input order, as flat columns.
 
+    This is the one form of results: the device's outputs are put together as such a batch, which is
+    cut, joined, kept, sent and written, and readers of files return it again.
+
     Attributes:
       unique_ids: [N], int64, or str (dtype object) where the ids of the input are strings.
-      features: name -> [T, D], [W, D] or [N, D], by the feature's level.
-      tokens: present if and only if a feature is of tokens.
-      words: present if and only if a feature is of words.
+      sequence: the features with one vector for each example: name -> [N, D].
+      tokens: the tokens of the examples and the features of level `token`.
+      words: the words of the examples and the features of level `word`.
+      counts: what a run counted of each example: name -> [N]. It is not written.
     """
 
     unique_ids: np.ndarray
-    features: dict[str, np.ndarray]
-    tokens: Tokens | None = None
-    words: Words | None = None
+    sequence: dict[str, np.ndarray] = field(default_factory=dict)
+    tokens: Rows | None = None
+    words: Rows | None = None
+    counts: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.unique_ids)
 
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """The columns of all levels by name."""
+        rows = [level.columns for level in (self.tokens, self.words) if level is not None]
+        return {name: values for part in (*rows, self.sequence) for name, values in part.items()}
+
+    @property
+    def features(self) -> dict[str, np.ndarray]:
+        """The features by name: [T, D], [W, D] or [N, D], by the level."""
+        return {name: values for name, values in self.columns.items() if name not in LEVEL_OF}
+
+    def level(self, level: str) -> Rows:
+        """The tokens or the words of a batch that has them."""
+        rows = self.tokens if level == "token" else self.words
+        assert rows is not None
+        return rows
+
     def row_splits(self, feature: Feature) -> np.ndarray | None:
         """Where the vectors of each example begin and end, int64 [N + 1]; None for a sequence."""
-        if feature.level == "sequence":
-            return None
-        level = self.tokens if feature.level == "token" else self.words
-        assert level is not None
-        return level.row_splits
+        return None if feature.level == "sequence" else self.level(feature.level).splits
 
-    def rows(self, feature: Feature, example: int) -> Any:
-        """The index of one example's part of a feature: a slice, or its number for a sequence."""
-        splits = self.row_splits(feature)
-        if splits is None:
-            return example
-        return slice(int(splits[example]), int(splits[example + 1]))
+    def part(self, start: int, stop: int) -> "FeatureBatch":
+        """Examples start:stop; the arrays are views."""
+        return self._each(lambda values: values[start:stop], lambda rows: rows.part(start, stop))
 
-    def records(self, features: tuple[Feature, ...]) -> Iterator[FeatureRecord]:
-        """The same examples one by one; the arrays are views of the batch's."""
-        for i, unique_id in enumerate(self.unique_ids.tolist()):
-            yield FeatureRecord(
-                unique_id=unique_id,
-                features={f.name: self.features[f.name][self.rows(f, i)] for f in features},
-                **self._tokens_of(i),
-                **self._words_of(i),
-            )
+    def take(self, places: np.ndarray) -> "FeatureBatch":
+        """The examples at some places, int64 [M], which may repeat; a copy."""
+        return self._each(lambda values: values[places], lambda rows: rows.take(places))
 
-    def _tokens_of(self, example: int) -> dict[str, Any]:
-        if self.tokens is None:
-            return {}
-        row = slice(*self.tokens.row_splits[example : example + 2].tolist())
-        return {"tokens": tuple(self.tokens.pieces[row]), "token_ids": self.tokens.ids[row]}
+    def copy(self) -> "FeatureBatch":
+        """The same with copied arrays: the memory that they were views of can be freed."""
+        return self.take(np.arange(len(self)))
 
-    def _words_of(self, example: int) -> dict[str, Any]:
-        words = self.words
-        if words is None:
-            return {}
-        row = slice(*words.row_splits[example : example + 2].tolist())
-        spans = WordSpans(
-            words.starts[row], words.ends[row], words.type_ids[row], words.num_pieces[row]
+    def _each(
+        self, flat: Callable[[np.ndarray], np.ndarray], ragged: Callable[[Rows], Rows]
+    ) -> "FeatureBatch":
+        return FeatureBatch(
+            flat(self.unique_ids),
+            {name: flat(values) for name, values in self.sequence.items()},
+            None if self.tokens is None else ragged(self.tokens),
+            None if self.words is None else ragged(self.words),
+            {name: flat(values) for name, values in self.counts.items()},
         )
-        return {"words": tuple(words.words[row]), "word_spans": spans}
+
+    @classmethod
+    def join(cls, parts: "Sequence[FeatureBatch]") -> "FeatureBatch":
+        """The examples of several parts with the same columns; a copy only if there are several."""
+        if len(parts) == 1:
+            return parts[0]
+        tokens = [part.tokens for part in parts if part.tokens is not None]
+        words = [part.words for part in parts if part.words is not None]
+        return cls(
+            np.concatenate([part.unique_ids for part in parts]),
+            join_columns([part.sequence for part in parts]),
+            Rows.join(tokens) if tokens else None,
+            Rows.join(words) if words else None,
+            join_columns([part.counts for part in parts]),
+        )
+
+    def records(self, features: Sequence[Feature]) -> Iterator[FeatureRecord]:
+        """The examples one by one, with these features; the arrays are views of the batch's."""
+        tokens = None if self.tokens is None else self.tokens.splits.tolist()
+        words = None if self.words is None else self.words.splits.tolist()
+        columns = self.columns
+        for i, unique_id in enumerate(self.unique_ids.tolist()):
+            rows: dict[str, Any] = {"sequence": i}
+            parts: dict[str, Any] = {}
+            if tokens is not None:
+                rows["token"] = row = slice(tokens[i], tokens[i + 1])
+                parts["tokens"] = tuple(columns["tokens"][row].tolist())
+                parts["token_ids"] = columns["token_ids"][row]
+            if words is not None:
+                rows["word"] = row = slice(words[i], words[i + 1])
+                parts["words"] = tuple(columns["words"][row].tolist())
+                parts["word_spans"] = WordSpans(*(columns[name][row] for name in SPANS))
+            values = {
+                feature.name: columns[feature.name][rows[feature.level]] for feature in features
+            }
+            yield FeatureRecord(unique_id, values, **parts)
+
+
+def splits_of(lengths: Any) -> np.ndarray:
+    """Where rows of these lengths begin and end: int64 [N + 1], from 0."""
+    splits = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=splits[1:])
+    return splits
+
+
+def join_columns(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The columns of several parts, one part after the other; a copy."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -2,7 +2,7 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -11,8 +11,9 @@ import numpy as np
 
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.files import is_url
+from bert_features.formats.columns import convert_ids, value_dtype
 from bert_features.formats.headers import Header
-from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
+from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, splits_of
 
 
 class RecordSource(ABC):
@@ -30,6 +31,8 @@ class RecordSource(ABC):
 
     format: str
     has_token_ids: bool = True
+    # Whether the values of a batch are views of the file, which is then read when they are used.
+    is_mapped: ClassVar[bool] = False
     _noun: ClassVar[str] = "file"  # what `path` is, in messages
 
     def __init__(self, path: Path) -> None:
@@ -53,31 +56,48 @@ class RecordSource(ABC):
         """Reads the header."""
 
     @abstractmethod
+    def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
+        """The wanted records in order, as batches of a bounded size.
+
+        Args:
+          wanted: the numbers of the records.
+          only: columns to read, by the names of `columns_of`; by default all. Some formats read all
+            columns anyway.
+        """
+
     def _records(self, wanted: range) -> Iterator[FeatureRecord]:
         """The wanted records in order."""
+        for batch in self._batches(wanted):
+            yield from batch.records(self.features)
 
-    @abstractmethod
-    def _batches(self, wanted: range) -> Iterator[FeatureBatch]:
-        """The wanted records in order, as batches of a bounded size."""
-
-    @abstractmethod
     def _record(self, number: int) -> FeatureRecord:
         """One record, whose arrays keep nothing but itself in memory."""
-
-    @abstractmethod
-    def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
-        """See `views.Records.ragged`."""
+        return next(self._records(range(number, number + 1)))
 
     def _blocks(
         self, feature: Feature, wanted: range
     ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """See `views.Records.blocks`."""
-        for batch in self._batches(wanted):
-            yield batch.features[feature.name], batch.row_splits(feature)
+        for batch in self._batches(wanted, [feature.name]):
+            yield batch.columns[feature.name], batch.row_splits(feature)
 
-    @abstractmethod
+    def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
+        """See `views.Records.ragged`."""
+        blocks = list(self._blocks(feature, wanted))
+        if self.is_mapped and len(blocks) == 1:
+            return blocks[0]
+        empty = np.empty((0, feature.width), value_dtype(feature.dtype))
+        values = np.concatenate([empty, *(values for values, _ in blocks)])
+        if feature.level == "sequence":
+            return values, None
+        lengths = [np.diff(splits) for _, splits in blocks if splits is not None]
+        return values, splits_of(np.concatenate([np.zeros(0, np.int64), *lengths]))
+
     def _all_ids(self) -> np.ndarray:
         """The id of each record; features are not read."""
+        batches = self._batches(self._whole, ["unique_ids"])
+        none = convert_ids([], self.id_type)
+        return np.concatenate([none, *(batch.unique_ids for batch in batches)])
 
     @abstractmethod
     def _verify(self) -> tuple[str, ...]:
@@ -138,9 +158,11 @@ class RecordSource(ABC):
         with self._one_clear_error():
             yield from self._all_records()
 
-    def _read_batches(self, wanted: range) -> Iterator[FeatureBatch]:
+    def _read_batches(
+        self, wanted: range, only: Sequence[str] | None = None
+    ) -> Iterator[FeatureBatch]:
         with self._one_clear_error():
-            yield from self._batches(wanted)
+            yield from self._batches(wanted, only)
 
     def _record_at(self, number: int) -> FeatureRecord:
         with self._one_clear_error():

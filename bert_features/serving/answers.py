@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 
 from bert_features.batches.pieces import offsets_of
-from bert_features.extraction.assembly import batch_of
+from bert_features.extraction.assembly import with_pieces
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
 from bert_features.formats.records import FeatureBatch
 from bert_features.serving.failures import RequestError
@@ -41,7 +41,7 @@ def _results(service: Service, answer: Answer) -> Iterator[dict[str, Any]]:
     counts = answer.results.counts
     batch = _batch(service, answer)
     records = batch.records(answer.features)
-    lost, unknown = counts.tokens_lost.tolist(), counts.tokens_unknown.tolist()
+    lost, unknown = counts["tokens_lost"].tolist(), counts["tokens_unknown"].tolist()
     for i, record in enumerate(records):
         features = {name: _as_float32(values) for name, values in record.features.items()}
         yield {
@@ -55,9 +55,9 @@ def _results(service: Service, answer: Answer) -> Iterator[dict[str, Any]]:
 
 def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:
     """The tokens of a text: [CLS], pieces, [SEP], and for a pair more pieces and [SEP]."""
-    finished, tokenizer = answer.results.finished, service.extractor.tokenizer
-    start, stop = finished.token_splits[example : example + 2].tolist()
-    ids = finished.token_ids[start:stop]
+    tokens, tokenizer = answer.results.level("token"), service.extractor.tokenizer
+    start, stop = tokens.splits[example : example + 2].tolist()
+    ids = tokens.columns["token_ids"][start:stop]
     (separator,) = tokenizer.convert_tokens_to_ids([SEP])
     first_length = int(np.flatnonzero(ids == separator)[0]) + 1
     second_length = len(ids) - first_length
@@ -97,8 +97,8 @@ def to_arrow(service: Service, answer: Answer) -> bytes:
         table = _with_tokens(service, answer, table)
     counts = answer.results.counts
     for name, values in (
-        ("tokens_lost", counts.tokens_lost),
-        ("unknown_tokens", counts.tokens_unknown),
+        ("tokens_lost", counts["tokens_lost"]),
+        ("unknown_tokens", counts["tokens_unknown"]),
     ):
         table = table.append_column(name, pa.array(values, pa.int32()))
     metadata = {"model": service.model, "features": [f.to_metadata() for f in features]}
@@ -113,12 +113,13 @@ def to_arrow(service: Service, answer: Answer) -> bytes:
 def _with_tokens(service: Service, answer: Answer, table: Any) -> Any:
     import pyarrow as pa
 
-    finished = answer.results.finished
-    pieces = service.extractor.tokenizer.convert_ids_to_tokens(finished.token_ids.tolist())
-    splits = pa.array(finished.token_splits, pa.int32())
+    tokens = answer.results.level("token")
+    ids = tokens.columns["token_ids"]
+    pieces = service.extractor.tokenizer.convert_ids_to_tokens(ids.tolist())
+    splits = pa.array(tokens.splits, pa.int32())
     for name, values in (
         ("tokens", pa.array(pieces, pa.string())),
-        ("token_ids", pa.array(finished.token_ids, pa.int32())),
+        ("token_ids", pa.array(ids, pa.int32())),
     ):
         table = table.append_column(name, pa.ListArray.from_arrays(splits, values))
     return table
@@ -138,7 +139,7 @@ def to_npy(service: Service, answer: Answer) -> bytes:
             f"{NPY} holds one output of level 'sequence'; the request asks for {named}",
             param="outputs",
         )
-    values = answer.results.finished.features[answer.features[0].name]
+    values = answer.results.sequence[answer.features[0].name]
     file = io.BytesIO()
     # The format knows no bfloat16.
     np.save(file, values if values.dtype.kind == "f" else _as_float32(values), allow_pickle=False)
@@ -146,7 +147,7 @@ def to_npy(service: Service, answer: Answer) -> bytes:
 
 
 def _batch(service: Service, answer: Answer) -> FeatureBatch:
-    return batch_of(answer.results.finished, service.extractor.pieces)
+    return with_pieces(answer.results, service.extractor.pieces)
 
 
 FORMS: dict[str, Callable[[Service, Answer], bytes]] = {

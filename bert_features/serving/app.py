@@ -164,7 +164,7 @@ def _output_of(service: Service, model: str) -> str:
 
 def _to_embeddings(request: messages.EmbeddingsRequest, answer: Answer) -> bytes:
     (feature,) = answer.features
-    vectors = np.ascontiguousarray(answer.results.finished.features[feature.name], "<f4")
+    vectors = np.ascontiguousarray(answer.results.sequence[feature.name], "<f4")
     if request.dimensions is not None:
         vectors = np.ascontiguousarray(vectors[:, : request.dimensions])
         if feature.normalize:

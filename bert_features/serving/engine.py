@@ -9,7 +9,6 @@ from bert_features.config.output_specs import OutputSpec
 from bert_features.errors import BertFeaturesError
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.extractor import FeatureExtractor
-from bert_features.extraction.finished import Results
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.queue import Job, Queue, Slice
 
@@ -125,7 +124,7 @@ class Engine:
         for piece in slices:
             stop = first + len(piece.examples)
             try:
-                piece.job.finish(piece.start, _part(results, first, stop))
+                piece.job.finish(piece.start, results.part(first, stop))
             except Exception as error:  # as too little memory; the thread goes on
                 self._fail([piece], counts, error)
             first = stop
@@ -147,12 +146,3 @@ class Engine:
             if len(self._extractors) > _MAX_EXTRACTORS:
                 del self._extractors[next(iter(self._extractors))]
             return extractor
-
-
-def _part(results: Results, start: int, stop: int) -> Results:
-    finished, counts = results
-    if len(finished) == stop - start:
-        return results
-    columns = {name: column[start:stop] for name, column in counts.columns().items()}
-    part = finished.part(start, stop)
-    return Results(part, type(counts)(part.unique_ids, **columns))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from bert_features.extraction.finished import Results
+from bert_features.formats.records import FeatureBatch
 from bert_features.readers.input_example import InputExample
 
 
@@ -43,9 +43,9 @@ class Job:
     examples: Sequence[InputExample]
     tokens: Sequence[int]
     outputs: tuple[str, ...]
-    answer: "Future[Results]" = field(default_factory=Future)
+    answer: "Future[FeatureBatch]" = field(default_factory=Future)
     _taken: int = 0
-    _parts: dict[int, Results] = field(default_factory=dict)
+    _parts: dict[int, FeatureBatch] = field(default_factory=dict)
     _done: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -64,14 +64,14 @@ class Job:
         self._taken = stop
         return Slice(self, start, stop, held)
 
-    def finish(self, start: int, results: Results) -> None:
+    def finish(self, start: int, results: FeatureBatch) -> None:
         """Takes the results of the texts from `start` on."""
         with self._lock:
             self._parts[start] = results
-            self._done += len(results.finished)
+            self._done += len(results)
             if self._done < len(self.examples):
                 return
-        joined = Results.join([self._parts[key] for key in sorted(self._parts)])
+        joined = FeatureBatch.join([self._parts[key] for key in sorted(self._parts)])
         if self.answer.set_running_or_notify_cancel():
             self.answer.set_result(joined)
 

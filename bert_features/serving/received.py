@@ -9,8 +9,14 @@ import numpy as np
 
 from bert_features.extraction.encoding import collect_padded, collect_ragged, collect_vectors
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_from_arrow, schema_of
-from bert_features.formats.columns import LEVELS, join_records, value_dtype
-from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, WordSpans
+from bert_features.formats.columns import join_records, value_dtype
+from bert_features.formats.records import (
+    SPANS,
+    Feature,
+    FeatureBatch,
+    FeatureRecord,
+    WordSpans,
+)
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"
@@ -59,7 +65,7 @@ def _parse_arrow(body: bytes) -> Received:
     table.validate(full=True)
     entries = json.loads(table.schema.metadata[METADATA_KEY])["features"]
     features = tuple(map(_feature, entries))
-    batch = convert_from_arrow(table.select(schema_of(features, "int").names), features, "int")
+    batch = convert_from_arrow(table.select(schema_of(features, "int").names), features)
     tokens = token_ids = None
     if "tokens" in table.column_names:
         tokens = table["tokens"].to_pylist()
@@ -115,9 +121,7 @@ def _record(number: int, result: dict[str, Any], features: Sequence[Feature]) ->
         tokens=None if result.get("tokens") is None else tuple(result["tokens"]),
         token_ids=None if "token_ids" not in result else np.array(result["token_ids"], np.int32),
         words=None if words is None else tuple(words),
-        word_spans=None
-        if words is None
-        else WordSpans(*[unknown] * (len(LEVELS["word"].columns) - 1)),
+        word_spans=None if words is None else WordSpans(*[unknown] * len(SPANS)),
     )
 
 

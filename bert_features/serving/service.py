@@ -16,7 +16,7 @@ from bert_features.config.output_specs import OutputSpec
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.errors import BertFeaturesError
 from bert_features.extraction.extractor import FeatureExtractor
-from bert_features.extraction.finished import Results
+from bert_features.formats.records import FeatureBatch
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.catalog import Catalog
 from bert_features.serving.engine import Engine
@@ -52,7 +52,7 @@ class Answer:
 
     examples: Sequence[InputExample]
     features: tuple[OutputSpec, ...]
-    results: Results
+    results: FeatureBatch
     pieces: Pieces
     prompts: Sequence[int]
     with_tokens: bool
@@ -60,7 +60,7 @@ class Answer:
     @property
     def tokens(self) -> int:
         """Tokens that were computed, [CLS] and [SEP] included."""
-        return len(self.results.finished.token_ids)
+        return len(self.results.columns["token_ids"])
 
 
 class Service:
@@ -204,7 +204,7 @@ class Service:
         examples: list[InputExample],
         tokens: Sequence[int],
         features: Sequence[OutputSpec],
-    ) -> Results:
+    ) -> FeatureBatch:
         if self._engine.seconds_queued > _MOST_WAITING * self.settings.limits.seconds:
             raise self.overloaded("what waits would take more than a quarter of the time limit")
         names = tuple(sorted(feature.name for feature in features))

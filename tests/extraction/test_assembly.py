@@ -9,6 +9,7 @@ from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import LongText
 from bert_features.config.output_specs import OutputSpec
 from bert_features.extraction.assembly import Assembler
+from bert_features.extraction.counts import counts_by_example
 from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenization import FullTokenizer
 from tests.toy import TOY_VOCAB, WORDS
@@ -73,7 +74,8 @@ def run(examples, tokenizer, outputs, *, policy):
             for output in outputs
         }
         computed.append((batch.columns, values))
-        counts += assembler.add(batch, values) or ()
+        if (results := assembler.add(batch, values)) is not None:
+            counts += counts_by_example(results)
         features += assembler.take_batches()
     features += assembler.take_batches(flush=True)
     return computed, counts, features
@@ -150,5 +152,6 @@ def test_values_that_are_not_finite_are_found(tokenizer, policy):
         )
         values["token"][~is_own] = np.nan
         values["token"][(columns["unique_ids"] == 7), 0, 1] = np.inf  # [CLS] of each row
-        found += assembler.add(batch, values) or ()
+        if (results := assembler.add(batch, values)) is not None:
+            found += counts_by_example(results)
     assert [c.unique_id for c in found if c.non_finite] == [7]

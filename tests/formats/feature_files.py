@@ -20,7 +20,14 @@ from bert_features.formats import (
     read_features,
 )
 from bert_features.formats.columns import value_dtype
-from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, Tokens, Words
+from bert_features.formats.records import (
+    SPANS,
+    Feature,
+    FeatureBatch,
+    FeatureRecord,
+    Rows,
+    splits_of,
+)
 
 SUFFIX = {name: suffix for suffix, name in SUFFIXES.items()} | {"hdf5": ".h5"}
 
@@ -63,30 +70,31 @@ def make_batch(
     words = [WORDS[i % len(WORDS)] for n in lengths for i in range(n)]
     count = {"token": len(pieces), "word": len(words), "sequence": len(rows)}
     levels = {f.level for f in features}
-    tokens = Tokens(
-        row_splits=np.cumsum([0, *map(len, rows)], dtype=np.int64),
-        pieces=pieces,
-        ids=rng.integers(0, 30522, len(pieces), dtype=np.int32),
-    )
+    ids = rng.integers(0, 30522, len(pieces), dtype=np.int32)
     spans = rng.integers(-1, 100, (4, len(words)), dtype=np.int32)
-    ids = range(first_id, first_id + len(rows))
-    as_text = [f"é{i}" + '"x\\' * (i % 3) for i in ids]  # quotes, and different lengths
+    columns: dict[str, dict[str, np.ndarray]] = {
+        "token": {"tokens": np.array(pieces, object), "token_ids": ids},
+        "word": {"words": np.array(words, object), **dict(zip(SPANS, spans, strict=True))},
+        "sequence": {},
+    }
+    for f in features:
+        values = rng.normal(0, 2, (count[f.level], f.width))
+        columns[f.level][f.name] = values.astype(value_dtype(f.dtype))
+    numbers = range(first_id, first_id + len(rows))
+    as_text = [f"é{i}" + '"x\\' * (i % 3) for i in numbers]  # quotes, and different lengths
     return FeatureBatch(
-        unique_ids=np.array(as_text, object) if id_type == "str" else np.array(ids, np.int64),
-        features={
-            f.name: rng.normal(0, 2, (count[f.level], f.width)).astype(value_dtype(f.dtype))
-            for f in features
-        },
-        tokens=tokens if "token" in levels else None,
-        words=Words(np.cumsum([0, *lengths], dtype=np.int64), words, *spans)
-        if "word" in levels
+        np.array(as_text, object) if id_type == "str" else np.array(numbers, np.int64),
+        columns["sequence"],
+        Rows(splits_of([len(row) for row in rows]), columns["token"])
+        if "token" in levels
         else None,
+        Rows(splits_of(lengths), columns["word"]) if "word" in levels else None,
     )
 
 
-def first_tokens(batch: FeatureBatch) -> Tokens:
-    assert batch.tokens is not None
-    return batch.tokens
+def tokens_of(batch: FeatureBatch) -> list[str]:
+    tokens: list[str] = batch.columns["tokens"].tolist()
+    return tokens
 
 
 def write(

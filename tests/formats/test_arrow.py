@@ -14,10 +14,10 @@ from bert_features.formats.arrow_layout import convert_to_arrow, schema_of
 from tests.formats.feature_files import (
     EVERYTHING,
     assert_all_same,
-    first_tokens,
     make_batch,
     mix,
     several,
+    tokens_of,
     write,
 )
 
@@ -58,8 +58,8 @@ def test_the_columns_are_those_of_parquet(tmp_path: Path) -> None:
     assert table.schema.names == ["unique_id", "tokens", "token_ids", *batch.features]
     assert table.schema.field("last four").type == pa.list_(pa.list_(pa.float16(), 16))
     assert table["tokens"].to_pylist() == [
-        first_tokens(batch).pieces[:4],
-        first_tokens(batch).pieces[4:],
+        tokens_of(batch)[:4],
+        tokens_of(batch)[4:],
     ]
 
 

@@ -12,12 +12,11 @@ from bert_features.formats import (
     open_writer,
     read_features,
 )
-from bert_features.formats.records import FeatureBatch, Words
+from bert_features.formats.records import FeatureBatch, Rows
 from tests.formats.feature_files import (
     ONE,
     SUFFIX,
     all_formats,
-    first_tokens,
     make_batch,
     write,
 )
@@ -77,30 +76,26 @@ def test_names_occur_once(tmp_path: Path) -> None:
 
 def wrong_batches() -> Iterator[FeatureBatch]:
     batch = make_batch(ONE, [1])
-    values = batch.features["layer_output_0"]
-    for features in (
-        {"other": values},
-        {},
+    tokens = batch.level("token")
+    columns = tokens.columns
+    values, ids = columns["layer_output_0"], columns["token_ids"]
+    splits = tokens.splits
+    for changes in (
         {"layer_output_0": values[:, :2]},
         {"layer_output_0": values[:2]},
         {"layer_output_0": values.astype(np.float16)},
+        {"tokens": columns["tokens"][:2]},
+        {"tokens": np.array([1, 2, 3], object)},
+        {"token_ids": ids[:2]},
+        {"token_ids": ids.astype(np.float32)},
     ):
-        yield dataclasses.replace(batch, features=features)
-    tokens = first_tokens(batch)
-    for changes in (
-        {"pieces": tokens.pieces[:2]},
-        {"pieces": [1, 2, 3]},
-        {"ids": tokens.ids[:2]},
-        {"ids": tokens.ids.astype(np.float32)},
-        {"row_splits": tokens.row_splits + 1},
-        {"row_splits": tokens.row_splits[:1]},
-        {"row_splits": np.array([0, 1, 3])},
-        {"row_splits": np.array([0, 5, 3])},
-    ):
-        yield dataclasses.replace(batch, tokens=dataclasses.replace(tokens, **changes))
+        yield dataclasses.replace(batch, tokens=Rows(splits, columns | changes))
+    for name in columns:
+        others = {key: column for key, column in columns.items() if key != name}
+        yield dataclasses.replace(batch, tokens=Rows(splits, others))
+    for wrong in (splits + 1, splits[:1], np.array([0, 1, 3]), np.array([0, 5, 3])):
+        yield dataclasses.replace(batch, tokens=Rows(wrong, columns))
     yield dataclasses.replace(batch, tokens=None)
-    words = Words(np.array([0, 0]), [], *np.zeros((4, 0), np.int32))
-    yield dataclasses.replace(batch, words=words)  # no feature is of words
     yield dataclasses.replace(batch, unique_ids=np.array(["a"], object))
     yield dataclasses.replace(batch, unique_ids=np.array([0.0]))
 

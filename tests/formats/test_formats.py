@@ -1,6 +1,5 @@
 """Every format keeps the same contract: what is written is read, by every way to a record."""
 
-import dataclasses
 import subprocess
 import sys
 import textwrap
@@ -124,11 +123,11 @@ def test_views_and_foreign_layouts_are_written_right(tmp_path: Path, format: str
     batch = make_batch(ONE, [4, 1])
     values = np.asfortranarray(batch.features["layer_output_0"])
     values.flags.writeable = False
-    odd = dataclasses.replace(batch, features={"layer_output_0": values})
+    odd = batch.copy()
+    odd.level("token").columns["layer_output_0"] = values
     path = tmp_path / f"f{SUFFIX[format]}"
     write(path, format, ONE, odd)
-    for pair in zip(read_features(path), expected_records(format, batch), strict=True):
-        assert_same(*pair)
+    assert_all_same(read_features(path), expected_records(format, batch))
 
 
 @pytest.mark.parametrize("format", ["jsonl", "tfrecord"])

@@ -13,11 +13,11 @@ from bert_features.formats import (
 )
 from tests.formats.feature_files import (
     ONE,
-    first_tokens,
     make_batch,
     mix,
     several,
     some_batches,
+    tokens_of,
     write,
 )
 
@@ -32,7 +32,7 @@ def test_hdf5_as_h5py_sees_it(tmp_path: Path) -> None:
         assert file["unique_ids"][:].tolist() == [0, 1]
         assert file["row_splits"][:].tolist() == [0, 4, 6]
         assert file["token_ids"].dtype == np.int32
-        assert [token.decode() for token in file["tokens"][:]] == first_tokens(batch).pieces
+        assert [token.decode() for token in file["tokens"][:]] == tokens_of(batch)
         assert h5py.check_string_dtype(file["tokens"].dtype).encoding == "utf-8"
         assert json.loads(file["metadata"][()])["checkpoint"] == "sha256:ab"
         assert file["last four"].dtype == np.float16
@@ -73,7 +73,7 @@ def test_h5py_finds_damaged_chunks(tmp_path: Path) -> None:
     path.write_bytes(content)
     with h5py.File(path, "r") as file:
         assert file["layer_output_0"].fletcher32
-        assert file["token_ids"][:].tolist() == first_tokens(batch).ids.tolist()
+        assert file["token_ids"][:].tolist() == batch.columns["token_ids"].tolist()
         with pytest.raises(OSError, match="filter returned failure"):
             file["layer_output_0"][:]
     with pytest.raises(OutputError, match="as hdf5: it is damaged"):

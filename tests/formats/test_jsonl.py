@@ -12,7 +12,7 @@ from bert_features.errors import OutputError
 from bert_features.formats import (
     read_features,
 )
-from bert_features.formats.records import Feature, FeatureBatch, Tokens, Words
+from bert_features.formats.records import SPANS, Feature, FeatureBatch, Rows
 from tests.formats.feature_files import (
     MIXES,
     ONE,
@@ -63,15 +63,14 @@ def test_jsonl_is_the_official_line(tmp_path: Path) -> None:
         Feature("layer_output_1", ("embeddings",), "none", 1, "float32"),
         Feature("sum", (-2, -1), "sum", 1, "float32"),
     )
-    batch = FeatureBatch(
-        unique_ids=np.array([7]),
-        tokens=Tokens(np.array([0, 2]), ["[CLS]", "é"], np.array([101, 102], np.int32)),
-        features={
-            "layer_output_0": np.array([[0.5, -1.25], [1 / 3, -0.0]], np.float32),
-            "layer_output_1": np.array([[1e-7], [2e-6]], np.float32),
-            "sum": np.array([[123456.789], [10.0]], np.float32),
-        },
-    )
+    columns = {
+        "tokens": np.array(["[CLS]", "é"], object),
+        "token_ids": np.array([101, 102], np.int32),
+        "layer_output_0": np.array([[0.5, -1.25], [1 / 3, -0.0]], np.float32),
+        "layer_output_1": np.array([[1e-7], [2e-6]], np.float32),
+        "sum": np.array([[123456.789], [10.0]], np.float32),
+    }
+    batch = FeatureBatch(np.array([7]), tokens=Rows(np.array([0, 2]), columns))
     path = tmp_path / "f.jsonl"
     write(path, "jsonl", features, batch)
     assert path.read_text(encoding="ascii") == (
@@ -116,20 +115,16 @@ def test_jsonl_of_the_official_script_is_read(tmp_path: Path) -> None:
 
 def test_jsonl_of_words_and_sequences(tmp_path: Path) -> None:
     features = mix("word", "sequence")
+    spans = np.array([[0, -1], [5, -1], [0, 1], [2, 0]], np.int32)
+    columns = {
+        "words": np.array(["naïve", "x"], object),
+        **dict(zip(SPANS, spans, strict=True)),
+        "of words": np.array([[0.5, 1.0], [2.0, 0.0]], np.float32),
+    }
     batch = FeatureBatch(
-        unique_ids=np.array(['a"é'], object),
-        features={
-            "of words": np.array([[0.5, 1.0], [2.0, 0.0]], np.float32),
-            "sentence": np.array([[1 / 3, 0, 0, -1]], np.float32),
-        },
-        words=Words(
-            np.array([0, 2]),
-            ["naïve", "x"],
-            starts=np.array([0, -1], np.int32),
-            ends=np.array([5, -1], np.int32),
-            type_ids=np.array([0, 1], np.int32),
-            num_pieces=np.array([2, 0], np.int32),
-        ),
+        np.array(['a"é'], object),
+        {"sentence": np.array([[1 / 3, 0, 0, -1]], np.float32)},
+        words=Rows(np.array([0, 2]), columns),
     )
     path = tmp_path / "f.jsonl"
     write(path, "jsonl", features, batch, id_type="str")

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from tests.formats.feature_files import (
-    first_tokens,
     make_batch,
     mix,
     several,
     some_batches,
+    tokens_of,
     write,
 )
 
@@ -31,7 +31,7 @@ def test_npz_as_numpy_sees_it(tmp_path: Path) -> None:
         assert arrays["row_splits"].dtype == np.int64
         assert arrays["row_splits"].tolist() == [0, 4, 6, 15]
         assert arrays["token_ids"].dtype == np.int32
-        assert arrays["tokens"].tolist() == first_tokens(first).pieces + first_tokens(second).pieces
+        assert arrays["tokens"].tolist() == tokens_of(first) + tokens_of(second)
         assert arrays["tokens"].dtype == "<U10"  # back\slash
         assert arrays["metadata"].shape == ()
         assert json.loads(str(arrays["metadata"]))["note"] == "naïve 東京"

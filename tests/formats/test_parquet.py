@@ -9,11 +9,11 @@ import pytest
 from bert_features.errors import OutputError
 from tests.formats.feature_files import (
     EVERYTHING,
-    first_tokens,
     make_batch,
     mix,
     read_all,
     several,
+    tokens_of,
     write,
 )
 
@@ -33,8 +33,8 @@ def test_parquet_as_pyarrow_sees_it(tmp_path: Path) -> None:
     assert json.loads(table.schema.metadata[b"bert_features"])["checkpoint"] == "sha256:ab"
     assert table["unique_id"].to_pylist() == [0, 1]
     assert table["tokens"].to_pylist() == [
-        first_tokens(batch).pieces[:4],
-        first_tokens(batch).pieces[4:],
+        tokens_of(batch)[:4],
+        tokens_of(batch)[4:],
     ]
     values = table["last four"].to_pylist()
     np.testing.assert_array_equal(np.array(values[1]), batch.features["last four"][4:])

@@ -1,19 +1,21 @@
 """Records and batches in a terminal: shapes, never a dump of numbers."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from bert_features.formats import open_writer, read_features
-from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, Tokens, WordSpans
+from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, Rows, WordSpans
+from tests.formats.feature_files import assert_all_same, make_batch, mix
 
-TOKENS = Tokens(np.array([0, 2, 9]), list("ab") + ["c"] * 7, np.arange(9, dtype=np.int32))
-BATCH = FeatureBatch(
-    np.array([0, 1]),
-    {"t": np.zeros((9, 4), np.float32), "s": np.zeros((2, 4), np.float16)},
-    tokens=TOKENS,
+TOKENS = Rows(
+    np.array([0, 2, 9]),
+    {
+        "tokens": np.array(list("ab") + ["c"] * 7, object),
+        "token_ids": np.arange(9, dtype=np.int32),
+        "t": np.zeros((9, 4), np.float32),
+    },
 )
+BATCH = FeatureBatch(np.array([0, 1]), {"s": np.zeros((2, 4), np.float16)}, TOKENS)
 FEATURES = (
     Feature("t", (-1,), "none", 4, "float32"),
     Feature("s", (-1,), "none", 4, "float16", "sequence", "mean"),
@@ -29,6 +31,22 @@ def test_a_record():
     assert "tokens=['c', 'c', 'c', 'c', 'c', 'c', … 7 in all]" in repr(long)
 
 
+def test_parts_of_a_batch():
+    """Cut, joined and taken: the same records."""
+    features = mix("token", "word", "sequence")
+    batch = make_batch(features, [3, 0, 2, 5])
+    batch.counts["windows"] = np.arange(4)
+    expected = list(batch.records(features))
+    parts = [batch.part(0, 1), batch.part(1, 1), batch.part(1, 4)]
+    joined = FeatureBatch.join(parts)
+    assert_all_same(joined.records(features), expected)
+    assert joined.counts["windows"].tolist() == [0, 1, 2, 3]
+    taken = joined.take(np.array([3, 1, 1]))
+    assert_all_same(taken.records(features), [expected[i] for i in (3, 1, 1)])
+    assert np.shares_memory(parts[2].columns["sentence"], batch.columns["sentence"])
+    assert not np.shares_memory(parts[2].copy().columns["sentence"], batch.columns["sentence"])
+
+
 def test_words_and_batches():
     spans = WordSpans(*(np.arange(3),) * 4)
     record = FeatureRecord("x", {}, words=("a",), word_spans=spans)
@@ -37,7 +55,7 @@ def test_words_and_batches():
         "starts=int64 [3], ends=int64 [3], type_ids=int64 [3], num_pieces=int64 [3]))"
     )
     assert repr(BATCH).startswith(
-        "FeatureBatch(unique_ids=int64 [2], features={'t': float32 [9, 4], 's': float16 [2, 4]}, "
+        "FeatureBatch(unique_ids=int64 [2], sequence={'s': float16 [2, 4]}, tokens=Rows("
     )
     assert "\n" not in repr(BATCH)
 
@@ -50,8 +68,7 @@ def test_files_and_slices(tmp_path, name):
     with open_writer(
         path, format=file_format, features=features, metadata={}, id_type="int"
     ) as writer:
-        values = {feature.name: BATCH.features[feature.name] for feature in features}
-        writer.write(replace(BATCH, features=values))
+        writer.write(BATCH)
     shown = "t float32 [tokens, 4]" + (", s float16 [4]" if name == "o.parquet" else "")
     with read_features(path) as file:
         assert len(file) == 2

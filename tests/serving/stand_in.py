@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
-from bert_features.formats.records import Feature, FeatureBatch, Tokens
+from bert_features.formats.records import Feature, FeatureBatch, Rows
 
 WIDTH = 3
 FEATURES = {
@@ -59,14 +59,10 @@ def answer(body: dict[str, Any], *, count: int | None = None) -> bytes:
     splits = np.cumsum([0, *map(len, rows)])
     of_texts = np.array([vector_of(text) for text in texts], np.float32).reshape(-1, WIDTH)
     of_tokens = np.array([[len(piece), 0, 1] for piece in pieces], np.float16)
-    values = {"embedding": of_texts, "last_layer": of_tokens}
     with_tokens = any(feature.level == "token" for feature in features)
-    tokens = Tokens(splits, pieces, np.arange(len(pieces), dtype=np.int32))
-    batch = FeatureBatch(
-        np.arange(len(texts)),
-        {feature.name: values[feature.name] for feature in features},
-        tokens=tokens if with_tokens else None,
-    )
+    ids = np.arange(len(pieces), dtype=np.int32)
+    tokens = {"tokens": np.array(pieces, object), "token_ids": ids, "last_layer": of_tokens}
+    batch = FeatureBatch(np.arange(len(texts)), {"embedding": of_texts}, Rows(splits, tokens))
     table = pa.Table.from_batches([convert_to_arrow(batch, features, schema_of(features, "int"))])
     if body["tokens"] and not with_tokens:
         table = table.append_column("tokens", pa.array(rows, pa.list_(pa.string())))

@@ -14,7 +14,6 @@ from typing import IO, Any
 import numpy as np
 
 from bert_features.formats.arrow_layout import convert_to_arrow, schema_of
-from bert_features.formats.columns import LEVELS
 from bert_features.formats.parquet_pages.pages import (
     PHYSICAL_TYPES,
     add_header,
@@ -134,7 +133,7 @@ class RowGroupWriter:
         start = self._position
         num_values = 0
         for batch in batches:
-            pages = vector_pages(batch.features[feature.name], _splits(batch, feature))
+            pages = vector_pages(batch.columns[feature.name], batch.row_splits(feature))
             for page in map(add_header, pages):
                 for data in page.parts:
                     self._append(data)
@@ -145,14 +144,6 @@ class RowGroupWriter:
     def _append(self, data: bytes | memoryview) -> None:
         self._file.write(data)
         self._position += len(data)
-
-
-def _splits(batch: FeatureBatch, feature: Feature) -> np.ndarray | None:
-    """Where the vectors of each example begin and end; None if each has one."""
-    if feature.level == "sequence":
-        return None
-    splits: np.ndarray = getattr(batch, LEVELS[feature.level].batch).row_splits
-    return splits
 
 
 def encode_table(table: Any) -> bytes:
