@@ -47,11 +47,11 @@ def test_requests_of_many_threads_get_their_own_vectors(engine, extractor):
     for i, results in enumerate(found):
         name = names[i % 2]
         wanted = [record.features[name] for record in extractor(texts[i])]
-        given = results.finished.features[name]
+        given = results.features[name]
         np.testing.assert_allclose(
             given, np.stack(wanted) if name == "mean" else np.concatenate(wanted), atol=1e-5
         )
-        assert results.counts.tokens_lost.tolist() == [0] * len(texts[i])
+        assert results.counts["tokens_lost"].tolist() == [0] * len(texts[i])
 
 
 def test_only_the_request_with_the_fault_fails(engine, monkeypatch):
@@ -70,7 +70,7 @@ def test_only_the_request_with_the_fault_fails(engine, monkeypatch):
         each.result(10)
     good, bad = submit(engine, ["a", "it"], "mean"), submit(engine, ["b"], "mean")
     release.set()
-    assert len(good.result(10).finished) == 2
+    assert len(good.result(10)) == 2
     with pytest.raises(RuntimeError, match="no b"):
         bad.result(10)
 
@@ -89,7 +89,7 @@ def test_a_request_whose_results_cannot_be_put_together_does_not_end_a_thread(
     for _ in range(2):
         with pytest.raises(MemoryError):
             submit(engine, ["a"], "mean").result(10)
-    assert len(submit(engine, ["a"], "mean").result(10).finished) == 1
+    assert len(submit(engine, ["a"], "mean").result(10)) == 1
 
 
 def test_counts_are_those_of_the_load(extractor):
@@ -106,7 +106,7 @@ def test_blocks_that_no_output_needs_make_no_difference(extractor):
     examples = [InputExample(0, "the jackson is")]
     alone = extractor.with_outputs(("word",)).compute(examples, Counts())
     np.testing.assert_allclose(
-        alone.finished.features["word"],
+        alone.features["word"],
         extractor(["the jackson is"])[0].features["word"],
         atol=1e-6,
     )
