@@ -112,6 +112,17 @@ class ServiceError(BertFeaturesError):
     status: int | None = None
 
 
+def first_line(error: BaseException, limit: int = 200, *, empty: str = "") -> str:
+    """The first line of the message of an error, for a message of one line.
+
+    Args:
+      error: the error.
+      limit: its most characters.
+      empty: stands for an empty message; by default the name of the error's class.
+    """
+    return (str(error).strip() or empty or type(error).__name__).splitlines()[0][:limit]
+
+
 def extra_requirement(extra: str) -> str:
     """What to pass to `pip install` for an extra of this package, quoted for a shell.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bert_features.cli.command import DebugOption, command, describe_size
+from bert_features.cli.command import DebugOption, command
 from bert_features.cli.edge import raise_if_interrupted
 from bert_features.cli.progress import EXAMPLES, ProgressDisplay
 from bert_features.cli.settings import as_option
@@ -15,6 +15,7 @@ from bert_features.config.extract_config import FileFormat
 from bert_features.config.settings import DEVICES
 from bert_features.errors import BertFeaturesError, ConfigError, OutputError
 from bert_features.files import Location, locate, name_of
+from bert_features.files.reporting import describe_size
 
 if TYPE_CHECKING:
     from bert_features.extraction.counts import Counts

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -11,8 +11,7 @@ from bert_features import __version__
 from bert_features.cli.edge import guard
 from bert_features.cli.help import GroupedCommand, HelpAllOption
 from bert_features.cli.logs import LOG_JSON, log_form, set_up_logging
-from bert_features.cli.settings import setting_help
-from bert_features.config.settings import MODEL
+from bert_features.cli.settings import option, set_signature
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,40 +37,12 @@ LogJsonOption = Annotated[
     bool,
     typer.Option(LOG_JSON, help="Write log lines and errors as JSON, one object a line."),
 ]
-CheckpointOption = Annotated[
-    str | None,
-    typer.Option(
-        "--checkpoint",
-        help=setting_help("checkpoint"),
-        show_default=False,
-        rich_help_panel=MODEL,
-    ),
-]
-CasingOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--uncased/--cased",
-        help=setting_help("do_lower_case"),
-        show_default=False,
-        rich_help_panel=MODEL,
-    ),
-]
-ConfigFileOption = Annotated[
-    str | None, typer.Option(help=setting_help("config_file"), rich_help_panel=MODEL)
-]
-VocabFileOption = Annotated[
-    str | None, typer.Option(help=setting_help("vocab_file"), rich_help_panel=MODEL)
-]
-HiddenActOption = Annotated[
-    Literal["gelu_erf", "gelu_tanh"] | None,
-    typer.Option(help=setting_help("hidden_act"), rich_help_panel=MODEL),
-]
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Registers a command; its errors become one line and an exit status.
 
-    It gets the option `--log-json`, of which the function knows nothing.
+    It gets options of which the function knows nothing: see `with_one_line_errors`.
     """
     run = with_one_line_errors(function)
     app.command(cls=GroupedCommand)(run)
@@ -79,26 +50,29 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_one_line_errors(function: Callable[..., None]) -> Callable[..., None]:
-    """The function of a command, with `--log-json`, and errors as one line and an exit status.
+    """The function of a command; its errors become one line and an exit status.
 
-    If it has hidden options, it gets `--help-all` too.
+    It gets `--debug` and `--log-json`, and if it has hidden options `--help-all`.
     """
+    signature = inspect.signature(function)
+    takes_debug = "debug" in signature.parameters
 
     @functools.wraps(function)
-    def run(*args: Any, log_json: bool, help_all: bool = False, **kwargs: Any) -> None:
+    def run(*args: Any, debug: bool, log_json: bool, help_all: bool = False, **kwargs: Any) -> None:
         set_up_logging()
-        with log_form(as_json=log_json), guard(debug=kwargs["debug"]):
-            function(*args, **kwargs)
+        with log_form(as_json=log_json), guard(debug=debug):
+            function(*args, **kwargs, **({"debug": debug} if takes_debug else {}))
 
-    signature = inspect.signature(function)
-    option = inspect.Parameter(
-        "log_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=LogJsonOption
+    options = {"debug": DebugOption, "log_json": LogJsonOption}
+    if any(map(_is_hidden, signature.parameters.values())):
+        options["help_all"] = HelpAllOption
+    set_signature(
+        run,
+        [
+            *(p for p in signature.parameters.values() if p.name != "debug"),
+            *(option(name, annotation, False) for name, annotation in options.items()),
+        ],
     )
-    parameters = [*signature.parameters.values(), option]
-    if any(_is_hidden(parameter) for parameter in parameters):
-        parameters.append(option.replace(name="help_all", annotation=HelpAllOption))
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
 
 
@@ -122,12 +96,3 @@ def _main(
     ] = False,
 ) -> None:
     pass
-
-
-def describe_size(count: float) -> str:
-    """A number of bytes in a readable unit, as `1.2 MB`."""
-    for unit in ("bytes", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:,.2f} GB"

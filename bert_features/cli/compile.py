@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bert_features.cli.command import DebugOption, command
+from bert_features.cli.command import command
 from bert_features.cli.progress import Heartbeat
 from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
@@ -43,7 +43,6 @@ def compile(
         typer.Option(help="Search for the largest batch that fits; takes a few more compilations."),
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    debug: DebugOption = False,
 ) -> None:
     """Compiles the device step for a TPU without having one.
 

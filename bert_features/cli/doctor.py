@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bert_features import __version__
-from bert_features.cli.command import DebugOption, command
+from bert_features.cli.command import command
 from bert_features.doctor.examination import IMPORT_SECONDS, examine, is_broken
 from bert_features.doctor.finding import Finding
 
@@ -24,7 +24,6 @@ def doctor(
     timeout: Annotated[
         float, typer.Option(min=1, help="Time limit of an import, in seconds.")
     ] = IMPORT_SECONDS,
-    debug: DebugOption = False,
 ) -> None:
     """Finds problems of this installation and the commands that fix them.
 

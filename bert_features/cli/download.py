@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from bert_features.cli.command import DebugOption, command
+from bert_features.cli.command import command
 from bert_features.cli.progress import MEGABYTES, ProgressDisplay
 from bert_features.errors import ConfigError
 
@@ -36,7 +36,6 @@ def download(
             "--forget", help="Drop the recorded hash, download again and record the new one."
         ),
     ] = False,
-    debug: DebugOption = False,
 ) -> None:
     """Downloads a checkpoint of google-research/bert; prints its folder.
 

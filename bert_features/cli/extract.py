@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bert_features.cli.command import DebugOption, command
+from bert_features.cli.command import command
 from bert_features.cli.edge import raise_if_interrupted
 from bert_features.cli.logs import is_json, log_fields
 from bert_features.cli.metrics import RunMetrics, publishing
@@ -114,7 +114,6 @@ def extract(
             hidden=True,
         ),
     ] = None,
-    debug: DebugOption = False,
 ) -> None:
     """Writes the hidden layers of tokens, words or texts."""
     from bert_features.corpus.job import extract as run

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bert_features.cli.command import DebugOption, command
+from bert_features.cli.command import command
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ def inspect(
         typer.Argument(metavar="CHECKPOINT", help="Checkpoint to show: any value of --checkpoint."),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a list.")] = False,
-    debug: DebugOption = False,
 ) -> None:
     """Shows a checkpoint's family, architecture, size and casing.
 

@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bert_features.cli.command import (
-    ConfigFileOption,
-    DebugOption,
-    VocabFileOption,
-    command,
-)
+from bert_features.cli.command import command
+from bert_features.cli.settings import takes_settings_of
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import MODEL
 from bert_features.errors import InputError
 
@@ -27,6 +24,7 @@ _Print = Callable[["Neighbor", int, str, str | None], str]
 
 
 @command
+@takes_settings_of("config_file", "vocab_file", config=False)
 def neighbors(
     features: Annotated[
         str,
@@ -42,6 +40,7 @@ def neighbors(
             "standard input."
         ),
     ],
+    settings: ExtractConfig,
     feature: Annotated[
         str | None, typer.Option(help="Feature to search, if the file has several.")
     ] = None,
@@ -83,9 +82,6 @@ def neighbors(
             rich_help_panel=MODEL,
         ),
     ] = None,
-    config_file: ConfigFileOption = None,
-    vocab_file: VocabFileOption = None,
-    debug: DebugOption = False,
 ) -> None:
     """Prints the sentences, words or tokens nearest to a text.
 
@@ -107,8 +103,8 @@ def neighbors(
         similarity=similarity,
         index=index,
         checkpoint=checkpoint,
-        config_file=config_file,
-        vocab_file=vocab_file,
+        config_file=settings.config_file,
+        vocab_file=settings.vocab_file,
     )
     ids = {hit.unique_id for hits in found for hit in hits}
     of_ids = find_texts(file, texts, ids) if texts else {}

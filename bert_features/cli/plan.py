@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bert_features.cli.command import DebugOption, InputArgument, command, describe_size
+from bert_features.cli.command import InputArgument, command
 from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.files.reporting import describe_size
 
 if TYPE_CHECKING:
     from bert_features.extraction.planning import BucketPlan, Plan
@@ -24,7 +25,6 @@ def plan(
     input_path: InputArgument,
     settings: ExtractConfig,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    debug: DebugOption = False,
 ) -> None:
     """Shows what extract would do, without running the model."""
     from bert_features.extraction.planning import plan as run

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from bert_features.cli.command import DebugOption, app, with_one_line_errors
+from bert_features.cli.command import app, with_one_line_errors
 from bert_features.cli.help import EXAMPLES, GroupedCommand, write_examples
 from bert_features.cli.plot_options import (
     InputArgument,
@@ -83,7 +83,6 @@ def histogram(
     ] = 1,
     layer: LayerOption = None,
     overwrite: OverwriteOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Draws the values of one token at one layer, or at each."""
 
@@ -105,7 +104,6 @@ def similarity(
     settings: ExtractConfig,
     layer: LayerOption = None,
     overwrite: OverwriteOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Draws the cosine of each pair of tokens as a heat map."""
     if len(texts) > _MAX_TEXTS:
@@ -139,7 +137,6 @@ def word(
     label_field: LabelFieldOption = None,
     layer: LayerOption = None,
     overwrite: OverwriteOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Draws how alike a word is in different texts, layer by layer.
 
@@ -175,7 +172,6 @@ def scatter(
         ),
     ] = "pca,tsne",
     overwrite: OverwriteOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Draws labelled texts as points, by layer and pooling."""
 
@@ -220,7 +216,6 @@ def probe(
         typer.Option(help="Score; balanced_accuracy gives each class the same weight."),
     ] = "accuracy",
     overwrite: OverwriteOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Recommends a layer and a pooling by a linear classifier.
 

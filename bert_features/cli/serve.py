@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bert_features.cli.command import DebugOption, command
+from bert_features.cli.command import command
 from bert_features.cli.help import LIMITS
 from bert_features.cli.progress import Heartbeat
 from bert_features.cli.settings import takes_settings_of
@@ -77,7 +77,6 @@ def serve(
     drain_seconds: Annotated[
         float, typer.Option(min=0, help="Seconds that running requests have when it is stopped.")
     ] = ServeSettings.drain_seconds,
-    debug: DebugOption = False,
 ) -> None:
     """Serves features over HTTP.
 

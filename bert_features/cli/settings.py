@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 # Options for keywords of `extract` that are no settings.
 _KEYWORDS = {"ledger_path": "--ledger", "output_path": "--output"}
+_CONFIG = Annotated[
+    Path | None,
+    typer.Option(
+        help="TOML file of settings, or the name of one that comes with the package: "
+        f"{', '.join(preset_names())}. Options of the command line override it.",
+        rich_help_panel=FILES,
+    ),
+]
 _NO_DEFAULT = {"do_lower_case", "outputs"}  # their descriptions say what happens without them
 
 
@@ -32,24 +40,31 @@ def takes_settings(function: Callable[..., None]) -> Callable[..., None]:
     return _with_options(function, tuple(ExtractConfig.model_fields))
 
 
-def takes_settings_of(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Like `takes_settings`, with options for these settings alone; `--config` may set others."""
-    return functools.partial(_with_options, names=names)
+def takes_settings_of(
+    *names: str, config: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Like `takes_settings`, with options for these settings alone.
+
+    Args:
+      *names: the settings.
+      config: whether `--config` may set others. Without it the short help shows all of these.
+    """
+    return functools.partial(_with_options, names=names, config=config)
 
 
-def _with_options(function: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
+def _with_options(
+    function: Callable[..., None], names: Sequence[str], *, config: bool = True
+) -> Callable[..., None]:
     parameters = dict(inspect.signature(function).parameters)
     at = list(parameters).index("settings")
     own = [parameter for name, parameter in parameters.items() if name != "settings"]
-    options = [_config_option(), *map(_option, names)]
-    signature = inspect.Signature(
-        [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own[:at], *options, *own[at:]]]
-    )
+    options = [option("config", _CONFIG)] if config else []
+    options += [_option(name, shown=not config) for name in names]
 
     @functools.wraps(function)
     def run(**given: Any) -> None:
         values = {name: given.pop(name) for name in names}
-        settings = _settings(given.pop("config"), values)
+        settings = _settings(given.pop("config", None), values)
         in_file = {name for name in settings.model_fields_set if values.get(name) in (None, [])}
         try:
             function(settings=settings, **given)
@@ -57,36 +72,35 @@ def _with_options(function: Callable[..., None], names: Sequence[str]) -> Callab
             error.spell = functools.partial(_as_written, in_file)
             raise
 
-    run.__signature__ = signature  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+    set_signature(run, [*own[:at], *options, *own[at:]])
     return run
 
 
-def _config_option() -> inspect.Parameter:
-    option = typer.Option(
-        help="TOML file of settings, or the name of one that comes with the package: "
-        f"{', '.join(preset_names())}. Options of the command line override it.",
-        rich_help_panel=FILES,
-    )
-    return _parameter("config", Annotated[Path | None, option])
+def set_signature(function: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> None:
+    """Makes typer see these parameters, each by keyword, as those of a function."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    signature = inspect.Signature([p.replace(kind=keyword) for p in parameters])
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__annotations__ = {p.name: p.annotation for p in parameters}
 
 
-def _option(name: str) -> inspect.Parameter:
+def option(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    """A parameter of a command."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _option(name: str, *, shown: bool) -> inspect.Parameter:
     marks = ExtractConfig.marks(name)
-    option = typer.Option(
+    declared = typer.Option(
         *_flags(name),
         help=setting_help(name),
         show_default=False,
         rich_help_panel=marks.group,
-        hidden=not marks.common,
+        hidden=not (shown or marks.common),
     )
     kind = list[str] | None if name == "outputs" else _type(_annotation(name))
-    return _parameter(name, Annotated[kind, option])
-
-
-def _parameter(name: str, annotation: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=None, annotation=annotation)
+    return option(name, Annotated[kind, declared])
 
 
 def _flags(name: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bert_features.cli.command import DebugOption, command
+from bert_features.cli.command import command
 from bert_features.cli.progress import describe_seconds
 from bert_features.files import locate, name_of
 
@@ -21,7 +21,6 @@ def status(
             help="Folder that extract writes or has written; also its address (gs://, s3://).",
         ),
     ],
-    debug: DebugOption = False,
 ) -> None:
     """Shows how far a run into a folder has come.
 

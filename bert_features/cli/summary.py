@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bert_features.cli.command import describe_size
 from bert_features.cli.settings import describe_cures
+from bert_features.files.reporting import describe_size
 
 if TYPE_CHECKING:
     from bert_features.extraction.counts import Counts

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bert_features.cli.command import DebugOption, InputArgument, command
+from bert_features.cli.command import InputArgument, command
 from bert_features.cli.settings import takes_settings_of
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError
@@ -56,7 +56,6 @@ def tokenize(
             show_default=False,
         ),
     ] = None,
-    debug: DebugOption = False,
 ) -> None:
     """Prints the word pieces of each example, one example on each line.
 

@@ -5,19 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bert_features.cli.command import (
-    CasingOption,
-    ConfigFileOption,
-    DebugOption,
-    HiddenActOption,
-    VocabFileOption,
-    command,
-)
+from bert_features.cli.command import command
+from bert_features.cli.settings import takes_settings_of
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.settings import DEVICES
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
     from bert_features.verify.report import Check, Report, Timing
 
+_FILES = ("config_file", "vocab_file", "hidden_act")
 # Wide enough for every value, so that each row can be printed as soon as it is known.
 _COLUMNS = {
     "check": 13,
@@ -31,31 +28,23 @@ _SIGNS = {"deviation": "<=", "cosine": ">="}
 
 
 @command
+@takes_settings_of(*_FILES, "do_lower_case", "device", "runtime", config=False)
 def verify(
+    settings: ExtractConfig,
     checkpoint: Annotated[
         str,
         typer.Argument(
             metavar="CHECKPOINT", help="Checkpoint to check with: any value of --checkpoint."
         ),
     ] = "minilm",
-    device: Annotated[
-        Literal["auto", "tpu", "gpu", "cpu"],
-        typer.Option(help="Device to check; auto takes a TPU, a GPU or the CPU, in that order."),
-    ] = "auto",
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"],
-        typer.Option(help="Precision of the arithmetic; auto checks float32, then bfloat16."),
+        typer.Option(
+            help="Precision of the arithmetic; auto checks float32, then bfloat16.",
+            rich_help_panel=DEVICES,
+        ),
     ] = "auto",
-    runtime: Annotated[
-        Literal["auto", "tensorflow", "jax"],
-        typer.Option(help="Runtime to check; it is compared with the other one."),
-    ] = "auto",
-    config_file: ConfigFileOption = None,
-    vocab_file: VocabFileOption = None,
-    hidden_act: HiddenActOption = None,
-    uncased: CasingOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    debug: DebugOption = False,
 ) -> None:
     """Checks that this device computes the right numbers.
 
@@ -69,27 +58,21 @@ def verify(
     """
     from bert_features.checkpoints.find import find_without_tensorflow
 
-    find_without_tensorflow(  # refuses at once: importing TensorFlow takes seconds
-        checkpoint,
-        config_file=config_file,
-        vocab_file=vocab_file,
-        hidden_act=hidden_act,
-        network=False,
-    )
-    import_tensorflow(runtime, device)
+    files = {name: getattr(settings, name) for name in _FILES}
+    # Refuses at once: importing TensorFlow takes seconds.
+    find_without_tensorflow(checkpoint, network=False, **files)
+    import_tensorflow(settings.runtime, settings.device)
     from bert_features.verify.run import PRECISIONS
     from bert_features.verify.run import verify as run
 
     report = run(
         checkpoint,
         precisions=PRECISIONS if precision == "auto" else (precision,),
-        device=device,
-        runtime=runtime,
-        config_file=config_file,
-        vocab_file=vocab_file,
-        hidden_act=hidden_act,
-        do_lower_case=uncased,
+        device=settings.device,
+        runtime=settings.runtime,
+        do_lower_case=settings.do_lower_case,
         progress=None if as_json else _Table().add,
+        **files,
     )
     if as_json:
         print(json.dumps(report.as_dict(), indent=1))

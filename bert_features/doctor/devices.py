@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_features.doctor.children import Outcome
-from bert_features.doctor.finding import Finding, Status, describe_bytes
+from bert_features.doctor.finding import Finding, Status
 from bert_features.doctor.machine import Accelerators
 from bert_features.doctor.runtimes import METADATA_VARIABLE, Runtimes
+from bert_features.files.reporting import describe_size
 from bert_features.machine.tpu_installation import remote_tpu
 
 
@@ -106,7 +107,7 @@ def _describe_devices(usable: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     parts = []
     for runtime, devices in usable.items():
         sizes = [device["memory_bytes"] for device in devices if device["memory_bytes"]]
-        memory = f" with {describe_bytes(min(sizes))} each" if sizes else ""
+        memory = f" with {describe_size(min(sizes))} each" if sizes else ""
         parts.append(f"{len(devices)} {devices[0]['name']}{memory} by {runtime}")
     return "; ".join(parts)
 

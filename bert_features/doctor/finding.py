@@ -25,8 +25,3 @@ class Finding:
     found: str
     remedy: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-
-
-def describe_bytes(count: float) -> str:
-    """A number of bytes in a readable unit, as `1.2 MB`."""
-    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"

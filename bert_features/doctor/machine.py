@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bert_features.doctor.finding import Finding, describe_bytes
+from bert_features.doctor.finding import Finding
+from bert_features.files.reporting import describe_size
 from bert_features.machine import hardware, onednn, tpu_installation
 
 _NVIDIA_SMI_SECONDS = 10
@@ -92,9 +93,9 @@ def check_memory(root: Path = Path("/")) -> Finding:
     """The memory of the machine, and the limit of this container."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = (_read(root / "sys" / "fs" / "cgroup" / "memory.max") or "").strip()
-    found, details = describe_bytes(total), {"total_bytes": total}
+    found, details = describe_size(total), {"total_bytes": total}
     if limit.isdecimal() and int(limit) < total:
-        found = f"{describe_bytes(int(limit))} of {found}, the limit of this container"
+        found = f"{describe_size(int(limit))} of {found}, the limit of this container"
         details["allowed_bytes"] = int(limit)
     return Finding("memory", "ok", found, details=details)
 

@@ -8,9 +8,10 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bert_features.doctor.finding import Finding, describe_bytes
+from bert_features.doctor.finding import Finding
 from bert_features.errors import BertFeaturesError
 from bert_features.files import CACHE_VARIABLE, cache_dir
+from bert_features.files.reporting import describe_size
 
 _PARTIAL = ".zip.partial"
 
@@ -37,8 +38,8 @@ def check_cache(
         return [Finding("cache", "broken", f"cannot write {folder}: {problem}", remedy)]
     contents = {path.name: _size(path) for path in _folders(folder)}
     free = shutil.disk_usage(_nearest(folder)).free
-    listed = ", ".join(f"{name} ({describe_bytes(size)})" for name, size in contents.items())
-    found = f"{folder}: {listed or 'empty'}; {describe_bytes(free)} free"
+    listed = ", ".join(f"{name} ({describe_size(size)})" for name, size in contents.items())
+    found = f"{folder}: {listed or 'empty'}; {describe_size(free)} free"
     details = {"folder": str(folder), "bytes": contents, "free_bytes": free}
     return [
         Finding("cache", "ok", found, details=details),
@@ -55,7 +56,7 @@ def check_output(folder: Path) -> Finding:
         remedy = f"bert-features extract … --output {_writable_place()}/features.parquet"
         return Finding("output", "broken", f"cannot write {folder}: {problem}", remedy)
     free = shutil.disk_usage(_nearest(folder)).free
-    found = f"{folder} can be written; {describe_bytes(free)} free"
+    found = f"{folder} can be written; {describe_size(free)} free"
     return Finding("output", "ok", found, details={"folder": str(folder), "free_bytes": free})
 
 
@@ -74,7 +75,7 @@ def check_embedded_model() -> Finding:
         found = f"minilm is damaged: {weights} is missing"
         remedy = remedy.replace("install", "install --force-reinstall --no-deps")
         return Finding("embedded model", "warning", found, remedy)
-    return Finding("embedded model", "ok", f"minilm ({describe_bytes(weights.stat().st_size)})")
+    return Finding("embedded model", "ok", f"minilm ({describe_size(weights.stat().st_size)})")
 
 
 def write_problem(folder: Path) -> str | None:
@@ -120,7 +121,7 @@ def _unfinished(cache: Path) -> list[Finding]:
         Finding(
             "cache",
             "note",
-            f"the download of {name} is unfinished: {describe_bytes(path.stat().st_size)} so far",
+            f"the download of {name} is unfinished: {describe_size(path.stat().st_size)} so far",
             f"bert-features download {name}",
         )
         for path in parts

@@ -1,4 +1,4 @@
-"""Reporting: how failures of disks and paths become the project's errors."""
+"""Reporting: how failures of disks and paths become the project's errors; sizes in words."""
 
 import contextlib
 import errno
@@ -37,6 +37,15 @@ def storage_errors(action: str, **report: Unpack[Reporting]) -> Iterator[None]:
         advice = report.get("advice", "nothing was left behind")
         error = report.get("error", OutputError)
         raise error(f"cannot {action}: {reason}; {advice}") from failure
+
+
+def describe_size(count: float) -> str:
+    """A number of bytes in a readable unit, as `1.2 MB`."""
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.2f} GB"
 
 
 def _storage_reason(failure: Exception) -> str | None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from bert_features.errors import OutputError
+from bert_features.errors import OutputError, first_line
 from bert_features.files import Location, Store, name_of, open_store, storage_errors
 
 MANIFEST = "manifest.json"
@@ -277,7 +277,7 @@ def _damaged(path: Location, error: Exception) -> OutputError:
 def _reason(error: Exception) -> str:
     """What is wrong, in one line: of pydantic's errors the first, and where it is."""
     if not isinstance(error, ValidationError):
-        return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        return first_line(error)
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
     return (f"{place}: {first['msg']}" if place else first["msg"])[:200]

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bert_features.errors import BertFeaturesError, OutputError
+from bert_features.errors import BertFeaturesError, OutputError, first_line
 from bert_features.files import is_url
 from bert_features.formats.columns import convert_ids, value_dtype
 from bert_features.formats.headers import Header
@@ -188,7 +188,7 @@ class RecordSource(ABC):
             raise
         except Exception as error:
             # Every type, not a list of some: damaged bytes make parsers raise almost anything.
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            reason = first_line(error)
             raise OutputError(
                 f"cannot read {self.path} as {self.format}: it is damaged, cut short, "
                 f"or not a features {self._noun} of bert_features ({reason})"

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from bert_features.encoder.kernels import traced_for
-from bert_features.errors import ConfigError, MissingExtraError
+from bert_features.errors import ConfigError, MissingExtraError, first_line
 from bert_features.files import cache_dir
 from bert_features.machine.hardware import nvidia_gpus, tpu_chips, tpu_slice
 from bert_features.machine.names import Attention, Device
@@ -116,7 +116,7 @@ def _find(kind: str) -> tuple[Any, ...] | str:
     except RuntimeError as error:
         if _searched_for:  # JAX searches once in a process
             return "this process has used JAX for the CPU alone; start another"
-        return _reason(kind, str(error).strip().splitlines()[0])
+        return _reason(kind, first_line(error))
 
 
 def _reason(kind: str, message: str) -> str:

@@ -10,7 +10,7 @@ import tensorflow as tf
 # The only way to find out whether the program itself has initialised a TPU.
 from tensorflow.python.tpu import tpu_strategy_util
 
-from bert_features.errors import ConfigError, extra_requirement
+from bert_features.errors import ConfigError, extra_requirement, first_line
 from bert_features.machine import hardware, tpu_installation
 from bert_features.machine.names import Device
 
@@ -103,7 +103,7 @@ def _tpu() -> _Found | str:
     try:
         strategy = _start_tpu(name)
     except (tf.errors.OpError, ValueError, RuntimeError, ImportError, OSError) as error:
-        return f"{_named(name)} did not start: {_first_line(error)}"
+        return f"{_named(name)} did not start: {first_line(error)}"
     _strategies[name] = strategy
     return strategy, strategy.num_replicas_in_sync
 
@@ -119,10 +119,6 @@ def _start_tpu(name: str) -> tf.distribute.TPUStrategy:
 
 def _named(name: str) -> str:
     return "the TPU of this machine" if name == _LOCAL else f"the TPU {name!r}"
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 # GPUs and CPUs.

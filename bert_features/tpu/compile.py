@@ -21,7 +21,7 @@ from bert_features.config.output_specs import (
     OutputSpec,
 )
 from bert_features.config.outputs import ITEM_SIZES
-from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraError
+from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraError, first_line
 from bert_features.tpu import hlo as tpu_hlo
 from bert_features.tpu.chips import Topology, accepted
 from bert_features.tpu.job import Job
@@ -228,9 +228,7 @@ def compile_for_tpu(
             found = out_of_memory(str(error))
             if found:
                 raise DoesNotFitError(*found) from error
-            raise BertFeaturesError(
-                f"the TPU compiler failed: {str(error).strip().splitlines()[0]}"
-            ) from error
+            raise BertFeaturesError(f"the TPU compiler failed: {first_line(error)}") from error
 
 
 def make_mesh(topology: Topology) -> Any:
@@ -251,7 +249,7 @@ def make_mesh(topology: Topology) -> Any:
     except jax.errors.JaxRuntimeError as error:
         raise ConfigError(
             f"the TPU compiler does not accept the topology {topology.name!r} "
-            f"({str(error).strip().splitlines()[0]}); {accepted()}"
+            f"({first_line(error)}); {accepted()}"
         ) from error
     return jax.sharding.Mesh(np.array(described.devices), ("data",))
 

@@ -10,6 +10,7 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.locate import MINILM
 from bert_features.config.outputs import EMBEDDINGS
 from bert_features.encoder.step import Precision
+from bert_features.errors import first_line
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.machine.selection import choose_runtime
 from bert_features.verify import attention, other_runtime
@@ -109,8 +110,7 @@ def _run_checks(subject: Subject) -> Iterator[Check]:
             outcome, compared = "skipped", str(reason)
         # A device and its compiler may raise anything; finding that out is the purpose.
         except Exception as error:
-            message = str(error).strip() or "no message"
-            compared = f"{type(error).__name__}: {message.splitlines()[0]}"
+            compared = f"{type(error).__name__}: {first_line(error, empty='no message')}"
         yield Check(
             name, precision, outcome, compared, tolerance.measure, measured, tolerance.limit
         )

@@ -1,7 +1,7 @@
 """The edge of the command line: one line and an exit status, whatever ends a command."""
 
+import contextlib
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -16,6 +16,7 @@ import typer
 
 from bert_features.cli import edge
 from bert_features.errors import ConfigError, OutputError
+from bert_features.files import Staging
 from tests.cli.command_line import program, run
 
 
@@ -76,8 +77,7 @@ THREAD = "no thread or process can be started: a limit is reached (ulimit -u), o
         ),
     ],
 )
-def test_every_error_is_one_line(ends, monkeypatch, error, line, status):
-    monkeypatch.setattr(edge, "_project_url", lambda: None)
+def test_every_error_is_one_line(ends, error, line, status):
     assert ends(error) == ([f"bert-features: {line}"], status)
 
 
@@ -85,15 +85,6 @@ def test_an_array_beyond_memory_is_no_bug(capsys):
     with pytest.raises(typer.Exit), edge.guard(debug=False):
         np.zeros(1 << 55, np.uint8)
     assert "bert-features: out of memory: " in capsys.readouterr().err
-
-
-def test_a_bug_names_the_place_to_report_it(ends, monkeypatch):
-    monkeypatch.setattr(edge, "_project_url", lambda: "https://example.org/bert_features")
-    (line,), _ = ends(TypeError("unhashable type: 'list'"))
-    assert line == (
-        "bert-features: this is a bug: TypeError: unhashable type: 'list'; please report it with "
-        "the output of --debug at https://example.org/bert_features"
-    )
 
 
 def test_debug_shows_the_traceback_above_the_line(ends):
@@ -149,36 +140,24 @@ main()
 
 
 @pytest.mark.parametrize("module", ["typer", "tensorflow"])
-def test_an_interruption_during_the_imports_is_one_line(text, out, module):
-    command = [sys.executable, "-c", INTERRUPTED, "extract", text, "-o", out / "o.npz", module]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.stderr == "bert-features: interrupted\n"
-    assert result.returncode == 130
-    as_json = subprocess.run([*command[:-1], "--log-json", module], capture_output=True, text=True)
-    assert json.loads(as_json.stderr)["message"] == "interrupted"
-    assert as_json.returncode == 130
+def test_an_interruption_during_the_imports_ends_the_process_quietly(text, out, module):
+    command = ["extract", text, "-o", out / "o.npz", module]
+    result = subprocess.run([sys.executable, "-c", INTERRUPTED, *command], capture_output=True)
+    assert result.stderr == b""
+    assert result.returncode in (-signal.SIGINT, 130)  # a shell calls both 130
 
 
 def closing(*descriptors):
     return lambda: [os.close(descriptor) for descriptor in descriptors]
 
 
-def test_standard_output_may_not_be_closed():
-    process = program("inspect", "nowhere", preexec_fn=closing(1))
-    _, stderr = process.communicate(timeout=600)
-    assert stderr == (
-        "bert-features: standard output is closed; redirect it to a file, or to /dev/null if "
-        "nobody needs it\n"
-    )
-    assert process.returncode == 1
-
-
 def test_closed_standard_input_and_error_stay_out_of_files(tmp_path):
     """A file that takes the number 2 gets what is meant for standard error."""
     code = (
-        "import os\n"
+        "import os, sys\n"
         "from bert_features.cli.edge import secure_standard_streams\n"
         "secure_standard_streams()\n"
+        "print(sys.stdin.read(), file=sys.stderr)\n"
         f"number = os.open({str(tmp_path / 'f')!r}, os.O_CREAT)\n"
         "print(number)"
     )
@@ -186,14 +165,6 @@ def test_closed_standard_input_and_error_stay_out_of_files(tmp_path):
         [sys.executable, "-c", code], stdout=subprocess.PIPE, preexec_fn=closing(0, 2), check=True
     )
     assert int(result.stdout) > 2
-
-
-def test_closed_standard_input_is_one_line():
-    vocab = ["--vocab", "nowhere", "--uncased"]
-    process = program("tokenize", "-", *vocab, stdin=None, preexec_fn=closing(0))
-    _, stderr = process.communicate(timeout=600)
-    assert "Traceback" not in stderr
-    assert process.returncode == 1
 
 
 def test_a_reader_that_leaves_ends_a_command_quietly():
@@ -221,46 +192,30 @@ def test_the_decorator_passes_the_exit_status_of_a_command_on():
     assert run("doctor", "--timeout", "0").exit_code == 2
 
 
-def test_an_interruption_of_an_import_ends_the_process_unless_files_are_half_written(tmp_path):
-    """Python drops an exception in some places of an import, so that the command would go on."""
-    code = (
-        "import signal, sys\n"
-        "from bert_features.cli import edge\n"
-        "from bert_features.files import Staging\n"
-        "from pathlib import Path\n"
-        "import contextlib, typer\n"
-        "@contextlib.contextmanager\n"
-        "def leaving():\n"
-        "    try:\n"
-        "        yield\n"
-        "    except typer.Exit as ending:\n"
-        "        sys.exit(ending.exit_code)\n"
-        "class Interrupts:\n"
-        "    def find_spec(name, path, target=None):\n"
-        "        if name == 'colorsys':\n"
-        "            try:\n"
-        "                signal.raise_signal(signal.SIGTERM)\n"
-        "            except KeyboardInterrupt:\n"
-        "                print('dropped')\n"
-        "sys.meta_path.insert(0, Interrupts)\n"
-        "staging = Staging([Path(sys.argv[2])]) if sys.argv[1] == 'writing' else None\n"
-        "with leaving(), edge.guard(debug=False):\n"
-        "    import colorsys\n"
-        "    try:\n"
-        "        edge.raise_if_interrupted()\n"
-        "    except KeyboardInterrupt:\n"
-        "        print('raised again')\n"
-        "        staging.discard()\n"
-        "        raise\n"
-    )
-    results = {}
-    for state in ("idle", "writing"):
-        command = [sys.executable, "-c", code, state, tmp_path / "f"]
-        results[state] = subprocess.run(command, capture_output=True, text=True)
-    assert results["idle"].returncode == 128 + signal.SIGTERM
-    assert results["idle"].stderr == "bert-features: interrupted by SIGTERM\n"
-    assert results["writing"].stdout == "dropped\nraised again\n"
-    assert results["writing"].returncode == 128 + signal.SIGTERM
+def test_an_interruption_while_files_are_half_written_is_raised_again(tmp_path, monkeypatch):
+    """Python drops an exception in some places of an import, so that the command would continue."""
+
+    class Interrupts:
+        @staticmethod
+        def find_spec(name, path, target=None):
+            if name == "absent_module":
+                with contextlib.suppress(KeyboardInterrupt):  # as Python does
+                    signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(sys, "meta_path", [Interrupts, *sys.meta_path])
+    staging = Staging([tmp_path / "f"])
+
+    def write():
+        with contextlib.suppress(ImportError):
+            import absent_module  # noqa: F401
+        try:
+            edge.raise_if_interrupted()
+        finally:
+            staging.discard()
+
+    with pytest.raises(typer.Exit) as caught, edge.guard(debug=False):
+        write()
+    assert caught.value.exit_code == 128 + signal.SIGTERM
 
 
 def test_libraries_that_get_no_memory(capsys):
