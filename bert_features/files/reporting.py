@@ -45,7 +45,7 @@ def describe_size(count: float) -> str:
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1000
-    return f"{count:,.2f} GB"
+    return f"{count:,.1f} GB"
 
 
 def _storage_reason(failure: Exception) -> str | None:
