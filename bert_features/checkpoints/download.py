@@ -14,12 +14,11 @@ import datetime
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from bert_features.checkpoints.archive import UnpackedFile, missing_files, unpack
+from bert_features.checkpoints.archive import missing_files, unpack
 from bert_features.checkpoints.fetch import Progress, fetch
 from bert_features.checkpoints.published import SOURCE, Published, find_published, resolve
 from bert_features.errors import CheckpointError, ConfigError
@@ -39,6 +38,20 @@ logger = logging.getLogger("bert_features")
 MIRROR_VARIABLE = "BERT_FEATURES_MIRROR"
 
 
+class RecordedFile(BaseModel):
+    """A file of a checkpoint.
+
+    Attributes:
+      size: in bytes.
+      sha256: of its contents, in hexadecimal.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    size: int
+    sha256: str
+
+
 class Record(BaseModel):
     """The first download of a checkpoint.
 
@@ -56,7 +69,7 @@ class Record(BaseModel):
     sha256: str | None
     size: int | None
     seen: datetime.date
-    files: dict[str, UnpackedFile]
+    files: dict[str, RecordedFile]
 
 
 def url_of(row: Published) -> str:
@@ -159,13 +172,7 @@ def verify(name: str) -> Path:
             f"bert-features download {row.name}"
         )
     with _cache_errors("write to"):
-        files = {
-            path.relative_to(folder).as_posix(): UnpackedFile(
-                size=path.stat().st_size, sha256=_hash(path)
-            )
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        }
+        files = _files_in(folder)
         record = _read_record(row)
         if record is None:
             logger.info("%s has no record yet; its files are recorded as they are", row.name)
@@ -221,6 +228,16 @@ def _wrong_sizes(folder: Path, record: Record) -> list[str]:
     return problems
 
 
+def _files_in(folder: Path) -> dict[str, RecordedFile]:
+    return {
+        path.relative_to(folder).as_posix(): RecordedFile(
+            size=path.stat().st_size, sha256=_hash(path)
+        )
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
 def _hash(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -238,25 +255,17 @@ def _download(row: Published, record: Record | None, progress: Progress, backoff
     logger.info("downloading %s from %s", row.name, url)
     limit = row.max_bytes
     fetch(url, partial, max_bytes=limit, progress=progress, otherwise=by_hand, backoff=backoff)
-    with _refused_is_discarded(partial):
-        new = _checked(row, record, url, partial)
     with replacing(folder, overwrite=True, folder=True, **IN_CACHE) as fresh:
-        with _refused_is_discarded(partial):
-            files = unpack(partial, fresh, max_bytes=limit, source=url)
+        try:
+            new = _checked(row, record, url, partial)
+            unpack(partial, fresh, max_bytes=limit, source=url)
+        except CheckpointError:  # it would be refused again; a full disk leaves it
+            partial.unlink()
+            raise
         # Before the folder: one without a record passes for unpacked by hand.
-        _write_record(row, new.model_copy(update={"files": files}))
+        _write_record(row, new.model_copy(update={"files": _files_in(fresh)}))
     partial.unlink()
     return folder
-
-
-@contextlib.contextmanager
-def _refused_is_discarded(partial: Path) -> Iterator[None]:
-    """Removes an archive that is refused: it would be refused again. A full disk leaves it."""
-    try:
-        yield
-    except CheckpointError:
-        partial.unlink()
-        raise
 
 
 def _checked(row: Published, record: Record | None, url: str, archive: Path) -> Record:

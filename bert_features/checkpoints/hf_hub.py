@@ -65,7 +65,7 @@ def parse(name: str) -> HubModel | None:
                 "the form is hf:org/name or hf:org/name@revision"
             )
         return None
-    is_file = Path(match["id"]).suffix in (".safetensors", ".ckpt", ".index", ".json", *PICKLES)
+    is_file = Path(match["id"]).suffix in (".safetensors", ".index", ".json", *PICKLES)
     if not marked and ("/" not in match["id"] or is_file):
         return None
     return HubModel(match["id"], match["revision"], marked)

@@ -3,7 +3,7 @@
 import contextlib
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bert_features.checkpoints.published import ALIASES, PUBLISHED
@@ -15,7 +15,8 @@ from bert_features.files import local_path
 # The embedded model: sentence-transformers/all-MiniLM-L6-v2, which is not Google's BERT.
 MINILM = "minilm"
 
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
+# A file with the name of a TensorFlow checkpoint's prefix is PyTorch Lightning's.
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 SAVED_MODEL = "saved_model.pb"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TOKENIZER = "tokenizer.json"
@@ -51,8 +52,8 @@ def locate(path: Path, name: str) -> tuple[Path, Kind]:
     prefix = path.with_name(prefix_of(path.name))
     if _index_of(prefix).is_file():
         return _with_kind(prefix)
-    if _is_pickle(path):
-        raise CheckpointError(pickle_message(path))
+    if path.is_file() and path.suffix in PICKLES:
+        raise pickle_error(path)
     if path.is_file():
         raise CheckpointError(
             f"{path} is not a checkpoint; allowed: a .safetensors file, the prefix of a TensorFlow "
@@ -111,25 +112,26 @@ def prefix_of(name: str) -> str:
     return _TF_PART.sub("", name)
 
 
-def choose_weights(names: Sequence[str], name: str, latest: str | None) -> str | None:
+def choose_weights(names: Sequence[str], name: str, read: Callable[[str], bytes]) -> str:
     """The weights among the files of a directory.
 
     Args:
       names: the names of its files, sorted, and `variables/variables.index` if that is there.
       name: what the user asked for, for the messages.
-      latest: the prefix that the directory's state file names, see `latest_in`.
+      read: gives the contents of one of the files, which is small.
 
     Returns:
       The name of a .safetensors file or of the index of its shards, or the prefix of a TensorFlow
-      checkpoint; None if there are no weights.
+      checkpoint.
 
     Raises:
-      CheckpointError: there are several, or a part of them is missing.
+      CheckpointError: there are none or several, a part of them is missing, or they are a pickle.
     """
     tensors = [file for file in names if file.endswith(".safetensors")]
     prefixes = [file.removesuffix(".index") for file in names if file.endswith(".index")]
     indices = [file for file in names if file.endswith(INDEX_SUFFIX)]
     found = {*tensors, *prefixes, *indices}
+    latest = _latest_in(read(STATE_FILE)) if STATE_FILE in names else None
     for preferred in ("model.safetensors", f"model{INDEX_SUFFIX}", "bert_model.ckpt", latest):
         if preferred in found:
             return preferred
@@ -146,34 +148,33 @@ def choose_weights(names: Sequence[str], name: str, latest: str | None) -> str |
             f"{name} holds shards ({tensors[0]}, …) without their index, model{INDEX_SUFFIX}; "
             "fetch that too"
         )
-    if len(tensors) + len(prefixes) > 1:
-        found_names = ", ".join([*tensors, *prefixes])
+    several = [*tensors, *prefixes]
+    if len(several) == 1:
+        return several[0]
+    if several:
         raise CheckpointError(
-            f"{name} holds several checkpoints; pass the path of one: {found_names}"
+            f"{name} holds several checkpoints; pass the path of one: {', '.join(several)}"
         )
-    return next(iter([*tensors, *prefixes]), None)
-
-
-def latest_in(state: str) -> str | None:
-    """The prefix that the text of a `checkpoint` state file calls the latest, None if it has none.
-
-    Its last part alone: the file keeps the absolute path of the machine that trained it.
-    """
-    latest = _TF_LATEST.search(state)
-    return Path(latest[1]).name if latest else None
-
-
-def no_weights(name: str) -> CheckpointError:
-    """The error for a directory without weights."""
-    return CheckpointError(
+    if pickles := [file for file in names if file.endswith(PICKLES)]:
+        raise pickle_error(f"{name.rstrip('/')}/{pickles[0]}")
+    raise CheckpointError(
         f"{name} holds no checkpoint: looked for *.safetensors, for a TensorFlow checkpoint "
         f"(bert_model.ckpt.index and its data) and for a SavedModel ({SAVED_MODEL})"
     )
 
 
-def pickle_message(path: Path | str) -> str:
-    """Why a pickle is not read, and how to convert it."""
-    return (
+def _latest_in(state: bytes) -> str | None:
+    """The prefix that a `checkpoint` state file calls the latest, None if it has none.
+
+    Its last part alone: the file keeps the absolute path of the machine that trained it.
+    """
+    latest = _TF_LATEST.search(state.decode("utf-8", "replace"))
+    return Path(latest[1]).name if latest else None
+
+
+def pickle_error(path: Path | str) -> CheckpointError:
+    """The error that says why a pickle is not read, and how to convert it."""
+    return CheckpointError(
         f"{path} is a pickle, which can run any code when it is loaded, and is not read here. "
         "If you trust it, convert it once with transformers: "
         "AutoModel.from_pretrained(DIR).save_pretrained(OUT, safe_serialization=True)"
@@ -181,21 +182,12 @@ def pickle_message(path: Path | str) -> str:
 
 
 def _locate_in_folder(folder: Path, name: str) -> tuple[Path, Kind]:
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    names = [path.name for path in files]
-    if (folder / f"{VARIABLES}.index").is_file() and SAVED_MODEL in names:
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    if (folder / f"{VARIABLES}.index").is_file():
         names.append(f"{VARIABLES}.index")
-    state = folder / STATE_FILE
-    latest = None
-    if state.is_file():
-        latest = latest_in(state.read_text(encoding="utf-8", errors="replace"))
-    chosen = choose_weights(names, name, latest)
-    if chosen is not None:
-        return _with_kind(folder / chosen)
-    for path in files:
-        if _is_pickle(path):
-            raise CheckpointError(pickle_message(path))
-    raise no_weights(name)
+    return _with_kind(
+        folder / choose_weights(names, name, lambda file: (folder / file).read_bytes())
+    )
 
 
 def _with_kind(path: Path) -> tuple[Path, Kind]:
@@ -206,13 +198,3 @@ def _with_kind(path: Path) -> tuple[Path, Kind]:
 
 def _index_of(prefix: Path) -> Path:
     return prefix.with_name(f"{prefix.name}.index")
-
-
-def _is_pickle(path: Path) -> bool:
-    """Whether a file is a pickle: by its name, or by its first bytes where it is a `.ckpt`."""
-    if path.suffix in PICKLES:
-        return path.is_file()
-    if path.suffix != ".ckpt" or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(4).startswith((b"\x80", b"PK\x03\x04"))

@@ -1,9 +1,7 @@
 """Reading the weights of a BERT encoder: all of them, with the right names and shapes, or none."""
 
-import contextlib
 import logging
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +12,8 @@ from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import (
     Reader,
     damage_is_an_error,
-    limits_of,
     open_weights,
+    size_of,
     some,
 )
 from bert_features.errors import CheckpointError
@@ -48,11 +46,7 @@ def read_weights(checkpoint: Checkpoint, *, pooler: bool = False) -> dict[str, n
       CheckpointError: names are missing, unexpected or of another shape (all in one error), a file
         is damaged, or its SHA-256 is not the expected one.
     """
-    with _hashed_meanwhile(checkpoint):
-        return _read(checkpoint, pooler=pooler)
-
-
-def _read(checkpoint: Checkpoint, *, pooler: bool) -> dict[str, np.ndarray]:
+    _check_hash(checkpoint)  # a wrong one explains whatever the reader would find
     reader = open_weights(checkpoint.weights_path, checkpoint.kind)
     shapes = reader.shapes()
     stored = stored_names(reader, checkpoint.weights_path, checkpoint.kind)
@@ -70,47 +64,27 @@ def _read(checkpoint: Checkpoint, *, pooler: bool) -> dict[str, np.ndarray]:
     return weights
 
 
-@contextlib.contextmanager
-def _hashed_meanwhile(checkpoint: Checkpoint) -> Iterator[None]:
-    """Compares the SHA-256 of the weights with the expected one while they are read.
-
-    A wrong one explains whatever the reader finds, so it is raised instead of that.
-
-    Raises:
-      CheckpointError: it differs.
-    """
+def _check_hash(checkpoint: Checkpoint) -> None:
     expected = checkpoint.expected_sha256
-    if expected is None:
-        yield
-        return
-    with ThreadPoolExecutor(1, "sha256") as thread:
-        found = thread.submit(lambda: checkpoint.sha256)
-        try:
-            yield
-        finally:
-            if found.result() != expected:
-                raise CheckpointError(
-                    f"{checkpoint.weights_path} has SHA-256 {found.result()}, expected {expected}; "
-                    "install its package again"
-                )
+    if expected is not None and checkpoint.sha256 != expected:
+        raise CheckpointError(
+            f"{checkpoint.weights_path} has SHA-256 {checkpoint.sha256}, expected {expected}; "
+            "install its package again"
+        )
 
 
 def check_config(checkpoint: Checkpoint) -> None:
     """Refuses a config that is too large for the files, before anything is made of its numbers.
 
-    By the sizes of the files alone, so the weights are opened only if the config is refused.
+    A parameter takes at least a byte. So the weights are opened only if the config is refused.
 
     Raises:
       CheckpointError: the config describes more than the files can hold, or a file cannot be read.
     """
-    path, kind, config = checkpoint.weights_path, checkpoint.kind, checkpoint.config
-    limits = limits_of(path, kind)
-    tensors = config.num_hidden_layers * len(weight_names.BLOCK)
-    parameters = weight_names.parameter_count(config, pooler=False)
-    if tensors <= limits.tensors and parameters <= limits.parameters:
-        return
-    reader = open_weights(path, kind)
-    _check_names(checkpoint, reader.shapes(), stored_names(reader, path, kind), pooler=False)
+    path, kind = checkpoint.weights_path, checkpoint.kind
+    if weight_names.parameter_count(checkpoint.config, pooler=False) > size_of(path, kind):
+        reader = open_weights(path, kind)
+        _check_names(checkpoint, reader.shapes(), stored_names(reader, path, kind), pooler=False)
 
 
 def stored_names(reader: Reader, path: Path, kind: Kind) -> dict[str, str]:

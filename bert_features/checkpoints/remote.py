@@ -3,15 +3,15 @@
 The cache holds, for the address of a checkpoint:
   remote/HASH/NAME/    the files, and in `.source.json` which version of each was copied
   remote/HASH.lock     held by the one process that copies; empty
-A copy is used as long as the store still has the same versions of the same files.
+A copy is used as long as the store still has the same versions of the same files. (fsspec's own
+`filecache` has neither a lock nor files that appear whole or not at all.)
 """
 
 import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -30,21 +30,21 @@ from bert_features.files import IN_CACHE, cache_dir, locked, replacing
 
 logger = logging.getLogger("bert_features")
 
-# Files that are copied with the weights, from the root or from the assets of a SavedModel.
-_CONFIG = "config.json"
-_BESIDE_WEIGHTS = (
-    _CONFIG,
-    "bert_config.json",
-    "vocab.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    MODULES,
-    MAIN_CONFIG,
-    TRANSFORMER_CONFIG,
+# Files that are copied with the weights, from any folder of the checkpoint.
+_BESIDE_WEIGHTS = frozenset(
+    {
+        "config.json",
+        "bert_config.json",
+        "vocab.txt",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        MODULES,
+        MAIN_CONFIG,
+        TRANSFORMER_CONFIG,
+    }
 )
-# The folder of a module of sentence-transformers: 0_Transformer, 1_Pooling.
-_MODULE = re.compile(r"\d+_\w+/")
-_ROOT_FOLDERS = ("", "assets/")
+# The folders of a checkpoint: of a SavedModel, and of modules of sentence-transformers (1_Pooling).
+_INNER = re.compile(r"variables|assets|\d+_\w+")
 _SOURCE = ".source.json"
 # Keys under which drivers report the version of a file.
 _VERSION_KEYS = ("etag", "ETag", "generation", "mtime", "LastModified", "updated", "created")
@@ -57,7 +57,7 @@ def fetch(url: str) -> Path:
       url: the address of a directory, of a file, or of the prefix of a TensorFlow checkpoint.
 
     Returns:
-      The local path of the weights, as `locate.locate` takes it.
+      The local path of the same, as `locate.locate` takes it.
 
     Raises:
       CheckpointError: there is no checkpoint, it cannot be read, or the cache cannot be written.
@@ -69,10 +69,25 @@ def fetch(url: str) -> Path:
             f"{url} is not a checkpoint; allowed web addresses: https://tfhub.dev/…, "
             "https://www.kaggle.com/models/…, and an archive (.tar.gz) of a SavedModel"
         )
-    folder, weights = _find(url)
-    copy = folder.copied(folder.files_of(weights))
-    # Weights in a folder of sentence-transformers are found by its modules.json.
-    return copy if _MODULE.match(weights) else copy / weights
+    filesystem, path = files.connect(url, CheckpointError)
+    folder, wanted = path.rstrip("/"), ""
+    with files.remote_errors(url, CheckpointError):
+        if not _is_folder(filesystem, folder):
+            folder, _, wanted = folder.rpartition("/")
+        names = sorted(_names(filesystem, folder))
+
+    def read(name: str) -> bytes:
+        """The content of a small file."""
+        with files.remote_errors(f"{url} ({name})", CheckpointError):
+            content: bytes = filesystem.cat_file(f"{folder}/{name}")
+            return content
+
+    if wanted in ("", locate.SAVED_MODEL):
+        weights, wanted = _weights_in(names, url, read), ""
+    else:
+        weights = wanted = _weights_at(names, wanted, url)
+    parts = _parts_of(weights, names, url, read)
+    return _copied(url, filesystem, folder, parts) / wanted
 
 
 def fetch_file(url: str) -> Path:
@@ -86,163 +101,8 @@ def fetch_file(url: str) -> Path:
         is_file = filesystem.info(path)["type"] == "file"
     if not is_file:
         raise CheckpointError(f"{url} is a directory; pass a file")
-    parent, _, name = path.rpartition("/")
-    return _Folder(url, filesystem, parent, (name,)).copied([name]) / name
-
-
-@dataclass(frozen=True)
-class _Folder:
-    """A folder of an object store.
-
-    Attributes:
-      url: what the user asked for.
-      filesystem: the fsspec file system.
-      path: the folder's path in it.
-      names: its files, and for a SavedModel those of `variables` and `assets`.
-    """
-
-    url: str
-    filesystem: Any
-    path: str
-    names: tuple[str, ...]
-
-    def read(self, name: str) -> bytes:
-        """The content of a small file."""
-        with files.remote_errors(f"{self.url} ({name})", CheckpointError):
-            content: bytes = self.filesystem.cat_file(f"{self.path}/{name}")
-            return content
-
-    def files_of(self, weights: str) -> list[str]:
-        """The files that a checkpoint consists of.
-
-        Args:
-          weights: what `locate.choose_weights` chose.
-        """
-        inner, _, _ = weights.rpartition("/")
-        folders = (*_ROOT_FOLDERS, f"{inner}/") if _MODULE.match(weights) else _ROOT_FOLDERS
-        beside = [f"{folder}{name}" for folder in folders for name in _BESIDE_WEIGHTS]
-        beside += [name for name in self.names if _MODULE.match(name) and name.endswith(_CONFIG)]
-        wanted = {locate.SAVED_MODEL, *beside} if weights == locate.VARIABLES else {*beside}
-        if weights.endswith(INDEX_SUFFIX):
-            wanted |= {weights, *(f"{inner}/{s}".lstrip("/") for s in self._shards(weights))}
-        elif weights.endswith(".safetensors"):
-            wanted.add(weights)
-        else:
-            wanted |= {f"{weights}.index"}
-            wanted |= {name for name in self.names if name.startswith(f"{weights}.data-")}
-        return [name for name in self.names if name in wanted]
-
-    def _shards(self, index: str) -> Iterable[str]:
-        values = parse_json(self.read(index), f"{self.url}: {index}")
-        return weight_map_in(values if isinstance(values, dict) else {}, index).values()
-
-    def copied(self, names: list[str]) -> Path:
-        """The folder in the cache that holds these files, as they are on the store now."""
-        parent = cache_dir() / "remote" / hashlib.sha256(self.url.encode()).hexdigest()[:16]
-        # Under its own name, which may show the casing.
-        to = parent / (PurePosixPath(self.path).name or "root")
-        waiting = f"{self.url}: waiting for another process that copies it"
-        with (
-            files.storage_errors(f"write the cache {cache_dir()}", **IN_CACHE),
-            locked(parent.with_suffix(".lock"), waiting),
-        ):
-            parent.mkdir(exist_ok=True)
-            versions = self._versions(names)
-            if not _is_copied(to, versions):
-                self._copy(versions, to)
-        return to
-
-    def _versions(self, names: list[str]) -> dict[str, list[Any]]:
-        """File -> size in bytes, None if the store does not report it, and version."""
-        with files.remote_errors(self.url, CheckpointError):
-            paths = {name: f"{self.path}/{name}" for name in names}
-            infos = {name: self.filesystem.info(path) for name, path in paths.items()}
-            return {
-                name: [info.get("size"), _version(info) or self.filesystem.ukey(paths[name])]
-                for name, info in infos.items()
-            }
-
-    def _copy(self, versions: dict[str, list[Any]], to: Path) -> None:
-        total = sum(size or 0 for size, _ in versions.values())
-        logger.info("copying %s (%s MB) to %s", self.url, f"{total / 1e6:,.1f}", to)
-        with replacing(to, overwrite=True, folder=True, **IN_CACHE) as folder:
-            folder.mkdir()
-            for name, (size, _) in versions.items():
-                local = folder / name
-                local.parent.mkdir(parents=True, exist_ok=True)
-                with files.remote_errors(f"{self.url} ({name})", CheckpointError):
-                    self.filesystem.get_file(f"{self.path}/{name}", str(local))
-                received = local.stat().st_size
-                if size not in (None, received):
-                    raise CheckpointError(
-                        f"{self.url}: received {received} of {size} bytes of {name}; try again"
-                    )
-            (folder / _SOURCE).write_text(json.dumps(versions))
-
-
-def _find(url: str) -> tuple[_Folder, str]:
-    """The folder of a checkpoint, and its weights as `locate.choose_weights` names them."""
-    filesystem, path = files.connect(url, CheckpointError)
-    path = path.rstrip("/")
-    with files.remote_errors(url, CheckpointError):
-        parent, _, wanted = path.rpartition("/")
-        if wanted == locate.SAVED_MODEL or _is_folder(filesystem, path):
-            parent, wanted = (parent, "") if wanted == locate.SAVED_MODEL else (path, "")
-        names = _list(filesystem, parent)
-    folder = _Folder(url, filesystem, parent, tuple(names))
-    return folder, _weights_at(folder, wanted) if wanted else _weights_in(folder)
-
-
-def _weights_at(folder: _Folder, wanted: str) -> str:
-    if wanted in folder.names and wanted.endswith((".safetensors", INDEX_SUFFIX)):
-        return wanted
-    prefix = locate.prefix_of(wanted)
-    if f"{prefix}.index" in folder.names:
-        return prefix
-    if wanted in folder.names and wanted.endswith(locate.PICKLES):
-        raise CheckpointError(locate.pickle_message(folder.url))
-    raise CheckpointError(
-        f"there is no checkpoint at {folder.url}; pass the address of a directory, of a "
-        ".safetensors file, or the prefix of a TensorFlow checkpoint"
-    )
-
-
-def _weights_in(folder: _Folder) -> str:
-    inner = ""
-    if MODULES in folder.names:
-        source = f"{folder.url}/{MODULES}"
-        inner = transformer_path(parse_json(folder.read(MODULES), source), source)
-    start = f"{inner}/" if inner else ""
-    names = [
-        name.removeprefix(start)
-        for name in folder.names
-        if name.startswith(start) and (start or not _MODULE.match(name))
-    ]
-    latest = None
-    if locate.STATE_FILE in names:
-        state = folder.read(f"{start}{locate.STATE_FILE}")
-        latest = locate.latest_in(state.decode("utf-8", "replace"))
-    weights = locate.choose_weights(names, folder.url, latest)
-    if weights is not None:
-        return f"{start}{weights}"
-    for name in folder.names:
-        if name.endswith(locate.PICKLES):
-            raise CheckpointError(locate.pickle_message(f"{folder.url}/{name}"))
-    raise locate.no_weights(folder.url)
-
-
-def _list(filesystem: Any, path: str) -> list[str]:
-    """The files of a folder, sorted; those of a SavedModel's and of modules' with their folders."""
-    names = _files(filesystem, path)
-    if MODULES in names:
-        for folder in _module_folders(filesystem, path):
-            names += [f"{folder}/{name}" for name in _files(filesystem, f"{path}/{folder}")]
-    if locate.SAVED_MODEL in names:
-        for folder in ("variables", "assets"):
-            if _is_folder(filesystem, f"{path}/{folder}"):
-                inner = _files(filesystem, f"{path}/{folder}")
-                names += [f"{folder}/{name}" for name in inner]
-    return names
+    folder, _, name = path.rpartition("/")
+    return _copied(url, filesystem, folder, [name]) / name
 
 
 def _is_folder(filesystem: Any, path: str) -> bool:
@@ -254,22 +114,114 @@ def _is_folder(filesystem: Any, path: str) -> bool:
     return is_folder
 
 
-def _module_folders(filesystem: Any, path: str) -> list[str]:
-    entries = filesystem.ls(path, detail=True)
-    names = [PurePosixPath(e["name"].rstrip("/")).name for e in entries if e["type"] == "directory"]
-    return sorted(name for name in names if _MODULE.match(f"{name}/"))
+def _names(filesystem: Any, folder: str, inner: str = "") -> Iterator[str]:
+    """The files of a folder, and `variables/NAME` of each folder that a checkpoint can have."""
+    for entry in filesystem.ls(f"{folder}/{inner}".rstrip("/"), detail=True):
+        name = PurePosixPath(entry["name"]).name
+        if entry["type"] == "file":
+            yield f"{inner}{name}"
+        elif not inner and _INNER.fullmatch(name):
+            yield from _names(filesystem, folder, f"{name}/")
 
 
-def _files(filesystem: Any, path: str) -> list[str]:
-    entries = filesystem.ls(path, detail=True)
-    return sorted(PurePosixPath(e["name"]).name for e in entries if e["type"] == "file")
+def _weights_at(names: Sequence[str], wanted: str, url: str) -> str:
+    """The weights that an address of a file or a prefix means, see `locate.choose_weights`."""
+    if wanted in names and wanted.endswith((".safetensors", INDEX_SUFFIX)):
+        return wanted
+    prefix = locate.prefix_of(wanted)
+    if f"{prefix}.index" in names:
+        return prefix
+    if wanted in names and wanted.endswith(locate.PICKLES):
+        raise locate.pickle_error(url)
+    raise CheckpointError(
+        f"there is no checkpoint at {url}; pass the address of a directory, of a "
+        ".safetensors file, or the prefix of a TensorFlow checkpoint"
+    )
 
 
-def _version(info: dict[str, Any]) -> str:
-    return " ".join(str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None)
+def _weights_in(names: Sequence[str], url: str, read: Callable[[str], bytes]) -> str:
+    """The weights of a folder, or of the folder in it that sentence-transformers names."""
+    inner = ""
+    if MODULES in names:
+        source = f"{url}/{MODULES}"
+        inner = transformer_path(parse_json(read(MODULES), source), source)
+    start = f"{inner}/" if inner else ""
+    there = [name.removeprefix(start) for name in names if name.startswith(start)]
+    there = [name for name in there if "/" not in name or name == f"{locate.VARIABLES}.index"]
+    return start + locate.choose_weights(there, url, lambda name: read(f"{start}{name}"))
 
 
-def _is_copied(folder: Path, versions: dict[str, list[Any]]) -> bool:
+def _parts_of(
+    weights: str, names: Sequence[str], url: str, read: Callable[[str], bytes]
+) -> list[str]:
+    """The files that a checkpoint consists of.
+
+    Args:
+      weights: what `locate.choose_weights` chose.
+      names: the files that there are.
+      url: the address, for messages.
+      read: gives the content of one of them.
+    """
+    wanted = {weights, f"{weights}.index"}
+    if weights == locate.VARIABLES:
+        wanted.add(locate.SAVED_MODEL)
+    if weights.endswith(INDEX_SUFFIX):
+        values = parse_json(read(weights), f"{url}: {weights}")
+        shards = weight_map_in(values if isinstance(values, dict) else {}, weights).values()
+        wanted |= {str(PurePosixPath(weights).with_name(shard)) for shard in shards}
+    return [
+        name
+        for name in names
+        if name in wanted
+        or name.startswith(f"{weights}.data-")
+        or PurePosixPath(name).name in _BESIDE_WEIGHTS
+    ]
+
+
+def _copied(url: str, filesystem: Any, folder: str, names: Sequence[str]) -> Path:
+    """The folder in the cache that holds these files, as they are on the store now."""
+    parent = cache_dir() / "remote" / hashlib.sha256(url.encode()).hexdigest()[:16]
+    # Under its own name, which may show the casing.
+    to = parent / (PurePosixPath(folder).name or "root")
+    waiting = f"{url}: waiting for another process that copies it"
+    with (
+        files.storage_errors(f"write the cache {cache_dir()}", **IN_CACHE),
+        locked(parent.with_suffix(".lock"), waiting),
+    ):
+        parent.mkdir(exist_ok=True)
+        with files.remote_errors(url, CheckpointError):
+            versions = {name: _version(filesystem, f"{folder}/{name}") for name in names}
+        if not _is_copied(to, versions):
+            _copy(url, filesystem, folder, versions, to)
+    return to
+
+
+def _version(filesystem: Any, path: str) -> list[Any]:
+    """Size in bytes, None if the store does not report it, and version of a file."""
+    info = filesystem.info(path)
+    version = " ".join(str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None)
+    return [info.get("size"), version or filesystem.ukey(path)]
+
+
+def _copy(
+    url: str, filesystem: Any, folder: str, versions: Mapping[str, list[Any]], to: Path
+) -> None:
+    total = sum(size or 0 for size, _ in versions.values())
+    logger.info("copying %s (%s MB) to %s", url, f"{total / 1e6:,.1f}", to)
+    with replacing(to, overwrite=True, folder=True, **IN_CACHE) as new:
+        for name, (size, _) in versions.items():
+            local = new / name
+            local.parent.mkdir(parents=True, exist_ok=True)
+            with files.remote_errors(f"{url} ({name})", CheckpointError):
+                filesystem.get_file(f"{folder}/{name}", str(local))
+            if size not in (None, local.stat().st_size):
+                raise CheckpointError(
+                    f"{url}: received {local.stat().st_size} of {size} bytes of {name}; try again"
+                )
+        (new / _SOURCE).write_text(json.dumps(versions))
+
+
+def _is_copied(folder: Path, versions: Mapping[str, list[Any]]) -> bool:
     """Whether a folder of the cache holds these versions of the files, whole."""
     try:
         sizes = {name: (folder / name).stat().st_size for name in versions}

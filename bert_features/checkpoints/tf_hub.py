@@ -5,12 +5,9 @@ It downloads the archive of a SavedModel into its cache once, whole or not at al
 
 import contextlib
 import importlib
-import importlib.util
 import os
 import socket
-import sys
 import threading
-import types
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +25,6 @@ _ARCHIVES = (".tar.gz", ".tgz", ".tar")
 _CACHE_VARIABLE = "TFHUB_CACHE_DIR"
 # Seconds without a connection or a byte; the library itself waits without end.
 _TIMEOUT = 60.0
-# The variable is the whole process's: held by the one thread that resolves.
 _RESOLVING = threading.Lock()
 
 
@@ -65,7 +61,7 @@ def fetch(handle: str) -> str:
     """
     hub = _import_tensorflow_hub()
     try:
-        with _cache(), _default_timeout(_TIMEOUT):
+        with _cache_and_timeout():
             folder: str = hub.resolve(handle)
     except Exception as error:  # urllib's, tarfile's, TensorFlow's, the system's
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -84,57 +80,29 @@ def fetch(handle: str) -> str:
 
 def _import_tensorflow_hub() -> Any:
     import_tensorflow()
-    with warnings.catch_warnings(), _pkg_resources():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the age of what it imports
         try:
             return importlib.import_module("tensorflow_hub")
         except ImportError as error:
             raise MissingExtraError(
-                f"tensorflow_hub ({error})", install="tensorflow-hub tf_keras"
+                f"tensorflow_hub ({error})", install="tensorflow-hub tf_keras 'setuptools<82'"
             ) from error
 
 
 @contextlib.contextmanager
-def _pkg_resources() -> Iterator[None]:
-    """A stand-in for pkg_resources while tensorflow_hub is imported, where there is none.
+def _cache_and_timeout() -> Iterator[None]:
+    """Sets tensorflow_hub's cache, unless the user has set it, and the timeout of its sockets.
 
-    tensorflow_hub 0.16 takes `parse_version` from it; setuptools 82 and later do not have it.
+    Both belong to the whole process, so one thread at a time has them.
     """
-    name = "pkg_resources"
-    if name in sys.modules or importlib.util.find_spec(name) is not None:
-        yield
-        return
-    from packaging.version import parse
-
-    stand_in = types.ModuleType(name)
-    stand_in.parse_version = parse  # type: ignore[attr-defined]
-    sys.modules[name] = stand_in
-    try:
-        yield
-    finally:
-        del sys.modules[name]
-
-
-@contextlib.contextmanager
-def _default_timeout(seconds: float) -> Iterator[None]:
-    """The timeout of sockets that are opened meanwhile; they keep it."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
-
-
-@contextlib.contextmanager
-def _cache() -> Iterator[None]:
-    """Sets tensorflow_hub's cache, unless the user has set it; for one thread at a time."""
     with _RESOLVING:
-        if os.environ.get(_CACHE_VARIABLE):
-            yield
-            return
-        os.environ[_CACHE_VARIABLE] = str(cache_dir() / "tfhub")
+        timeout, chosen = socket.getdefaulttimeout(), os.environ.get(_CACHE_VARIABLE)
+        os.environ[_CACHE_VARIABLE] = chosen or str(cache_dir() / "tfhub")
+        socket.setdefaulttimeout(_TIMEOUT)
         try:
             yield
         finally:
-            os.environ.pop(_CACHE_VARIABLE, None)
+            socket.setdefaulttimeout(timeout)
+            if not chosen:
+                del os.environ[_CACHE_VARIABLE]

@@ -7,7 +7,7 @@ mean. Pickles are not read.
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,8 +19,6 @@ from bert_features.errors import CheckpointError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 INDEX_SUFFIX = ".safetensors.index.json"
-# The least that a tensor takes in a list of names: in TensorFlow's a type, a size and a checksum.
-_BYTES_OF_ENTRY = 16
 # Where an object-based checkpoint keeps the names of its variables: a TrackableObjectGraph.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
@@ -71,37 +69,15 @@ def weight_files(path: Path, kind: Kind) -> list[Path]:
     return [path, *_shards(path, _read_weight_map(path)).values()]
 
 
-class Limits(NamedTuple):
-    """The most that files can hold, by their sizes.
-
-    Attributes:
-      tensors: number of tensors, by the size of the list of their names.
-      parameters: number of parameters; none takes less than a byte.
-    """
-
-    tensors: int
-    parameters: int
-
-
-def limits_of(path: Path, kind: Kind) -> Limits:
-    """The most tensors and parameters that a checkpoint can have; found without a library, at once.
+def size_of(path: Path, kind: Kind) -> int:
+    """The size of a checkpoint's weights in bytes.
 
     Raises:
       CheckpointError: a file cannot be read.
     """
     files = weight_files(path, kind)
     with damage_is_an_error(path):
-        sizes = [file.stat().st_size for file in files]
-        if kind == "safetensors":
-            headers = [file for file in files if not is_index(file)]
-            return Limits(sum(map(_header_size, headers)) // _BYTES_OF_ENTRY, sum(sizes))
-        return Limits(sizes[0] // _BYTES_OF_ENTRY, sum(sizes))
-
-
-def _header_size(path: Path) -> int:
-    """The size of a safetensors file's header, which its first eight bytes state."""
-    with path.open("rb") as file:
-        return min(int.from_bytes(file.read(8), "little"), path.stat().st_size)
+        return sum(file.stat().st_size for file in files)
 
 
 def is_index(path: Path) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from bert_features.checkpoints.archive import unpack
 from bert_features.errors import CheckpointError
-from tests.reference.published_archive import ARCHIVE, DATA, FILES, RANDOM, read_folder, zipped
+from tests.reference.published_archive import ARCHIVE, DATA, FILES, read_folder, zipped
 
 SECOND_DATA = "bert_model.ckpt.data-00001-of-00002"
 
@@ -17,19 +17,6 @@ def link(name, target):
     member.create_system = 3
     member.external_attr = (stat.S_IFLNK | 0o777) << 16
     return member, target
-
-
-def special(name, kind):
-    member = zipfile.ZipInfo(name)
-    member.create_system = 3
-    member.external_attr = (kind | 0o600) << 16
-    return member, b""
-
-
-def packed(name, method):
-    member = zipfile.ZipInfo(name)
-    member.compress_type = method
-    return member, b"x"
 
 
 def encrypted():
@@ -46,13 +33,6 @@ def corrupt():
     return bytes(data)
 
 
-def before_the_beginning():
-    """The directory is said to lie one byte later, which moves all members one byte back."""
-    data = bytearray(zipped(FILES.items()))
-    data[-6:-2] = (int.from_bytes(data[-6:-2], "little") + 1).to_bytes(4, "little")
-    return bytes(data)
-
-
 def declares_less():
     """A bomb whose headers declare 10 bytes for 2,000,000."""
     data = zipped([*FILES.items(), (SECOND_DATA, bytes(2_000_000))])
@@ -61,46 +41,30 @@ def declares_less():
 
 # Members that no checkpoint has: they stay in the archive.
 FOREIGN = {
-    "parent": [("../evil", b"x")],
-    "inner parent": [("a/../../evil", b"x"), ("a/../../vocab.txt", b"x")],
-    "absolute": [("/tmp/evil", b"x")],
-    "drive": [("C:/evil", b"x")],
-    "backslash": [("..\\evil", b"x"), ("..\\vocab.txt", b"x")],
-    "parent folder": [("../", b"")],
-    "dot": [("./vocab2.txt", b"")],
+    "parent": [("../evil", b"x"), ("a/../../vocab.txt", b"x")],
+    "absolute": [("/tmp/evil", b"x"), ("C:/evil", b"x"), ("..\\vocab.txt", b"x")],
     "newline": [("vocab.txt\n", b"x")],
     "link": [link("evil", "/etc/passwd")],
-    "fifo": [special("evil", stat.S_IFIFO)],
-    "device": [special("evil", stat.S_IFCHR)],
     "case": [("VOCAB.txt", b"x")],
-    "file and folder": [("vocab.txt/x", b"x")],
-    "folder": [("vocab.txt/", b"")],
-    "digits of another script": [("bert_model.ckpt.data-٠٠٠٠١-of-٠٠٠٠٢", b"x")],
-    "long path": [("/".join("x" * 255 for _ in range(9)), b"x")],
-    "many": [(f"f{i}", b"") for i in range(100)],
+    "folder": [("vocab.txt/", b""), ("vocab.txt/x", b"x")],
+    "long name": [("x" * 300, b"x")],
     "bomb": [("zeros", bytes(83_000_000))],
 }
 REFUSED = {
     "duplicate": ([("vocab.txt", b"x")], "holds two files named vocab.txt"),
-    "duplicate in a folder": ([("a/vocab.txt", b"x")], "holds two files named vocab.txt"),
     "duplicate above": ([("../vocab.txt", b"x")], "holds two files named vocab.txt"),
-    "duplicate to a NUL": ([("vocab.txt\0.md", b"x")], "holds two files named vocab.txt"),
     "bomb": ([(SECOND_DATA, bytes(83_000_000))], r"unpacks to 84,000,0\d\d bytes; at most 83,9"),
-    "long name": ([("x" * 256, b"x")], r"more than 255 bytes, 'xxxx.*x{4}'$"),
-    "long folder": ([("a/" + "é" * 128 + "/vocab.txt", b"x")], "name has more than 255 bytes"),
-    "lzma": ([packed(SECOND_DATA, zipfile.ZIP_LZMA)], "is neither stored nor deflated"),
 }
 
 
 def unpack_bytes(tmp_path, data, max_bytes=83_999_999):
     (tmp_path / "a.zip").write_bytes(data)
-    return unpack(tmp_path / "a.zip", tmp_path / "to", max_bytes=max_bytes, source="a.zip")
+    unpack(tmp_path / "a.zip", tmp_path / "to", max_bytes=max_bytes, source="a.zip")
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_only_known_files_are_unpacked(tmp_path, kind):
-    files = unpack_bytes(tmp_path, zipped([*FOREIGN[kind], *FILES.items()]))
-    assert files.keys() == FILES.keys()
+    unpack_bytes(tmp_path, zipped([*FOREIGN[kind], *FILES.items()]))
     assert read_folder(tmp_path / "to") == FILES
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "to"]
 
@@ -126,11 +90,9 @@ def test_a_link_becomes_a_plain_file(tmp_path):
     ("data", "message"),
     [
         (b"<html>not here</html>", "is not a sound zip archive"),
-        (b"", "is not a sound zip archive"),
         (ARCHIVE[:-1000], "is not a sound zip archive"),
         (corrupt(), "is not a sound zip archive: .*(CRC|invalid|Error)"),
         (encrypted(), "is not a sound zip archive: .*vocab.txt.* is encrypted"),
-        (before_the_beginning(), "is not a sound zip archive: .*Invalid argument"),
         (declares_less(), "is not a sound zip archive: .*CRC"),
         (zipped([]), "holds no BERT checkpoint: there is no vocab.txt; there is no bert_config"),
         (zipped([("a/b/vocab.txt", b"")]), "there is no vocab.txt"),
@@ -154,7 +116,5 @@ def test_a_missing_member(tmp_path, name):
 
 def test_one_top_folder_is_left_out(tmp_path):
     members = [(f"uncased_L-12/{name}", content) for name, content in FILES.items()]
-    files = unpack_bytes(tmp_path, zipped([("uncased_L-12/", b""), *members]))
+    unpack_bytes(tmp_path, zipped([("uncased_L-12/", b""), *members]))
     assert read_folder(tmp_path / "to") == FILES
-    assert files.keys() == FILES.keys()
-    assert files[DATA].size == len(RANDOM)

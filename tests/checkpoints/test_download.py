@@ -1,6 +1,5 @@
 """The cache of downloads: filled once, verified, shared; and names that fill it."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -11,20 +10,17 @@ import sys
 import threading
 import time
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from bert_features.checkpoints.download import Record, download, find, url_of, verify
 from bert_features.checkpoints.find import find_checkpoint
-from bert_features.checkpoints.published import BASE_OF_2020, PUBLISHED, Published
-from bert_features.checkpoints.read import read_weights
+from bert_features.checkpoints.published import BASE_OF_2020, PUBLISHED
 from bert_features.cli import app
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.files import cache_dir
 from tests.reference.file_server import (
     FileServer,
-    answers,
     breaks_off_after,
     etag,
     stalls_after,
@@ -98,19 +94,6 @@ def test_download(server, cache):
     assert len(server.asked) == 1
 
 
-def test_what_comes_is_a_checkpoint(server, cache, tmp_path):
-    weights = random_weights(TOY)
-    folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, weights, kind="tf1")
-    server.files[PATH] = zipped(
-        (f"{TINY}/{name}", data) for name, data in read_folder(folder).items()
-    )
-    checkpoint = find_checkpoint(get("bert-tiny"))
-    assert checkpoint.do_lower_case
-    assert checkpoint.config == TOY
-    for name, value in read_weights(checkpoint).items():
-        np.testing.assert_array_equal(value, weights[name])
-
-
 def test_a_complete_partial_file_is_not_sent_again(server, cache, monkeypatch):
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
@@ -123,14 +106,6 @@ def test_a_complete_partial_file_is_not_sent_again(server, cache, monkeypatch):
     assert left(cache) == [f"{TINY}.zip.partial"]
     assert read_folder(get()) == FILES
     assert server.sent == [len(ARCHIVE), 0]
-
-
-def test_a_body_longer_than_announced_is_an_error(server, cache):
-    # HTTP ends the body at the announced length: what comes is the beginning of a zip.
-    server.script = [answers(200, Content_Length=len(ARCHIVE) - 1000, ETag=etag(ARCHIVE))]
-    with pytest.raises(CheckpointError, match=r"is not a sound zip archive"):
-        get()
-    assert left(cache) == []
 
 
 def test_addresses(cache, monkeypatch):
@@ -146,17 +121,6 @@ def test_addresses(cache, monkeypatch):
         get()
 
 
-def test_no_network(cache, monkeypatch):
-    monkeypatch.setenv("BERT_FEATURES_MIRROR", "http://127.0.0.1:9")
-    with pytest.raises(CheckpointError) as caught:
-        get()
-    message = str(caught.value)
-    assert f"cannot download http://127.0.0.1:9/2020_02_20/{TINY}.zip" in message
-    assert "Connection refused" in message
-    assert f"unpack its files into {cache / TINY}" in message
-    assert "\n" not in message
-
-
 def test_not_found(server, cache):
     server.files.clear()
     message = r"cannot download http\S+zip: the server answered 404 Not Found\. Or get that archive"
@@ -164,25 +128,6 @@ def test_not_found(server, cache):
         get()
     assert str(cache / TINY) in str(caught.value)
     assert left(cache) == []
-
-
-def test_more_than_the_checkpoint_can_have_is_refused(server, cache, monkeypatch):
-    monkeypatch.setattr(Published, "max_bytes", property(lambda row: 500_000))
-    with pytest.raises(CheckpointError, match="has more than 500,000 bytes"):
-        get()
-    assert left(cache) == []
-
-
-def test_a_later_run_resumes(server, cache):
-    server.script = [breaks_off_after(300_000), *[status(503)] * 5]
-    with pytest.raises(CheckpointError, match=r"the server answered 503.*are kept"):
-        get()
-    partial = f"{TINY}.zip.partial"
-    assert left(cache) == [partial]
-    came = (cache / partial).stat().st_size
-    assert read_folder(get()) == FILES
-    assert server.asked[-1]["Range"] == f"bytes={came}-"
-    assert left(cache) == [TINY, f"{TINY}.json"]
 
 
 def test_a_file_that_changed_between_two_runs_is_not_used(server, cache):
@@ -195,13 +140,6 @@ def test_a_file_that_changed_between_two_runs_is_not_used(server, cache):
         get()
     assert left(cache) == []
     assert read_folder(get())[DATA] == RANDOM[::-1]
-
-
-def test_an_archive_with_a_name_too_long_is_not_kept(server, cache):
-    server.files[PATH] = zipped([*FILES.items(), ("x" * 300, b"x")])
-    with pytest.raises(CheckpointError, match=r"is refused: it holds a file whose name has more"):
-        get()
-    assert left(cache) == []
 
 
 def test_a_refused_archive_leaves_nothing(server, cache, tmp_path):
@@ -348,14 +286,6 @@ def test_a_file_in_the_way_is_seen_before_the_download(server, cache):
     assert server.asked == []
 
 
-def test_leftovers_of_a_killed_run_are_removed(server, cache):
-    half = cache / f".{TINY}.abcd1234.partial" / "new" / TINY
-    half.mkdir(parents=True)
-    (half / "vocab.txt").write_text("half")
-    assert read_folder(get()) == FILES
-    assert left(cache) == [TINY, f"{TINY}.json"]
-
-
 def test_threads_download_once(server, cache):
     server.script = [slowly]
     results = []
@@ -390,22 +320,6 @@ def program(*arguments):
     )
 
 
-@pytest.mark.slow
-def test_processes_download_once(server, cache):
-    go_on = threading.Event()
-    server.script = [stalls_after(300_000, go_on)]
-    with contextlib.ExitStack() as stack:
-        processes = [stack.enter_context(program("bert-tiny")) for _ in range(2)]
-        waiting = threading.Timer(3.0, go_on.set)
-        waiting.start()
-        results = [process.communicate(timeout=600) for process in processes]
-        waiting.join()
-    assert [process.returncode for process in processes] == [0, 0], results
-    assert [stdout for stdout, _ in results] == [f"{cache / TINY}\n"] * 2
-    assert len(server.asked) == 1
-    assert read_folder(cache / TINY) == FILES
-
-
 def test_a_killed_process_is_resumed_by_the_next(server, cache):
     go_on = threading.Event()
     server.script = [stalls_after(600_000, go_on)]
@@ -434,13 +348,6 @@ def test_the_command_prints_the_folder(server, cache):
     server.files[PATH] = OTHER
     assert run("bert-tiny", "--force").exit_code == 1
     assert run("bert-tiny", "--forget").exit_code == 0
-
-
-def test_progress_is_lines_where_there_is_no_terminal(server, cache):
-    with program("bert-tiny") as process:
-        stdout, stderr = process.communicate(timeout=600)
-    assert stdout == f"{cache / TINY}\n"
-    assert stderr == f"downloading {TINY} from {server.url}/2020_02_20/{TINY}.zip\n1.0 of 1.0 MB\n"
 
 
 def test_progress_is_a_bar_on_a_terminal(server, cache):
@@ -536,20 +443,6 @@ def test_the_second_use_of_a_name_needs_no_network(server, monkeypatch, caplog):
     assert caplog.messages == []
 
 
-@pytest.mark.usefixtures("readable_archive")
-def test_the_command_line_takes_names(server, cache, monkeypatch):
-    result = CliRunner().invoke(app, ["inspect", "bert-tiny"])
-    assert result.exit_code == 0, result.output
-    facts = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
-    assert facts["weights"] == str(cache / TINY / "bert_model.ckpt")
-    assert facts["casing"] == "uncased"
-    assert facts["hidden_size"] == str(TOY.hidden_size)
-    monkeypatch.setenv("BERT_FEATURES_MIRROR", "http://127.0.0.1:9")
-    again = CliRunner().invoke(app, ["inspect", "bert-tiny"])
-    assert (again.exit_code, again.stdout) == (0, result.stdout)
-    assert len(server.asked) == 1
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("readable_archive")
 def test_the_command_line_tells_of_the_download(server, cache):
@@ -564,28 +457,6 @@ def test_the_command_line_tells_of_the_download(server, cache):
     assert [line for line in first.stderr.splitlines() if TINY in line] == told
     assert TINY not in second.stderr
     assert second.stdout == first.stdout
-
-
-def test_a_name_that_cannot_be_downloaded_is_one_line(server, cache):
-    server.files.clear()
-    result = CliRunner().invoke(app, ["inspect", "bert-tiny"])
-    assert (result.exit_code, result.stdout) == (1, "")
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("bert-features:")]
-    assert f"cannot download {server.url}/2020_02_20/{TINY}.zip: the server answered 404" in line
-    assert "Traceback" not in result.stderr
-    with pytest.raises(CheckpointError, match="the server answered 404") as caught:
-        find_checkpoint("bert-tiny")
-    assert "\n" not in str(caught.value)
-    assert left(cache) == []
-
-
-@pytest.mark.usefixtures("readable_archive")
-def test_a_damaged_one_is_not_downloaded_over(server, cache):
-    find_checkpoint("bert-tiny")
-    (cache / TINY / "vocab.txt").write_text("")
-    with pytest.raises(CheckpointError, match=f"is damaged: vocab.txt has 0 bytes.*{TINY} --force"):
-        find_checkpoint("bert-tiny")
-    assert len(server.asked) == 1
 
 
 @pytest.mark.usefixtures("readable_archive")

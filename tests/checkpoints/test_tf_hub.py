@@ -19,7 +19,7 @@ from bert_features.checkpoints import tf_hub
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.errors import CheckpointError, MissingExtraError
-from tests.reference.file_server import FileServer, answers, breaks_off_after, stalls_after
+from tests.reference.file_server import FileServer, breaks_off_after, stalls_after
 from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model, write_tf1_hub_module
 from tests.toy import TOY, TOY_VOCAB, random_weights
 from tests.weights import assert_same
@@ -86,14 +86,6 @@ def test_a_module_is_downloaded_once(server, tmp_path, handle):
     assert find_checkpoint(handle).weights_path == checkpoint.weights_path
     assert len(server.asked) == 1
     assert "TFHUB_CACHE_DIR" not in os.environ
-
-
-def test_a_redirect_to_another_server(server, tmp_path):
-    server.files[path_of(KAGGLE)] = b""
-    server.files["/storage/bert.tar.gz"] = archive(saved_model(tmp_path))
-    host = server.url.removesuffix("/models")
-    server.script.append(answers(302, Location=f"{host}/storage/bert.tar.gz", Content_Length=0))
-    assert find_checkpoint(KAGGLE).config == TOY
 
 
 def test_the_address_of_an_archive(server, tmp_path):
@@ -210,24 +202,6 @@ def test_a_server_that_is_silent(server, tmp_path, monkeypatch):
     assert socket.getdefaulttimeout() == before
 
 
-def test_a_redirect_to_what_is_no_address(server):
-    server.files[path_of(KAGGLE)] = b""
-    server.script.append(answers(302, Location="http://[::", Content_Length=0))
-    with pytest.raises(CheckpointError, match=r"cannot download .*Invalid IPv6 URL"):
-        find_checkpoint(KAGGLE)
-
-
-def test_no_network(server, monkeypatch):
-    from tensorflow_hub.resolver import HttpResolverBase
-
-    def call(self, request):
-        raise urllib.error.URLError("[Errno -2] Name or service not known")
-
-    monkeypatch.setattr(HttpResolverBase, "_call_urlopen", call)
-    with pytest.raises(CheckpointError, match=r"Name or service not known.*Check the handle"):
-        find_checkpoint(TFHUB)
-
-
 def test_a_module_that_is_not_a_bert(server, tmp_path):
     import numpy as np
 
@@ -267,26 +241,6 @@ def test_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_hub", None)
     with pytest.raises(MissingExtraError, match=r"tensorflow_hub .*pip install tensorflow-hub tf"):
         find_checkpoint(TFHUB)
-
-
-@pytest.mark.slow
-def test_it_is_imported_without_pkg_resources():
-    """As beside setuptools 82 and later; in a process of its own, as it is imported once."""
-    code = (
-        "import sys\n"
-        "class Hidden:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'pkg_resources':\n"
-        "            raise ModuleNotFoundError(name)\n"
-        "from bert_features.checkpoints import tf_hub\n"
-        "import importlib.util\n"
-        "real = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda n, *a: None if n == 'pkg_resources' else real(n, *a)\n"
-        "sys.meta_path.insert(0, Hidden())\n"
-        "print(tf_hub._import_tensorflow_hub().resolve.__name__, 'pkg_resources' in sys.modules)"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.split()[-2:] == ["resolve", "False"]
 
 
 def test_importing_finds_no_library():
