@@ -1,9 +1,9 @@
 """Converts a checkpoint to another format; weights, config, vocabulary and casing stay the same."""
 
+import dataclasses
 import json
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,13 @@ import numpy as np
 
 from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.find import check_casing, check_vocab
+from bert_features.checkpoints.find import check_casing, checked_vocabulary
 from bert_features.checkpoints.read import has_pooler, read_weights
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
-from bert_features.errors import CheckpointError, ConfigError, OutputError
+from bert_features.errors import ConfigError, OutputError
 from bert_features.files import Role, check_folder, replacing
 from bert_features.machine.quiet_tensorflow import import_tensorflow
-from bert_features.text.vocabulary import read_vocab, write_vocab
+from bert_features.text.vocabulary import write_vocab
 
 logger = logging.getLogger("bert_features")
 
@@ -26,21 +26,8 @@ TF1_PREFIX = "bert_model.ckpt"
 OFFICIAL_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 
-@dataclass(frozen=True)
-class Conversion:
-    """The contents of a checkpoint, in no format yet.
-
-    Attributes:
-      weights: canonical name -> float32 array; includes the pooler's if the checkpoint has one.
-      config: the architecture.
-      vocab_file: the vocabulary to copy.
-      do_lower_case: whether text is lower-cased; None if unknown.
-    """
-
-    weights: dict[str, np.ndarray]
-    config: BertConfig
-    vocab_file: Path
-    do_lower_case: bool | None
+# Canonical name -> float32 array; with the pooler's if the checkpoint has one.
+Weights = dict[str, np.ndarray]
 
 
 def convert(
@@ -75,34 +62,30 @@ def convert(
         raise ConfigError(f"--to is {to!r}; allowed: {', '.join(TARGETS)}")
     out = Path(out)
     check_out(out, checkpoint.files(), overwrite=overwrite)
-    source = _read(checkpoint, do_lower_case)
+    source = _with_casing(checkpoint, do_lower_case)
+    vocab_file = checked_vocabulary(source)
+    weights = read_weights(source, pooler=has_pooler(source))
     # TensorFlow and safetensors have errors of their own.
     with replacing(out, overwrite=overwrite, folder=True, every=True) as folder:
         folder.mkdir()
-        TARGETS[to](source, folder)
+        TARGETS[to](source.config, weights, folder)
+        write_vocab(vocab_file, folder / "vocab.txt")
+        if source.do_lower_case is not None:
+            _write_json(folder / "tokenizer_config.json", {"do_lower_case": source.do_lower_case})
     return out
 
 
-def _read(checkpoint: Checkpoint, do_lower_case: bool | None) -> Conversion:
+def _with_casing(checkpoint: Checkpoint, do_lower_case: bool | None) -> Checkpoint:
+    """The checkpoint with the casing that was asked for."""
     if do_lower_case is not None:
         check_casing(checkpoint, do_lower_case)
-    if checkpoint.vocab_file is None:
-        raise CheckpointError.naming(
-            "there is no vocab.txt beside {path}; pass {vocab_file}", path=checkpoint.weights_path
-        )
-    check_vocab(read_vocab(checkpoint.vocab_file), checkpoint.config, checkpoint.vocab_file)
-    casing = do_lower_case if do_lower_case is not None else checkpoint.do_lower_case
-    if casing is None:
+        return dataclasses.replace(checkpoint, do_lower_case=do_lower_case)
+    if checkpoint.do_lower_case is None:
         logger.warning(
             "%s: casing is unknown, so the copy does not record it; pass --cased or --uncased",
             checkpoint.name,
         )
-    return Conversion(
-        weights=read_weights(checkpoint, pooler=has_pooler(checkpoint)),
-        config=checkpoint.config,
-        vocab_file=checkpoint.vocab_file,
-        do_lower_case=casing,
-    )
+    return checkpoint
 
 
 def config_values(config: BertConfig, family: Family) -> dict[str, Any]:
@@ -116,9 +99,9 @@ def config_values(config: BertConfig, family: Family) -> dict[str, Any]:
     return (marks if family == "huggingface" else {}) | config.model_dump() | {"hidden_act": word}
 
 
-def _write_tf1(source: Conversion, folder: Path) -> None:
+def _write_tf1(config: BertConfig, weights: Weights, folder: Path) -> None:
     tf = import_tensorflow()
-    values = config_values(source.config, "google")
+    values = config_values(config, "google")
     if values["hidden_act"] not in OFFICIAL_ACTIVATIONS:
         logger.warning(
             "bert_config.json says hidden_act %s, which google-research/bert's own code refuses "
@@ -126,28 +109,26 @@ def _write_tf1(source: Conversion, folder: Path) -> None:
             values["hidden_act"],
         )
     _write_json(folder / "bert_config.json", values)
-    _write_vocabulary(source, folder)
-    names = sorted(source.weights)
+    names = sorted(weights)
     with tf.device("CPU"):
         tf.raw_ops.SaveV2(
             prefix=str(folder / TF1_PREFIX),
             tensor_names=[f"bert/{name}" for name in names],
             shape_and_slices=[""] * len(names),
-            tensors=[tf.constant(source.weights[name]) for name in names],
+            tensors=[tf.constant(weights[name]) for name in names],
         )
 
 
-def _write_safetensors(source: Conversion, folder: Path) -> None:
+def _write_safetensors(config: BertConfig, weights: Weights, folder: Path) -> None:
     from safetensors.numpy import save_file
 
-    _write_json(folder / "config.json", config_values(source.config, "huggingface"))
-    _write_vocabulary(source, folder)
+    _write_json(folder / "config.json", config_values(config, "huggingface"))
     tensors = {
         row.huggingface: np.ascontiguousarray(
-            source.weights[row.canonical].T if row.transposed else source.weights[row.canonical]
+            weights[row.canonical].T if row.transposed else weights[row.canonical]
         )
-        for row in weight_names.weights(source.config, pooler=True)
-        if row.canonical in source.weights
+        for row in weight_names.weights(config, pooler=True)
+        if row.canonical in weights
     }
     # transformers asks for this mark: it says whose layout the tensors have.
     path = folder / "model.safetensors"
@@ -156,7 +137,7 @@ def _write_safetensors(source: Conversion, folder: Path) -> None:
 
 
 # Each writes a whole directory. --overwrite replaces only directories of files named in _WRITTEN.
-TARGETS: dict[str, Callable[[Conversion, Path], None]] = {
+TARGETS: dict[str, Callable[[BertConfig, Weights, Path], None]] = {
     "tf1": _write_tf1,
     "safetensors": _write_safetensors,
 }
@@ -169,12 +150,6 @@ _WRITTEN = {
     f"{TF1_PREFIX}.index",
     f"{TF1_PREFIX}.data-00000-of-00001",
 }
-
-
-def _write_vocabulary(source: Conversion, folder: Path) -> None:
-    write_vocab(source.vocab_file, folder / "vocab.txt")
-    if source.do_lower_case is not None:
-        _write_json(folder / "tokenizer_config.json", {"do_lower_case": source.do_lower_case})
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:

@@ -327,6 +327,20 @@ def check_vocab(tokens: Sequence[str], config: BertConfig, path: str | Path) -> 
         )
 
 
+def checked_vocabulary(checkpoint: Checkpoint) -> Path:
+    """The file of a checkpoint's vocabulary, which belongs to it.
+
+    Raises:
+      CheckpointError: there is no vocabulary, or it does not fit the checkpoint.
+    """
+    if checkpoint.vocab_file is None:
+        raise CheckpointError.naming(
+            "there is no vocab.txt beside {path}; pass {vocab_file}", path=checkpoint.weights_path
+        )
+    check_vocab(read_vocab(checkpoint.vocab_file), checkpoint.config, checkpoint.vocab_file)
+    return checkpoint.vocab_file
+
+
 def resolve_vocabulary(
     checkpoint: Checkpoint, do_lower_case: bool | None = None
 ) -> tuple[list[str], bool]:
@@ -341,12 +355,7 @@ def resolve_vocabulary(
         contradicts it.
       ConfigError: `do_lower_case` is None and the checkpoint does not record its casing.
     """
-    if checkpoint.vocab_file is None:
-        raise CheckpointError.naming(
-            "there is no vocab.txt beside {path}; pass {vocab_file}", path=checkpoint.weights_path
-        )
-    tokens = read_vocab(checkpoint.vocab_file)
-    check_vocab(tokens, checkpoint.config, checkpoint.vocab_file)
+    tokens = read_vocab(checked_vocabulary(checkpoint))
     if do_lower_case is None:
         do_lower_case = checkpoint.do_lower_case
     if do_lower_case is None:

@@ -5,7 +5,7 @@ mean. Pickles are not read.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,13 +45,8 @@ def open_weights(path: Path, kind: Kind) -> Reader:
     Raises:
       CheckpointError: the files are damaged or missing.
     """
-    readers: dict[Kind, Callable[[Path], Reader]] = {
-        "tf1": _TF1Reader,
-        "tf2": _TF2Reader,
-        "safetensors": _ShardsReader if is_index(path) else _SafetensorsReader,
-    }
     with damage_is_an_error(path):
-        return readers[kind](path)
+        return _SafetensorsReader(path) if kind == "safetensors" else _TensorFlowReader(path, kind)
 
 
 def weight_files(path: Path, kind: Kind) -> list[Path]:
@@ -111,33 +106,24 @@ def damage_is_an_error(path: Path) -> Iterator[None]:
         raise CheckpointError(f"{path} is truncated or corrupt: {reason[:200]}") from error
 
 
-class _TF1Reader:
-    def __init__(self, prefix: Path) -> None:
-        self._reader = import_tensorflow().train.load_checkpoint(str(prefix))
+class _TensorFlowReader:
+    """The tensors of a TensorFlow checkpoint.
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        stored = self._reader.get_variable_to_shape_map()
-        return {name: tuple(stored[name]) for name in sorted(stored)}
-
-    def read(self, name: str) -> np.ndarray:
-        return np.asarray(self._reader.get_tensor(name))
-
-
-class _TF2Reader:
-    """Tensors by the names of their variables, where these say more than their keys.
-
-    A key is the path to a variable in the objects of the program that saved it
+    Of an object-based one by the names of their variables, where these say more than their keys. A
+    key is the path to a variable in the objects of the program that saved it
     (`encoder/layer_with_weights-0/embeddings`); the object graph also knows the variable's own
     name (`word_embeddings/embeddings`), which does not depend on how the encoder was wrapped.
     """
 
-    def __init__(self, prefix: Path) -> None:
+    def __init__(self, prefix: Path, kind: Kind) -> None:
         self._reader = import_tensorflow().train.load_checkpoint(str(prefix))
-        self._keys = _keys_by_name(self._reader.get_tensor(OBJECT_GRAPH))
+        self._stored = self._reader.get_variable_to_shape_map()
+        self._keys = {name: name for name in self._stored}
+        if kind == "tf2":
+            self._keys = _keys_by_name(self._reader.get_tensor(OBJECT_GRAPH))
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        stored = self._reader.get_variable_to_shape_map()
-        return {name: tuple(stored[self._keys[name]]) for name in sorted(self._keys)}
+        return {name: tuple(self._stored[self._keys[name]]) for name in sorted(self._keys)}
 
     def read(self, name: str) -> np.ndarray:
         return np.asarray(self._reader.get_tensor(self._keys[name]))
@@ -172,45 +158,42 @@ def _is_known(name: str) -> bool:
 
 
 class _SafetensorsReader:
+    """The tensors of a file, or of the shards of an index, which must name each in its shard."""
+
     def __init__(self, path: Path) -> None:
-        self._file = _open_safetensors(path)
+        if not is_index(path):
+            self._files = {path.name: _open_safetensors(path)}
+            self._shard_of = dict.fromkeys(self._files[path.name].keys(), path.name)
+            return
+        self._shard_of = _read_weight_map(path)
+        shards = _shards(path, self._shard_of)
+        self._files = {shard: _open_safetensors(shards[shard]) for shard in shards}
+        stated = {*self._shard_of.items()}
+        held = {(name, shard) for shard, file in self._files.items() for name in list(file.keys())}
+        problems = [f"{shard} lacks {name}" for name, shard in sorted(stated - held)]
+        problems += [
+            f"{shard} holds {name}, which the index does not name there"
+            for name, shard in sorted(held - stated)
+        ]
+        if problems:
+            raise CheckpointError(f"{path} does not match its shards: {some(problems, '; ')}")
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        names = sorted(self._file.keys())
-        return {name: tuple(self._file.get_slice(name).get_shape()) for name in names}
+        return {
+            name: tuple(self._files[self._shard_of[name]].get_slice(name).get_shape())
+            for name in sorted(self._shard_of)
+        }
 
     def read(self, name: str) -> np.ndarray:
-        return np.asarray(self._file.get_tensor(name))
-
-
-class _ShardsReader:
-    """The tensors of all shards of an index, which must name each tensor once, in its shard."""
-
-    def __init__(self, index: Path) -> None:
-        weight_map = _read_weight_map(index)
-        self._shards = _shards(index, weight_map)
-        self._readers: dict[str, _SafetensorsReader] = {}
-        for shard, path in self._shards.items():
-            with damage_is_an_error(path):
-                self._readers[shard] = _SafetensorsReader(path)
-        _check_shards(index, weight_map, {s: r.shapes() for s, r in self._readers.items()})
-        self._shard_of = weight_map
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        stored = {shard: reader.shapes() for shard, reader in self._readers.items()}
-        return {name: stored[self._shard_of[name]][name] for name in sorted(self._shard_of)}
-
-    def read(self, name: str) -> np.ndarray:
-        shard = self._shard_of[name]
-        with damage_is_an_error(self._shards[shard]):
-            return self._readers[shard].read(name)
+        return np.asarray(self._files[self._shard_of[name]].get_tensor(name))
 
 
 def _open_safetensors(path: Path) -> Any:
     import ml_dtypes  # noqa: F401 - gives NumPy the bfloat16 that safetensors asks for
     from safetensors import safe_open
 
-    return safe_open(path, framework="numpy")
+    with damage_is_an_error(path):
+        return safe_open(path, framework="numpy")
 
 
 def _read_weight_map(index: Path) -> dict[str, str]:
@@ -255,34 +238,6 @@ def _is_shard(value: object) -> bool:
         and value.endswith(".safetensors")
         and not {"/", "\\", "\0"} & set(value)
     )
-
-
-def _check_shards(
-    index: Path, weight_map: Mapping[str, str], shapes: Mapping[str, Mapping[str, object]]
-) -> None:
-    holders: dict[str, list[str]] = {}
-    for shard, names in shapes.items():
-        for name in names:
-            holders.setdefault(name, []).append(shard)
-    problems = [
-        *(
-            f"{shard} lacks {name}"
-            for name, shard in weight_map.items()
-            if name not in shapes[shard]
-        ),
-        *(
-            f"{name} is in {' and in '.join(shards)}"
-            for name, shards in holders.items()
-            if len(shards) > 1
-        ),
-        *(
-            f"{shards[0]} holds {name}, which the index does not name"
-            for name, shards in holders.items()
-            if name not in weight_map
-        ),
-    ]
-    if problems:
-        raise CheckpointError(f"{index} does not match its shards: {some(problems, '; ')}")
 
 
 def some(items: list[str], separator: str = ", ", limit: int = 4) -> str:

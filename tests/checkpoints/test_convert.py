@@ -182,7 +182,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     out = convert(source, tmp_path / "out", to="tf1")
     before = {path.name: path.read_bytes() for path in out.iterdir()}
 
-    def fail(source, folder):
+    def fail(config, weights, folder):
         (folder / "config.json").write_text("{")
         raise tf.errors.ResourceExhaustedError(None, None, "no space left\non device")
 
@@ -196,7 +196,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("failure", [tf.errors.UnknownError(None, None, "odd"), ValueError("odd")])
 def test_a_failure_of_a_library_is_one_line(tmp_path, monkeypatch, failure):
-    def fail(source, folder):
+    def fail(config, weights, folder):
         raise failure
 
     source = find_checkpoint(write_source(tmp_path / "in", kind="tf1"))
