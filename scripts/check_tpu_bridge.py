@@ -42,7 +42,7 @@ from bert_features.config.outputs import (
     OutputConfig,
     OutputDtype,
 )
-from bert_features.encoder.kernels import traced_for
+from bert_features.encoder.forms import traced_for
 from bert_features.encoder.step import DeviceStep, Precision
 from bert_features.official import modeling
 from bert_features.official.graph_step import GraphStep

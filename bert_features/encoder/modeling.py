@@ -8,7 +8,7 @@ intermediate_size, `L` blocks, `N` = B * S. Dense layers see [N, …]: every bac
 activation best with plain matrix products.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,70 +16,18 @@ import keras
 import numpy as np
 from keras import ops
 
-from bert_features.config.bert_config import BertConfig, HiddenAct
-from bert_features.encoder import kernels
+from bert_features.config.bert_config import BertConfig
+from bert_features.encoder import kernels, lanes
+from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
+from bert_features.encoder.parts import Dense, LayerNorm, Part, make_dropout
 from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError, ConfigError
 
-ACTIVATIONS: dict[HiddenAct, Callable[[Tensor], Tensor]] = {
-    "gelu_erf": lambda x: ops.gelu(x, approximate=False),
-    "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
-    "relu": ops.relu,
-    "tanh": ops.tanh,
-    "linear": lambda x: x,
-}
 QKV = ("query", "key", "value")
 
 
-class _Part(keras.layers.Layer):
-    """A layer that creates its weights when it is made, by the initialiser of its encoder."""
-
-    def __init__(self, initializer: keras.initializers.Initializer, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.initializer = initializer
-
-    def build(self, *shapes: Any) -> None:
-        """Does nothing, as all weights exist; without it Keras would call the layer to find out."""
-
-    def kernel(self, name: str, *shape: int) -> keras.Variable:
-        return self.add_weight(name=name, shape=shape, initializer=self.initializer)
-
-    def vector(self, name: str, size: int, initializer: str = "zeros") -> keras.Variable:
-        return self.add_weight(name=name, shape=(size,), initializer=initializer)
-
-
-class LayerNorm(_Part):
-    """Layer normalisation over the last axis, always computed in float32."""
-
-    def __init__(self, size: int, epsilon: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.epsilon = epsilon
-        self.gamma = self.vector("gamma", size, "ones")
-        self.beta = self.vector("beta", size)
-
-    def call(self, x: Tensor) -> Tensor:
-        """[…, H] -> […, H]."""
-        return kernels.layer_norm(x, self.gamma, self.beta, self.epsilon)
-
-
-class Dense(_Part):
-    """x W + b, then the activation."""
-
-    def __init__(
-        self, inputs: int, outputs: int, activation: HiddenAct = "linear", **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.activation = ACTIVATIONS[activation]
-        self.weight = self.kernel("kernel", inputs, outputs)
-        self.bias = self.vector("bias", outputs)
-
-    def call(self, x: Tensor) -> Tensor:
-        """[N, inputs] -> [N, outputs]."""
-        return kernels.dense(x, self.weight, self.bias, self.activation)
-
-
-class Embeddings(_Part):
+class Embeddings(Part):
     """The normalised sum of word, position and token-type embeddings."""
 
     def __init__(self, config: BertConfig, *, use_one_hot: bool, **kwargs: Any) -> None:
@@ -111,7 +59,7 @@ class Embeddings(_Part):
         return kernels.matmul(ops.one_hot(ids, table.shape[0], dtype=self.compute_dtype), table)
 
 
-class SelfAttention(_Part):
+class SelfAttention(Part):
     """Multi-head attention with one matrix product, or three, for query, key and value."""
 
     def __init__(
@@ -126,13 +74,13 @@ class SelfAttention(_Part):
         else:
             self.projections = [Dense(size, size, name=name, **part) for name in QKV]
         self.output_dense = Dense(size, size, name="output_dense", **part)
-        self.dropout = _dropout(dropout, self.dtype_policy)
+        self.dropout = make_dropout(dropout, self.dtype_policy)
 
     def call(self, x: Tensor, mask: Tensor, training: bool = False) -> Tensor:
         """[N, H], int32 [B, S] -> [N, H]; on a TPU [B', S', H] instead of [N, H]."""
-        if self.dropout is None and kernels.tokens_in_lanes():
+        if self.dropout is None and chosen_forms().on_tpu:
             return self._in_lanes(x, mask)
-        by_head = self.dropout is None and kernels.head_by_head()
+        by_head = self.dropout is None and chosen_forms().long_rows
         # query, key, value: [B, A, S, D], or [A, B, S, D] head by head
         query, key, value = self._heads(x, mask, (2, 3, 0, 1, 4) if by_head else (2, 0, 3, 1, 4))
         scale = self.head_size**-0.5
@@ -165,24 +113,24 @@ class SelfAttention(_Part):
     def _in_lanes(self, x: Tensor, mask: Tensor) -> Tensor:
         """[B', S', H], int32 [B, S] -> [B', S', H] with the same tokens, whatever B' and S' are.
 
-        By `kernels.attend_in_lanes`.
+        By `lanes.attend`.
         """
         shape, (batch, length) = ops.shape(x), ops.shape(mask)
-        beside = kernels.rows_side_by_side(mask)
+        beside = lanes.rows_side_by_side(mask)
         batch, length = batch // beside, length * beside
         x = ops.reshape(x, (batch, length, shape[-1]))
         query, key, value = (
             ops.reshape(
-                kernels.project_into_lanes(x, weight, bias),
+                lanes.project_in(x, weight, bias),
                 (batch, self.heads, self.head_size, length),
             )
             for weight, bias in self._query_key_value()
         )
-        context = kernels.attend_in_lanes(query, key, value, mask, self.head_size**-0.5)
+        context = lanes.attend(query, key, value, mask, self.head_size**-0.5)
         context = ops.reshape(context, (batch, -1, length))
         output = self.output_dense
         weight, bias = (ops.convert_to_tensor(v) for v in (output.weight, output.bias))
-        return ops.reshape(kernels.project_out_of_lanes(context, weight, bias), shape)
+        return ops.reshape(lanes.project_out(context, weight, bias), shape)
 
     def _query_key_value(self) -> list[tuple[Tensor, Tensor]]:
         """Weight [H, H] and bias [H] of query, key and value, from one variable or three."""
@@ -193,7 +141,7 @@ class SelfAttention(_Part):
         return list(zip(weights, biases, strict=True))
 
 
-class Block(_Part):
+class Block(Part):
     """One Transformer block: attention and feed-forward, each with residual and layer norm."""
 
     def __init__(
@@ -211,7 +159,7 @@ class Block(_Part):
         self.intermediate = Dense(size, inner, config.hidden_act, name="intermediate", **part)
         self.output_dense = Dense(inner, size, name="output_dense", **part)
         self.output_norm = LayerNorm(size, config.layer_norm_eps, name="output_norm", **part)
-        self.dropout = _dropout(hidden_rate, self.dtype_policy)
+        self.dropout = make_dropout(hidden_rate, self.dtype_policy)
 
     def call(self, x: Tensor, mask: Tensor, training: bool = False) -> Tensor:
         """[N, H], int32 [B, S] -> [N, H]."""
@@ -273,7 +221,7 @@ class BertEncoder(keras.layers.Layer):
             config, use_one_hot=use_one_hot_embeddings, name="embeddings", **part
         )
         rate = config.hidden_dropout_prob if use_dropout else 0.0
-        self.embeddings_dropout = _dropout(rate, self.dtype_policy)
+        self.embeddings_dropout = make_dropout(rate, self.dtype_policy)
         self.blocks = [
             Block(config, use_dropout=use_dropout, fuse_qkv=fuse_qkv, name=f"layer_{i}", **part)
             for i in range(self.num_blocks)
@@ -303,8 +251,8 @@ class BertEncoder(keras.layers.Layer):
             embedded = self.embeddings_dropout(embedded, training=training)
         size = self.config.hidden_size
         # A TPU keeps [B, S, H]: after products of [N, H] its compiler would move attention's input.
-        if kernels.tokens_in_lanes():
-            x = kernels.joined_rows(embedded)
+        if chosen_forms().on_tpu:
+            x = lanes.joined_rows(embedded)
         else:
             x = ops.reshape(embedded, (-1, size))
         outputs = []
@@ -368,7 +316,7 @@ class BertEncoder(keras.layers.Layer):
             (embeddings.words, ["embeddings/word_embeddings"]),
             (embeddings.positions, ["embeddings/position_embeddings"]),
             (embeddings.types, ["embeddings/token_type_embeddings"]),
-            *_norm_variables(embeddings.norm, "embeddings/LayerNorm"),
+            *embeddings.norm.table("embeddings/LayerNorm"),
         ]
         for i, block in enumerate(self.blocks):
             scope = f"encoder/layer_{i}"
@@ -376,16 +324,16 @@ class BertEncoder(keras.layers.Layer):
             attention = block.attention
             scopes = [qkv] if len(attention.projections) == 1 else [[part] for part in qkv]
             for projection, joined in zip(attention.projections, scopes, strict=True):
-                table += _dense_variables(projection, *joined)
+                table += projection.table(*joined)
             table += [
-                *_dense_variables(attention.output_dense, f"{scope}/attention/output/dense"),
-                *_norm_variables(block.attention_norm, f"{scope}/attention/output/LayerNorm"),
-                *_dense_variables(block.intermediate, f"{scope}/intermediate/dense"),
-                *_dense_variables(block.output_dense, f"{scope}/output/dense"),
-                *_norm_variables(block.output_norm, f"{scope}/output/LayerNorm"),
+                *attention.output_dense.table(f"{scope}/attention/output/dense"),
+                *block.attention_norm.table(f"{scope}/attention/output/LayerNorm"),
+                *block.intermediate.table(f"{scope}/intermediate/dense"),
+                *block.output_dense.table(f"{scope}/output/dense"),
+                *block.output_norm.table(f"{scope}/output/LayerNorm"),
             ]
         if self.pooler is not None:
-            table += _dense_variables(self.pooler, "pooler/dense")
+            table += self.pooler.table("pooler/dense")
         return table
 
 
@@ -400,19 +348,3 @@ def _checked_num_blocks(config: BertConfig, num_blocks: int | None, *, with_pool
     if with_pooler and num_blocks != depth:
         raise ConfigError(f"the pooler needs all {depth} blocks; num_blocks is {num_blocks}")
     return num_blocks
-
-
-def _dense_variables(dense: Dense, *scopes: str) -> list[tuple[keras.Variable, list[str]]]:
-    return [
-        (dense.weight, [f"{scope}/kernel" for scope in scopes]),
-        (dense.bias, [f"{scope}/bias" for scope in scopes]),
-    ]
-
-
-def _norm_variables(norm: LayerNorm, scope: str) -> list[tuple[keras.Variable, list[str]]]:
-    return [(norm.gamma, [f"{scope}/gamma"]), (norm.beta, [f"{scope}/beta"])]
-
-
-def _dropout(rate: float, dtype: Any) -> keras.layers.Dropout | None:
-    # With the dtype of its layer: Keras' global dtype would widen narrower values.
-    return keras.layers.Dropout(rate, dtype=dtype) if rate else None

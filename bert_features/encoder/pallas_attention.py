@@ -26,7 +26,7 @@ OTHER_ROW = -1e30
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
-    """Scaled dot-product attention, as `kernels.attend_in_lanes`.
+    """Scaled dot-product attention, as `lanes.attend`.
 
     Each step of the grid takes a row, or G rows that lie side by side, with some of the heads and
     up to 512 of the queries. Scores and softmax are float32; the factors of the second product have

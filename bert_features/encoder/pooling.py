@@ -13,7 +13,7 @@ from bert_features.config.output_specs import (
     OutputSpec,
 )
 from bert_features.config.outputs import pooling_parts
-from bert_features.encoder import kernels
+from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.types import Tensor
 
@@ -146,7 +146,7 @@ def _word_first_last(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: T
 
 def _word_max(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:
     # In an export the length of rows is unknown.
-    if kernels.on_cpu() or indices.shape[1] is None:
+    if chosen_forms().on_cpu or indices.shape[1] is None:
         return _segment_max(vectors, indices, counts)
     return _word_last(_running_max(vectors, indices), indices, pieces, counts)
 

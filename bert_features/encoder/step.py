@@ -16,7 +16,7 @@ from bert_features.config.output_specs import (
     blocks_needed,
     needs_pooler,
 )
-from bert_features.encoder import kernels
+from bert_features.encoder.forms import products_traced_in
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.types import Tensor
@@ -109,6 +109,6 @@ class DeviceStep:
           Output name -> [B, S, D] for tokens and words, [B, D] for the sequence.
         """
         inputs = {name: batch[name] for name in MODEL_INPUTS}
-        with kernels.products_traced_in(self._precision):
+        with products_traced_in(self._precision):
             encoded, _ = self.encoder.stateless_call(list(weights), [], inputs)
         return compute_outputs(encoded, batch, self.outputs, self._special_ids)

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_features.checkpoints.weight_readers import some
-from bert_features.encoder.kernels import chosen_forms
+from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.step import Predictions
 from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError, ConfigError

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from bert_features.encoder.kernels import traced_for
+from bert_features.encoder.forms import traced_for
 from bert_features.errors import ConfigError, MissingExtraError, first_line
 from bert_features.files import cache_dir
 from bert_features.machine.hardware import nvidia_gpus, tpu_chips, tpu_slice
@@ -133,7 +133,7 @@ def traced_for_jax(device_kind: str, attention: Attention = "auto") -> Iterator[
     """Inside it, JAX traces a step in the forms for a device, with exact float32 products.
 
     By default a TPU rounds the factors of float32 products to bfloat16, a GPU to TF32. The device
-    step itself takes the default for an encoder in bfloat16, see `kernels.products_traced_in`.
+    step itself takes the default for an encoder in bfloat16, see `forms.products_traced_in`.
 
     Args:
       device_kind: `tpu`, `gpu` or `cpu`.

@@ -10,7 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_features.encoder.kernels import matmul, traced_for
+from bert_features.encoder.forms import traced_for
+from bert_features.encoder.kernels import matmul
 from bert_features.errors import ConfigError
 from bert_features.machine import onednn
 from bert_features.machine.hardware import cores, tpu_slice

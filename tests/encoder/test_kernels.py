@@ -20,7 +20,7 @@ from bert_features.config.output_specs import (
     plan_outputs,
 )
 from bert_features.config.outputs import OutputConfig
-from bert_features.encoder import kernels
+from bert_features.encoder import forms, kernels
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.step import DeviceStep
@@ -56,7 +56,7 @@ def test_layer_norm(shape, device_kind, dtype, tolerance):
     @tf.function(input_signature=[tf.TensorSpec([None] * (len(shape) - 1) + [8], x.dtype)])
     def norm(x):
         few_tokens = device_kind == "few tokens"
-        with kernels.traced_for("cpu" if few_tokens else device_kind, few_tokens=few_tokens):
+        with forms.traced_for("cpu" if few_tokens else device_kind, few_tokens=few_tokens):
             return kernels.layer_norm(x, tf.cast(gamma, dtype), tf.cast(beta, dtype), 1e-3)
 
     wide = x.numpy().astype(np.float64)
@@ -75,7 +75,7 @@ def test_attention_weights(on_cpu):
 
     @tf.function
     def weights(query, key, mask):
-        with kernels.traced_for("cpu" if on_cpu else "gpu"):
+        with forms.traced_for("cpu" if on_cpu else "gpu"):
             return kernels.attention_weights(query, key, mask, 0.3)
 
     scores = np.exp(0.3 * query @ key.transpose(0, 1, 3, 2)) * mask[:, None, None, :]
@@ -134,7 +134,7 @@ def test_every_layer_in_the_forms_for_tpus(minilm_dir, precision, fuse_qkv, padd
 
     @tf.function(jit_compile=True, autograph=False)
     def step(batch):
-        with kernels.traced_for("tpu"):
+        with forms.traced_for("tpu"):
             encoded = encoder(batch)
         return EncoderOutputs.from_dict(encoded).states
 
@@ -155,7 +155,7 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
-from bert_features.encoder import kernels
+from bert_features.encoder import forms
 
 checkpoint = find_checkpoint(sys.argv[1])
 config, weights = checkpoint.config, read_weights(checkpoint)
@@ -167,7 +167,7 @@ for precision in ["float32", "bfloat16"]:
 
     @jax.jit
     def step(weights, batch):
-        with kernels.traced_for("tpu"):
+        with forms.traced_for("tpu"):
             encoded, _ = encoder.stateless_call(weights, [], batch)
         return EncoderOutputs.from_dict(encoded).states
 

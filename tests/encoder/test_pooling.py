@@ -9,7 +9,7 @@ from bert_features.config.output_specs import (
     plan_outputs,
 )
 from bert_features.config.outputs import POOLINGS, OutputConfig
-from bert_features.encoder.kernels import traced_for
+from bert_features.encoder.forms import traced_for
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.pooling import compute_outputs
 from tests.reference import numpy_outputs

@@ -1,0 +1,93 @@
+"""Which forms of operations a graph takes while it is traced, by the device that will run it.
+
+Only a runtime knows where its graph will run. A layer in a user's own model, or an export, takes
+the forms that work anywhere.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import keras
+
+
+@dataclass(frozen=True)
+class Forms:
+    """The forms for one device; without any, the forms that work anywhere.
+
+    Attributes:
+      on_cpu: for a CPU, on TensorFlow.
+      long_rows: attention on a CPU goes head by head, see `kernels.attend_by_head`.
+      narrow: the CPU computes without AVX-512, see `machine.onednn.is_narrow`.
+      few_tokens: a batch on a CPU has no more than some dozens of tokens, so that starting oneDNN's
+        kernels takes longer than computing.
+      on_tpu: for a TPU: attention keeps the tokens of a row in the last dimension.
+      pallas: attention on a TPU is the Pallas kernel.
+    """
+
+    on_cpu: bool = False
+    long_rows: bool = False
+    narrow: bool = False
+    few_tokens: bool = False
+    on_tpu: bool = False
+    pallas: bool = False
+
+
+ANYWHERE = Forms()
+_chosen: ContextVar[Forms] = ContextVar("forms", default=ANYWHERE)
+
+
+def chosen_forms() -> Forms:
+    """The forms of the graph being traced; they distinguish the traces of one function."""
+    return _chosen.get()
+
+
+@contextlib.contextmanager
+def traced_for(
+    device_kind: str,
+    *,
+    long_rows: bool = False,
+    narrow: bool = False,
+    few_tokens: bool = False,
+    pallas: bool = False,
+) -> Iterator[None]:
+    """Chooses the forms of operations while a step is traced; see `Forms`.
+
+    Args:
+      device_kind: `tpu`, `gpu` or `cpu`.
+      long_rows: for a CPU.
+      narrow: for a CPU.
+      few_tokens: for a CPU.
+      pallas: for a TPU; only on JAX, and only where the step is divided over the devices by
+        `shard_map`, as XLA cannot divide a kernel.
+    """
+    forms = ANYWHERE
+    if device_kind == "tpu":
+        forms = Forms(on_tpu=True, pallas=pallas)
+    elif device_kind == "cpu" and keras.backend.backend() == "tensorflow":
+        forms = Forms(on_cpu=True, long_rows=long_rows, narrow=narrow, few_tokens=few_tokens)
+    token = _chosen.set(forms)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+@contextlib.contextmanager
+def products_traced_in(precision: str) -> Iterator[None]:
+    """Within it, JAX traces the products of bfloat16 arrays in its default precision.
+
+    A runtime asks for exact products, for the sake of float32. For bfloat16 factors that changes no
+    number, but XLA then fuses fewer products on a TPU (scripts/benchmarking/diary.md).
+
+    Args:
+      precision: the dtype of the factors, `float32` or `bfloat16`.
+    """
+    if precision != "bfloat16" or keras.backend.backend() != "jax":
+        yield
+        return
+    import jax
+
+    with jax.default_matmul_precision("default"):
+        yield
