@@ -2,13 +2,14 @@
 
 Parallel compressors write many streams, one after the other. Python's own readers of bz2 and xz
 take a stream with a damaged header for garbage that may follow a file, and end there without an
-error. Here only zeros, the padding of tapes and of xz, may stand after a stream.
+error. Here only zeros, the padding of tapes and of xz, may stand after a stream. For gz and zst the
+libraries' own readers do that.
 """
 
 import bz2
+import gzip
 import io
 import lzma
-import zlib
 from collections.abc import Callable
 from typing import Any, BinaryIO, Protocol
 
@@ -18,7 +19,7 @@ _OUTPUT_BYTES = 1 << 17
 
 
 class _Decoder(Protocol):
-    """Decompresses one stream; the interface of `bz2.BZ2Decompressor`."""
+    """Decompresses one stream: `bz2.BZ2Decompressor` or `lzma.LZMADecompressor`."""
 
     @property
     def eof(self) -> bool: ...
@@ -30,31 +31,6 @@ class _Decoder(Protocol):
     def unused_data(self) -> bytes: ...
 
     def decompress(self, data: bytes, max_length: int) -> bytes: ...
-
-
-class _GzipDecoder:
-    """One member of a gz file; zlib's object has the interface of the others in all but this."""
-
-    def __init__(self) -> None:
-        self._inner = zlib.decompressobj(zlib.MAX_WBITS | 16)  # + 16: gzip's header and checksum
-        self._needs_input = True
-
-    @property
-    def needs_input(self) -> bool:
-        return self._needs_input
-
-    @property
-    def eof(self) -> bool:
-        return self._inner.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inner.unused_data
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        output = self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
-        self._needs_input = not self._inner.unconsumed_tail and len(output) < max_length
-        return output
 
 
 class _Streams(io.RawIOBase):
@@ -83,7 +59,7 @@ class _Streams(io.RawIOBase):
         """Fills a buffer; 0 at the end of the last stream.
 
         Raises:
-          EOFError: the file ends within a stream, or is empty.
+          EOFError: the file ends within a stream.
           OSError: a stream is damaged, or something else follows it.
         """
         while self._decoder is not None or self._find_stream():
@@ -97,8 +73,6 @@ class _Streams(io.RawIOBase):
         """Begins the next stream; False if there is none."""
         if not self._streams:
             self._pending = self._file.read(_INPUT_BYTES)
-            if not self._pending:
-                raise EOFError("it is empty, not compressed data")
         else:
             self._skip_zeros()
         if not self._pending:
@@ -132,7 +106,7 @@ class _Streams(io.RawIOBase):
                 raise EOFError(f"it ends in the middle of stream {self._streams}; it was cut off")
         try:
             output = decoder.decompress(data, max_length)
-        except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+        except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
             raise OSError(self._reason(error)) from error
         if decoder.eof:
             self._pending = decoder.unused_data
@@ -148,27 +122,31 @@ class _Streams(io.RawIOBase):
 def decompress(file: BinaryIO, suffix: str) -> io.BufferedReader:
     """The decompressed bytes of a file.
 
-    Reading raises EOFError where the file is cut off, and OSError where it is damaged or something
-    other than zeros follows its last stream. In zst files zeros are an error too, as for `zstd`.
+    Reading raises EOFError where the file is cut off, OSError (in gz also zlib.error) where it is
+    damaged or something other than zeros follows its last stream. In zst files zeros are an error
+    too, as for `zstd`.
 
     Args:
       file: the compressed file.
       suffix: one of `SUFFIXES`.
+
+    Raises:
+      EOFError: the file is empty.
     """
+    if not file.peek(1):  # type: ignore[attr-defined]  # the libraries would take it for no data
+        raise EOFError("it is empty, not compressed data")
     return io.BufferedReader(_OPENERS[suffix](file), _OUTPUT_BYTES)
 
 
 def _open_zstandard(file: BinaryIO) -> Any:
     import pyarrow as pa
 
-    if not file.peek(1):  # type: ignore[attr-defined]  # pyarrow would take it for no data
-        raise EOFError("it is empty, not compressed data")
     return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
 
 
 # Not fsspec's table: it has Zstandard only beside another package, and it does not buffer.
 _OPENERS: dict[str, Callable[[BinaryIO], Any]] = {
-    ".gz": lambda file: _Streams(file, _GzipDecoder),
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
     ".bz2": lambda file: _Streams(file, bz2.BZ2Decompressor),
     # Not FORMAT_AUTO: garbage passes easily for the older format, which has no checksum.
     ".xz": lambda file: _Streams(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), padding=4),

@@ -88,15 +88,15 @@ def read_lines(
         looks like UTF-16 or UTF-32.
     """
     name = name_of(path)
-    first_bytes = _FirstBytes()
-    offset = span.start
+    sample, offset = b"", span.start
     lines = read_raw_lines(path, max_line_bytes, span)
     for number, line in enumerate(lines, start=span.line + 1):
         if place is not None:
             place.pass_line(line)
         if span.start == 0 and offset < _SAMPLE_BYTES:
-            first_bytes.add(line)
-            _check_encoding(name, number, first_bytes)
+            sample += line
+            if number == 1 or 0 in line:
+                _check_encoding(name, number, sample)
         try:
             yield line.decode("utf-8", encoding_errors)
         except UnicodeDecodeError as error:
@@ -173,39 +173,21 @@ def count_lines(path: str | Path) -> int | None:
     return count + (last != b"\n")
 
 
-class _FirstBytes:
-    """The number of NULs in the first lines of a file, and their places."""
-
-    def __init__(self) -> None:
-        self._size = 0
-        self._nuls = [0, 0, 0, 0]  # by the offset in the file, modulo 4
-        self._mark: str | None = None
-
-    def add(self, line: bytes) -> None:
-        """Adds the next line."""
-        if not self._size:
-            marks = (name for mark, name in _MARKS.items() if line.startswith(mark))
-            self._mark = next(marks, None)
-        if 0 in line:
-            for i in range(4):
-                self._nuls[(self._size + i) % 4] += line[i::4].count(0)
-        self._size += len(line)
-
-    def encoding(self) -> str | None:
-        """The likely encoding, as iconv names it; None if nothing speaks against UTF-8."""
-        nuls = sum(self._nuls)
-        if self._mark or nuls < max(_MIN_NULS, _UTF16_SHARE * self._size):
-            return self._mark
-        if nuls > _UTF32_SHARE * self._size:
-            return "UTF-32LE" if self._nuls[3] >= self._nuls[0] else "UTF-32BE"
-        odd = self._nuls[1] + self._nuls[3]
-        return "UTF-16LE" if odd > nuls - odd else "UTF-16BE"
-
-
-def _check_encoding(name: str, number: int, first_bytes: _FirstBytes) -> None:
-    encoding = first_bytes.encoding()
+def _check_encoding(name: str, number: int, sample: bytes) -> None:
+    encoding = _encoding_of(sample)
     if encoding is not None:
         raise InputError(
             f"{name}, line {number}: this looks like {encoding}, not UTF-8: it begins with a byte "
             f"order mark or has many NULs; convert it: iconv -f {encoding} -t UTF-8 FILE > NEW"
         )
+
+
+def _encoding_of(sample: bytes) -> str | None:
+    """The likely encoding of a file, as iconv names it; None if nothing speaks against UTF-8."""
+    mark = next((name for mark, name in _MARKS.items() if sample.startswith(mark)), None)
+    nuls = [sample[i::4].count(0) for i in range(4)]
+    if mark or sum(nuls) < max(_MIN_NULS, _UTF16_SHARE * len(sample)):
+        return mark
+    if sum(nuls) > _UTF32_SHARE * len(sample):
+        return "UTF-32LE" if nuls[3] >= nuls[0] else "UTF-32BE"
+    return "UTF-16LE" if nuls[1] + nuls[3] > nuls[0] + nuls[2] else "UTF-16BE"

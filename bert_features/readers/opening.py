@@ -4,6 +4,7 @@ import contextlib
 import io
 import stat
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO
@@ -67,7 +68,7 @@ def reading(path: str | Path) -> Iterator[None]:
         return
     try:
         yield
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot read {name_of(path)}: {reason}") from error
 

@@ -1,23 +1,26 @@
 """An input cut into parts, each of which can be read without what comes before it."""
 
+import codecs
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
 from bert_features.config.input_format import FormatName
-from bert_features.files.checksums import as_hex
+from bert_features.errors import InputError
+from bert_features.files.checksums import as_hex, checksum
 from bert_features.readers import registry
 from bert_features.readers.ids import Ids
-from bert_features.readers.lines import Place, Span
+from bert_features.readers.lines import Place, Span, read_raw_lines
 from bert_features.readers.opening import is_compressed
 from bert_features.readers.source import Part, Source
-from bert_features.readers.text_parts import LinePart, cut_lines
 
 # One example on each line, or in each row of Parquet. Of the others, csv has its header at the
 # beginning, and in CoNLL files what is on a line depends on the lines before it.
 _CUT: frozenset[FormatName] = frozenset({"text", "words", "jsonl", "parquet"})
+_LINES = 64  # held at a time
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True)
@@ -53,24 +56,47 @@ def cut(source: Source, size: int, *, first: int = 0, ids: Ids | None = None) ->
       InputError: the input cannot be read, is not of its format, or has wrong ids.
     """
     if source.input_format.format == "text" and can_be_cut(source):
-        lines = cut_lines(source, size)
-        if lines:
-            yield from _numbered(lines, source, first, ids)
+        parts = _cut_lines(source, size, first)
+        if parts:
+            if ids is not None:
+                ids.go_on(source)
+                for part in parts:
+                    ids.of_lines(part.part.span.line + 1, part.part.records or 0)
+            yield from parts
             return
     yield from _cut_by_examples(source, size, first=first, ids=ids)
 
 
-def _numbered(
-    lines: Iterable[LinePart], source: Source, first: int, ids: Ids | None
-) -> Iterator[CutPart]:
-    """The parts of a text file, each of whose lines is an example without an id of its own."""
-    if ids is not None:
-        ids.go_on(source)
-    for span, count, crc in lines:
-        if ids is not None:
-            ids.of_lines(span.line + 1, count)
-        yield CutPart(Part(first, count, span), as_hex(crc), "int")
-        first += count
+def _cut_lines(source: Source, size: int, first: int) -> list[CutPart] | None:
+    """The parts of a text file, each of whose lines is an example without an id of its own.
+
+    Some ten times as fast as making the examples, see `_cut_by_examples`.
+
+    Returns:
+      None if a line may have to be refused: making the examples then says which, and why.
+    """
+    lines = read_raw_lines(source.path, source.input_format.max_line_bytes)
+    parts: list[CutPart] = []
+    offset = number = 0
+    try:
+        while True:
+            start, crc, count = offset, 0, 0
+            part = islice(lines, size)
+            while some := list(islice(part, _LINES)):
+                content = b"".join(some)
+                content.decode("utf-8", source.encoding_errors)
+                if 0 in content or (not offset and content.startswith(_UTF16)):
+                    return None
+                crc = checksum(content, crc)
+                offset += len(content)
+                count += len(some)
+            if not count:
+                return parts
+            span = Span(start, offset, number)
+            parts.append(CutPart(Part(first + number, count, span), as_hex(crc), "int"))
+            number += count
+    except (InputError, UnicodeDecodeError):
+        return None
 
 
 def _cut_by_examples(

