@@ -54,10 +54,15 @@ class Slice:
 
 def cores() -> int:
     """Number of CPU cores this process may use. A container may see more than its share."""
-    count = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        count = len(os.sched_getaffinity(0))
+    count = len(core_numbers())
     return min(count, _container_cores() or count, _limits.get("cores", count))
+
+
+def core_numbers() -> set[int]:
+    """The numbers of the CPU cores that the system lets this process run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
 
 
 def limit_cores(count: int) -> None:
@@ -79,13 +84,13 @@ def cpu_flags(root: Path | None = None) -> frozenset[str]:
     Args:
       root: root of the file system, if not this machine's.
     """
-    flags = _CPU_FLAGS.search(_read((root or ROOT) / "proc/cpuinfo"))
+    flags = _CPU_FLAGS.search(read_text((root or ROOT) / "proc/cpuinfo"))
     return frozenset(flags[1].split() if flags else ())
 
 
 def _container_cores() -> int | None:
     """Cores that control groups (version 2) allow, rounded up; None without a limit."""
-    quota, _, period = _read(ROOT / "sys/fs/cgroup/cpu.max").partition(" ")
+    quota, _, period = read_text(ROOT / "sys/fs/cgroup/cpu.max").partition(" ")
     if not (quota.isdecimal() and period.isdecimal()):
         return None
     return max(-(-int(quota) // int(period)), 1)
@@ -122,7 +127,7 @@ def nvidia_device_files() -> list[Path]:
 def nvidia_cards() -> int:
     """Number of NVIDIA GPUs plugged in, with a driver or without."""
     return sum(
-        vendor == _NVIDIA and _read(path / "class").startswith(_DISPLAY_CLASS)
+        vendor == _NVIDIA and read_text(path / "class").startswith(_DISPLAY_CLASS)
         for path, vendor in _pci_devices()
     )
 
@@ -137,7 +142,7 @@ def holders_of(paths: Iterable[Path | str]) -> dict[int, str]:
         return {}
     processes = (int(entry.name) for entry in _entries(ROOT / "proc") if entry.name.isdigit())
     return {
-        process: _read(ROOT / "proc" / str(process) / "comm") or "?"
+        process: read_text(ROOT / "proc" / str(process) / "comm") or "?"
         for process in sorted(processes)
         if process != os.getpid() and not wanted.isdisjoint(_open_files(process))
     }
@@ -163,14 +168,14 @@ def _open_files(process: int) -> Iterator[str]:
 
 def _tpu_devices() -> list[str]:
     """The generation of each chip."""
-    devices = [_read(path / "device") for path, vendor in _pci_devices() if vendor == _GOOGLE]
+    devices = [read_text(path / "device") for path, vendor in _pci_devices() if vendor == _GOOGLE]
     return [TPU_GENERATIONS[device] for device in devices if device in TPU_GENERATIONS]
 
 
 def _pci_devices() -> Iterator[tuple[Path, str]]:
     """The folder and the vendor of each device on the PCI bus."""
     for path in _entries(ROOT / "sys/bus/pci/devices"):
-        yield path, _read(path / "vendor")
+        yield path, read_text(path / "vendor")
 
 
 def _files(patterns: Iterable[tuple[str, str]]) -> list[Path]:
@@ -191,7 +196,8 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a small file, without white space around it; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

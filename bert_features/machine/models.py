@@ -26,10 +26,10 @@ def processor_models(root: Path | None = None) -> dict[str, list[str]]:
     """
     root = root or hardware.ROOT
     cpu: dict[str, str] = {}
-    for name, value in _CPU_LINE.findall(_read(root / "proc/cpuinfo")):
+    for name, value in _CPU_LINE.findall(hardware.read_text(root / "proc/cpuinfo")):
         cpu.setdefault(name, value.strip())
     gpus = sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
-    models = {model.strip() for gpu in gpus for model in _GPU_LINE.findall(_read(gpu))}
+    models = {model.strip() for gpu in gpus for model in _GPU_LINE.findall(hardware.read_text(gpu))}
     return {
         "cpu": [f"{name}: {value}" for name, value in sorted(cpu.items())],
         "gpu": sorted(models),
@@ -56,10 +56,3 @@ def describe_processor(kind: str, root: Path | None = None) -> str:
     ]
     parts += [name for name in _INSTRUCTION_SETS if name in known]
     return ", ".join(filter(None, parts))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -3,7 +3,6 @@
 Nothing here imports TensorFlow, JAX or Keras before the choice is made.
 """
 
-import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -12,7 +11,7 @@ from typing import get_args
 from bert_features.errors import ConfigError, MissingExtraError
 from bert_features.machine.hardware import nvidia_gpus, tpu_chips
 from bert_features.machine.names import Device, RuntimeName
-from bert_features.machine.tpu_installation import tensorflow_problem
+from bert_features.machine.tpu_installation import installed, tensorflow_problem
 
 _BACKEND = "KERAS_BACKEND"
 _RUNTIMES = ("tensorflow", "jax")
@@ -39,7 +38,7 @@ def choose_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> str
             allowed=", ".join(get_args(RuntimeName)),
         )
     runtime = wanted if wanted != "auto" else _backend_set() or _for_hardware(device)
-    if runtime == "jax" and not _installed("jax"):
+    if runtime == "jax" and not _is_importable("jax"):
         raise MissingExtraError("jax", "jax")
     return runtime
 
@@ -82,31 +81,23 @@ def _for_hardware(device: Device) -> str:
         tensorflow_drives = not _has_jax_for_cuda() or _has_cuda_for_tensorflow()
     else:
         return "tensorflow"
-    return "tensorflow" if tensorflow_drives or not _installed("jax") else "jax"
+    return "tensorflow" if tensorflow_drives or not _is_importable("jax") else "jax"
 
 
 def _has_libtpu() -> bool:
     """Whether JAX, if installed, can drive a TPU: jax alone cannot, jax[tpu] can."""
-    return _installed("libtpu") or "TPU_LIBRARY_PATH" in os.environ
+    return _is_importable("libtpu") or "TPU_LIBRARY_PATH" in os.environ
 
 
 def _has_jax_for_cuda() -> bool:
-    return any(_has_package(f"jax-cuda{version}-plugin") for version in (12, 13))
+    return any(installed(f"jax-cuda{version}-plugin") for version in (12, 13))
 
 
 def _has_cuda_for_tensorflow() -> bool:
     # tensorflow[and-cuda] installs these, and TensorFlow finds CUDA through them. JAX's plugin for
     # CUDA 13 (0.7 and later) installs others.
-    return _has_package("nvidia-cudnn-cu12") and _has_package("nvidia-cuda-nvcc-cu12")
+    return all(installed(f"nvidia-{name}-cu12") for name in ("cudnn", "cuda-nvcc"))
 
 
-def _has_package(name: str) -> bool:
-    try:
-        importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def _installed(module: str) -> bool:
+def _is_importable(module: str) -> bool:
     return importlib.util.find_spec(module) is not None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bert_features.errors import ConfigError
-from bert_features.machine.hardware import nvidia_gpus, tpu_chips
+from bert_features.machine.hardware import core_numbers, nvidia_gpus, tpu_chips
 from bert_features.machine.names import Device
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
@@ -49,7 +49,7 @@ def share_out(count: int, device: Device = "auto") -> list[Share]:
         return [_of_chips(group, i) for i, group in enumerate(_groups(chips, count, "TPU chips"))]
     if device in ("auto", "gpu") and (gpus := _visible((_GPUS,), nvidia_gpus())):
         return [Share({_GPUS: ",".join(group)}) for group in _groups(gpus, count, "GPUs")]
-    cores = _cores()
+    cores = sorted(core_numbers())
     if count > len(cores):
         raise _wrong_count(count, len(cores), "CPU cores", f"1 to {len(cores)}")
     cuts = [len(cores) * i // count for i in range(count + 1)]
@@ -87,12 +87,6 @@ def _groups(devices: list[str], count: int, what: str) -> list[list[str]]:
     if rest or count not in allowed:
         raise _wrong_count(count, len(devices), what, ", ".join(map(str, allowed)))
     return [devices[i * size : (i + 1) * size] for i in range(count)]
-
-
-def _cores() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def _wrong_count(count: int, devices: int, what: str, allowed: str) -> ConfigError:

@@ -6,8 +6,7 @@ problem is one clause that says what is wrong and what to do.
 
 import importlib.util
 import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -17,9 +16,8 @@ from bert_features.machine.names import Device
 
 # tensorflow-tpu 2.20.0 works with these; `import tensorflow` beside 0.0.34, 0.0.43.2 or 0.0.51
 # ends the process: "ConfigureDistributedTpuOp_DoWork not available in this library".
-LIBTPU = (0, 0, 14)
-LIBTPU_BEYOND = (0, 0, 31)
-_RANGE = "libtpu>={},<{}".format(*(".".join(map(str, v)) for v in (LIBTPU, LIBTPU_BEYOND)))
+_OLDEST, _TOO_NEW = "0.0.14", "0.0.31"
+_RANGE = f"libtpu>={_OLDEST},<{_TOO_NEW}"
 _SET_UP = "bash scripts/setup_tpu.sh makes an environment that works"
 _USE_JAX = (
     "JAX is here and may drive it: pass --runtime jax; in Python set KERAS_BACKEND=jax before "
@@ -74,12 +72,12 @@ def device_problem() -> str | None:
 
 def tensorflow_version() -> str | None:
     """The version of TensorFlow, whichever of its builds is installed."""
-    return _version("tensorflow") or _version("tensorflow-tpu")
+    return installed("tensorflow") or installed("tensorflow-tpu")
 
 
 def tensorflow_problem() -> str | None:
     """The reason why the installed TensorFlow cannot drive a TPU; None if it can."""
-    return next((problem for check in _WHEEL_CHECKS if (problem := check())), None)
+    return _plain_tensorflow() or _unfit_libtpu()
 
 
 def refuse_what_aborts() -> None:
@@ -88,7 +86,7 @@ def refuse_what_aborts() -> None:
     Raises:
       ConfigError: tensorflow-tpu is installed with a libtpu that it does not work with.
     """
-    if _version("tensorflow-tpu") and not _version("tensorflow"):
+    if installed("tensorflow-tpu") and installed("libtpu") and not installed("tensorflow"):
         problem = _unfit_libtpu()
         if problem:
             raise ConfigError(f"TensorFlow cannot be imported: {problem}")
@@ -113,8 +111,8 @@ def choose_pjrt(device: Device = "auto") -> None:
 
 
 def _plain_tensorflow() -> str | None:
-    plain, tpu_build = _version("tensorflow"), _version("tensorflow-tpu")
-    remedy = _USE_JAX if _version("jax") and _version("libtpu") else _SET_UP
+    plain, tpu_build = installed("tensorflow"), installed("tensorflow-tpu")
+    remedy = _USE_JAX if installed("jax") and installed("libtpu") else _SET_UP
     if tpu_build is None:
         return f"tensorflow {plain} has no TPU support, tensorflow-tpu has; {remedy}"
     if plain is not None:
@@ -124,38 +122,24 @@ def _plain_tensorflow() -> str | None:
     return None
 
 
-def _missing_libtpu() -> str | None:
-    if _version("libtpu") is None:
-        return f"libtpu is not installed; pip install '{_RANGE}'"
-    return None
-
-
 def _unfit_libtpu() -> str | None:
-    version = _version("libtpu") or ""
-    if LIBTPU <= _numbers(version) < LIBTPU_BEYOND or not version:
+    from packaging.version import parse
+
+    version = installed("libtpu")
+    if version is None:
+        return f"libtpu is not installed; pip install '{_RANGE}'"
+    if parse(_OLDEST) <= parse(version) < parse(_TOO_NEW):
         return None
-    age = "old" if _numbers(version) < LIBTPU else "new"
+    age = "old" if parse(version) < parse(_OLDEST) else "new"
     return f"libtpu {version} is too {age} for tensorflow-tpu; pip install '{_RANGE}'"
 
 
-_WHEEL_CHECKS: tuple[Callable[[], str | None], ...] = (
-    _plain_tensorflow,
-    _missing_libtpu,
-    _unfit_libtpu,
-)
-
-
-def _version(package: str) -> str | None:
+def installed(package: str) -> str | None:
+    """The version of an installed package; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """The release of a version: `0.0.43.2` is (0, 0, 43, 2)."""
-    release = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(part) for part in release[0].split(".")) if release else ()
 
 
 def _libtpu_path() -> Path | None:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 
 import tensorflow as tf
 
@@ -143,7 +142,7 @@ def _gpu_problem() -> str:
         return f"CUDA_VISIBLE_DEVICES={visible!r} hides the {count} GPU(s) of this machine"
     if not tf.test.is_built_with_cuda():
         return f"this build of TensorFlow {tf.__version__} has no CUDA, for the {count} GPU(s) here"
-    if not any(_installed(f"nvidia-cudnn-cu{cuda}") for cuda in (12, 13)):
+    if not any(tpu_installation.installed(f"nvidia-cudnn-cu{cuda}") for cuda in (12, 13)):
         return (
             f"TensorFlow {tf.__version__} finds no CUDA libraries for the {count} GPU(s) here; "
             f"pip install {extra_requirement('gpu')}"
@@ -160,14 +159,6 @@ def _shows_any(visible: str, count: int) -> bool:
     if first.isdigit():
         return int(first) < count
     return first.startswith(("GPU-", "MIG-"))
-
-
-def _installed(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def _cpu() -> _Found:

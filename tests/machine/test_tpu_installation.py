@@ -30,16 +30,6 @@ def no_settings_of_this_machine(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_chips_that_can_be_opened(tmp_path, monkeypatch):
-    move_to(monkeypatch, tmp_path, *[V5E] * 4, files=FOUR)
-    assert tpu_installation.device_problem() is None
-
-
-def test_no_chips(tmp_path, monkeypatch):
-    move_to(monkeypatch, tmp_path, GVNIC, files=("dev/vfio/0",))
-    assert tpu_installation.device_problem() == "this machine has none"
-
-
 def test_a_container_without_the_device_files(tmp_path, monkeypatch):
     move_to(monkeypatch, tmp_path, V4, V4, files=("dev/vfio/vfio",))
     problem = tpu_installation.device_problem()
@@ -85,7 +75,6 @@ def test_a_process_that_holds_the_chips_is_named(tmp_path, monkeypatch):
         ({"tensorflow_tpu": "2.20.0"}, "libtpu is not installed; pip install 'libtpu>=0.0.14,<0."),
         ({"tensorflow_tpu": "2.20.0", "libtpu": "0.0.51"},
          "libtpu 0.0.51 is too new for tensorflow-tpu; pip install 'libtpu>=0.0.14,<0.0.31'"),
-        ({"tensorflow_tpu": "2.20.0", "libtpu": "0.0.31"}, "libtpu 0.0.31 is too new"),
         ({"tensorflow_tpu": "2.20.0", "libtpu": "0.0.43.2"}, "libtpu 0.0.43.2 is too new"),
         ({"tensorflow_tpu": "2.20.0", "libtpu": "0.0.9"}, "libtpu 0.0.9 is too old"),
     ],
@@ -174,7 +163,8 @@ def test_it_imports_nothing_heavy():
         pytest.skip("there is a TPU here")
     program = """
         import sys
-        from bert_features.machine import tpu_installation as t
+        from bert_features.machine import hardware, tpu_installation as t
+        hardware.tpu_chips(), hardware.nvidia_gpus(), hardware.cores()
         problem = t.device_problem()
         t.choose_pjrt()
         t.refuse_what_aborts()
