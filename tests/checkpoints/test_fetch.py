@@ -69,16 +69,6 @@ def test_resumes_where_it_broke_off(server, get, caplog):
     assert any(f"resuming {server.url}/file at byte {came:,}: " in m for m in caplog.messages)
 
 
-def test_a_later_run_resumes(server, get, partial):
-    server.script = [breaks_off_after(300_000), *[status(503)] * 5]
-    with pytest.raises(CheckpointError, match=r"the server answered 503 .* are kept\. Ask for it"):
-        get()
-    came = partial.stat().st_size
-    assert partial.read_bytes() == ARCHIVE[:came]
-    assert get() == ARCHIVE
-    assert server.asked[-1]["Range"] == f"bytes={came}-"
-
-
 def test_what_has_come_whole_is_not_sent_again(server, get):
     get()
     assert get() == ARCHIVE
@@ -121,11 +111,6 @@ def test_a_body_that_does_not_end_is_cut_off(server, get, partial, announced):
     with pytest.raises(CheckpointError, match="has more than 2,000,000 bytes, so it is not that"):
         get(max_bytes=2_000_000)
     assert not partial.exists()
-
-
-def test_no_length_announced(server, get):
-    server.script = [answers(200)]
-    assert get() == ARCHIVE
 
 
 def test_not_found_is_not_tried_again(server, get, partial):
@@ -173,11 +158,3 @@ def test_what_cannot_be_reached(get, url, message):
     with pytest.raises(CheckpointError, match=message) as caught:
         get(url)
     assert "\n" not in str(caught.value)
-
-
-def test_the_proxy_of_the_environment_is_used(server, get, monkeypatch):
-    monkeypatch.setenv("http_proxy", server.url.removesuffix("/models"))
-    monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    server.files["http://example.org/file"] = OTHER
-    assert get("http://example.org/file") == OTHER

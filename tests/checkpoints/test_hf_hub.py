@@ -49,13 +49,6 @@ def test_a_model_of_the_cache(cache, name):
     assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
 
 
-def test_a_name_without_an_organisation(cache):
-    write_directory(snapshot(cache, "bert-toy"), TOY, TOY_VOCAB, WEIGHTS)
-    assert find_checkpoint("hf:bert-toy").weights_path.is_file()
-    with pytest.raises(CheckpointError, match=r"there is no checkpoint 'bert-toy'.* 'hf:org/name'"):
-        find_checkpoint("bert-toy")
-
-
 @pytest.mark.parametrize("inner", ["", "0_Transformer"])
 def test_a_model_of_sentence_transformers(cache, inner):
     folder = snapshot(cache, "org/toy-cased")
@@ -181,20 +174,6 @@ def test_without_the_package(monkeypatch, name, message):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(MissingExtraError, match=message):
         find_checkpoint(name)
-
-
-def test_published_checkpoints_go_before_the_hub(monkeypatch, tmp_path):
-    monkeypatch.setattr(download, "cache_dir", lambda: tmp_path)
-    folder = write_directory(tmp_path / "found", TOY, TOY_VOCAB, WEIGHTS, kind="tf1")
-    name = "uncased_L-12_H-768_A-12"
-    wanted = []
-    monkeypatch.setattr(download, "download", lambda name: wanted.append(name) or tmp_path)
-    with pytest.raises(CheckpointError, match=f"{name} holds no checkpoint"):
-        find_checkpoint(name)
-    assert wanted == [name]
-    monkeypatch.setattr(download, "find", {name: folder}.get)
-    assert find_checkpoint(name).weights_path == folder / "bert_model.ckpt"
-    assert find_checkpoint(name).do_lower_case is True
 
 
 @pytest.mark.parametrize(

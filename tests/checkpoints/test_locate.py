@@ -34,12 +34,6 @@ def test_the_latest_of_several_tf1_checkpoints(tf1, tmp_path):
         find_checkpoint(tmp_path)
 
 
-def test_safetensors_by_directory_or_file(safetensors):
-    path = safetensors / "model.safetensors"
-    assert find_checkpoint(safetensors).weights_path == path
-    assert find_checkpoint(path).weights_path == path
-
-
 class Trap:
     """Leaves a file behind if it is ever unpickled."""
 

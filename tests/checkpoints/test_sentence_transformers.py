@@ -242,8 +242,3 @@ def test_the_settings_are_files_of_the_checkpoint(safetensors, tmp_path, flag):
 def test_a_file_of_such_a_folder(copy):
     write(copy)
     assert find_checkpoint(copy / "model.safetensors").sentence_transformers.normalize
-
-
-def test_settings_leave_a_checkpoint_hashable(copy):
-    write(copy, config_sentence_transformers={"prompts": {"a": "b"}})
-    assert hash(find_checkpoint(copy)) == hash(find_checkpoint(copy))
