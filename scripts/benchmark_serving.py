@@ -1,6 +1,7 @@
 """The service under load: its speed beside other servers, and ten minutes of too many requests.
 
     .venv/bin/python scripts/benchmark_serving.py speed TEXTS [--texts 2000] [--rounds 3]
+    .venv/bin/python scripts/benchmark_serving.py start TEXTS [--rounds 3]
     .venv/bin/python scripts/benchmark_serving.py overload TEXTS [--minutes 10]
 
 TEXTS is a text file with a text on each line. All runs on this machine and over its loopback; the
@@ -11,6 +12,10 @@ requests take part of the cores from the server that answers them, for every ser
 requests of 64, 8 at a time, and single texts at 1, 8 and 32 at a time. The batch pipeline computes
 the same texts in a process of its own. Medians of the rounds are printed, and the least cosine of a
 vector with the same one of the batch pipeline.
+
+`start` starts the service of the current folder's package with one replica and with two. It prints
+the seconds from the command to the first answer, the resident memory of all processes after single
+texts at 1 and 8 at a time, and the time of these.
 
 `overload` sends requests of 256 texts over 64 connections to a service with a short queue, and
 checks each answer against its text. It prints the statuses, the memory by the minute, and the time
@@ -30,7 +35,17 @@ from statistics import median
 import numpy as np
 from benchmarking.environments import make_environments
 from benchmarking.processes import BenchmarkError
-from benchmarking.servers import OURS, SERVERS, Load, Target, checking, cosines, put_load, running
+from benchmarking.servers import (
+    OURS,
+    SERVERS,
+    Load,
+    Target,
+    checking,
+    cosines,
+    ours,
+    put_load,
+    running,
+)
 
 _BULK, _BULK_CONNECTIONS = 64, 8
 _CONNECTIONS = (1, 8, 32)
@@ -149,6 +164,28 @@ def _compare(target: Target, texts: Sequence[str], vectors: np.ndarray) -> float
     return float(cosines(found, vectors[: len(some)]).min())
 
 
+def start(texts: list[str], rounds: int, folder: Path) -> None:
+    """Prints what it takes to start the service, and its state afterwards."""
+    singles = _requests(texts[:_SINGLE], 1)
+    for replicas in (1, 2):
+        rows: list[tuple[float, ...]] = []
+        for _ in range(rounds):
+            began = time.monotonic()
+            with running(ours(replicas), "", folder / "log") as target:
+                seconds = time.monotonic() - began
+                put_load(target, singles[:50], 8)  # warms up
+                loads = [put_load(target, singles, count) for count in (1, 8)]
+                times = [load.percentile(share) for load in loads for share in (50, 99)]
+                rows.append((seconds, target.megabytes(), *times))
+        ready, memory, *times = (median(column) for column in zip(*rows, strict=True))
+        print(
+            f"{replicas} replicas: ready after {ready:.1f} s, {memory:.0f} MB; single texts p50 "
+            f"and p99 {times[0]:.1f} and {times[1]:.1f} ms, 8 at a time {times[2]:.1f} and "
+            f"{times[3]:.1f} ms",
+            flush=True,
+        )
+
+
 def overload(texts: list[str], minutes: float, folder: Path) -> None:
     """Prints what a service does with more requests than it can answer."""
     with Pipeline(texts, folder) as pipeline:
@@ -185,7 +222,7 @@ def overload(texts: list[str], minutes: float, folder: Path) -> None:
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["speed", "overload"])
+    parser.add_argument("what", choices=["speed", "start", "overload"])
     parser.add_argument("file", type=Path, metavar="TEXTS")
     parser.add_argument("--texts", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -196,6 +233,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if arguments.what == "speed":
             speed(texts, arguments.rounds, Path(folder))
+        elif arguments.what == "start":
+            start(texts, arguments.rounds, Path(folder))
         else:
             overload(texts, arguments.minutes, Path(folder))
 

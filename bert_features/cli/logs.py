@@ -33,8 +33,13 @@ def log_form(*, as_json: bool) -> Iterator[None]:
         _Form.as_json = before
 
 
-def set_up_logging() -> None:
-    """Sends warnings of all libraries, and what this package reports, to standard error."""
+def set_up_logging(*, as_json: bool = False) -> None:
+    """Sends warnings of all libraries, and what this package reports, to standard error.
+
+    Args:
+      as_json: whether the lines are JSON objects, as after `log_form`.
+    """
+    _Form.as_json = _Form.as_json or as_json
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter("%(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)

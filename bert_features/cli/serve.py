@@ -1,6 +1,7 @@
 """bert-features serve: features over HTTP."""
 
 import contextlib
+import functools
 import logging
 import os
 from pathlib import Path
@@ -10,16 +11,16 @@ import typer
 
 from bert_features.cli.command import command
 from bert_features.cli.help import LIMITS
+from bert_features.cli.logs import is_json, set_up_logging
 from bert_features.cli.progress import Heartbeat
 from bert_features.cli.settings import takes_settings_of
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.serve_settings import Limits, ServeSettings
+from bert_features.config.serve_settings import TOKEN, Limits, ServeSettings
 from bert_features.config.settings import DEVICES, FILES
 from bert_features.errors import ConfigError
 
-logger = logging.getLogger("bert_features")
+logger = logging.getLogger("bert_features.serve")
 
-TOKEN = "BERT_FEATURES_TOKEN"
 _THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 _SETTINGS = [name for name in ExtractConfig.model_fields if ExtractConfig.marks(name).served]
 _LIMITS = Limits()
@@ -84,7 +85,7 @@ def serve(
     at / shows what the model makes of a text, /docs lists all paths. It runs until Ctrl-C or
     SIGTERM; requests that are being answered then are answered first.
     """
-    from bert_features.serving.run import check_service, serving
+    from bert_features.serving import run
 
     wanted = ServeSettings.of(
         host=host,
@@ -102,22 +103,23 @@ def serve(
             seconds=max_seconds,
         ),
     )
-    config = check_service(settings, wanted)
+    config = run.check_service(settings, wanted)
     if host not in _THIS_MACHINE and wanted.token_digest is None:
         logger.warning("anyone who reaches %s can use the service; it has no token", wanted.url)
-    with contextlib.ExitStack() as stack:
-        with Heartbeat("starting the service"):
-            running = stack.enter_context(serving(config, wanted))
-        logger.info("serving %s at %s; Ctrl-C stops", config.checkpoint, wanted.url)
-        try:
-            running.wait()
-        except KeyboardInterrupt:
-            logger.info("stopping; a second Ctrl-C does not wait for running requests")
+    with contextlib.ExitStack() as starting:
+        starting.enter_context(Heartbeat("starting the service"))
+
+        def listening() -> None:
+            starting.close()
+            logger.info("serving %s at %s; Ctrl-C stops", config.checkpoint, wanted.url)
+
+        log = functools.partial(set_up_logging, as_json=is_json())
+        run.serve(config, wanted, listening=listening, set_up_logging=log)
 
 
 def _token(path: Path | None) -> str | None:
     if path is None:
-        return os.environ.pop(TOKEN, "") or None  # not for the processes of Ray
+        return os.environ.pop(TOKEN, "") or None  # not for other processes
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:

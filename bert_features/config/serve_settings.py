@@ -8,6 +8,8 @@ from typing import Self
 
 from bert_features.errors import ConfigError
 
+# The variable of the environment that may hold the token.
+TOKEN = "BERT_FEATURES_TOKEN"
 _MAX_PORT = 65535
 # Of printable ASCII, which a header can hold (RFC 6750, section 2.1, allows fewer characters).
 _TOKEN = re.compile(r"[\x21-\x7e]{8,512}")

@@ -35,23 +35,25 @@ class Share:
     cores: frozenset[int] | None = None
 
 
-def share_out(count: int, device: Device = "auto") -> list[Share]:
+def share_out(count: int, device: Device = "auto", *, setting: str = "processes") -> list[Share]:
     """Shares the chips, GPUs or cores of this machine out to processes, evenly.
 
     Args:
       count: the number of processes.
       device: the setting `device`: with `auto` TPU chips, else GPUs, else cores.
+      setting: the setting that gives the number, for errors.
 
     Raises:
       ConfigError: there are not enough of them, or they cannot be shared out evenly.
     """
     if device in ("auto", "tpu") and (chips := _visible(_CHIPS, tpu_chips())):
-        return [_of_chips(group, i) for i, group in enumerate(_groups(chips, count, "TPU chips"))]
+        groups = _groups(chips, count, "TPU chips", setting)
+        return [_of_chips(group, i) for i, group in enumerate(groups)]
     if device in ("auto", "gpu") and (gpus := _visible((_GPUS,), nvidia_gpus())):
-        return [Share({_GPUS: ",".join(group)}) for group in _groups(gpus, count, "GPUs")]
+        return [Share({_GPUS: ",".join(group)}) for group in _groups(gpus, count, "GPUs", setting)]
     cores = sorted(core_numbers())
     if count > len(cores):
-        raise _wrong_count(count, len(cores), "CPU cores", f"1 to {len(cores)}")
+        raise _wrong_count(setting, count, len(cores), "CPU cores", f"1 to {len(cores)}")
     cuts = [len(cores) * i // count for i in range(count + 1)]
     return [Share(cores=frozenset(cores[a:b])) for a, b in itertools.pairwise(cuts)]
 
@@ -76,7 +78,7 @@ def _visible(variables: tuple[str, ...], count: int) -> list[str]:
     return [str(number) for number in range(count)]
 
 
-def _groups(devices: list[str], count: int, what: str) -> list[list[str]]:
+def _groups(devices: list[str], count: int, what: str, setting: str) -> list[list[str]]:
     """Equal groups of neighbours."""
     size, rest = divmod(len(devices), count)
     allowed = [
@@ -85,13 +87,13 @@ def _groups(devices: list[str], count: int, what: str) -> list[list[str]]:
         if len(devices) % n == 0 and (n == 1 or what == "GPUs" or len(devices) // n in _BOUNDS)
     ]
     if rest or count not in allowed:
-        raise _wrong_count(count, len(devices), what, ", ".join(map(str, allowed)))
+        raise _wrong_count(setting, count, len(devices), what, ", ".join(map(str, allowed)))
     return [devices[i * size : (i + 1) * size] for i in range(count)]
 
 
-def _wrong_count(count: int, devices: int, what: str, allowed: str) -> ConfigError:
+def _wrong_count(setting: str, count: int, devices: int, what: str, allowed: str) -> ConfigError:
     return ConfigError.naming(
-        "{processes} is {count}; this machine has {devices} {what}; allowed: {allowed}",
+        f"{{{setting}}} is {{count}}; this machine has {{devices}} {{what}}; allowed: {{allowed}}",
         count=count,
         devices=devices,
         what=what,

@@ -3,35 +3,29 @@
 import asyncio
 import base64
 import reprlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
-from prometheus_client.core import Metric
 from starlette.exceptions import HTTPException
 
 from bert_features import __version__
 from bert_features.serving import messages
 from bert_features.serving.answers import ARROW, FORMS, JSON, NPY, choose_form, dump
-from bert_features.serving.asgi import App
 from bert_features.serving.failures import (
     STATUSES,
     TYPES,
     RequestError,
     internal_error,
-    retry_after,
 )
 from bert_features.serving.guard import Guard
-from bert_features.serving.metrics import CONTENT_TYPE, to_text
+from bert_features.serving.metrics import CONTENT_TYPE
 from bert_features.serving.page_files import page_routes
 from bert_features.serving.room import Share
 from bert_features.serving.service import Answer, Service
-
-# Gives the metrics of the other replicas.
-OtherReplicas = Callable[[], Awaitable[Sequence[Iterable[Metric]]]]
 
 _SUMMARY = "Contextual features from BERT: text in, hidden layers out."
 _MAX_VALUE = 100
@@ -49,23 +43,14 @@ async def _share(request: Request) -> AsyncIterator[Share]:
 _Share = Annotated[Share, Depends(_share)]
 
 
-async def _alone() -> Sequence[Iterable[Metric]]:
-    return []
-
-
-def make_app(service: Service, other_replicas: OtherReplicas = _alone) -> App:
-    """The application of a service.
-
-    Args:
-      service: computes.
-      other_replicas: gives the metrics of the other replicas.
-    """
+def make_app(service: Service) -> Guard:
+    """The ASGI application of a service."""
     # The page of the interface comes from the service itself: no address outside is asked.
     app = FastAPIOffline(title="bert_features", summary=_SUMMARY, version=__version__)
     app.state.room = service.room
     _add_features(app, service)
     _add_embeddings(app, service)
-    _add_state(app, service, other_replicas)
+    _add_state(app, service)
     app.router.routes.extend(page_routes())
     _add_failures(app)
     paths = frozenset(getattr(route, "path", "") for route in app.routes)
@@ -82,7 +67,7 @@ def _failures(*kinds: str) -> dict[int | str, dict[str, Any]]:
 
 _OF_POSTS = _failures(
     *("bad_request", "unauthorized", "too_large", "unsupported_media_type", "invalid_request"),
-    *("overloaded", "unavailable", "timeout"),
+    *("overloaded", "timeout"),
 )
 
 
@@ -188,17 +173,13 @@ def _to_embeddings(request: messages.EmbeddingsRequest, answer: Answer) -> bytes
     )
 
 
-def _add_state(app: FastAPI, service: Service, other_replicas: OtherReplicas) -> None:
+def _add_state(app: FastAPI, service: Service) -> None:
     @app.get("/healthz", summary="Whether the process runs")
     async def healthz() -> messages.State:
         return messages.State(status="ok")
 
-    @app.get("/readyz", summary="Whether requests are taken", responses=_failures("unavailable"))
+    @app.get("/readyz", summary="Whether requests are taken")
     async def readyz() -> messages.State:
-        if service.is_draining:
-            raise RequestError(
-                "unavailable", "the service is being stopped", headers=retry_after(5)
-            )
         return messages.State(status="ready")
 
     @app.get(
@@ -216,9 +197,7 @@ def _add_state(app: FastAPI, service: Service, other_replicas: OtherReplicas) ->
         responses={200: {"content": {"text/plain": {}}}, **_failures("unauthorized")},
     )
     async def metrics() -> Response:
-        others = await other_replicas()
-        text = to_text([service.metrics.collect(), *others])
-        return Response(text, media_type=CONTENT_TYPE)
+        return Response(service.metrics.to_text(), media_type=CONTENT_TYPE)
 
 
 async def _unless_gone(request: Request, work: Awaitable[Answer]) -> Answer:

@@ -29,7 +29,7 @@ class Engine:
 
     Args:
       extractor: computes; its outputs are all that can be asked for.
-      queued_tokens: tokens that may wait.
+      queue: what waits.
       noted: called after each load with its counts and its seconds.
 
     Attributes:
@@ -40,13 +40,13 @@ class Engine:
         self,
         extractor: FeatureExtractor,
         *,
-        queued_tokens: int,
+        queue: Queue,
         noted: Callable[[Counts, float], None] = lambda counts, seconds: None,
     ) -> None:
         # As many as the device computes at the same time, and one that prepares the next load.
         self._lanes = extractor.in_flight
         self._batch_tokens = extractor.preparation.tokens_of_batch
-        self.queue = Queue(queued_tokens)
+        self.queue = queue
         self._noted = noted
         self._all = extractor
         self._extractors: dict[tuple[str, ...], FeatureExtractor] = {}

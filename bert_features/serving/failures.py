@@ -16,7 +16,6 @@ STATUSES = {
     "invalid_request": 422,
     "overloaded": 429,
     "internal": 500,
-    "unavailable": 503,
     "timeout": 504,
 }
 TYPES = {status: kind for kind, status in STATUSES.items()}

@@ -5,10 +5,11 @@ import hmac
 import logging
 import time
 
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 from bert_features.config.serve_settings import digest_of
 from bert_features.serving.answers import dump
-from bert_features.serving.asgi import App, Message, Receive, Scope, Send
-from bert_features.serving.failures import RequestError, internal_error, retry_after
+from bert_features.serving.failures import RequestError, internal_error
 from bert_features.serving.service import Service
 
 logger = logging.getLogger("bert_features")
@@ -28,20 +29,16 @@ class Guard:
       paths: the paths that it serves, for metrics.
     """
 
-    def __init__(self, app: App, service: Service, paths: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, service: Service, paths: frozenset[str]) -> None:
         self._app = app
         self._service = service
         self._paths = paths
+        self._running = 0
 
     @property
     def is_alive(self) -> bool:
         """Whether requests are computed."""
         return self._service.is_alive
-
-    @property
-    def is_drained(self) -> bool:
-        """Whether it takes no more requests, and answers none."""
-        return self._service.is_draining and not self._service.metrics.running
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
@@ -50,11 +47,13 @@ class Guard:
             return
         sent = _Sent(send, self._service.settings.limits.seconds)
         metrics, began = self._service.metrics, time.monotonic()
-        metrics.running += 1
+        self._running += 1
+        metrics.running.inc()
         try:
             await self._answer(scope, receive, sent)
         finally:
-            metrics.running -= 1
+            self._running -= 1
+            metrics.running.dec()
             path = scope["path"] if scope["path"] in self._paths else "other"
             metrics.note_request(path, sent.status, time.monotonic() - began)
 
@@ -68,6 +67,9 @@ class Guard:
         except _StalledError:
             # The server closes the connection, since the answer is not whole.
             logger.warning("a client did not take its answer; its connection is closed")
+        except asyncio.CancelledError:
+            logger.warning("a request was not answered in time when the service stopped")
+            raise
         except Exception as error:
             logger.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
             await sent.fail(internal_error())
@@ -76,11 +78,7 @@ class Guard:
         if scope["path"].startswith(_GUARDED):
             self._check_token(headers.get("authorization", b"").decode("latin-1"))
         if scope["path"].startswith("/v1/") and scope["method"] == "POST":
-            if self._service.is_draining:
-                raise RequestError(
-                    "unavailable", "the service is being stopped", headers=retry_after(5)
-                )
-            if self._service.metrics.running > self._service.settings.limits.requests:
+            if self._running > self._service.settings.limits.requests:
                 raise self._service.overloaded("too many requests are being answered")
             self._check_body(headers)
 

@@ -1,11 +1,10 @@
-"""Metrics of the service in Prometheus' text format: those of all replicas together."""
+"""Metrics of the service in Prometheus' text format, added up over its processes on a machine."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import os
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from bert_features.extraction.counts import Counts
 
@@ -22,16 +21,18 @@ _COUNTERS = {
 
 
 class ServiceMetrics:
-    """The metrics of one replica.
+    """The metrics of one process.
 
-    Args:
-      queued: gives the tokens that wait now.
+    Attributes:
+      running: the requests that are being answered.
+      queued_tokens: the tokens that wait.
     """
 
-    def __init__(self, queued: Callable[[], int]) -> None:
+    def __init__(self) -> None:
+        disable_created_metrics()  # times, which have no sum
         self._registry = CollectorRegistry()
-        self._queued = queued
-        self.running = 0
+        self.running = self._gauge("running_requests", "Requests that are being answered.")
+        self.queued_tokens = self._gauge("queued_tokens", "Tokens that wait to be computed.")
         self._requests = Counter(
             f"{_PREFIX}requests",
             "Requests answered, by path and status.",
@@ -72,53 +73,14 @@ class ServiceMetrics:
         for field, counter in self._counters.items():
             counter.inc(getattr(counts, field))
 
-    def collect(self) -> list[Metric]:
-        """The state of the metrics now."""
-        gauges = [
-            GaugeMetricFamily(
-                f"{_PREFIX}queued_tokens", "Tokens that wait to be computed.", self._queued()
-            ),
-            GaugeMetricFamily(
-                f"{_PREFIX}running_requests", "Requests that are being answered.", self.running
-            ),
-        ]
-        return [*self._registry.collect(), *gauges]
+    def to_text(self) -> bytes:
+        """The metrics now; with several processes the sums of all of them."""
+        registry = self._registry
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)
+        return generate_latest(registry)
 
-
-def to_text(replicas: Sequence[Iterable[Metric]]) -> bytes:
-    """The metrics of all replicas, summed, in the text format.
-
-    Args:
-      replicas: for each replica what `ServiceMetrics.collect` gave.
-    """
-    registry = CollectorRegistry()
-    registry.register(_Collected([_sum(replicas)]))
-    return generate_latest(registry)
-
-
-class _Collected:
-    def __init__(self, families: Sequence[list[Metric]]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return [family for families in self._families for family in families]
-
-
-def _sum(replicas: Sequence[Iterable[Metric]]) -> list[Metric]:
-    families: dict[str, Metric] = {}
-    sums: dict[str, dict[tuple[Any, ...], float]] = {}
-    for replica in replicas:
-        for family in replica:
-            families.setdefault(family.name, family)
-            values = sums.setdefault(family.name, {})
-            for sample in family.samples:
-                if not sample.name.endswith("_created"):  # a time, which has no sum
-                    key = sample.name, tuple(sorted(sample.labels.items()))
-                    values[key] = values.get(key, 0.0) + sample.value
-    summed = []
-    for name, family in families.items():
-        total = Metric(name, family.documentation, family.type)
-        for (sample_name, labels), value in sums[name].items():
-            total.add_sample(sample_name, dict(labels), value)
-        summed.append(total)
-    return summed
+    def _gauge(self, name: str, text: str) -> Gauge:
+        # The state of a process that has died does not count.
+        return Gauge(_PREFIX + name, text, registry=self._registry, multiprocess_mode="livesum")

@@ -7,7 +7,7 @@ requests does not hold up a large one for ever, and the device gets rows that fi
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
@@ -101,10 +101,14 @@ class Queue:
 
     Args:
       max_tokens: tokens that may wait. A job alone is taken whatever its size.
+      changed: called with the tokens that wait, whenever their number has changed.
     """
 
-    def __init__(self, max_tokens: int) -> None:
+    def __init__(
+        self, max_tokens: int, changed: Callable[[int], None] = lambda tokens: None
+    ) -> None:
         self._max_tokens = max_tokens
+        self._noted = changed
         self._jobs: deque[Job] = deque()  # the oldest first
         self._turns: deque[Job] = deque()  # those first that have waited longest for their turn
         self._tokens = 0
@@ -131,6 +135,7 @@ class Queue:
             self._jobs.append(job)
             self._turns.append(job)
             self._tokens += size
+            self._noted(self._tokens)
             self._changed.notify()
 
     def take(self, smallest: int, largest: int, *, shares: int = 1) -> list[Slice]:
@@ -172,6 +177,7 @@ class Queue:
         """Takes texts of a job, whose turn then comes again after the others."""
         piece = job.take(tokens)
         self._tokens -= piece.tokens
+        self._noted(self._tokens)
         self._turns.remove(job)
         if job.is_taken:
             self._jobs.remove(job)

@@ -23,7 +23,7 @@ from bert_features.serving.engine import Engine
 from bert_features.serving.failures import RequestError, retry_after
 from bert_features.serving.messages import FeaturesRequest
 from bert_features.serving.metrics import ServiceMetrics
-from bert_features.serving.queue import QueueFullError
+from bert_features.serving.queue import Queue, QueueFullError
 from bert_features.serving.room import Room, Share
 from bert_features.serving.sizes import answer_bytes, max_words
 
@@ -77,7 +77,6 @@ class Service:
       extractor: the extractor.
       metrics: counts of requests and texts.
       room: the memory that answers under way may take.
-      is_draining: whether no more requests are taken.
     """
 
     def __init__(self, extractor: FeatureExtractor, settings: ServeSettings) -> None:
@@ -85,13 +84,12 @@ class Service:
         self.settings = settings
         self.model = PurePath(extractor.checkpoint.name).name or extractor.checkpoint.name
         self.catalog = Catalog.of(extractor.config, extractor.outputs)
-        self.is_draining = False
+        self.metrics = ServiceMetrics()
         self._engine = Engine(
             extractor,
-            queued_tokens=settings.limits.queued_tokens,
-            noted=lambda counts, seconds: self.metrics.note_load(counts, seconds),
+            queue=Queue(settings.limits.queued_tokens, self.metrics.queued_tokens.set),
+            noted=self.metrics.note_load,
         )
-        self.metrics = ServiceMetrics(queued=lambda: self._engine.queue.tokens)
         self._pool = ThreadPoolExecutor(2, "answers")
         self.room = Room(_ANSWERS_UNDER_WAY * settings.limits.answer_bytes)
         for specs in self.catalog.outputs.values():

@@ -44,11 +44,6 @@ class Server:
     model: Callable[[str], str]
 
 
-def _ours(folder: str, port: int) -> list[str]:
-    del folder
-    return [sys.executable, "-m", "bert_features", "serve", "--port", str(port)]
-
-
 def _infinity(folder: str, port: int) -> list[str]:
     options = ["--engine", "torch", "--device", "cpu", "--no-bettertransformer", "--log-level"]
     command = [str(_PEERS / "infinity_emb"), "v2", "--model-id", folder, "--port", str(port)]
@@ -59,7 +54,18 @@ def _sentence_transformers(folder: str, port: int) -> list[str]:
     return [str(_PEERS / "python"), "-m", "benchmarking.serving_peer", folder, str(port)]
 
 
-OURS = Server("bert_features", _ours, "/v1/embeddings", lambda folder: "minilm")
+def ours(replicas: int = 1) -> Server:
+    """This package's server."""
+
+    def command(folder: str, port: int) -> list[str]:
+        del folder
+        options = ["--port", str(port), "--replicas", str(replicas)]
+        return [sys.executable, "-m", "bert_features", "serve", *options]
+
+    return Server("bert_features", command, "/v1/embeddings", lambda folder: "minilm")
+
+
+OURS = ours()
 SERVERS = (
     OURS,
     Server("infinity", _infinity, "/embeddings", lambda folder: Path(folder).name),
@@ -105,7 +111,7 @@ def _wait(target: "Target", process: subprocess.Popen[Any], log: Path) -> None:
                 return
         if process.poll() is not None or time.monotonic() > deadline:
             raise BenchmarkError(f"a server does not start:\n{log.read_text()[-2000:]}")
-        time.sleep(0.5)
+        time.sleep(0.05)
 
 
 @dataclass(frozen=True)

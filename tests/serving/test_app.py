@@ -208,21 +208,6 @@ class TestState:
         assert "bert_features_lost_tokens_total 16.0" in lines
         assert "bert_features_queued_tokens 0.0" in lines
 
-    def test_a_service_that_is_being_stopped(self, client_of, service_of):
-        from starlette.testclient import TestClient
-
-        from bert_features.serving.app import make_app
-
-        service = service_of()
-        with TestClient(make_app(service)) as client:
-            assert client.get("/readyz").json() == {"status": "ready"}
-            service.is_draining = True
-            assert client.get("/healthz").json() == {"status": "ok"}
-            answers = [client.get("/readyz"), post(client, texts=["a"])]
-            for answer in answers:
-                error_of(answer, 503, "unavailable")
-                assert int(answer.headers["retry-after"]) > 0
-
     def test_the_page_of_the_interface_asks_no_other_host(self, client):
         page = client.get("/docs").text
         assert "//" not in page.replace("https://json-schema.org", "")

@@ -9,14 +9,14 @@ import pytest
 from bert_features.extraction.counts import Counts
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.engine import Engine
-from bert_features.serving.queue import Job
+from bert_features.serving.queue import Job, Queue
 
 WORDS = ["a", "b", "the", "jackson", "is", "not", "it"]
 
 
 @pytest.fixture
 def engine(extractor):
-    engine = Engine(extractor, queued_tokens=1 << 20)
+    engine = Engine(extractor, queue=Queue(1 << 20))
     yield engine
     engine.close()
 
@@ -94,7 +94,7 @@ def test_a_request_whose_results_cannot_be_put_together_does_not_end_a_thread(
 
 def test_counts_are_those_of_the_load(extractor):
     noted = []
-    engine = Engine(extractor, queued_tokens=100, noted=lambda c, s: noted.append((c, s)))
+    engine = Engine(extractor, queue=Queue(100), noted=lambda c, s: noted.append((c, s)))
     submit(engine, ["a b", "it"], "mean").result(10)
     engine.close()
     ((counts, seconds),) = noted

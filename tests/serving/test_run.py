@@ -1,7 +1,9 @@
-"""bert-features serve as users start it: replicas on Ray Serve, and how it ends."""
+"""bert-features serve as users start it: one process or several, and how it ends."""
 
 import contextlib
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,43 +17,81 @@ import numpy as np
 import pytest
 import requests
 
+from tests.cli.command_line import run
+
 TEXTS = ["The jackson is", "it", "", "no jackson ville ?", "a b the it is not this"]
 TOKEN = "secret-token"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 OUTPUT = 'name = "mean", level = "sequence", pooling = "mean", layers = [-1]'
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+class Program:
+    """`bert-features serve` in a process of its own; a context manager."""
+
+    def __init__(self, checkpoint, *arguments, token=TOKEN):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        options = ["--checkpoint", checkpoint, "--uncased", "--output-spec", OUTPUT]
+        options += ["--port", str(self.port), "--device", "cpu", *arguments]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bert_features", "serve", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "BERT_FEATURES_TOKEN": token},
+        )
+
+    def __enter__(self):
+        self.lines = []
+        while not any("serving " in line for line in self.lines):
+            line = self.process.stderr.readline()
+            assert line, self.lines
+            self.lines.append(line)
+        return self
+
+    def __exit__(self, *exception):
+        self.process.kill()
+        self.process.communicate()
+
+    def get(self, path):
+        return requests.get(self.url + path, headers=HEADERS, timeout=60)
+
+    def ask(self, texts, session=requests):
+        body = {"texts": texts, "tokens": False}
+        return session.post(f"{self.url}/v1/features", json=body, headers=HEADERS, timeout=60)
+
+    def workers(self):
+        """The numbers of the processes that hold the model."""
+        task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return {pid for pid in map(int, task.read_text().split()) if is_worker(pid)}
+
+    def end(self, number):
+        """Its exit status, and the lines of its log from then on."""
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, errors.splitlines()
 
 
-def start(*arguments, **environment):
-    return subprocess.Popen(
-        [sys.executable, "-m", "bert_features", "serve", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
-
-
-def wait_until(true, seconds):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if true():
-            return True
-        time.sleep(0.2)
+def is_worker(pid):
+    with contextlib.suppress(OSError):
+        return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
 
 
+def wait_until(true, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 class TestRefusals:
-    def refuse(self, *arguments, status, **environment):
-        process = start(*arguments, **environment)
-        output, errors = process.communicate(timeout=120)
-        assert (process.returncode, output, errors.count("\n")) == (status, "", 1), errors
-        return errors
+    def refuse(self, *arguments, status):
+        result = run("serve", *arguments)
+        assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (status, "", 1)
+        return result.stderr
 
     def test_a_port_in_use(self, toy):
         with socket.create_server(("127.0.0.1", 0)) as other:
@@ -64,139 +104,120 @@ class TestRefusals:
         [
             (["--port", "0"], "--port is 0; allowed: 1 to 65535"),
             (["--replicas", "0"], "--replicas is 0"),
+            (["--replicas", "999", "--device", "cpu"], "--replicas is 999; this machine has"),
             (["--max-texts", "0"], "--max-texts is 0; allowed: a number above 0"),
             (["--max-seconds", "inf"], "--max-seconds is inf; allowed: a number above 0"),
             (["--drain-seconds", "inf"], "--drain-seconds is inf; allowed: a number of 0 or more"),
             (["--token-file", "nowhere"], "cannot read the token file nowhere"),
-            (["--output-spec", 'name = "tokens", layers = [-1]'], "reserved for a column"),
         ],
     )
     def test_wrong_settings(self, toy, arguments, message):
-        status = 1 if "reserved" in message else 2
-        assert message in self.refuse("--checkpoint", toy, *arguments, status=status)
+        assert message in self.refuse("--checkpoint", toy, *arguments, status=2)
 
-    def test_a_token_that_is_too_short(self, toy):
-        errors = self.refuse("--checkpoint", toy, status=2, BERT_FEATURES_TOKEN="short")
+    def test_an_output_that_no_answer_can_hold(self, toy):
+        output = 'name = "tokens", layers = [-1]'
+        errors = self.refuse("--checkpoint", toy, "--output-spec", output, status=1)
+        assert "reserved for a column" in errors
+
+    def test_a_token_that_is_too_short(self, toy, monkeypatch):
+        monkeypatch.setenv("BERT_FEATURES_TOKEN", "Sh0rt")
+        errors = self.refuse("--checkpoint", toy, status=2)
         assert "the token has 5 characters" in errors
-        assert "short" not in errors.replace("shorter", "")
+        assert "Sh0rt" not in errors
 
 
 @pytest.fixture(scope="module")
-def service(toy, tmp_path_factory):
-    port = free_port()
-    file = tmp_path_factory.mktemp("serve") / "token"
-    file.write_text(f"{TOKEN}\n")
-    process = start(
-        *("--checkpoint", toy, "--uncased", "--port", str(port), "--replicas", "2"),
-        *("--token-file", str(file), "--output-spec", OUTPUT, "--device", "cpu"),
-    )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        assert wait_until(lambda: is_ready(address) or process.poll() is not None, 180)
-        assert process.poll() is None, process.communicate()
-        yield process, address
-    finally:
-        process.kill()
-        process.wait()
+def service(toy):
+    with Program(toy, "--replicas", "2") as service:
+        yield service
 
 
 @pytest.mark.slow
-class TestReplicas:
-    """One service; its tests follow each other, and the last one stops it."""
-
-    def ask(self, address, texts):
-        return requests.post(
-            f"{address}/v1/features",
-            json={"texts": texts, "tokens": False},
-            headers=HEADERS,
-            timeout=60,
-        )
+class TestProcesses:
+    """One service of two processes; its tests follow each other, and the last one stops it."""
 
     def test_each_text_gets_its_vector(self, service, extractor):
         wanted = dict(zip(TEXTS, extractor.encode(TEXTS, "mean"), strict=True))
-        _, address = service
         requested = [TEXTS[i % 5 : i % 5 + 1 + i % 3] for i in range(60)]
         with ThreadPoolExecutor(12) as pool:
-            answers = list(pool.map(lambda texts: self.ask(address, texts), requested))
+            answers = list(pool.map(service.ask, requested))
         for texts, answer in zip(requested, answers, strict=True):
             given = [result["features"]["mean"] for result in answer.json()["results"]]
             np.testing.assert_allclose(given, [wanted[text] for text in texts], atol=1e-5)
 
-    def test_the_metrics_are_those_of_all_replicas(self, service):
-        _, address = service
-        line = 'bert_features_requests_total{path="/v1/features",status="200"} 60.0'
-
-        def metrics():
-            text = requests.get(f"{address}/metrics", headers=HEADERS, timeout=10).text
-            return text.splitlines()
-
-        assert wait_until(lambda: line in metrics(), 10), metrics()
+    def test_the_metrics_are_those_of_all_processes(self, service):
+        lines = service.get("/metrics").text.splitlines()
+        assert 'bert_features_requests_total{path="/v1/features",status="200"} 60.0' in lines
 
     def test_another_service_cannot_join_on_the_port(self, service, toy):
-        port = service[1].rpartition(":")[2]
-        other = start("--checkpoint", toy, "--uncased", "--port", port, "--output-spec", OUTPUT)
-        _, errors = other.communicate(timeout=120)
-        assert (other.returncode, errors.count("\n")) == (1, 1), errors
-        assert f"cannot listen on 127.0.0.1:{port}" in errors
+        result = run("serve", "--checkpoint", toy, "--uncased", "--port", service.port)
+        assert result.exit_code == 1
+        assert f"cannot listen on 127.0.0.1:{service.port}" in result.stderr
 
     def test_the_token_is_asked_for(self, service):
-        _, address = service
-        assert requests.get(f"{address}/v1/info", timeout=10).status_code == 401
+        assert requests.get(f"{service.url}/v1/info", timeout=10).status_code == 401
 
-    def test_a_replica_that_dies_is_replaced(self, service):
-        process, address = service
-        first, _ = replicas_of(process)
+    def test_a_process_that_dies_is_replaced_and_its_counts_stay(self, service):
+        before = service.workers()
+        first = min(before)
         os.kill(first, signal.SIGKILL)
-        for _ in range(12):
-            with contextlib.suppress(requests.ConnectionError):  # that of the replica that died
-                self.ask(address, ["it"])
-        assert wait_until(lambda: len(replicas_of(process) - {first}) == 2, 120)
-        with ThreadPoolExecutor(6) as pool:
-            statuses = pool.map(lambda i: self.ask(address, ["it"]).status_code, range(12))
-        assert set(statuses) == {200}
+        wait_until(lambda: first not in service.workers())
+        assert service.ask(["it"]).status_code == 200  # of the other one
+        assert "another one replaces it" in service.process.stderr.readline()
+        wait_until(lambda: len(service.workers() - before) == 1)
+        metrics = service.get("/metrics").text
+        (count,) = re.findall(r'requests_total{path="/v1/features",status="200"} (.+)', metrics)
+        assert float(count) == 61
+        assert "\nbert_features_running_requests 1.0\n" in metrics
 
     def test_requests_that_are_being_answered_are_answered_first(self, service):
-        process, address = service
-        statuses, stop = [], threading.Event()
+        statuses, running = [], threading.Barrier(5)
 
         def ask_on():
-            while not stop.is_set():
-                try:
-                    statuses.append(self.ask(address, TEXTS * 40).status_code)
-                except requests.ConnectionError:
-                    return  # it listens no more
+            with requests.Session() as session:
+                running.wait()
+                with contextlib.suppress(requests.ConnectionError):  # it listens no more
+                    while True:
+                        statuses.append(service.ask(TEXTS * 40, session).status_code)
 
-        threads = [threading.Thread(target=ask_on) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        time.sleep(2)
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-        stop.set()
-        for thread in threads:
-            thread.join()
-        assert process.returncode == 0, errors
-        assert set(statuses) <= {200, 503}
-        assert statuses.count(200) > 4
-        assert TOKEN not in errors
-        assert errors.splitlines()[-1].startswith("stopping; "), errors
-        assert not is_ready(address)
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(4):
+                pool.submit(ask_on)
+            running.wait()
+            wait_until(lambda: len(statuses) >= 4)
+            status, errors = service.end(signal.SIGTERM)
+        assert status == 0
+        assert set(statuses) == {200}
+        assert errors == ["stopping; a second Ctrl-C does not wait for running requests"]
+        assert TOKEN not in "".join(service.lines)
 
 
-def replicas_of(process):
-    """The numbers of the processes of replicas, which are children of children of a process."""
-    parents, replicas = {}, set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            number = int(folder.name)
-            parents[number] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if b"ServeReplica:bert_features" in (folder / "cmdline").read_bytes():
-                replicas.add(number)
-    return {number for number in replicas if parents.get(parents[number]) == process.pid}
+@pytest.mark.slow
+def test_one_replica_is_one_process(toy):
+    with Program(toy) as service:
+        assert service.ask(["it"]).status_code == 200
+        assert not service.workers()
+        status, errors = service.end(signal.SIGINT)
+    assert (status, len(errors)) == (0, 1)
 
 
-def is_ready(address):
-    try:
-        return requests.get(f"{address}/readyz", timeout=5).status_code == 200
-    except requests.RequestException:
-        return False
+@pytest.mark.slow
+def test_processes_end_with_the_first_one(toy):
+    with Program(toy, "--replicas", "2") as service:
+        workers = service.workers()
+        assert len(workers) == 2
+        service.process.kill()
+        wait_until(lambda: not any(map(is_worker, workers)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", ["1", "2"])
+def test_a_model_that_cannot_be_loaded_is_one_line(toy, tmp_path, replicas):
+    broken = shutil.copytree(toy, tmp_path / "broken")
+    (weights,) = broken.glob("*.data-00000-of-00001")
+    weights.write_bytes(weights.read_bytes()[:1000])
+    process = Program(broken, "--replicas", replicas).process
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    (line,) = [line for line in errors.splitlines() if not line.startswith("starting")]
+    assert "is truncated or corrupt" in line

@@ -1,0 +1,67 @@
+"""The port of the service: each of its processes has a socket, and the kernel shares them out."""
+
+import socket
+
+from bert_features.config.serve_settings import ServeSettings
+from bert_features.errors import OutputError
+
+
+def check_port(settings: ServeSettings) -> None:
+    """Refuses a port where the service cannot listen.
+
+    Raises:
+      OutputError: the port is in use, or the address is not one of this machine.
+    """
+    # As servers do: a port that a server left a moment ago is free.
+    _bind(settings, socket.SO_REUSEADDR).close()
+
+
+def hold_port(settings: ServeSettings) -> socket.socket:
+    """A socket that keeps other services from the port; those of `SharedPort` may join it.
+
+    Raises:
+      OutputError: the port is in use, or the address is not one of this machine.
+    """
+    return _bind(settings, socket.SO_REUSEPORT)
+
+
+class SharedPort:
+    """Becomes a socket of its own on the port in each process that it is sent to.
+
+    One of several processes with the same socket may take a whole burst of connections. The kernel
+    spreads connections evenly over several sockets, and forgets the socket of a process that died.
+
+    Args:
+      settings: the address.
+    """
+
+    def __init__(self, settings: ServeSettings) -> None:
+        self._settings = settings
+
+    def open(self) -> socket.socket:
+        """Opens a socket in this process."""
+        return _open_shared(self._settings)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _open_shared, (self._settings,)
+
+
+def _open_shared(settings: ServeSettings) -> socket.socket:
+    return _bind(settings, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
+
+
+def _bind(settings: ServeSettings, *options: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
+    try:
+        for option in options:
+            bound.setsockopt(socket.SOL_SOCKET, option, 1)
+        bound.bind((settings.host, settings.port))
+    except OSError as error:
+        bound.close()
+        raise OutputError.naming(
+            "cannot listen on {host_port}: {reason}; pass another {port}, or an address of "
+            "this machine to {host}",
+            host_port=settings.url.removeprefix("http://"),
+            reason=error.strerror or error,
+        ) from error
+    return bound

@@ -1,0 +1,116 @@
+"""Workers: the processes of the service, which uvicorn starts, watches and replaces."""
+
+import logging
+import pickle
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
+
+from bert_features.errors import BertFeaturesError, DeviceError
+from bert_features.serving.port import SharedPort
+from bert_features.serving.worker import FAILED, LISTENS, log_stop
+
+logger = logging.getLogger("bert_features")
+
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Workers(Multiprocess):
+    """uvicorn's workers. One that cannot load the model ends them all; later ones are replaced.
+
+    Args:
+      config: settings of uvicorn; its application is a `Worker`.
+      port: where they listen.
+      folder: see `Worker`.
+      listening: called once, when all of them listen.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, port: SharedPort, folder: Path, listening: Callable[[], None]
+    ) -> None:
+        self._handlers = {number: signal.getsignal(number) for number in _ENDINGS}
+        super().__init__(config, sockets=[port])  # type: ignore[list-item]
+        if self._handlers[signal.SIGHUP] == signal.SIG_IGN:  # as under nohup
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._folder = folder
+        self._listening = listening
+        self._have_listened = False
+        self._received: signal.Signals | None = None
+        self._failure: BertFeaturesError | None = None
+
+    def run(self) -> None:
+        """Runs until a signal ends it.
+
+        Raises:
+          BertFeaturesError: a process ended before all of them listened.
+        """
+        super().run()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if self._failure is not None:
+            raise self._failure
+        if not self._have_listened and self._received is not None:
+            signal.raise_signal(self._received)
+
+    def keep_subprocess_alive(self) -> None:
+        """Looks after the processes; uvicorn calls it twice a second."""
+        if not self._have_listened:
+            self._watch_start()
+            return
+        before = {process.pid for process in self.processes}
+        super().keep_subprocess_alive()
+        for pid in before - {process.pid for process in self.processes}:
+            logger.warning("a process of the service has ended; another one replaces it")
+            mark_process_dead(pid, self._folder)
+
+    def _watch_start(self) -> None:
+        for process in self.processes:
+            if process.exitcode is not None:
+                self._failure = self._failure_of(process.pid, process.exitcode)
+                self._stop()
+                return
+        if all(map(self._listens, self.processes)):
+            self._have_listened = True
+            self._listening()
+
+    def _failure_of(self, pid: int | None, status: int) -> BertFeaturesError:
+        file = self._folder / f"{pid}{FAILED}"
+        if file.exists():
+            error: BertFeaturesError = pickle.loads(file.read_bytes())
+            return error
+        by = f"exit status {status}"
+        if status < 0:
+            by = signal.Signals(-status).name
+            by += ", as the system ends what takes too much memory" if by == "SIGKILL" else ""
+        return DeviceError(f"a process of the service ended by {by} before it had the model")
+
+    def _listens(self, process: Process) -> bool:
+        return (self._folder / f"{process.pid}{LISTENS}").exists()
+
+    def _stop(self) -> None:
+        for process in self.processes:
+            if not self._listens(process):
+                process.process.kill()  # it would load the model first
+        self.should_exit.set()
+
+    def _end(self, received: signal.Signals) -> None:
+        self._received = received
+        if self._have_listened:
+            log_stop()
+        self._stop()
+
+    def handle_int(self) -> None:
+        """Ends the service after SIGINT."""
+        self._end(signal.SIGINT)
+
+    def handle_term(self) -> None:
+        """Ends the service after SIGTERM."""
+        self._end(signal.SIGTERM)
+
+    def handle_hup(self) -> None:
+        """Ends the service with its terminal."""
+        self._end(signal.SIGHUP)

@@ -1,0 +1,105 @@
+"""The application on Ray Serve, as docs/serving.md starts it, on two nodes of this machine."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import requests
+
+from bert_features.errors import MissingExtraError
+
+TEXTS = ["The jackson is", "it", "", "no jackson ville ?"]
+OUTPUTS = [{"name": "mean", "level": "sequence", "pooling": "mean", "layers": [-1]}]
+
+
+def test_without_ray_serve_the_line_that_installs_it(monkeypatch):
+    from bert_features.serving.on_ray import app
+
+    monkeypatch.setitem(sys.modules, "ray.serve", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'ray\[serve\]"):
+        app({})
+
+
+@pytest.fixture
+def cluster():
+    """A head without cores, and two nodes of one core."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    for _ in range(2):
+        cluster.add_node(num_cpus=1)
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.fixture
+def url(cluster, toy, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = {"checkpoint": toy, "do_lower_case": True, "device": "cpu", "outputs": OUTPUTS}
+    application = {
+        "import_path": "bert_features.serving.on_ray:app",
+        "args": {"replicas": 2, **settings},
+    }
+    file = tmp_path / "service.yaml"  # YAML takes JSON
+    file.write_text(
+        json.dumps(
+            {
+                "proxy_location": "HeadOnly",
+                "http_options": {"host": "127.0.0.1", "port": port},
+                "applications": [application],
+            }
+        )
+    )
+    command = [sys.executable, "-c", "from ray.serve.scripts import cli; cli()"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, "run", "--address", cluster.address, str(file)], stdout=log, stderr=log
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 120
+        while not is_ready(url):
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.3)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def is_ready(url):
+    with contextlib.suppress(requests.ConnectionError):
+        return requests.get(f"{url}/readyz", timeout=60).status_code == 200
+    return False
+
+
+def parents_of_replicas():
+    parents = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if b"ServeReplica:" in (folder / "cmdline").read_bytes():
+                parents.add(int((folder / "stat").read_text().rpartition(")")[2].split()[1]))
+    return parents
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray leaves log files and sockets open
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_replicas_on_two_nodes_answer_with_the_vectors_of_the_extractor(cluster, url, extractor):
+    nodes = {node.all_processes["raylet"][0].process.pid for node in cluster.worker_nodes}
+    assert nodes <= parents_of_replicas()
+    for _ in range(4):
+        answer = requests.post(f"{url}/v1/features", json={"texts": TEXTS}, timeout=60).json()
+        given = [result["features"]["mean"] for result in answer["results"]]
+        np.testing.assert_allclose(given, extractor.encode(TEXTS, "mean"), atol=1e-5)
+    wrong = requests.post(f"{url}/v1/features", json={"texts": []}, timeout=60)
+    assert wrong.json()["error"]["type"] == "invalid_request"
