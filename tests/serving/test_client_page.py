@@ -1,4 +1,4 @@
-"""docs/client.md: its code runs against a service."""
+"""docs/serving.md: its code runs against a service."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.serving.over_http import over_http
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "client.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
 
 
 @pytest.mark.slow
