@@ -30,3 +30,9 @@ class Oracle:
 
     def __call__(self, *texts: str) -> np.ndarray:
         return self.states(self.ids(*texts))
+
+
+def close(got: np.ndarray, wanted: np.ndarray) -> None:
+    assert got.dtype == np.float32
+    assert got.shape == wanted.shape
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-5)

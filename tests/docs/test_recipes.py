@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from bert_features import read_features
 from bert_features.cli import app
-from tests.docs.oracle import Oracle
+from tests.docs.oracle import close
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "recipes.md"
@@ -71,11 +71,6 @@ def read_recipe(page: str, start: int, end: int) -> Recipe:
 RECIPES = read_recipes()
 
 
-@pytest.fixture(scope="module")
-def oracle(minilm_dir):
-    return Oracle(minilm_dir)
-
-
 @pytest.fixture
 def recipe(request, minilm_dir, capsys):
     """The variables of the recipe that the test is named after, once it has run."""
@@ -93,12 +88,6 @@ def assert_same_print(got: str, wanted: str) -> None:
     for mine, theirs in zip(DECIMAL.findall(got), DECIMAL.findall(wanted), strict=True):
         digits = len(theirs.split(".")[1])
         assert abs(float(mine) - float(theirs)) < 1.5 * 10**-digits, f"{theirs} is {mine}"
-
-
-def close(got: np.ndarray, wanted: np.ndarray) -> None:
-    assert got.dtype == np.float32
-    assert got.shape == wanted.shape
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-5)
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
