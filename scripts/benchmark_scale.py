@@ -1,12 +1,12 @@
-"""Whether a long run stays as it begins: its memory, its speed, and how soon it goes on.
+"""Whether a long run stays as it begins: its memory, its speed, and how soon it resumes.
 
     .venv/bin/python scripts/benchmark_scale.py FOLDER [--lines 1000000 10000000] [--processes 1]
 
 For each number of lines, a file of short lines is made from a seed, and `bert-features extract`
 writes a folder of shards from it: one vector for each line, of a toy encoder of two layers, so that
 the pipeline is measured and not the encoder. Its memory and its finished shards are looked at twice
-a second. The longest run is then repeated and killed at its half. The same command goes on, and the
-time until it computes again is taken; the checksums of all shards must be those of the first run.
+a second. The longest run is then repeated and killed at its half. The same command resumes it, and
+the time until it computes again is taken; the shards must have the checksums of the first.
 
 FOLDER needs 400 bytes for each line of the longest run. All that is written there is removed.
 """
@@ -211,7 +211,7 @@ def reached(samples: list[Sample], shards: int) -> float:
 
 
 def describe_resuming(command: list[str], out: Path, whole: Path) -> None:
-    """Kills a run at its half and goes on; prints how long it took to compute again."""
+    """Kills a run at its half and resumes it; prints how long it took to compute again."""
     half = read_status(whole).shards // 2
     with started(command, out) as process:
         for sample in watch(process, out):

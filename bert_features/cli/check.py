@@ -28,15 +28,12 @@ def check(
         list[str],
         typer.Argument(
             metavar="FILE...",
-            help="Features files, or folders of them, to check; folders also by address "
-            "(gs://, s3://).",
+            help="Features files or folders to check; a folder may be an address (gs://, s3://).",
         ),
     ],
     format: Annotated[
         FileFormat | None,
-        typer.Option(
-            help="Format of the files; by default that of the suffix.", show_default=False
-        ),
+        typer.Option(help="Format of the files. Default: the suffix decides.", show_default=False),
     ] = None,
     repair: Annotated[
         bool,

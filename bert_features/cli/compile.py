@@ -30,7 +30,7 @@ def compile(
     architecture: Annotated[
         str | None,
         typer.Option(
-            help="Published name of an architecture (bert-base, bert-large, …) to compile in place "
+            help="Published name of an architecture (bert-base, bert-large, …) to compile instead "
             "of a checkpoint. Only its shapes are needed."
         ),
     ] = None,

@@ -30,7 +30,10 @@ _PREFIX = "bert_features_"
 _COUNTERS = {
     "examples": ("examples", "Examples that are done."),
     "tokens": ("tokens", "Real tokens of these examples, [CLS] and [SEP] included."),
-    "tokens_reused": ("reused_tokens", "Those of them whose features were known (--dedupe)."),
+    "tokens_reused": (
+        "reused_tokens",
+        "Tokens of texts whose features were known (--dedupe).",
+    ),
     "computed_tokens": ("computed_tokens", "Tokens computed, padding and filler rows included."),
     "tokens_lost": ("lost_tokens", "Tokens that truncation cut off."),
     "truncated_examples": ("truncated_examples", "Examples that lost tokens."),

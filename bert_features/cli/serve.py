@@ -51,8 +51,8 @@ def serve(
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help=f"File with the token that requests must have. By default that of {TOKEN} in the "
-            "environment, if it is set, else no token.",
+            help="File with the token that requests must have. Default: the environment variable "
+            f"{TOKEN}; if it is not set, no token.",
             rich_help_panel=FILES,
         ),
     ] = None,

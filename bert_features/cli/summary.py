@@ -37,7 +37,7 @@ def _describe_before(summary: "ExtractSummary") -> str:
     if not before:
         return ""
     share = "all" if before == summary.counts.examples else f"{before:,}"
-    return f", {share} of them before this run"
+    return f", {share} before this run"
 
 
 def _describe_rare(counts: "Counts") -> dict[str, str]:
@@ -47,7 +47,7 @@ def _describe_rare(counts: "Counts") -> dict[str, str]:
         share = counts.examples_reused / counts.examples
         rows["reused"] = f"{counts.examples_reused:,} of {counts.examples:,} examples ({share:.0%})"
         if counts.examples_from_cache:
-            rows["reused"] += f", {counts.examples_from_cache:,} of them from the cache"
+            rows["reused"] += f", {counts.examples_from_cache:,} from the cache"
     if counts.tokens_unknown:
         rows["unknown"] = f"{counts.tokens_unknown:,} tokens are [UNK], {counts.unknown_share:.1%}"
     if counts.non_finite_examples:

@@ -203,7 +203,7 @@ class ExtractConfig(Settings):
         False, "Look up words by a matrix product instead of a gather.", DEVICES, role="features"
     )
     format: FileFormat | None = setting(
-        None, "Format of the output file; by default that of the suffix.", FILES
+        None, "Format of the output file. Default: the suffix decides.", FILES
     )
     input_format: FormatName = _INPUT["format"]
     id_field: str | None = _INPUT["id_field"]
@@ -243,8 +243,7 @@ class ExtractConfig(Settings):
     )
     dedupe: bool = setting(
         False,
-        "Compute each distinct text once; cache turns it on. The features are those of "
-        "uniform_batches.",
+        "Compute each distinct text once; cache turns it on. Turns on uniform_batches.",
         FILES,
         role="reuse",
     )

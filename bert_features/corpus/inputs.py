@@ -88,8 +88,8 @@ def look_up(path: str) -> Stamp:
         version = None if path.startswith(_WEB) else str(filesystem.ukey(name))
     if size is None:
         raise InputError(
-            f"{path}: its server does not say how large it is, so no run could tell whether it has "
-            "changed; download it and pass the file"
+            f"{path}: its server does not report its size, so a later change would go unnoticed; "
+            "download it and pass the file"
         )
     return Stamp(int(size), None, version)
 

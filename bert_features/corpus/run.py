@@ -322,8 +322,8 @@ def _used(shares: Sequence[Share], shards: int) -> Sequence[Share]:
     """The shares of the processes that have something to compute; a single one has everything."""
     if shards < len(shares):
         logger.warning(
-            "only %d of %d processes compute, as there are no more shards to do; a smaller "
-            "shard_examples makes more of them",
+            "only %d of %d processes compute: there are no more shards; a smaller shard_examples "
+            "makes more shards",
             shards,
             len(shares),
         )

@@ -38,8 +38,8 @@ def compute_similarity(a: Any, b: Any = None, *, function: str = "cosine") -> np
     second = first if b is None else _vectors("b", b)
     if first.shape[1] != second.shape[1]:
         raise ConfigError(
-            f"the vectors of a have {first.shape[1]} values and those of b {second.shape[1]}; "
-            "pass vectors of one width"
+            f"the vectors of a have {first.shape[1]} values and the vectors of b "
+            f"{second.shape[1]}; pass vectors of one width"
         )
     products: np.ndarray = _PREPARED[function](first) @ _PREPARED[function](second).T
     return products

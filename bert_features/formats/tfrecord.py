@@ -143,7 +143,7 @@ def check_frame(framed: bytes) -> bytes:
     data = framed[LENGTH.size : LENGTH.size + length]
     (of_data,) = CHECKSUM.unpack_from(framed, LENGTH.size + length)
     if (_masked_checksum(framed[:8]), _masked_checksum(data)) != (of_length, of_data):
-        raise ValueError("the checksum of a record is not that of its bytes")
+        raise ValueError("the checksum of a record does not match its bytes")
     return data
 
 

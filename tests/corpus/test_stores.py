@@ -293,7 +293,7 @@ def test_a_killed_run_is_gone_on_with(config, texts, tmp_path, s3, toy):
     s3.reset()
     done = run_command(*line)
     assert done.exit_code == 0, done.stderr
-    assert "20, 12 of them before this run" in done.stdout
+    assert "20, 12 before this run" in done.stdout
     assert content_of(address) == local_content(config(), texts, tmp_path)
 
 
