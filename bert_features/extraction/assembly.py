@@ -114,8 +114,8 @@ def with_pieces(batch: FeatureBatch, pieces: np.ndarray) -> FeatureBatch:
     Returns:
       The same examples without counts. Tokens are there if a feature has level `token`.
     """
-    tokens = batch.tokens
-    if tokens is not None:
-        columns = {"tokens": pieces[tokens.columns["token_ids"]], **tokens.columns}
-        tokens = Rows(tokens.splits, columns) if len(tokens.columns) > 1 else None
+    tokens = None
+    if batch.tokens is not None and len(batch.tokens.columns) > 1:
+        columns = batch.tokens.columns
+        tokens = Rows(batch.tokens.splits, {"tokens": pieces[columns["token_ids"]], **columns})
     return replace(batch, tokens=tokens, counts={})
