@@ -81,11 +81,7 @@ def store_place(config: ExtractConfig, target: Path | None) -> Iterator[StorePla
 def open_store(
     place: StorePlace | None, extractor: "FeatureExtractor"
 ) -> Iterator[FeatureStore | None]:
-    """The store at a place, for the features of an extractor; None if there is no place.
-
-    Raises:
-      OutputError: it cannot be opened.
-    """
+    """The store at a place, for the features of an extractor; None if there is no place."""
     if place is None:
         yield None
         return

@@ -1,5 +1,6 @@
 """Texts that repeat are computed once, and no byte of the output changes."""
 
+import contextlib
 import json
 import random
 import sqlite3
@@ -69,7 +70,7 @@ def vectors_in(path):
 
 
 def store_in(folder):
-    (path,) = Path(folder).glob("*.sqlite")
+    (path,) = Path(folder).glob("*.features")
     return path
 
 
@@ -141,15 +142,6 @@ def test_a_text_has_the_same_bits_in_any_company(run, texts, tmp_path):
     assert vectors_in(tmp_path / "out.parquet") == [known[line] for line in others]
 
 
-def test_texts_that_share_a_hash_keep_their_own_features(run, monkeypatch, tmp_path):
-    expected = run(uniform_batches=True)
-    monkeypatch.setattr(feature_store, "hash_key", lambda key: 7)
-    for _ in range(2):
-        counts, *files = run(cache=str(tmp_path / "cache"))
-        assert files == [*expected[1:]]
-        assert totals(counts) == totals(expected[0])
-
-
 def test_the_cache_serves_the_next_run(run, texts, tmp_path):
     expected = run(uniform_batches=True)
     first, *_ = run(cache=str(tmp_path / "cache"))
@@ -184,8 +176,8 @@ def test_settings_of_the_files_do_not_matter_to_the_cache(run, tmp_path):
 def test_a_damaged_entry_is_computed_again_and_replaced(run, tmp_path, caplog):
     expected = run(cache=str(tmp_path / "cache"))
     with sqlite3.connect(store_in(tmp_path / "cache")) as store:
-        store.execute("update entries set value = zeroblob(length(value)) where id % 3 = 0")
-        store.execute("update entries set key = x'00' where id % 7 = 0")
+        store.execute("update entries set value = zeroblob(length(value)) where rowid % 3 = 0")
+        store.execute("update entries set key = x'00' || key where rowid % 7 = 0")
     store.close()
     counts, *files = run(cache=str(tmp_path / "cache"))
     assert files == [*expected[1:]]
@@ -208,7 +200,27 @@ def test_a_damaged_cache_file_costs_time_only(run, tmp_path, caplog, damage):
     counts, *files = run(cache=str(tmp_path / "cache"))
     assert files == [*expected[1:]]
     assert totals(counts) == totals(expected[0])
-    assert "is damaged" in caplog.text
+    assert "is damaged" in caplog.text or "malformed; it is not used" in caplog.text
+
+
+def test_a_locked_cache_costs_time_only(run, tmp_path, monkeypatch, caplog):
+    expected = run(cache=str(tmp_path / "cache"))
+    monkeypatch.setattr(feature_store, "_PATIENCE_SECONDS", 0.01)
+    with contextlib.closing(sqlite3.connect(store_in(tmp_path / "cache"))) as other:
+        other.execute("pragma locking_mode = exclusive")
+        other.execute("delete from entries")
+        counts, *files = run(cache=str(tmp_path / "cache"))
+    assert files == [*expected[1:]]
+    assert totals(counts) == totals(expected[0])
+    assert "database is locked; it is not used any more" in caplog.text
+
+
+def test_a_cache_of_an_earlier_version_is_not_used(run, tmp_path, caplog):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / f"{'0' * 32}.sqlite").write_text("anything")
+    counts, *_ = run(cache=str(tmp_path / "cache"))
+    assert counts.examples_from_cache == 0
+    assert "*.sqlite of an earlier version are not used" in caplog.text
 
 
 @pytest.mark.slow
@@ -256,10 +268,10 @@ def test_huge_entries_are_not_kept(run, tmp_path, monkeypatch, caplog):
 
 def test_a_store_that_is_closed_knows_nothing_and_is_silent(tmp_path, caplog):
     with FeatureStore(StorePlace(tmp_path, run=1), "settings") as store:
-        store.add([NewEntry(b"key", 5, 3, b"value")])
-        assert store.tokens([5]) == {5: 3}
-    assert store.tokens([5]) == store.fetch([5], [b"key"]) == {}
-    store.add([NewEntry(b"other", 6, 3, b"value")])
+        store.add([NewEntry(b"key", 3, b"value")])
+        assert store.tokens([b"key"]) == {b"key": 3}
+    assert store.tokens([b"key"]) == store.fetch([b"key"]) == {}
+    store.add([NewEntry(b"other", 3, b"value")])
     assert caplog.text == ""
 
 
