@@ -5,20 +5,22 @@ and reads it. The values lie in the file as in memory, in record batches of abou
 examples. The metadata is JSON in the schema's metadata, under the key `bert_features`.
 
 Arrow has no checksums. So the metadata of each record batch has, under `bert_features_checksums`,
-those of its columns (`checksums.ColumnChecksums`) and that of the file's metadata, as JSON.
+those of its columns (`checksums.ColumnChecksums`), as JSON.
 """
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from bert_features.formats.arrow_layout import (
     CHECKSUMS_KEY,
     METADATA_KEY,
+    convert_from_arrow,
     convert_to_arrow,
     schema_of,
 )
-from bert_features.formats.checksums import as_hex, checksum
+from bert_features.formats.checksums import ColumnChecksums, compare
 from bert_features.formats.groups import GroupFile, GroupWriter
 from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.records import FeatureBatch, splits_of
@@ -34,17 +36,19 @@ class Writer(GroupWriter):
         import pyarrow as pa
 
         metadata = json.dumps(self._metadata).encode()
-        self._metadata_checksum = as_hex(checksum(metadata))
         schema = schema_of(self._features, self._id_type)
         self._schema = schema.with_metadata({METADATA_KEY: metadata})
         self._stream = pa.ipc.new_file(self._create(self._partial(self.path)), self._schema)
 
-    def _write_group(self, batches: Sequence[FeatureBatch], checksums: dict[str, str]) -> None:
+    def _write_group(self, batches: Sequence[FeatureBatch]) -> None:
         import pyarrow as pa
 
+        checksums = ColumnChecksums(self._features, self._id_type)
+        for batch in batches:
+            checksums.add(batch)
         parts = [convert_to_arrow(batch, self._features, self._schema) for batch in batches]
         (group,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
-        recorded = {"metadata": self._metadata_checksum, "columns": checksums}
+        recorded = {"columns": checksums.of_columns()}
         self._stream.write_batch(group, {CHECKSUMS_KEY: json.dumps(recorded).encode()})
 
     def _end(self) -> None:
@@ -67,11 +71,11 @@ class File(GroupFile):
             counts = [file.get_batch(i).num_rows for i in range(file.num_record_batches)]
         finally:
             self.close()
-        metadata, features, id_type = parse_metadata((schema.metadata or {})[METADATA_KEY])
-        if not schema.equals(schema_of(features, id_type)):
+        header = parse_metadata((schema.metadata or {})[METADATA_KEY])
+        if not schema.equals(schema_of(header.features, header.id_type)):
             raise ValueError("its columns are not those its metadata lists")
         self._starts = splits_of(counts)
-        return Header(metadata, features, id_type, sum(counts))
+        return header._replace(records=sum(counts))
 
     def _read_group(self, group: int, columns: list[str] | None = None) -> Any:
         import pyarrow as pa
@@ -81,7 +85,7 @@ class File(GroupFile):
         table.validate(full=True)  # offsets and texts: damaged ones would lead outside the map
         return table
 
-    def _group_checksums(self) -> list[dict[str, str]] | None:
+    def _verify(self) -> tuple[str, ...]:
         import pyarrow as pa
 
         file = self._open_file()
@@ -92,19 +96,18 @@ class File(GroupFile):
             raise ValueError("its footer has another schema than its beginning")
         if sum(1 for _ in stream) != file.num_record_batches:
             raise ValueError("its footer has another number of record batches than there are")
-        metadata = as_hex(checksum(file.schema.metadata[METADATA_KEY]))
-        groups: list[dict[str, str]] = []
-        for i in range(file.num_record_batches):
-            _, of_batch = file.get_batch_with_custom_metadata(i)
-            if of_batch is None or CHECKSUMS_KEY not in of_batch:
-                break
-            recorded = json.loads(of_batch[CHECKSUMS_KEY])
-            if recorded["metadata"] != metadata:
-                raise ValueError("its metadata is not as it was written")
-            groups.append(recorded["columns"])
-        if 0 < len(groups) < file.num_record_batches:
-            raise ValueError(f"record batch {len(groups)} has lost its checksums")
-        return groups if groups or not file.num_record_batches else None
+        checked = 0
+        for i, (start, stop) in enumerate(pairwise(self._starts.tolist())):
+            found = ColumnChecksums(self.features, self.id_type)
+            found.add(convert_from_arrow(self._read_group(i), self.features))
+            _, metadata = file.get_batch_with_custom_metadata(i)
+            if metadata is not None and CHECKSUMS_KEY in metadata:
+                recorded = json.loads(metadata[CHECKSUMS_KEY])["columns"]
+                compare(recorded, found.of_columns(), f"records {start} to {stop - 1}")
+                checked += 1
+        if 0 < checked < file.num_record_batches:
+            raise ValueError("a record batch has lost its checksums")
+        return () if checked == file.num_record_batches else ("values",)
 
     def _open_file(self) -> Any:
         import pyarrow as pa

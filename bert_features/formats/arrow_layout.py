@@ -16,7 +16,7 @@ from bert_features.formats.records import LEVEL_OF, LEVELS, TEXT, Feature, Featu
 
 # The key of our metadata, JSON, in the metadata of the schema.
 METADATA_KEY = b"bert_features"
-# That of the checksums: in Parquet in the metadata of the file, in Arrow in that of a record batch.
+# The key of the checksums in the metadata of a record batch of Arrow.
 CHECKSUMS_KEY = b"bert_features_checksums"
 
 

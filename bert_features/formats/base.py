@@ -2,18 +2,17 @@
 
 import contextlib
 import io
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from bert_features.errors import BertFeaturesError, OutputError
+from bert_features.errors import OutputError
 from bert_features.files import Staging, real_target, remove_leftovers, storage_errors
 from bert_features.formats import sidecar
 from bert_features.formats.checks import check_batch, check_features, check_id_type, check_texts
-from bert_features.formats.checksums import ChecksummedFile
+from bert_features.formats.checksums import METADATA_CHECKSUM, ChecksummedFile, checksum_of_json
 from bert_features.formats.columns import IdType
 from bert_features.formats.records import Feature, FeatureBatch
 
@@ -131,11 +130,10 @@ class FeatureWriter(ABC):
             return
         with self._whole_or_nothing():
             self._finish()
-            texts = self._write_sidecar() if self.has_sidecar else None
+            if self.has_sidecar:
+                self._write_sidecar()
             self.bytes_written = self._staging.commit()
             self._closed = True
-        if texts is not None and texts.first != texts.last:
-            self._complete_sidecar(texts)
 
     def discard(self) -> None:
         """Gives up and removes all that was written. After `close` it does nothing."""
@@ -205,26 +203,12 @@ class FeatureWriter(ABC):
             self.discard()
             raise
 
-    def _write_sidecar(self) -> sidecar.SidecarTexts:
+    def _write_sidecar(self) -> None:
         """Writes the sidecar, which is put in place before the features file."""
         # The count lets the reader see that a text or record file was cut between two records.
         content = self._metadata | {"records": self.records}
-        at = self._partial(self.path)
-        texts = sidecar.make(content, self._checksummed, at, self.path)
-        self._create(self._partial(self._staging.targets[0])).write(texts.first)
-        return texts
-
-    def _complete_sidecar(self, texts: sidecar.SidecarTexts) -> None:
-        """Takes what it says about a replaced features file out of the sidecar in its place."""
-        # If that fails, the sidecar is still right; the next run replaces it.
-        with contextlib.suppress(OSError, BertFeaturesError):
-            staging = Staging(self._staging.targets[:1], overwrite=True)
-            try:
-                staging.create(staging.path(staging.targets[0])).write(texts.last)
-                staging.commit()
-            finally:
-                staging.discard()
-            self.bytes_written += len(texts.last) - len(texts.first)
+        text = sidecar.make(content, self._checksummed, self._partial(self.path))
+        self._create(self._partial(self._staging.targets[0])).write(text)
 
 
 def _complete(
@@ -237,10 +221,9 @@ def _complete(
         "format_version": FORMAT_VERSION,
     }
     try:
-        json.dumps(complete, allow_nan=False)
+        return complete | {METADATA_CHECKSUM: checksum_of_json(complete)}
     except (TypeError, ValueError) as error:
         raise OutputError(
             f"metadata is not JSON: {error}; allowed are strings, numbers, booleans, None, "
             "lists and dicts of them"
         ) from error
-    return complete

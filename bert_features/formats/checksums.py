@@ -1,16 +1,26 @@
-"""Checksums of features files: CRC-32C of the values of each column, and of the bytes of a file."""
+"""Checksums (CRC-32C) where a format has none: of metadata, of whole files and of columns."""
 
+import json
 from collections.abc import Mapping
 from typing import IO, Any
 
 import numpy as np
 
-from bert_features.files.checksums import BLOCK_BYTES as BLOCK_BYTES
-from bert_features.files.checksums import as_hex as as_hex
-from bert_features.files.checksums import checksum as checksum
-from bert_features.files.checksums import checksum_of_file as checksum_of_file
+from bert_features.files.checksums import as_hex, checksum
 from bert_features.formats.columns import columns_of, convert_to_columns
 from bert_features.formats.records import TEXT, Feature, FeatureBatch
+
+# The key of the checksum of all other metadata, in the metadata.
+METADATA_CHECKSUM = "metadata_crc32c"
+
+
+def checksum_of_json(metadata: Mapping[str, Any]) -> str:
+    """The checksum of metadata, as it is written and as it is read again.
+
+    Raises:
+      TypeError, ValueError: it is not JSON.
+    """
+    return as_hex(checksum(json.dumps(metadata, allow_nan=False).encode()))
 
 
 class ChecksummedFile:

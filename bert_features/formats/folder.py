@@ -101,7 +101,8 @@ class FeatureFolder(FeatureFile):
         _check_beginnings(self._manifest, self._starts)
         first = self._shard(0)
         self.has_token_ids = first.has_token_ids
-        return Header(first.metadata, first.features, first.id_type, self._manifest.records)
+        records = self._manifest.records
+        return Header(first.metadata, first.features, first.id_type, records, is_whole=True)
 
     def _records(self, wanted: range) -> Iterator[FeatureRecord]:
         for number, start, stop in find_parts(self._starts, wanted):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from bert_features.formats import sidecar
 from bert_features.formats.base import FORMAT_VERSION
+from bert_features.formats.checksums import METADATA_CHECKSUM, checksum_of_json
 from bert_features.formats.columns import ID_TYPES
 from bert_features.formats.records import Feature
 
@@ -18,16 +19,19 @@ class Header(NamedTuple):
       features: the features of each record, in order.
       id_type: whether ids are `int` or `str`.
       records: number of records; None where the file does not record it.
+      is_whole: whether the metadata has its checksum; None in files of earlier versions, which have
+        none.
     """
 
     metadata: dict[str, Any]
     features: tuple[Feature, ...]
     id_type: str
     records: int | None
+    is_whole: bool | None = None
 
 
-def parse_metadata(text: str | bytes) -> tuple[dict[str, Any], tuple[Feature, ...], str]:
-    """The metadata that a writer left, the features it lists, and the type of ids.
+def parse_metadata(text: str | bytes) -> Header:
+    """The header in the metadata that a writer left.
 
     Raises:
       ValueError, KeyError, TypeError: no writer of this package wrote it.
@@ -35,9 +39,10 @@ def parse_metadata(text: str | bytes) -> tuple[dict[str, Any], tuple[Feature, ..
     return _check_metadata(json.loads(text))
 
 
-def _check_metadata(
-    metadata: dict[str, Any],
-) -> tuple[dict[str, Any], tuple[Feature, ...], str]:
+def _check_metadata(metadata: dict[str, Any]) -> Header:
+    records = metadata.pop("records", None)
+    crc = metadata.pop(METADATA_CHECKSUM, None)
+    is_whole = None if crc is None else crc == checksum_of_json(metadata)
     version = metadata["format_version"]
     if version != FORMAT_VERSION:
         raise ValueError(f"format_version is {version!r}; this release reads {FORMAT_VERSION}")
@@ -48,7 +53,7 @@ def _check_metadata(
     id_type = metadata["id_type"]
     if id_type not in ID_TYPES:
         raise ValueError(f"id_type is {id_type!r}; allowed: {', '.join(ID_TYPES)}")
-    return metadata, features, id_type
+    return Header(metadata, features, id_type, records, is_whole)
 
 
 def read_sidecar(path: Path) -> Header | None:
@@ -59,7 +64,4 @@ def read_sidecar(path: Path) -> Header | None:
       ValueError, KeyError, TypeError: no writer of this package wrote it.
     """
     found = sidecar.read(path)
-    if found is None:
-        return None
-    metadata, features, id_type = _check_metadata(found.metadata)
-    return Header(metadata, features, id_type, int(metadata.pop("records")))
+    return None if found is None else _check_metadata(found.metadata)

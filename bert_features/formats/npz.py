@@ -137,8 +137,9 @@ class File(ColumnFile):
     def _read_header(self) -> Header:
         columns = self._columns
         self.close()
-        metadata, features, id_type = parse_metadata(str(columns["metadata"].reshape(-1)[0]))
-        return Header(metadata, features, id_type, check_columns(columns, features, id_type))
+        header = parse_metadata(str(columns["metadata"].reshape(-1)[0]))
+        records = check_columns(columns, header.features, header.id_type)
+        return header._replace(records=records, is_whole=header.is_whole is not False)
 
     def _verify(self) -> tuple[str, ...]:
         with zipfile.ZipFile(self.path) as archive:

@@ -2,23 +2,16 @@
 
 The metadata is JSON in the file's schema metadata, under the key `bert_features`.
 
-Every page has the CRC-32 of its bytes, which readers may compare; this one does. Beside the
-metadata, under `bert_features_checksums`, are checksums that cover what is between the pages as
-well: those of the columns of each row group (`checksums.ColumnChecksums`) and of the metadata.
+Every page has the CRC-32 of its bytes, which readers may compare; this one does. Files of earlier
+versions have other checksums as well, under `bert_features_checksums`.
 """
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from bert_features.formats.arrow_layout import (
-    CHECKSUMS_KEY,
-    METADATA_KEY,
-    convert_to_arrow,
-    schema_of,
-)
-from bert_features.formats.checksums import as_hex, checksum
+from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
 from bert_features.formats.groups import GroupFile, GroupWriter
 from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.parquet_pages.row_groups import RowGroupWriter, covers
@@ -34,18 +27,16 @@ class Writer(GroupWriter):
     def _begin(self) -> None:
         metadata = json.dumps(self._metadata).encode()
         schema = schema_of(self._features, self._id_type).with_metadata({METADATA_KEY: metadata})
-        self._checksums: dict[str, Any] = {"metadata": as_hex(checksum(metadata)), "groups": []}
         make = RowGroupWriter if covers(self._features) else PyarrowWriter
         file = self._create(self._partial(self.path))
         self._row_groups = make(file, schema, self._features)
 
-    def _write_group(self, batches: Sequence[FeatureBatch], checksums: dict[str, str]) -> None:
-        self._checksums["groups"].append(checksums)
+    def _write_group(self, batches: Sequence[FeatureBatch]) -> None:
         self._row_groups.write(batches)
         self._raise_failure()
 
     def _end(self) -> None:
-        self._row_groups.close({CHECKSUMS_KEY: json.dumps(self._checksums).encode()})
+        self._row_groups.close()
 
 
 class PyarrowWriter:
@@ -74,9 +65,8 @@ class PyarrowWriter:
         table = pa.Table.from_batches(parts)
         self._writer.write_table(table, row_group_size=len(table))
 
-    def close(self, metadata: Mapping[bytes, bytes]) -> None:
-        """Writes the footer, with these entries added to the metadata of the schema."""
-        self._writer.add_key_value_metadata(metadata)
+    def close(self) -> None:
+        """Writes the footer."""
         self._writer.close()
 
 
@@ -91,31 +81,15 @@ class File(GroupFile):
 
         with pq.ParquetFile(self.path) as parquet:
             schema = parquet.schema_arrow
-            metadata, features, id_type = parse_metadata((schema.metadata or {})[METADATA_KEY])
-            if not schema.equals(schema_of(features, id_type)):
+            header = parse_metadata((schema.metadata or {})[METADATA_KEY])
+            if not schema.equals(schema_of(header.features, header.id_type)):
                 raise ValueError("its columns are not those its metadata lists")
             groups = [parquet.metadata.row_group(i) for i in range(parquet.num_row_groups)]
             self._starts = splits_of([group.num_rows for group in groups])
-            return Header(metadata, features, id_type, parquet.metadata.num_rows)
+            return header._replace(records=parquet.metadata.num_rows)
 
     def _read_group(self, group: int, columns: list[str] | None = None) -> Any:
         return self._open_file().read_row_group(group, columns)
-
-    def _group_checksums(self) -> list[dict[str, str]] | None:
-        entries = self._open_file().metadata.metadata
-        if CHECKSUMS_KEY not in entries:
-            return None
-        recorded = json.loads(entries[CHECKSUMS_KEY])
-        # The footer holds it twice: once more in the schema as Arrow has it.
-        of_schema = self._open_file().schema_arrow.metadata[METADATA_KEY]
-        if {as_hex(checksum(text)) for text in (of_schema, entries[METADATA_KEY])} != {
-            recorded["metadata"]
-        }:
-            raise ValueError("its metadata is not as it was written")
-        groups: list[dict[str, str]] = recorded["groups"]
-        if len(groups) != len(self._starts) - 1:
-            raise ValueError(f"it has {len(self._starts) - 1} row groups of {len(groups)}")
-        return groups
 
     def _open_file(self) -> Any:
         import pyarrow.parquet as pq

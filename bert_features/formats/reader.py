@@ -48,15 +48,18 @@ class FeatureFile(RecordSource, Records):
         file as they open it.
 
         Returns:
-          What has no checksum and so was only read: `values` or `metadata`, in a file of an earlier
-          version or one of the official script. Empty if everything was compared.
+          What has no checksum and so was only read: `texts` in HDF5; `values` or `metadata` in a
+          file of an earlier version or of the official script. Empty if everything was compared.
 
         Raises:
           OutputError: the file is damaged; the message says where.
         """
         try:
             with self._one_clear_error():
-                return self._verify()
+                if self._is_whole is False:
+                    raise ValueError("its metadata is not as it was written")
+                unchecked = self._verify()
+                return unchecked if self._is_whole else (*unchecked, "metadata")
         finally:
             self.close()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bert_features.errors import OutputError
 from bert_features.files import Location, Store, storage_errors
-from bert_features.formats.checksums import checksum_of_file
+from bert_features.files.checksums import checksum_of_file
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
 from bert_features.formats.sidecar import sidecar_name, sidecar_path
 

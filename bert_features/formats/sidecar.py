@@ -1,18 +1,12 @@
 """The sidecar, `NAME.metadata.json`: the metadata of a features file that has no place for it.
 
-Two renames put a features file and its sidecar in place, and a kill can come between them. So the
-sidecar has, under `features_file`, what tells its features file from another:
+Two renames put a features file and its sidecar in place, and the pair can be copied apart. So the
+sidecar has, under `features_file`, what tells its features file from another: `bytes`, the size,
+and `ends_crc32c`, the CRC-32C of the first and the last 64 KiB (of the whole file, if it is not
+larger than both). A reader compares them each time it opens the file. `crc32c`, the CRC-32C of the
+whole file, is compared when the file is verified.
 
-- `bytes`, the size, and `ends_crc32c`, the CRC-32C of the first and the last 64 KiB (of the whole
-  file, if it is not larger than both). A reader compares them each time it opens the file;
-- `crc32c`, the CRC-32C of the whole file, and `metadata_crc32c`, that of everything else in the
-  sidecar, as JSON. They are compared when the file is verified.
-
-While an older features file is being replaced, its sidecar is in the new one, under `replaces`.
-Whichever of the two features files is there, the sidecar has its metadata. A last rename takes the
-older sidecar out.
-
-Sidecars of earlier versions have neither key.
+Sidecars of earlier versions may lack `features_file`, or have more in it.
 """
 
 import json
@@ -22,10 +16,13 @@ from typing import Any, NamedTuple
 
 from bert_features.errors import OutputError
 from bert_features.files import real_target
-from bert_features.formats.checksums import ChecksummedFile, as_hex, checksum
+from bert_features.files.checksums import as_hex, checksum
+from bert_features.formats.checksums import ChecksummedFile
 
 END_BYTES = 64 << 10
-_FILE, _REPLACES = "features_file", "replaces"
+_FILE = "features_file"
+# What sidecars of earlier versions may have beside the metadata.
+_EARLIER = "replaces"
 
 
 def sidecar_name(name: str) -> str:
@@ -45,71 +42,49 @@ def sidecar_path(path: Path) -> Path:
 
 
 class Sidecar(NamedTuple):
-    """What a sidecar says.
+    """The content of a sidecar.
 
     Attributes:
       metadata: the metadata that the writer left, and `records`.
       crc32c: the checksum of the features file; None in files of earlier versions.
-      metadata_crc32c: the checksum of `metadata`; None in files of earlier versions.
     """
 
     metadata: dict[str, Any]
     crc32c: str | None = None
-    metadata_crc32c: str | None = None
-
-
-class SidecarTexts(NamedTuple):
-    """The bytes of a sidecar.
-
-    Attributes:
-      first: what takes its place before the features file does.
-      last: what takes its place after that; the same where no features file is replaced.
-    """
-
-    first: bytes
-    last: bytes
 
 
 def read(path: Path) -> Sidecar | None:
     """Reads the sidecar of the features file `path`; None where there is none.
 
     Raises:
-      OutputError: it is that of another features file.
+      OutputError: it belongs to another features file.
       ValueError, KeyError, TypeError: no writer of this package wrote it.
     """
-    text = _text_for(path)
-    if text is None:
+    sidecar = sidecar_path(path)
+    try:
+        content = json.loads(sidecar.read_bytes())
+    except FileNotFoundError:
         return None
-    content = json.loads(text)
-    content.pop(_REPLACES, None)
-    file = content.pop(_FILE, {})
-    return Sidecar(content, file.get("crc32c"), file.get("metadata_crc32c"))
+    recorded, _ = content.pop(_FILE, None), content.pop(_EARLIER, None)
+    if recorded is None:
+        return Sidecar(content)
+    ends = _ends(path)
+    if not ends.items() <= recorded.items():
+        raise _mismatch(path, sidecar, ends["bytes"], recorded["bytes"])
+    return Sidecar(content, recorded.get("crc32c"))
 
 
-def metadata_checksum(content: dict[str, Any]) -> str:
-    """The checksum of `Sidecar.metadata`."""
-    return as_hex(checksum(json.dumps(content).encode()))
-
-
-def make(
-    content: dict[str, Any], written: ChecksummedFile, at: Path, replaced: Path
-) -> SidecarTexts:
-    """The sidecar of a features file.
+def make(content: dict[str, Any], written: ChecksummedFile, at: Path) -> bytes:
+    """The bytes of the sidecar of a features file.
 
     Args:
       content: its `Sidecar.metadata`.
       written: the features file.
       at: where it is.
-      replaced: where it will be; an older one may be there.
     """
     written.flush()
-    of_file = _ends(at) | {
-        "crc32c": as_hex(written.crc),
-        "metadata_crc32c": metadata_checksum(content),
-    }
-    last = content | {_FILE: of_file}
-    first = last | _replaces(replaced)
-    return SidecarTexts(_encode(first), _encode(last))
+    of_file = _ends(at) | {"crc32c": as_hex(written.crc)}
+    return json.dumps(content | {_FILE: of_file}, indent=2).encode() + b"\n"
 
 
 def orphans(targets: list[Path]) -> list[Path]:
@@ -126,10 +101,6 @@ def _is_sidecar(path: Path) -> bool:
     return isinstance(content, dict) and {"features", "format_version"} <= set(content)
 
 
-def _encode(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, indent=2).encode() + b"\n"
-
-
 def _ends(path: Path) -> dict[str, Any]:
     """The size of a file, and the checksum of its first and last bytes."""
     with path.open("rb", buffering=0) as file:
@@ -139,36 +110,6 @@ def _ends(path: Path) -> dict[str, Any]:
             file.seek(max(size - END_BYTES, END_BYTES))
             crc = checksum(file.read(END_BYTES), crc)
     return {"bytes": size, "ends_crc32c": as_hex(crc)}
-
-
-def _text_for(path: Path) -> bytes | None:
-    """The text of the sidecar that belongs to the features file that is at `path` now."""
-    sidecar = sidecar_path(path)
-    try:
-        text = sidecar.read_bytes()
-    except FileNotFoundError:
-        return None
-    content = json.loads(text)
-    if _FILE not in content:  # of an earlier version
-        return text
-    ends = _ends(path)
-    if ends.items() <= content[_FILE].items():
-        return text
-    replaced = content.get(_REPLACES)
-    if replaced and ends == replaced[_FILE]:
-        older: str | None = replaced["sidecar"]
-        return None if older is None else older.encode("utf-8", "surrogateescape")
-    raise _mismatch(path, sidecar, ends["bytes"], content[_FILE]["bytes"])
-
-
-def _replaces(path: Path) -> dict[str, Any]:
-    """The entry for the features file at `path`; {} where no readable one is there."""
-    try:
-        text = _text_for(path)
-        older = None if text is None else text.decode("utf-8", "surrogateescape")
-        return {_REPLACES: {_FILE: _ends(path), "sidecar": older}}
-    except (OSError, OutputError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
 
 
 def _mismatch(path: Path, sidecar: Path, size: int, recorded: int) -> OutputError:

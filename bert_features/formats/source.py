@@ -39,7 +39,8 @@ class RecordSource(ABC):
         self.path = path if is_url(path) else Path(path)
         self._check_readable()
         with self._one_clear_error():
-            self.metadata, self._features, self.id_type, self._count = self._read_header()
+            header = self._read_header()
+            self.metadata, self._features, self.id_type, self._count, self._is_whole = header
 
     def _check_readable(self) -> None:
         """Refuses a path that cannot be opened."""
@@ -101,7 +102,7 @@ class RecordSource(ABC):
 
     @abstractmethod
     def _verify(self) -> tuple[str, ...]:
-        """See `reader.FeatureFile.verify`."""
+        """Compares the values, and returns `texts` or `values` if they have no checksum."""
 
     def _all_records(self) -> Iterator[FeatureRecord]:
         """All records in order."""

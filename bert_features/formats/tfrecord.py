@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from bert_features.errors import OutputError
+from bert_features.files.checksums import checksum
 from bert_features.formats.base import FeatureWriter
-from bert_features.formats.checksums import checksum
 from bert_features.formats.columns import convert_ids, levels_of
 from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.record_file import RecordFile
@@ -52,7 +52,7 @@ class File(RecordFile):
     """Reads TFRecords, whose sidecar must be beside them."""
 
     format = "tfrecord"
-    _unchecked = ("metadata",)  # each record has checksums
+    _unchecked = ()  # each record has checksums
 
     def _read_header(self) -> Header:
         header = read_sidecar(self.path)

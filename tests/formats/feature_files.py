@@ -120,7 +120,7 @@ def make_sidecar_old(path: Path) -> None:
     """Makes the sidecar of a file that of an earlier version, which knew no checksums."""
     sidecar = path.with_name(f"{path.name}.metadata.json")
     content = json.loads(sidecar.read_text())
-    del content["features_file"]
+    del content["features_file"], content["metadata_crc32c"]
     sidecar.write_text(json.dumps(content))
 
 

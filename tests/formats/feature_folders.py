@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from bert_features.files.checksums import checksum_of_file
 from bert_features.formats import IdType, output_targets
-from bert_features.formats.checksums import checksum_of_file
 from bert_features.formats.manifest import FinishedEntry, InputEntry, Manifest, ShardEntry
 from bert_features.formats.records import Feature, FeatureBatch
 from tests.formats.feature_files import SUFFIX, write

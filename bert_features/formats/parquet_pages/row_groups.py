@@ -8,7 +8,7 @@ import functools
 import io
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from bert_features.formats.parquet_pages.pages import (
     vector_pages,
 )
 from bert_features.formats.parquet_pages.thrift import (
-    BINARY,
     I64,
     LIST,
     STRUCT,
@@ -64,7 +63,7 @@ def _sample_is_read_back() -> bool:
     try:
         writer = RowGroupWriter(file, schema, [feature])
         writer.write([batch])
-        writer.close({})
+        writer.close()
         content = pa.BufferReader(file.getvalue())
         table = pq.read_table(content, page_checksum_verification=True)
     except Exception:  # whatever the parsers on either side raise: pyarrow writes the file then
@@ -104,13 +103,10 @@ class RowGroupWriter:
         self._groups.append(row_group(columns, offset=start, rows=rows))
         self._rows += rows
 
-    def close(self, metadata: Mapping[bytes, bytes]) -> None:
-        """Writes the footer, with these entries added to the metadata of the schema."""
+    def close(self) -> None:
+        """Writes the footer."""
         rows, groups = (I64, self._rows), (LIST, (STRUCT, self._groups))
-        added = [{1: (BINARY, key), 2: (BINARY, value)} for key, value in metadata.items()]
-        _, (_, entries) = self._footer.get(5, (LIST, (STRUCT, [])))
-        entries = (LIST, (STRUCT, [*entries, *added]))
-        footer = encode_struct(self._footer | {3: rows, 4: groups, 5: entries})
+        footer = encode_struct(self._footer | {3: rows, 4: groups})
         self._append(footer + FOOTER_END.pack(len(footer), MAGIC))
 
     def _append_others(self, batches: Sequence[FeatureBatch]) -> list[Struct]:
