@@ -5,9 +5,8 @@ import zlib
 
 import pytest
 
-from bert_features.errors import InputError
-from bert_features.readers.decompression import SUFFIXES, decompress
-from tests.readers.inputs import COMPRESS, read, write
+from bert_features.readers.decompression import decompress
+from tests.readers.inputs import COMPRESS
 
 FIRST, SECOND = b"one\n" * 300, b"".join(b"line %d\n" % i for i in range(100))
 
@@ -24,10 +23,6 @@ def unpack_or_none(content, suffix):
         return unpack(content, suffix)
     except (OSError, EOFError, zlib.error):
         return None
-
-
-def test_every_suffix_is_tested():
-    assert set(COMPRESS) == SUFFIXES
 
 
 @compressions
@@ -89,12 +84,3 @@ def test_zeros_after_a_stream_are_padding(suffix, count):
 @pytest.mark.parametrize(("suffix", "count"), [(".xz", 3), (".xz", 5), (".zst", 4)])
 def test_zeros_that_the_format_does_not_allow(suffix, count):
     assert unpack_or_none(COMPRESS[suffix](FIRST) + b"\0" * count, suffix) is None
-
-
-@compressions
-def test_the_error_names_the_file_and_the_stream(tmp_path, suffix):
-    first, second = COMPRESS[suffix](FIRST), COMPRESS[suffix](SECOND)
-    path = write(tmp_path, "in.txt" + suffix, first + b"\xff" + second[1:])
-    where = "stream 2 is damaged, or is no" if suffix in (".bz2", ".xz") else ""
-    with pytest.raises(InputError, match=rf"cannot read .*in\.txt{suffix}: {where}"):
-        read(path)

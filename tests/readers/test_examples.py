@@ -1,6 +1,5 @@
 """Reading examples: the official line format, and errors that say where."""
 
-import io
 import os
 import threading
 
@@ -43,31 +42,6 @@ def test_count_agrees_with_reading(tmp_path, content, count):
     assert count_examples(path) == len(list(read_examples(path))) == count
 
 
-def test_bad_bytes_are_refused_with_their_place(tmp_path):
-    path = write(tmp_path, b"fine\nbad \xe9t\xe9\n")
-    with pytest.raises(InputError, match=r"in\.txt, line 2: byte 0xe9 at file offset 9 is not UTF"):
-        list(read_examples(path))
-
-
-def test_bad_bytes_can_be_replaced(tmp_path):
-    path = write(tmp_path, b"bad \xe9t\xe9\n")
-    assert next(read_examples(path, encoding_errors="replace")).text_a == "bad \ufffdt\ufffd"
-
-
-def test_standard_input(monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
-    assert count_examples("-") is None
-    assert [e.text_a for e in read_examples("-")] == ["a", "b"]
-
-
-@pytest.mark.parametrize("read", [count_examples, lambda path: list(read_examples(path))])
-def test_what_cannot_be_read(tmp_path, read):
-    with pytest.raises(InputError, match=r"cannot read .*absent.*No such file"):
-        read(tmp_path / "absent")
-    with pytest.raises(InputError, match="is a directory"):
-        read(tmp_path)
-
-
 def test_a_pipe_is_not_used_up_by_counting(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
@@ -84,11 +58,6 @@ def test_texts_are_taken_as_they_are():
         list(examples_of_texts("text"))
     with pytest.raises(InputError, match=r"texts\[1\] is None"):
         list(examples_of_texts(["a", None]))
-
-
-def test_a_device_is_not_used_up_by_counting():
-    assert count_examples(os.devnull) is None
-    assert list(read_examples(os.devnull)) == []
 
 
 def test_the_suffix_tells_the_format_unless_it_is_named(tmp_path):

@@ -1,8 +1,5 @@
 """Tables and columns in memory: refused without a field, else read as files are."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -224,13 +221,3 @@ def test_a_series_keeps_its_index():
 def test_a_series_that_is_refused(series, message):
     with pytest.raises(InputError, match=message):
         list(examples_of_texts(series))
-
-
-def test_no_library_of_tables_is_imported():
-    code = (
-        "import sys\nfrom bert_features.readers.examples import examples_of_texts\n"
-        "list(examples_of_texts(['a', ['b'], ('c', 'd')]))\n"
-        "print([m for m in ('pandas', 'polars', 'pyarrow', 'datasets') if m in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"

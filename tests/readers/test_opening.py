@@ -25,22 +25,6 @@ def test_compressed_files(tmp_path, suffix):
     assert len(read(sentences)) == 2
 
 
-@compressions
-def test_compressed_in_parts(tmp_path, suffix):
-    parts = b"".join(COMPRESS[suffix](line.encode()) for line in TEXT.splitlines(keepends=True))
-    assert read(write(tmp_path, "in.txt" + suffix, parts)) == TEXT_EXAMPLES
-
-
-@compressions
-@pytest.mark.parametrize("damage", ["cut", "not compressed", "empty"])
-def test_damaged_compressed_files(tmp_path, suffix, damage):
-    whole = COMPRESS[suffix](b"".join(b"line %d\n" % i for i in range(1000)))
-    content = {"cut": whole[:-20], "not compressed": TEXT.encode(), "empty": b""}[damage]
-    path = write(tmp_path, "in.txt" + suffix, content)
-    with pytest.raises(InputError, match=r"cannot read .*in\.txt"):
-        read(path)
-
-
 # --- addresses -----------------------------------------------------------------------------------
 
 

@@ -117,15 +117,6 @@ def test_errors_name_the_line_of_the_whole_file(tmp_path):
         list(registry.read(replace(_source(path), part=last.part)))
 
 
-def test_errors_of_rows_name_the_row_of_the_whole_file(tmp_path):
-    path = tmp_path / "in.parquet"
-    pq.write_table(pa.table({"text": ["a", "b", "c", "d"]}), path, row_group_size=2)
-    *_, last = cut(_source(path), 3)
-    pq.write_table(pa.table({"text": ["a", "b", "c", None]}), path, row_group_size=2)
-    with pytest.raises(InputError, match=r"row 4: 'text' is null"):
-        list(registry.read(replace(_source(path), part=last.part)))
-
-
 def test_only_the_row_groups_of_a_part_are_read(folder, monkeypatch):
     opened = []
     iter_batches = pq.ParquetFile.iter_batches
@@ -141,17 +132,3 @@ def test_only_the_row_groups_of_a_part_are_read(folder, monkeypatch):
     source = replace(_source(folder / "rows.parquet"), part=parts[1].part)
     assert [example.unique_id for example in registry.read(source)] == list(range(400, 800))
     assert opened[0][0] == 3  # rows 390 to 519
-
-
-def test_an_id_that_occurs_in_two_parts_is_refused(tmp_path):
-    path = tmp_path / "in.jsonl"
-    path.write_text("".join(f'{{"text": "a", "id": {i}}}\n' for i in (1, 2, 3, 1)))
-    with pytest.raises(InputError, match=r"line 4: the id 1 is also the id of line 1"):
-        list(cut(_source(path), 2))
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"), [("a.txt", True), ("a.txt.gz", False), ("a.csv", False)]
-)
-def test_what_can_be_read_from_the_middle(name, expected):
-    assert can_be_cut(source_of(name, None, "strict")) is expected

@@ -78,10 +78,3 @@ def test_wrong_csv(tmp_path, content, message):
     path = write(tmp_path, "in.csv", content)
     with pytest.raises(InputError, match=rf"in\.csv[:,] {message}"):
         read(path)
-
-
-def test_a_csv_column_that_is_named_must_be_there(tmp_path):
-    path = write(tmp_path, "in.csv", "text,b\n")
-    for settings in ({"text_field": "body"}, {"text_b_field": "body"}, {"tokens_field": "body"}):
-        with pytest.raises(InputError, match=r"in\.csv: no column 'body'; the columns are text, b"):
-            read(path, **settings)
