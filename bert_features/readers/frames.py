@@ -15,28 +15,23 @@ from bert_features.readers.arrow_columns import choose_columns, read_batches
 from bert_features.readers.fields import FieldError, choose_fields
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.source import Origin
 
 _BATCH_ROWS = 4096  # rows that are Python objects at a time
 
 
 @dataclass(frozen=True)
-class _Origin:
-    """A table or column in memory, as errors name it; its rows are counted from 0."""
+class _Table(Origin):
+    """A table or column in memory; its rows are counted from 0."""
 
-    name: str
+    title: str
     input_format: InputFormat
     cure: str = ""
-    unit: str = "row"
+    first_row = 0
 
-    def error(self, problem: str | InputError, line: int | None = None) -> InputError:
-        where = "" if line is None else f", {self.unit} {line} (counted from 0)"
-        return InputError.naming(
-            "{name}{where}: {problem}{cure}",
-            name=self.name,
-            where=where,
-            problem=problem,
-            cure=self.cure,
-        )
+    @property
+    def name(self) -> str:
+        return self.title
 
 
 def column_names(texts: Any) -> list[str] | None:
@@ -80,7 +75,7 @@ def read_table(table: Any, input_format: InputFormat) -> Iterator[InputExample]:
       InputError: it is no table, a column is missing or of a wrong type, a text is null, or the ids
         are wrong.
     """
-    origin = _Origin(f"the {type(table).__name__}", input_format)
+    origin = _Table(f"the {type(table).__name__}", input_format)
     try:
         fields = choose_fields(input_format, column_names(table) or [], "column")
     except FieldError as error:
@@ -116,7 +111,7 @@ def index_ids(texts: Any) -> list[int | str] | None:
     if not _comes_from(texts, "pandas") or not hasattr(texts, "index"):
         return None
     cure = "; pass series.reset_index(drop=True) to number the texts"
-    origin = _Origin("the index of the Series", InputFormat(), cure)
+    origin = _Table("the index of the Series", InputFormat(), cure)
     if not texts.index.is_unique:
         twice = texts.index[texts.index.duplicated()].tolist()[0]
         raise origin.error(f"{twice!r} occurs more than once, but ids must be unique")
@@ -124,7 +119,7 @@ def index_ids(texts: Any) -> list[int | str] | None:
         return [ids.of(row, value) for row, value in enumerate(texts.index.tolist())]
 
 
-def _arrow_table(origin: _Origin, table: Any, names: list[str]) -> Any:
+def _arrow_table(origin: _Table, table: Any, names: list[str]) -> Any:
     """These columns of a table, as a `pyarrow.Table`."""
     import pyarrow as pa
 

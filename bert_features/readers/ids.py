@@ -1,6 +1,5 @@
 """The ids of examples: of one type, none twice, checked in bounded memory."""
 
-import bisect
 import reprlib
 import sqlite3
 
@@ -12,6 +11,7 @@ NO_ID = object()  # for a row without an id; None is an id that is null
 # Ids held as Python objects, a few MB; the others are in a temporary database.
 _HELD = 1 << 14
 _CACHE_KB = 64 * 1024  # SQLite's page cache
+_LINE_BITS = 40  # of a position, below the number of the source
 _MIN_INT, _MAX_INT = -(1 << 63), (1 << 63) - 1
 _SQL_TYPES: dict[type, str] = {int: "INTEGER", str: "TEXT"}
 
@@ -50,7 +50,7 @@ class Ids:
           InputError: the id is neither an integer of 64 bits nor a string, ids are of both types,
             an id occurs twice, or only some rows have one.
         """
-        position = self._places.enter(line)
+        position = self._places.position(line)
         if value is NO_ID:
             if self._own is not None:
                 raise self._is_mixed(line, self._own.last_source, "has no id", "have one")
@@ -75,7 +75,6 @@ class Ids:
           InputError: the examples before them have ids.
         """
         self.of(line)
-        self._places.enter(line + count - 1)
         self._next += count - 1
 
     def finish(self) -> None:
@@ -105,45 +104,42 @@ class Ids:
 
 
 class _Places:
-    """The lines of all sources, in one numbering: the position of a line.
+    """The positions of lines in all sources: the number of the source, then that of the line.
 
     Attributes:
       source: the source that is read.
     """
 
     def __init__(self, source: Origin) -> None:
-        self.source = source
         self._sources = [source]
-        self._starts = [0]
-        self._last = -1
+
+    @property
+    def source(self) -> Origin:
+        return self._sources[-1]
 
     def go_on(self, source: Origin) -> None:
         """Moves to the beginning of another source."""
-        self.source = source
         self._sources.append(source)
-        self._starts.append(self._last + 1)
 
-    def enter(self, line: int) -> int:
-        """The position of the next line that is read; lines come in ascending order."""
-        self._last = self._starts[-1] + line
-        return self._last
+    def position(self, line: int) -> int:
+        """The position of a line of the source that is read."""
+        return (len(self._sources) - 1) << _LINE_BITS | line
 
     def describe(self, position: int, *, seen_from: int) -> str:
         """A position as `line 3`, or in another source than `seen_from` as `a.jsonl, line 3`."""
-        index = self._index(position)
-        source, line = self._sources[index], position - self._starts[index]
+        source, line = self._find(position)
         where = f"{source.unit} {line}"
-        return where if index == self._index(seen_from) else f"{source.name}, {where}"
+        return where if source is self._find(seen_from)[0] else f"{source.name}, {where}"
 
     def error(self, problem: str | InputError, position: int | None = None) -> InputError:
         """An error that names a position; without one, the source that is read."""
         if position is None:
             return self.source.error(problem)
-        index = self._index(position)
-        return self._sources[index].error(problem, position - self._starts[index])
+        source, line = self._find(position)
+        return source.error(problem, line)
 
-    def _index(self, position: int) -> int:
-        return bisect.bisect_right(self._starts, position) - 1
+    def _find(self, position: int) -> tuple[Origin, int]:
+        return self._sources[position >> _LINE_BITS], position & ((1 << _LINE_BITS) - 1)
 
 
 class _OwnIds:

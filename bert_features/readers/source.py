@@ -1,9 +1,9 @@
 """Source: the input that a reader reads, with the settings that it needs."""
 
+import abc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
@@ -11,23 +11,41 @@ from bert_features.readers.lines import EncodingErrors, Place, Span, read_lines
 from bert_features.readers.opening import name_of
 
 
-class Origin(Protocol):
-    """What examples come from, a file or a table in memory: it names itself in errors."""
+class Origin(abc.ABC):
+    """What examples come from, a file or a table in memory: it names itself in errors.
+
+    Attributes:
+      input_format: its settings.
+      first_row: the number of its first line or row.
+      cure: what to do about an error, after its message.
+    """
+
+    input_format: InputFormat
+    first_row = 1
+    cure = ""
 
     @property
-    def input_format(self) -> InputFormat:
-        """Its settings."""
-
-    @property
+    @abc.abstractmethod
     def name(self) -> str:
         """Its name in errors."""
 
     @property
     def unit(self) -> str:
         """The unit of its positions: `row` or `line`."""
+        return "row"
 
     def error(self, problem: str | InputError, line: int | None = None) -> InputError:
         """An error that names it, and the line or row if there is one."""
+        where = "" if line is None else f", {self.unit} {line}"
+        if line is not None and self.first_row == 0:
+            where += " (counted from 0)"
+        return InputError.naming(
+            "{name}{where}: {problem}{cure}",
+            name=self.name,
+            where=where,
+            problem=problem,
+            cure=self.cure,
+        )
 
 
 @dataclass(frozen=True)
@@ -46,7 +64,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(Origin):
     """An input to read examples from.
 
     Attributes:
@@ -96,10 +114,3 @@ class Source:
     def unit(self) -> str:
         """The unit of its positions: `row` or `line`."""
         return "row" if self.input_format.format == "parquet" else "line"
-
-    def error(self, problem: str | InputError, line: int | None = None) -> InputError:
-        """An error that names the source, and the line or row if there is one."""
-        where = "" if line is None else f", {self.unit} {line}"
-        return InputError.naming(
-            "{source}{where}: {problem}", source=self.name, where=where, problem=problem
-        )
