@@ -25,7 +25,7 @@ def inspect(
 ) -> None:
     """Shows a checkpoint's family, architecture, size and casing.
 
-    Of a SavedModel, such as an export, also what it takes and returns.
+    For a SavedModel, such as an export, it also shows the inputs and outputs.
     """
     from bert_features.checkpoints.find import find_checkpoint
 

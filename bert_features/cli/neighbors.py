@@ -30,7 +30,7 @@ def neighbors(
         str,
         typer.Argument(
             metavar="FEATURES",
-            help="Features file, or a folder of them; also the address of a folder.",
+            help="Features file, or a folder of shards, or its address.",
         ),
     ],
     query: Annotated[
@@ -47,7 +47,7 @@ def neighbors(
     token: Annotated[
         str | None,
         typer.Option(
-            help="Word of the query that is meant, for features of words or tokens. The vector is "
+            help="Word of the query to compare, for features of words or tokens. The vector is "
             "the mean of its pieces."
         ),
     ] = None,

@@ -28,7 +28,7 @@ _LIMITS = Limits()
 
 def _limit(default: float, text: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option(
-        help=f"{text} [default: {default:g}]", show_default=False, rich_help_panel=LIMITS
+        help=f"{text} [default: {default:.10g}]", show_default=False, rich_help_panel=LIMITS
     )
     return option
 
@@ -83,7 +83,7 @@ def serve(
 
     POST /v1/features gives the outputs by name; POST /v1/embeddings is OpenAI's interface. A page
     at / shows what the model makes of a text, /docs lists all paths. It runs until Ctrl-C or
-    SIGTERM; requests that are being answered then are answered first.
+    SIGTERM, and then still answers the requests that it has begun.
     """
     from bert_features.serving import run
 

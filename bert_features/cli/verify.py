@@ -53,8 +53,8 @@ def verify(
     each device, and with the other runtime. On a TPU with JAX it also times both forms of
     attention. The exit status is 1 if a check fails.
 
-    In float32 a value may differ by 1e-5, and by 2e-6 of the largest value of its vector; between
-    programs, by 1e-5 of that. The table shows differences divided by what the second part adds.
+    In float32 a value may differ by 1e-5 plus 2e-6 times the largest value of its vector; between
+    programs 1e-5 times. The table shows differences divided by what the second part adds.
     """
     from bert_features.checkpoints.find import find_without_tensorflow
 
