@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bert_features.cli.command import DebugOption, command
-from bert_features.cli.edge import raise_if_interrupted
-from bert_features.cli.progress import EXAMPLES, ProgressDisplay
+from bert_features.cli.progress import reporting
 from bert_features.cli.settings import as_option
 from bert_features.config.extract_config import FileFormat
 from bert_features.config.settings import DEVICES
@@ -18,7 +17,6 @@ from bert_features.files import Location, locate, name_of
 from bert_features.files.reporting import describe_size
 
 if TYPE_CHECKING:
-    from bert_features.extraction.counts import Counts
     from bert_features.formats import FeatureFile
 
 
@@ -98,13 +96,8 @@ def _repair(path: str, processes: int) -> None:
     folder = folder_of(path)
     if folder is None:
         return
-    with ProgressDisplay(EXAMPLES) as display:
-
-        def show(counts: "Counts", total: int | None) -> None:
-            raise_if_interrupted()
-            display.update(counts.examples, total, counts.tokens)
-
-        computed = repair(folder, processes=processes, progress=show)
+    with reporting() as report:
+        computed = repair(folder, processes=processes, progress=report)
     if computed:
         count = f"{len(computed):,} shard{'' if len(computed) == 1 else 's'}"
         print(f"{folder}: computed {count}: {name_some([name_of(part) for part in computed])}")

@@ -10,6 +10,7 @@ import typer
 from bert_features.cli.command import command
 from bert_features.cli.progress import Heartbeat
 from bert_features.cli.settings import takes_settings
+from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
@@ -128,14 +129,9 @@ def _table(job: "Job", reports: "list[ShapeReport]") -> list[str]:
     from bert_features.tpu.report import Bounds
 
     topology, chip = job.topology, job.topology.chip
-    columns = [[f"{report.rows} x {report.length}" for report in reports]]
-    bounds = [Bounds.of(report, topology, job.precision) for report in reports]
-    columns += [
-        [line(*pair) for pair in zip(reports, bounds, strict=True)] for line in _LINES.values()
-    ]
-    names = ["shape on a chip", *_LINES]
-    left = max(map(len, names))
-    width = max(len(cell) for column in columns for cell in column)
+    pairs = [(report, Bounds.of(report, topology, job.precision)) for report in reports]
+    rows = [[name, *(line(*pair) for pair in pairs)] for name, line in _LINES.items()]
+    head = ["shape on a chip", *(f"{report.rows} x {report.length}" for report in reports)]
     outputs = ", ".join(f"{o.name} ({o.level}, {o.width} of {o.dtype})" for o in job.outputs)
     return [
         f"{job.name} in {job.precision} for {topology.name}: {topology.chips} chips, each with "
@@ -143,10 +139,7 @@ def _table(job: "Job", reports: "list[ShapeReport]") -> list[str]:
         f"at {chip.pcie_gbps:g} GB/s",
         f"outputs: {outputs}",
         "",
-        *(
-            f"{name:<{left}}" + "".join(f"  {cell:>{width}}" for cell in cells)
-            for name, cells in zip(names, columns, strict=True)
-        ),
+        table(rows, head=head, right=range(1, len(head))),
         "",
         "Figures are for one chip. Nothing ran on a TPU: bounds follow from published peaks.",
     ]

@@ -9,6 +9,7 @@ import typer
 
 from bert_features import __version__
 from bert_features.cli.command import command
+from bert_features.cli.tables import table
 from bert_features.doctor.examination import IMPORT_SECONDS, examine, is_broken
 from bert_features.doctor.finding import Finding
 
@@ -32,8 +33,7 @@ def doctor(
     as they could. `broken` means that no run works; the exit status is then 1.
     """
     findings = examine(output, seconds=timeout, find_download=_find_download)
-    # Not print: echo leaves colours out if the output is not a terminal.
-    typer.echo(_json(findings) if as_json else "\n".join(_lines(findings)))
+    print(_json(findings) if as_json else _table(findings))
     if is_broken(findings):
         raise typer.Exit(1)
 
@@ -53,17 +53,17 @@ def _json(findings: list[Finding]) -> str:
     return json.dumps(report, indent=2, ensure_ascii=False)
 
 
-def _lines(findings: list[Finding]) -> list[str]:
+def _table(findings: list[Finding]) -> str:
     """One line for each check, and below it the remedy alone, so that it can be copied.
 
     The last line counts the problems.
     """
-    width = max(len(finding.check) for finding in findings)
-    lines = []
+    from rich.text import Text
+
+    rows: list[tuple[str | Text, str, str]] = []
     for finding in findings:
-        status = typer.style(f"{finding.status:<8}", fg=_COLOURS[finding.status])
-        lines.append(f"{status} {finding.check:<{width}}  {finding.found}")
-        if finding.remedy:
-            lines.append(f"{'':8} {'':{width}}  {finding.remedy}")
+        status = Text(finding.status, style=_COLOURS[finding.status])
+        rows.append((status, finding.check, finding.found))
+        rows += [("", "", finding.remedy)] if finding.remedy else []
     counts = {s: sum(finding.status == s for finding in findings) for s in ("broken", "warning")}
-    return [*lines, f"{counts['broken']} broken, {counts['warning']} warnings"]
+    return f"{table(rows)}\n{counts['broken']} broken, {counts['warning']} warnings"

@@ -6,6 +6,7 @@ import typer
 
 from bert_features.cli.command import command
 from bert_features.cli.progress import MEGABYTES, ProgressDisplay
+from bert_features.cli.tables import table
 from bert_features.errors import ConfigError
 
 
@@ -77,10 +78,18 @@ def _print_table() -> None:
     from bert_features.files import cache_dir
 
     cache = cache_dir()
-    print(f"{'':2}{'NAME':<35}{'PARAMETERS':>13}  {'CASING':<9}ALIASES")
+    rows = []
     for row in PUBLISHED.values():
-        mark = "*" if (cache / row.name).is_dir() else ""
         aliases = ", ".join(aliases_of(row.name))
-        line = f"{mark:2}{row.name:<35}{row.parameters:>13,}  {row.casing:<9}{aliases}"
-        print(f"{line}{' ' if aliases else ''}{f'({row.note})' if row.note else ''}".rstrip())
+        note = f"({row.note})" if row.note else ""
+        rows.append(
+            (
+                "*" if (cache / row.name).is_dir() else "",
+                row.name,
+                f"{row.parameters:,}",
+                row.casing,
+                f"{aliases} {note}".strip(),
+            )
+        )
+    print(table(rows, head=("", "NAME", "PARAMETERS", "CASING", "ALIASES"), right=[2]))
     print(f"\nL: layers, H: hidden size, A: attention heads. *: in the cache {cache}")

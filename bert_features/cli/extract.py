@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bert_features.cli.command import command
-from bert_features.cli.edge import raise_if_interrupted
 from bert_features.cli.logs import is_json, log_fields
 from bert_features.cli.metrics import RunMetrics, publishing
-from bert_features.cli.progress import EXAMPLES, ProgressDisplay
+from bert_features.cli.progress import reporting
 from bert_features.cli.settings import takes_settings
 from bert_features.cli.stages import RunFacts, advise, describe_stages
 from bert_features.cli.summary import describe_summary, summary_fields
@@ -21,7 +20,6 @@ from bert_features.config.settings import DEVICES, FILES
 from bert_features.files import STDOUT, Role, is_url
 
 if TYPE_CHECKING:
-    from bert_features.extraction.counts import Counts
     from bert_features.extraction.job import ExtractSummary
 
 logger = logging.getLogger("bert_features")
@@ -120,15 +118,9 @@ def extract(
     from bert_features.corpus.job import is_folder
 
     state = RunMetrics()
-    written: list[Role] = [("the output", output)] if output != STDOUT else []
+    written: list[Role] = [] if output == STDOUT or is_url(output) else [("the output", output)]
     written += [("the ledger", ledger)] if ledger else []
-    with publishing(state, metrics, written), ProgressDisplay(EXAMPLES) as display:
-
-        def show(counts: "Counts", total: int | None) -> None:
-            raise_if_interrupted()
-            state.update(counts, total)
-            display.update(counts.examples, total, counts.tokens)
-
+    with publishing(state, metrics, written), reporting(state) as report:
         try:
             summary = run(
                 settings,
@@ -140,7 +132,7 @@ def extract(
                 ray=ray,
                 ray_actors=ray_actors,
                 ray_resources=ray_resources,
-                progress=show,
+                progress=report,
                 monitor=state.monitor,
             )
         except KeyboardInterrupt:
@@ -150,7 +142,7 @@ def extract(
                 left = f"finished shards are kept; the same command{again} resumes the run"
             raise KeyboardInterrupt(left) from None
         state.finish(summary.counts)
-    facts = RunFacts.of(settings, inputs, output, state.monitor, on_ray=ray is not None)
+    facts = RunFacts(settings, inputs, output, state.monitor, on_ray=ray is not None)
     _report(summary, facts)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bert_features.cli.command import command
+from bert_features.cli.tables import table
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ def inspect(
     if as_json:
         print(json.dumps(facts, indent=1))
         return
-    for name, value in _described(facts).items():
-        print(f"{name:<24} {value}")
+    print(table([(name, str(value)) for name, value in _described(facts).items()]))
 
 
 def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:

@@ -4,7 +4,6 @@ import contextlib
 import importlib.util
 import logging
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from bert_features import __version__
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, MissingExtraError, OutputError
-from bert_features.files import Role, check_apart, check_target, is_url, local_path
-from bert_features.monitor.run import RunMonitor
+from bert_features.files import Role, check_apart, check_target, local_path
+from bert_features.monitor.run import RunMonitor, State
 
 if TYPE_CHECKING:
     from bert_features.extraction.counts import Counts
@@ -30,10 +29,7 @@ _PREFIX = "bert_features_"
 _COUNTERS = {
     "examples": ("examples", "Examples that are done."),
     "tokens": ("tokens", "Real tokens of these examples, [CLS] and [SEP] included."),
-    "tokens_reused": (
-        "reused_tokens",
-        "Tokens of texts whose features were known (--dedupe).",
-    ),
+    "tokens_reused": ("reused_tokens", "Tokens whose features were known (--dedupe)."),
     "computed_tokens": ("computed_tokens", "Tokens computed, padding and filler rows included."),
     "tokens_lost": ("lost_tokens", "Tokens that truncation cut off."),
     "truncated_examples": ("truncated_examples", "Examples that lost tokens."),
@@ -54,22 +50,21 @@ class RunMetrics:
     Attributes:
       monitor: the state besides the counts.
       is_finished: whether the run has ended well.
+      publish: is called after each state.
     """
 
     monitor: RunMonitor = field(default_factory=RunMonitor)
     is_finished: bool = False
+    publish: Callable[[], None] = lambda: None
     _counts: dict[str, int] = field(default_factory=dict)
-    _total: int | None = None
-    _first: tuple[float, int] | None = None
-    _last: tuple[float, int] = (0.0, 0)
+    _state: State = field(default_factory=State)
 
-    def update(self, counts: "Counts", total: int | None) -> None:
-        """Takes the latest totals, and the number of examples to do if it is known."""
-        self._total = total
+    def update(self, counts: "Counts", state: State) -> None:
+        """Takes the latest totals, and how far the run is."""
         for name in _COUNTERS:  # they never fall, though the work of a lost process is done again
             self._counts[name] = max(getattr(counts, name), self._counts.get(name, 0))
-        self._last = time.monotonic(), counts.tokens
-        self._first = self._first or self._last
+        self._state = state
+        self.publish()
 
     def finish(self, counts: "Counts") -> None:
         """Takes the totals of a run that has ended well."""
@@ -99,20 +94,15 @@ class RunMetrics:
         yield InfoMetricFamily("bert_features", text, value={"version": __version__, **facts})
 
     def _gauges(self) -> Iterator[Any]:
-        yield _gauge("tokens_per_second", "Real tokens a second since the first step.", self._speed)
-        if self._total is not None:
-            yield _gauge("input_examples", "Examples to compute in all.", self._total)
+        rate = self._state.rate or 0.0
+        yield _gauge("tokens_per_second", "Real tokens a second since the first step.", rate)
+        if self._state.total is not None:
+            yield _gauge("input_examples", "Examples to compute in all.", self._state.total)
         if self.monitor.shards is not None:
             yield _gauge("shards", "Shards of the folder.", self.monitor.shards)
             text = "Shards that are finished."
             yield _gauge("finished_shards", text, self.monitor.finished_shards)
         yield _gauge("finished", "1 once the run has ended well, else 0.", int(self.is_finished))
-
-    @property
-    def _speed(self) -> float:
-        if self._first is None or self._last[0] == self._first[0]:
-            return 0.0
-        return (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
 
 
 _FACTS = ("checkpoint", "runtime", "device", "precision")
@@ -163,8 +153,7 @@ def publishing(
         host = (address["host"] or _THIS_MACHINE).strip("[]")
         publish = _serving(host, _port(address["port"], target), registry)
     else:
-        path = _file(target, written)
-        publish = _writing(lambda: metrics.has_begun, path, registry)
+        publish = _writing(metrics, _file(target, written), registry)
     with publish:
         yield
 
@@ -210,13 +199,7 @@ def _file(target: str, written: Iterable[Role]) -> Path:
     check_target(path, overwrite=True)
     if path.exists() and path.stat().st_size and not _holds_metrics(path):
         raise OutputError(f"{path} exists and holds no metrics of a run; name another file")
-    others = list(written)
-    check_apart(others, [("the metrics file", path)])
-    for role, other in others:
-        if isinstance(other, int) or is_url(other):
-            continue
-        if path.resolve().is_relative_to(local_path(other).resolve()):
-            raise OutputError(f"the metrics file, {path}, is {role} or in it; name another")
+    check_apart((), [*written, ("the metrics file", path)])
     return path
 
 
@@ -227,34 +210,33 @@ def _holds_metrics(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _writing(has_begun: Callable[[], bool], path: Path, registry: Any) -> Iterator[None]:
-    """Writes the file now and then by a thread, and at the end.
+def _writing(metrics: RunMetrics, path: Path, registry: Any) -> Iterator[None]:
+    """Writes the file after a state, if it is some time since the last, and at the end.
 
     It is not written before the run has begun: a wrong setting leaves the file as it was.
     """
-    ended = threading.Event()
-    thread = threading.Thread(target=_write_often, args=(ended, has_begun, path, registry))
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _write_often(
-    ended: threading.Event, has_begun: Callable[[], bool], path: Path, registry: Any
-) -> None:
     from prometheus_client import write_to_textfile
 
-    is_last = failed = False
-    while not is_last:
-        is_last = ended.wait(_FILE_SECONDS)
-        if not has_begun():
-            continue
+    last = -_FILE_SECONDS
+    failed = False
+
+    def write() -> None:
+        nonlocal last, failed
+        last = time.monotonic()
         try:
             write_to_textfile(str(path), registry)
         except OSError as error:
-            if not failed:  # features are worth more than metrics: the run goes on
+            if not failed:  # features are worth more than metrics
                 logger.warning("cannot write the metrics file %s: %s", path, error.strerror)
             failed = True
+
+    def write_now_and_then() -> None:
+        if time.monotonic() - last >= _FILE_SECONDS:
+            write()
+
+    metrics.publish = write_now_and_then
+    try:
+        yield
+    finally:
+        if metrics.has_begun:
+            write()

@@ -3,13 +3,14 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from bert_features.cli.command import command
 from bert_features.cli.settings import takes_settings_of
+from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import MODEL
 from bert_features.errors import InputError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 # Tokens shown on either side of the one that was found.
 _CONTEXT = 8
 _LEFT_OF_TEXT = 28  # columns
-_Print = Callable[["Neighbor", int, str, str | None], str]
+_HEAD = ("rank", "similarity", "id", "text")
 
 
 @command
@@ -129,21 +130,23 @@ def _lines(
     *,
     as_table: bool,
 ) -> Iterator[str]:
-    write = _row if as_table else _json
     for number, (query, hits) in enumerate(zip(queries, found, strict=True)):
         if as_table:
-            yield from [""] * (number > 0)
-            yield f"query: {query}"
-            yield f"{'rank':>4}  {'similarity':>10}  {'id':<8}  text"
-        for rank, hit in enumerate(hits, 1):
-            yield write(hit, rank, query, texts.get(hit.unique_id))
+            rows = [_row(hit, rank, texts.get(hit.unique_id)) for rank, hit in enumerate(hits, 1)]
+            yield "\n" * (number > 0) + f"query: {query}"
+            yield table(
+                rows, head=("rank", "similarity", "id", "text"), right=(0, 1), widths=(4, 10, 8)
+            )
+        else:
+            for rank, hit in enumerate(hits, 1):
+                yield _json(hit, rank, query, texts.get(hit.unique_id))
 
 
-def _row(hit: "Neighbor", rank: int, query: str, text: str | None) -> str:
+def _row(hit: "Neighbor", rank: int, text: str | None) -> tuple[str, ...]:
     shown = " ".join((text or "").split()) if hit.tokens is None else _in_context(hit)
     if sys.stdout.isatty():
         shown = shown[: max(20, shutil.get_terminal_size().columns - _LEFT_OF_TEXT)]
-    return f"{rank:>4}  {hit.similarity:>10.4f}  {hit.unique_id!s:<8}  {shown}".rstrip()
+    return str(rank), f"{hit.similarity:.4f}", str(hit.unique_id), shown
 
 
 def _in_context(hit: "Neighbor") -> str:

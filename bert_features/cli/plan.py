@@ -7,6 +7,7 @@ import typer
 
 from bert_features.cli.command import InputArgument, command
 from bert_features.cli.settings import describe_cures, takes_settings
+from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.files.reporting import describe_size
 
@@ -60,8 +61,7 @@ def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
     rows["output"] = f"about {size} of features as {file_format}"
     for output in result.outputs:
         rows[f"  {output.name}"] = f"{output.level}, {output.width} values of {output.dtype}"
-    width = max(map(len, rows))
-    return [f"{name:<{width}} {value}" for name, value in rows.items()]
+    return [table([*rows.items()])]
 
 
 def _format(settings: ExtractConfig) -> str:
@@ -83,15 +83,14 @@ def _histogram(result: "Plan") -> list[str]:
     names = [f"{i * step + 1}-{(i + 1) * step}" for i in range(len(counts))]
     if len(counts) * step > top + step - 1:
         names[-1] = f"over {(len(counts) - 1) * step}"
-    width = max(map(len, names))
     lines = [
-        f"{name:>{width}} {_bar(count / counts.max())} {count:,}"
+        (name, _bar(count / counts.max()), f"{count:,}")
         for name, count in zip(names, counts.tolist(), strict=True)
     ]
     first = int(np.flatnonzero(counts)[0])
     return [
         f"tokens in an example (median {np.median(lengths):.0f}, maximum {lengths.max():,})",
-        *lines[first:],
+        table(lines[first:], right=[0]),
     ]
 
 
@@ -103,7 +102,7 @@ def _bar(share: float) -> str:
 def _buckets(result: "Plan") -> list[str]:
     used = [bucket for bucket in result.buckets if bucket.rows]
     rows_of = dict(zip(result.shapes.buckets, result.shapes.rows, strict=True))
-    lines = [f"{'shape':>12} {'rows':>10} {'batches':>8} {'pad waste':>10}"]
+    lines = []
     for group in _grouped(used):
         tokens = sum(bucket.tokens for bucket in group)
         computed = sum(bucket.computed_tokens for bucket in group)
@@ -112,12 +111,16 @@ def _buckets(result: "Plan") -> list[str]:
         if len(group) > 1:
             name = f"… x {group[0].length}-{last}"
         rows, batches = sum(b.rows for b in group), sum(b.batches for b in group)
-        lines.append(f"{name:>12} {rows:>10,} {batches:>8,} {1 - tokens / computed:>10.1%}")
+        lines.append((name, f"{rows:,}", f"{batches:,}", f"{1 - tokens / computed:.1%}"))
     rows, batches = result.row_lengths.sum(), sum(bucket.batches for bucket in used)
-    lines.append(f"{'all':>12} {rows:>10,} {batches:>8,} {result.pad_waste:>10.1%}")
-    lines.append(f"filler rows, part of the pad waste: {result.filler_share:.1%}")
+    lines.append(("all", f"{rows:,}", f"{batches:,}", f"{result.pad_waste:.1%}"))
     suggested = ",".join(map(str, result.suggest_buckets()))
-    return [*lines, "", f"a good choice for a TPU or GPU: --buckets={suggested}"]
+    return [
+        table(lines, head=("shape", "rows", "batches", "pad waste"), right=range(4)),
+        f"filler rows, part of the pad waste: {result.filler_share:.1%}",
+        "",
+        f"a good choice for a TPU or GPU: --buckets={suggested}",
+    ]
 
 
 def _grouped(used: "list[BucketPlan]") -> "list[list[BucketPlan]]":

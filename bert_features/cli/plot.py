@@ -1,6 +1,6 @@
 """bert-features plot: pictures of layers, and a probe that compares them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -18,6 +18,7 @@ from bert_features.cli.plot_options import (
 )
 from bert_features.cli.progress import Heartbeat
 from bert_features.cli.settings import takes_settings_of
+from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import parse_layers
 from bert_features.config.settings import INPUT, OUTPUTS, shown
@@ -240,7 +241,7 @@ def probe(
         return result
 
     _draw(make, output, overwrite=overwrite, read=input_path)
-    print("\n".join(["", *_lines(done[0].table()), "", done[0].recommendation.sentence]))
+    print(f"\n{table(done[0].table())}\n\n{done[0].recommendation.sentence}")
 
 
 def _draw(
@@ -284,12 +285,3 @@ def _layer(text: str | None) -> "Layer | None":
     if len(entries) != 1:
         raise ConfigError(f"--layer is {shown(text)}; name one layer")
     return entries[0]
-
-
-def _lines(table: Sequence[Sequence[str]]) -> list[str]:
-    """The rows of a table in columns as wide as their longest cell."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in table
-    ]

@@ -3,20 +3,30 @@
 Both go to standard error, so that standard output holds results alone.
 """
 
+import contextlib
 import logging
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
+from bert_features.cli.edge import raise_if_interrupted
 from bert_features.cli.logs import is_json, log_fields
+from bert_features.monitor.run import Pace, State
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from bert_features.cli.metrics import RunMetrics
+    from bert_features.extraction.counts import Counts
+
+    Report = Callable[[Counts, int | None], None]
+
 logger = logging.getLogger("bert_features")
+
+_LOG_SECONDS = 10.0  # least time between two log lines
 
 
 @dataclass(frozen=True)
@@ -28,7 +38,6 @@ class Measure:
       rate_unit: what the speed counts, as shown, each second.
       scale: the number of counted things in one shown unit.
       decimals: digits after the decimal point.
-      log_seconds: least time between two log lines.
       name: the name of what is counted, in a JSON log line.
       rate_name: the name of what the speed counts there.
       logs_end: whether the last log line says that the whole is done; for commands that print no
@@ -39,34 +48,34 @@ class Measure:
     rate_unit: str
     scale: float = 1
     decimals: int = 0
-    log_seconds: float = 10.0
     name: str = "examples"
     rate_name: str = "tokens"
     logs_end: bool = False
 
-    def describe(self, done: int, total: int | None, between: str) -> str:
+    def describe(self, state: State, between: str) -> str:
         """The amount done, as `12 of 100 examples` with ` of ` in between."""
-        numbers = [done] if total is None else [done, total]
+        numbers = [state.done] if state.total is None else [state.done, state.total]
         return f"{between.join(map(self._number, numbers))} {self.unit}"
 
-    def describe_left(self, done: int, total: int | None, seconds: float | None) -> str:
+    def describe_left(self, state: State) -> str:
         """The share done and the time left, as ` (12%, 3 min left)`; empty if unknown."""
-        if not total:
+        if not state.total:
             return ""
+        seconds = state.seconds_left
         left = "" if seconds is None else f", {describe_seconds(seconds)} left"
-        return f" ({done / total:.0%}{left})"
+        return f" ({state.done / state.total:.0%}{left})"
 
-    def describe_rate(self, rate: float | None) -> str:
+    def describe_rate(self, state: State) -> str:
         """A speed in shown units; an ellipsis while it is unknown."""
-        return "…" if rate is None else f"{self._number(rate)} {self.rate_unit}"
+        return "…" if state.rate is None else f"{self._number(state.rate)} {self.rate_unit}"
 
-    def fields(self, state: "_State") -> dict[str, float | None]:
+    def fields(self, state: State) -> dict[str, float | None]:
         """The numbers of a progress line by name, unscaled; None for what is unknown."""
-        done, total, work, rate, seconds = state
+        rate, seconds = state.rate, state.seconds_left
         return {
-            self.rate_name: work,
-            self.name: done,
-            "total": total,
+            self.rate_name: state.work,
+            self.name: state.done,
+            "total": state.total,
             f"{self.rate_name}_per_second": None if rate is None else round(rate, 1),
             "seconds_left": None if seconds is None else round(seconds, 1),
         }
@@ -89,33 +98,17 @@ MEGABYTES = Measure(
     "MB/s",
     scale=1e6,
     decimals=1,
-    log_seconds=5.0,
     logs_end=True,
     name="bytes",
     rate_name="bytes",
 )
 
 
-class _State(NamedTuple):
-    """How far a job is.
-
-    Attributes:
-      done: the number of things done.
-      total: the number of things to do; None if unknown.
-      work: what the speed is measured by.
-      rate: `work` per second; None if unknown.
-      seconds: seconds left; None if unknown.
-    """
-
-    done: int
-    total: int | None
-    work: int
-    rate: float | None
-    seconds: float | None
-
-
 class ProgressDisplay:
     """Shows how far a job is, while it is entered as a context.
+
+    Attributes:
+      state: the latest state.
 
     Args:
       measure: how the job counts.
@@ -125,19 +118,14 @@ class ProgressDisplay:
         self._measure = measure
         self._bar = _make_bar() if sys.stderr.isatty() and not is_json() else None
         self._last_line = time.monotonic()
-        self._first: tuple[float, int, int] | None = None
+        self._pace, self.state = Pace(), State()
 
     def __enter__(self) -> Self:
         if self._bar is not None:
             self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -149,47 +137,49 @@ class ProgressDisplay:
           total: the number of things to do; None if unknown.
           work: what the speed is measured by, if not by `done`.
         """
-        work = done if work is None else work
-        rate, seconds = self._measured(done, total, work)
+        self.state = state = self._pace.note(done, total, done if work is None else work)
         if self._bar is not None:
             self._bar.update(
                 self._bar.task_ids[0],
                 completed=done,
                 total=total,
-                amount=self._measure.describe(done, total, "/"),
-                rate=self._measure.describe_rate(rate),
+                amount=self._measure.describe(state, "/"),
+                rate=self._measure.describe_rate(state),
             )
         else:
-            self._log(_State(done, total, work, rate, seconds))
+            self._log(state)
 
-    def _log(self, state: _State) -> None:
-        done, total, _, rate, seconds = state
-        amount = self._measure.describe(done, total, " of ")
-        if done == total and self._measure.logs_end:
+    def _log(self, state: State) -> None:
+        measure = self._measure
+        amount = measure.describe(state, " of ")
+        if state.done == state.total and measure.logs_end:
             logger.info("%s", amount)
-        elif time.monotonic() - self._last_line >= self._measure.log_seconds:
+        elif time.monotonic() - self._last_line >= _LOG_SECONDS:
             self._last_line = time.monotonic()
-            left = self._measure.describe_left(done, total, seconds)
-            fields = self._measure.fields(state)
-            speed = self._measure.describe_rate(rate)
+            left, speed = measure.describe_left(state), measure.describe_rate(state)
+            fields = measure.fields(state)
             logger.info("%s%s, %s", amount, left, speed, extra=log_fields(**fields))
 
-    def _measured(
-        self, done: int, total: int | None, work: int
-    ) -> tuple[float | None, float | None]:
-        """Work per second and seconds left, by what came after the first update.
 
-        Compiling and connecting come before it.
-        """
-        now = time.monotonic()
-        if self._first is None:
-            self._first = now, done, work
-        started, done_before, work_before = self._first
-        seconds = now - started
-        rate = (work - work_before) / seconds if work > work_before and seconds else None
-        if total is None or done <= done_before:
-            return rate, None
-        return rate, (total - done) * seconds / (done - done_before)
+@contextlib.contextmanager
+def reporting(metrics: "RunMetrics | None" = None) -> Iterator["Report"]:
+    """Shows how far a run is: on the terminal or in the log, and in its metrics.
+
+    Args:
+      metrics: takes each state too.
+
+    Yields:
+      What the run calls with its counts and the number of examples to do, None if unknown.
+    """
+    with ProgressDisplay(EXAMPLES) as display:
+
+        def report(counts: "Counts", total: int | None) -> None:
+            raise_if_interrupted()
+            display.update(counts.examples, total, counts.tokens)
+            if metrics is not None:
+                metrics.update(counts, display.state)
+
+        yield report
 
 
 class Heartbeat:
@@ -200,12 +190,10 @@ class Heartbeat:
 
     Args:
       doing: what is done first.
-      log_seconds: time between two lines.
     """
 
-    def __init__(self, doing: str, *, log_seconds: float = 10.0) -> None:
+    def __init__(self, doing: str) -> None:
         self.doing = doing
-        self._log_seconds = log_seconds
         self._started = time.monotonic()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -219,7 +207,7 @@ class Heartbeat:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._done.wait(self._log_seconds):
+        while not self._done.wait(_LOG_SECONDS):
             seconds = round(time.monotonic() - self._started)
             logger.info("%s (%s s so far)", self.doing, f"{seconds:,}")
 

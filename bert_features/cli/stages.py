@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
 
+from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
 from bert_features.files import STDOUT, is_url
@@ -25,61 +25,37 @@ class RunFacts:
     Attributes:
       settings: the settings.
       inputs: the inputs as they were named.
-      is_folder: whether the output is a folder of shards.
-      is_text: whether the output is JSON lines.
-      device: kind of device, `cpu`, `gpu` or `tpu`.
-      precision: precision of the arithmetic.
-      processes: number of processes that compute.
-      on_ray: whether they are actors of Ray.
-      is_remote: whether the output is at an address.
+      output: the output as it was named.
+      monitor: the run.
+      on_ray: whether actors of Ray compute.
     """
 
     settings: ExtractConfig
     inputs: Sequence[str]
-    is_folder: bool = False
-    is_text: bool = False
-    device: str = "cpu"
-    precision: str = "float32"
-    processes: int = 1
+    output: str
+    monitor: RunMonitor
     on_ray: bool = False
-    is_remote: bool = False
 
-    @classmethod
-    def of(
-        cls,
-        settings: ExtractConfig,
-        inputs: Sequence[str],
-        output: str,
-        monitor: RunMonitor,
-        *,
-        on_ray: bool,
-    ) -> Self:
-        """The facts of a run that has ended."""
-        suffixed = settings.format is None and output.endswith(".jsonl")
-        return cls(
-            settings,
-            inputs,
-            is_folder=monitor.shards is not None,
-            is_text=suffixed or settings.format == "jsonl" or output == STDOUT,
-            device=monitor.device,
-            precision=monitor.precision,
-            processes=monitor.processes,
-            on_ray=on_ray,
-            is_remote=is_url(output),
-        )
+    @property
+    def is_text(self) -> bool:
+        """Whether the output is JSON lines."""
+        suffixed = self.settings.format is None and self.output.endswith(".jsonl")
+        return suffixed or self.settings.format == "jsonl" or self.output == STDOUT
 
 
 def describe_stages(times: StageTimes, facts: RunFacts) -> list[str]:
     """The lines of the table and the advice; none for a run of a few seconds."""
-    if times.elapsed / facts.processes < _MIN_SECONDS:
+    processes = facts.monitor.processes
+    if times.elapsed / processes < _MIN_SECONDS:
         return []
     waited = times.waited
-    head = "stage" if facts.processes == 1 else f"stage, sum of {facts.processes} processes"
-    rows = [f"{head:<26}{'busy':>10}{'waited for':>18}"]
-    for stage in STAGES:
-        columns = (_share(seconds, times) for seconds in (times.busy[stage], waited[stage]))
-        rows.append(f"  {stage:<16}{''.join(columns)}")
-    return [*rows, f"{'limit':<10} {advise(times, facts)}"]
+    rows = [
+        [f"  {stage}", *_share(times.busy[stage], times), *_share(waited[stage], times)]
+        for stage in STAGES
+    ]
+    name = "stage" if processes == 1 else f"stage, sum of {processes} processes"
+    head = [name, "busy", "", "waited for", ""]
+    return [table(rows, head=head, right=range(1, 5)), f"limit      {advise(times, facts)}"]
 
 
 def advise(times: StageTimes, facts: RunFacts) -> str:
@@ -93,8 +69,8 @@ def advise(times: StageTimes, facts: RunFacts) -> str:
     return f"{stage}: the run waited for it {share:.0%} of its time; to go faster, {joined}"
 
 
-def _share(seconds: float, times: StageTimes) -> str:
-    return f"{seconds:>10,.1f} s {seconds / times.elapsed:>5.0%}"
+def _share(seconds: float, times: StageTimes) -> tuple[str, str]:
+    return f"{seconds:,.1f} s", f"{seconds / times.elapsed:.0%}"
 
 
 def _for_read(facts: RunFacts) -> list[str]:
@@ -113,11 +89,10 @@ def _for_host(facts: RunFacts) -> list[str]:
 
 
 def _for_device(facts: RunFacts) -> list[str]:
-    faster = (
-        "a GPU or a TPU" if facts.device == "cpu" else f"more or faster {facts.device.upper()}s"
-    )
+    device, precision = facts.monitor.device, facts.monitor.precision
+    faster = "a GPU or a TPU" if device == "cpu" else f"more or faster {device.upper()}s"
     changes = [f"use {faster}"]
-    if facts.precision == "float32" and (facts.device != "cpu" or _BFLOAT16_FLAGS & cpu_flags()):
+    if precision == "float32" and (device != "cpu" or _BFLOAT16_FLAGS & cpu_flags()):
         changes.append("try --precision bfloat16")
     outputs = facts.settings.output_configs()
     layers = {layer for output in outputs for layer in output.layers or facts.settings.layers}
@@ -132,14 +107,10 @@ def _for_assembly(facts: RunFacts) -> list[str]:
 
 def _for_write(facts: RunFacts) -> list[str]:
     changes = ["write Parquet instead of JSON lines"] if facts.is_text else []
-    if facts.is_remote:  # while a shard is uploaded, its process computes nothing
-        return [
-            *changes,
-            *_fewer_bytes(facts),
-            "compute nearer to the store",
-            *_more_processes(facts),
-        ]
-    return [*changes, *_fewer_bytes(facts), "write to a faster disk"]
+    changes += _fewer_bytes(facts)
+    if is_url(facts.output):  # while a shard is uploaded, its process computes nothing
+        return [*changes, "compute nearer to the store", *_more_processes(facts)]
+    return [*changes, "write to a faster disk"]
 
 
 def _fewer_bytes(facts: RunFacts) -> list[str]:
@@ -160,12 +131,13 @@ def _more_processes(facts: RunFacts) -> list[str]:
         return []
     if facts.on_ray:
         return ["let Ray have more --ray-actors"]
-    count = 2 * facts.processes
+    count = 2 * facts.monitor.processes
     try:
         share_out(count, facts.settings.device)
     except ConfigError:
         return []
-    folder = "" if facts.is_folder else "write a folder (--output FOLDER/) and "
+    is_folder = facts.monitor.shards is not None
+    folder = "" if is_folder else "write a folder (--output FOLDER/) and "
     return [f"{folder}pass --processes {count}"]
 
 

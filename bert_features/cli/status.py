@@ -6,6 +6,7 @@ import typer
 
 from bert_features.cli.command import command
 from bert_features.cli.progress import describe_seconds
+from bert_features.cli.tables import table
 from bert_features.files import locate, name_of
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ def status(
     from bert_features.corpus.status import read_status
 
     found = read_status(locate(folder))
-    for name, value in _describe(found).items():
-        print(f"{name:<10} {value}")
+    print(table([*_describe(found).items()], widths=[9]))
     if not found.is_whole:
         raise typer.Exit(1)
 

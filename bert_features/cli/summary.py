@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from bert_features.cli.settings import describe_cures
+from bert_features.cli.tables import table
 from bert_features.files.reporting import describe_size
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def describe_summary(summary: "ExtractSummary") -> str:
         del rows["speed"]  # nothing was computed
     if summary.shards is not None:
         rows["shards"] = f"{summary.shards:,}"
-    return "\n".join(f"{name:<10} {value}" for name, value in rows.items())
+    return table([*rows.items()], widths=[9])
 
 
 def _describe_before(summary: "ExtractSummary") -> str:

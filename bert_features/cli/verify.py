@@ -7,6 +7,7 @@ import typer
 
 from bert_features.cli.command import command
 from bert_features.cli.settings import takes_settings_of
+from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import DEVICES
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -62,6 +63,15 @@ def verify(
     # Refuses at once: importing TensorFlow takes seconds.
     find_without_tensorflow(checkpoint, network=False, **files)
     import_tensorflow(settings.runtime, settings.device)
+
+    head = tuple(_COLUMNS)
+
+    def show(check: "Check") -> None:
+        """Prints its row as soon as a check is done: on a TPU each check compiles for a while."""
+        nonlocal head
+        print(table([_row(check)], head=head, widths=[*_COLUMNS.values()]), flush=True)
+        head = ()
+
     from bert_features.verify.run import PRECISIONS
     from bert_features.verify.run import verify as run
 
@@ -71,7 +81,7 @@ def verify(
         device=settings.device,
         runtime=settings.runtime,
         do_lower_case=settings.do_lower_case,
-        progress=None if as_json else _Table().add,
+        progress=None if as_json else show,
         **files,
     )
     if as_json:
@@ -80,24 +90,6 @@ def verify(
         print("\n".join(["", *_speeds(report), _summary(report)]))
     if not report.passed:
         raise typer.Exit(1)
-
-
-class _Table:
-    """Prints a row as soon as its check is done: on a TPU each check compiles for a while."""
-
-    def __init__(self) -> None:
-        self._begun = False
-
-    def add(self, check: "Check") -> None:
-        """Prints a row; the first one comes below the head of the table."""
-        if not self._begun:
-            self._print(tuple(_COLUMNS))
-        self._begun = True
-        self._print(_row(check))
-
-    def _print(self, cells: tuple[str, ...]) -> None:
-        padded = (cell.ljust(width) for cell, width in zip(cells, _COLUMNS.values(), strict=True))
-        print("  ".join(padded), flush=True)
 
 
 def _row(check: "Check") -> tuple[str, ...]:
@@ -114,9 +106,8 @@ def _speeds(report: "Report") -> list[str]:
     if not report.timings:
         return []
     head = ["length", *report.timings[0].seconds]
-    rows = [head, *(_speeds_of(timing) for timing in report.timings)]
-    lines = ["  ".join(cell.rjust(11) for cell in row) for row in rows]
-    return ["tokens/s by form of attention:", *lines, _advice(report), ""]
+    speeds = table(list(map(_speeds_of, report.timings)), head=head, right=range(len(head)))
+    return ["tokens/s by form of attention:", speeds, _advice(report), ""]
 
 
 def _speeds_of(timing: "Timing") -> list[str]:

@@ -1,9 +1,51 @@
 """What a run reports about itself, for whoever looks at it from another thread."""
 
+import time
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from bert_features.monitor.stages import StageClock, StageTimes
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a job is.
+
+    Attributes:
+      done: the number of things done.
+      total: the number of things to do; None if unknown.
+      work: what the speed is measured by.
+      rate: work per second; None if unknown.
+      seconds_left: None if unknown.
+    """
+
+    done: int = 0
+    total: int | None = None
+    work: int = 0
+    rate: float | None = None
+    seconds_left: float | None = None
+
+
+class Pace:
+    """Measures the speed of a job by what comes after its first state.
+
+    Compiling and connecting come before it.
+    """
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int, int] | None = None
+
+    def note(self, done: int, total: int | None, work: int) -> State:
+        """The state of a job that has done this much."""
+        now = time.monotonic()
+        self._first = self._first or (now, done, work)
+        started, done_before, work_before = self._first
+        seconds = now - started
+        rate = (work - work_before) / seconds if work > work_before and seconds else None
+        left = None
+        if total is not None and done > done_before:
+            left = (total - done) * seconds / (done - done_before)
+        return State(done, total, work, rate, left)
 
 
 @dataclass

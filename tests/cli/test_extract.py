@@ -135,7 +135,7 @@ def test_features_that_are_not_finite_are_reported(out, tmp_path, caplog):
     options = ["--checkpoint", checkpoint, "--layers=-1", *SMALL]
     result = run("extract", tmp_path / "in.txt", "-o", out / "o.parquet", *options)
     assert result.exit_code == 0
-    assert "non-finite 1 examples have NaN or infinite values\n" in result.stdout
+    assert "non-finite  1 examples have NaN or infinite values\n" in result.stdout
     assert "the features of 1 of 1 examples have NaN or infinite values" in caplog.text
     assert run("extract", tmp_path / "in.txt", "-o", out / "o.jsonl", *options).exit_code == 1
 

@@ -16,9 +16,11 @@ from bert_features.cli import metrics as module
 from bert_features.cli.metrics import RunMetrics, publishing
 from bert_features.errors import ConfigError, MissingExtraError, OutputError
 from bert_features.extraction.counts import Counts
+from bert_features.monitor.run import State
 from bert_features.monitor.stages import STAGES
 from tests.cli.command_line import SMALL, run
 from tests.cli.forks import fork
+from tests.clocks import stop_clock
 
 
 def parse(text):
@@ -82,16 +84,6 @@ def test_a_folder_has_its_shards(toy, text, out, tmp_path):
         assert found["examples_total"] == 3
 
 
-def test_speed_leaves_out_the_first_step(begun, monkeypatch):
-    now = [50.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    begun.update(Counts(tokens=100), 9)
-    now[0] += 4
-    begun.update(Counts(tokens=300), 9)
-    now[0] += 100
-    assert begun._speed == 50
-
-
 @pytest.mark.slow
 def test_a_port_serves_while_the_run_lasts(toy, tmp_path):
     source, said = tmp_path / "source", tmp_path / "said"
@@ -121,23 +113,22 @@ def test_a_port_serves_while_the_run_lasts(toy, tmp_path):
 
 
 def test_the_file_is_written_now_and_then(begun, out, monkeypatch):
-    monkeypatch.setattr(module, "_FILE_SECONDS", 0.01)
     path = out / "m.prom"
+    move = stop_clock(monkeypatch, module)
     with publishing(begun, str(path)):
-        for tokens in (5, 6):
-            begun.update(Counts(tokens=tokens), None)
-            deadline = time.monotonic() + 30
-            while not path.exists() or metrics_of(path)["tokens_total"] != tokens:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+        for tokens, written in ((5, 5), (6, 5), (7, 7)):
+            begun.update(Counts(tokens=tokens), State())
+            assert metrics_of(path)["tokens_total"] == written
+            move(6)
+        begun.update(Counts(tokens=8), State())
+    assert metrics_of(path)["tokens_total"] == 8
     assert list(out.iterdir()) == [path]
 
 
-def test_a_folder_that_goes_ends_no_run(begun, out, monkeypatch, caplog):
-    monkeypatch.setattr(module, "_FILE_SECONDS", 0.01)
+def test_a_folder_that_goes_ends_no_run(begun, out, caplog):
     with publishing(begun, str(out / "m.prom")):
         shutil.rmtree(out)
-        time.sleep(0.1)
+        begun.update(Counts(tokens=5), State())
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert f"cannot write the metrics file {out / 'm.prom'}: No such file" in caplog.text
 
@@ -184,9 +175,7 @@ def test_files_that_cannot_be_written_are_refused(out, tmp_path):
     refused(OutputError, f"{out}/absent/m.prom", f"there is no folder {out}/absent; create it")
     refused(OutputError, str(out), "is a directory; name a file in it")
     ledger = [("the ledger", out / "m.prom")]
-    refused(OutputError, f"{out}/m.prom", f"{out}/m.prom, is the ledger or in it", ledger)
-    folder = [("the output", f"{out}/")]
-    refused(OutputError, f"{out}/m.prom", f"{out}/m.prom, is the output or in it", folder)
+    refused(OutputError, f"{out}/m.prom", "ledger and the metrics file are the same file", ledger)
     assert list(out.iterdir()) == []
 
 

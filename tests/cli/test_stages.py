@@ -1,13 +1,12 @@
 """The table of stages, and the advice, which must be true of the run."""
 
-import dataclasses
-
 import pytest
 
 from bert_features.cli import stages as module
 from bert_features.cli.stages import RunFacts, advise, describe_stages
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
+from bert_features.monitor.run import RunMonitor
 from bert_features.monitor.stages import STAGES, StageTimes
 
 LED = dict.fromkeys(("input", "device", "assemble", "write", "files"), 0.0)
@@ -38,9 +37,15 @@ def machine(monkeypatch):
 NEARER, ACTORS = "compute nearer to the store", "let Ray have more --ray-actors"
 
 
-def advice(stage, *, inputs=("in.txt",), settings=(), **facts):
-    run = RunFacts(ExtractConfig.of(dict(settings)), inputs, **facts)
-    said = advise(TIMES[stage], run)
+def facts_of(settings=(), inputs=("in.txt",), output="out.npz", on_ray=False, processes=1, **run):
+    monitor = RunMonitor(**{"device": "cpu", "precision": "float32", **run})
+    for process in range(processes):
+        monitor.note(process, StageTimes())
+    return RunFacts(ExtractConfig.of(dict(settings)), inputs, output, monitor, on_ray)
+
+
+def advice(stage, **run):
+    said = advise(TIMES[stage], facts_of(**run))
     head = f"{stage}: the run waited for it 80% of its time; to go faster, "
     assert said.startswith(head)
     return said.removeprefix(head)
@@ -57,8 +62,8 @@ FOLDER = "write a folder (--output FOLDER/) and pass --processes 2"
         ("read", {"inputs": ["A.TXT.GZ"]}, f"decompress the input first, or {FOLDER}"),
         ("read", {"inputs": ["gs://b/c"]}, f"copy the input to a local disk first, or {FOLDER}"),
         ("tokenize", {}, FOLDER),
-        ("tokenize", {"is_folder": True, "processes": 2}, "pass --processes 4"),
-        ("tokenize", {"is_folder": True, "processes": 4}, "use a machine with faster CPU cores"),
+        ("tokenize", {"shards": 9, "processes": 2}, "pass --processes 4"),
+        ("tokenize", {"shards": 9, "processes": 4}, "use a machine with faster CPU cores"),
         ("batch", {"inputs": ["-"]}, "use a machine with faster CPU cores"),
         (
             "device",
@@ -81,12 +86,12 @@ FOLDER = "write a folder (--output FOLDER/) and pass --processes 2"
         ("write", {"settings": VECTORS}, "write to a faster disk"),
         (
             "write",
-            {"settings": VECTORS, "is_text": True},
+            {"settings": VECTORS, "output": "o.jsonl"},
             "write Parquet instead of JSON lines, or write to a faster disk",
         ),
         (
             "write",
-            {"settings": VECTORS, "is_remote": True, "on_ray": True},
+            {"settings": VECTORS, "output": "s3://b/o/", "on_ray": True},
             f"{NEARER}, or {ACTORS}",
         ),
         ("assemble", {"settings": VECTORS, "on_ray": True}, ACTORS),
@@ -103,8 +108,8 @@ def test_a_cpu_without_bfloat16_is_not_told_to_use_it(monkeypatch):
 
 
 def test_the_table_has_a_row_for_each_stage():
-    facts = RunFacts(ExtractConfig.of({}), ["-"])
-    head, *rows, limit = describe_stages(TIMES["tokenize"], facts)
+    printed, limit = describe_stages(TIMES["tokenize"], facts_of())
+    head, *rows = printed.splitlines()
     assert head.split() == ["stage", "busy", "waited", "for"]
     assert [row.split()[0] for row in rows] == list(STAGES)
     assert rows[1].split() == ["tokenize", "8.0", "s", "80%", "8.0", "s", "80%"]
@@ -113,7 +118,6 @@ def test_the_table_has_a_row_for_each_stage():
 
 
 def test_a_run_of_a_few_seconds_has_no_table():
-    facts = RunFacts(ExtractConfig.of({}), ["-"], processes=2)
-    assert describe_stages(TIMES["read"], dataclasses.replace(facts, processes=3)) == []
-    assert "sum of 2 processes" in describe_stages(TIMES["read"], facts)[0]
-    assert advise(StageTimes(), facts) == ""
+    assert describe_stages(TIMES["read"], facts_of(processes=3)) == []
+    assert "sum of 2 processes" in describe_stages(TIMES["read"], facts_of(processes=2))[0]
+    assert advise(StageTimes(), facts_of()) == ""

@@ -96,8 +96,8 @@ def test_the_command_draws_it(toy, text):
         app, ["plan", str(text), *options, "--batch-size", "8", "--buckets", "8,16"]
     )
     assert result.exit_code == 0, result.output
-    assert "examples         300" in result.stdout
-    assert "layer_output_0 token, 8 values of float32" in result.stdout
+    assert "examples          300" in result.stdout
+    assert "layer_output_0  token, 8 values of float32" in result.stdout
     assert "█" in result.stdout
     assert "8 x 16" in result.stdout
     assert "a good choice for a TPU or GPU: --buckets=" in result.stdout
