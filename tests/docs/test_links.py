@@ -21,6 +21,7 @@ HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 # `tests/<room>/test_<module>.py` or `bert_features/formats/NAME.py`, is no path yet.
 FOLDERS = "bert_features|tests|scripts|configs|docs"
 PATH = re.compile(rf"(?<![\w./-])(?:{FOLDERS})/[\w./<>*-]*")
+NAMED_PAGE = re.compile(r"(?<![\w./-])docs/\w+\.md(?:#[\w-]+)?")
 PLACEHOLDER = re.compile(r"[<*]|[A-Z]+\.py$")
 
 
@@ -62,6 +63,17 @@ def test_links_lead_somewhere(page):
 def test_paths_exist(page):
     paths = read_paths(page.read_text(encoding="utf-8"))
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+def test_pages_that_code_names_exist():
+    named = {
+        page
+        for folder in ("bert_features", "configs", "scripts")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".pyi", ".sh", ".toml", ".yaml"}
+        for page in NAMED_PAGE.findall(path.read_text(encoding="utf-8"))
+    }
+    assert [page for page in sorted(named) if not leads(ROOT / "README.md", page)] == []
 
 
 def test_every_page_is_in_the_index():
