@@ -110,7 +110,7 @@ def test_the_wrong_wheel_is_told_and_the_next_kind_taken(v5e, monkeypatch):
 
 @pytest.mark.parametrize(("kind", "rounds"), [("_tpu", False), ("_gpu", False), ("_cpu", True)])
 def test_float32_is_float32(monkeypatch, kind, rounds):
-    """Neither TF32 nor bfloat16; on a TPU see what the bridge makes of it in test_tpu_bridge."""
+    """Neither TF32 nor bfloat16; scripts/check_tpu_bridge.sh shows it on a TPU."""
     tf.config.experimental.enable_tensor_float_32_execution(True)
     monkeypatch.setattr(tensorflow_devices, kind, lambda: (None, 1))
     resolve_devices(kind[1:])

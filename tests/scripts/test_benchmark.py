@@ -1,9 +1,10 @@
-"""The parts of scripts/benchmark.py that need no peers: options, errors, texts; peers if there."""
+"""The parts of scripts/benchmark.py that need no peers: options, errors, texts, turns."""
 
 import json
-import os
 import subprocess
 import sys
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,13 +19,6 @@ def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
-def test_help_names_the_sections():
-    result = benchmark("--help")
-    assert result.returncode == 0, result.stderr
-    for section in ("jobs", "words", "encoder", "targets", "latency", "start", "memory"):
-        assert f"`{section}`" in result.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
@@ -34,8 +28,6 @@ def test_help_names_the_sections():
             2,
             "'speed'; allowed: jobs, words, encoder, targets, latency, start, memory",
         ),
-        (["--calls", "0"], 2, "0; allowed: an integer of at least 1"),
-        (["--rounds", "0"], 2, "0; allowed: an integer of at least 1"),
         (["--programs", "word2vec"], 2, "'word2vec'; allowed: bert_features fp32"),
     ],
 )
@@ -62,24 +54,12 @@ def test_texts_are_the_same_every_time(monkeypatch: pytest.MonkeyPatch):
     assert max(long) > 512  # some do not fit a row
 
 
-@pytest.mark.slow
-def test_the_first_feature_in_parts():
-    """Each part is found under its name, and they make up the whole."""
-    result = subprocess.run(
-        [sys.executable, "-m", "benchmarking.first_feature"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SCRIPTS), str(SCRIPTS.parent)])},
-    )
-    assert result.returncode == 0, result.stderr
-    for parts in json.loads(result.stdout).values():
-        total = parts.pop("total")
-        assert "tracing the step" in parts
-        assert "the first step" in parts
-        assert len(parts) == 10
-        assert sum(parts.values()) == pytest.approx(total)
-        assert all(seconds > 0 for name, seconds in parts.items() if name != "the interpreter")
+def test_the_parts_of_the_first_feature_exist(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from benchmarking.first_feature import _PARTS
+
+    for module, name in (function for functions in _PARTS.values() for function in functions):
+        assert callable(attrgetter(name)(import_module(f"bert_features.{module}")))
 
 
 def test_calls_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -130,21 +110,6 @@ def test_calls_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         latency.measure_latency(["openvino fp32"], **arguments)
 
 
-def test_only_programs_without_an_environment_run_by_default(monkeypatch: pytest.MonkeyPatch):
-    """The other programs have a list of pinned packages, from which the script installs them."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    import benchmark
-    from benchmarking.environments import pinned_versions
-    from benchmarking.programs import PROGRAMS
-
-    further = {name: p.environment for name, p in PROGRAMS.items() if p.environment}
-    assert set(further.values()) == {"fastembed", "kerashub", "flair"}
-    assert set(benchmark._DEFAULT_PROGRAMS) == set(PROGRAMS) - set(further)
-    assert pinned_versions("flair")["flair"] == "0.15.1"
-    assert pinned_versions("kerashub")["keras-hub"] == "0.32.0"
-    assert "numpy" in pinned_versions("fastembed")
-
-
 def test_an_environment_that_cannot_be_made_is_an_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(SCRIPTS))
     from benchmarking import environments
@@ -164,7 +129,8 @@ def test_an_environment_that_cannot_be_made_is_an_error(monkeypatch: pytest.Monk
 
 
 def test_words_become_means_of_their_tokens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    tokenizers = pytest.importorskip("tokenizers")
+    import tokenizers
+
     monkeypatch.syspath_prepend(str(SCRIPTS))
     from benchmarking.programs.base import SortedBatches, SortedWords
 
@@ -255,34 +221,3 @@ def test_a_peer_whose_vectors_differ_is_not_timed(
     what = "words" if words else "texts"
     with pytest.raises(BenchmarkError, match=f"none of {other} makes vectors of {what}"):
         jobs.run_jobs([], [other], **arguments)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "program", ["transformers pipeline", "fastembed fp32", "keras-hub fp32", "flair fp32"]
-)
-def test_a_peer_gives_the_reference_vectors(
-    program: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    """Where scripts/benchmark.sh made its environment before; one that differs is refused."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    from benchmarking import processes
-    from benchmarking.corpora import Corpus
-    from benchmarking.jobs import run_jobs
-    from benchmarking.programs import PROGRAMS
-
-    common = SCRIPTS.parent / ".venv-benchmark" / "bin" / "python"
-    monkeypatch.setattr(processes.sys, "executable", str(common))
-    for python in (common, Path(processes.python_of(program))):
-        if not python.exists():
-            pytest.skip(f"{python.parents[1].name} is not made")
-    texts = ("Cafés in Łódź, un naïve!", "a", "jackson's unbelievable bank " * 20)
-    corpus = Corpus("few", texts, 32, (2,))
-    words = PROGRAMS[program].job is None
-    if words:  # flair has no maximum length of its own, so that all words fit here
-        corpus = Corpus("few", texts, 256, (2,))
-    (table,) = run_jobs(
-        [corpus], [program], rounds=1, models=tmp_path, log=tmp_path / "log", words=words
-    )
-    assert table["refused"] == {}
-    assert [row["program"] for row in table["rows"]] == [program]
