@@ -1,75 +1,80 @@
-"""The look of pictures: sizes, colours, fonts; and how a figure becomes a file.
+"""The look of charts: sizes, colours and titles; and the slider that goes through the layers.
 
-No state of pyplot is used, and no display is needed.
+Lengths are pixels of CSS, 1/96 inch.
 """
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_features.plots.labels import Labels
-
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import altair as alt
 
-DPI = 150
-# Evenly lighter with the value, for all kinds of colour vision.
-COLOR_MAP = "viridis"
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "^", "s", "D", "v", "P", "X", "<", ">", "p", "*")
-GRAY = "#6b6b6b"
+SHAPES = (
+    *("circle", "triangle-up", "square", "diamond", "triangle-down", "cross"),
+    *("triangle-left", "triangle-right"),
+)
+GRAY = "#595959"
 _STYLE: dict[str, Any] = {
-    "font.size": 10,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "figure.facecolor": "white",
-    "legend.frameon": False,
-    "savefig.dpi": DPI,
-    "svg.fonttype": "none",  # texts stay texts
-    "svg.hashsalt": "bert_features",  # the same figure has the same bytes
-    "text.parse_math": False,  # a dollar in a text is a dollar
-    "axes.unicode_minus": True,
+    "aria": False,
+    "axis": {
+        "domainColor": "black",
+        "gridColor": "#e6e6e6",
+        "labelFontSize": 12,
+        "tickColor": "black",
+        "titleFontSize": 13,
+        "titleFontWeight": "normal",
+    },
+    "background": "white",
+    "font": "DejaVu Sans, Verdana, sans-serif",
+    "header": {"labelFontSize": 13},
+    "legend": {
+        "labelFontSize": 12,
+        "labelLimit": 220,
+        "symbolOpacity": 1,
+        "titleFontSize": 13,
+        "titleFontWeight": "normal",
+    },
+    "title": {
+        "anchor": "start",
+        "fontSize": 16,
+        "offset": 16,
+        "subtitleColor": GRAY,
+        "subtitleFontSize": 12,
+        "subtitlePadding": 6,
+    },
+    "view": {"stroke": None},
 }
+# The title of a panel below the title of the chart.
+PANEL_TITLE: dict[str, Any] = {"fontSize": 13, "fontWeight": "normal", "offset": 8}
 
 
-@contextmanager
-def styled(labels: Labels) -> Iterator[None]:
-    """The style of all figures, while the block lasts."""
-    import matplotlib
+def finish(
+    chart: Any, title: "str | alt.ExprRef", subtitle: str | Sequence[str], *parameters: Any
+) -> "alt.TopLevelMixin":
+    """Gives a chart its title, below it the model, and the look of all charts."""
+    import altair as alt
 
-    style: Any = {**_STYLE, "font.family": list(labels.fonts)}  # any, to matplotlib's types
-    with matplotlib.rc_context(style):
-        yield
-
-
-def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure; width and height are in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    heading = alt.Title(title, subtitle=subtitle)
+    named: alt.TopLevelMixin = chart.properties(title=heading, padding=16)
+    return named.add_params(*parameters).configure(**_STYLE)  # type: ignore[attr-defined, no-any-return]
 
 
-def put_title(figure: "Figure", title: str, subtitle: str) -> None:
-    """Writes what is shown, and below it the model, above the axes."""
-    inches = 0.62  # of both lines
-    height = float(figure.get_figheight())
-    figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - inches / height))
-    figure.text(0.02, 1 - 0.12 / height, title, fontsize=12, weight="bold", va="top")
-    figure.text(0.02, 1 - 0.37 / height, subtitle, fontsize=9, color=GRAY, va="top")
+def look(names: Sequence[str]) -> "tuple[alt.Scale, alt.Scale]":
+    """A colour and a shape for each name."""
+    import altair as alt
+
+    count = range(len(names))
+    colors = [COLORS[i % len(COLORS)] for i in count]
+    shapes = [SHAPES[i % len(SHAPES)] for i in count]
+    return alt.Scale(domain=names, range=colors), alt.Scale(domain=names, range=shapes)
 
 
-def save_figure(figure: "Figure", path: Path, kind: str) -> None:
-    """Writes a figure as `png` or `svg`; the same figure gives the same bytes."""
-    with warnings.catch_warnings():
-        # In an SVG texts stay texts: whatever shows it brings the fonts that are not here.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        warnings.filterwarnings("ignore", "Matplotlib currently does not support .* natively")
-        # By format, since the path may be a temporary one without the suffix.
-        figure.savefig(path, format=kind, metadata={"Date": None} if kind == "svg" else {})
+def layer_slider(names: Sequence[str], start: int) -> "list[alt.Parameter]":
+    """The parameters `layer`, a number that a page has a slider for, and `layers`, all names."""
+    import altair as alt
+
+    slider = alt.binding_range(min=0, max=len(names) - 1, step=1, name="Layer", element="#layer")
+    bound = slider if len(names) > 1 else alt.Undefined
+    return [alt.param(name="layer", value=start, bind=bound), alt.param(name="layers", value=names)]

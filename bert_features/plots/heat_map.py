@@ -1,80 +1,127 @@
-"""HeatMap: a matrix of cosines as coloured cells with labels."""
+"""Heat maps: matrices of cosines, one for each layer, as coloured cells with labels."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import altair as alt
+    import numpy as np
 
 # More rows would not be legible at the size of a page.
 MAX_ROWS = 80
 # Cells that have room for their value.
 _MAX_ANNOTATED = 14
-_CELL = 0.42  # inches; smaller where there are many
-_LEAST_CELL = 0.17
-_CHARACTER = 0.085  # inches, at the font size of labels
-
-
-def color_range(matrices: Iterable[np.ndarray]) -> tuple[float, float]:
-    """The lowest and the highest value of the colours, the same for all layers."""
-    lowest = min(float(matrix.min()) for matrix in matrices)
-    return min(0.9, math.floor(lowest * 10) / 10), 1.0
+_CELL, _LEAST_CELL, _SIDE = 40, 16, 860
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """A matrix with labels.
+    """Cosines of R rows and C columns at K layers, with labels.
 
     Attributes:
       rows: R labels.
       columns: C labels.
-      values: float32 [R, C].
+      row_hints: R texts under the pointer.
+      column_hints: C texts under the pointer.
+      matrices: K matrices, float32 [R, C].
       borders: positions at which a line divides rows and columns.
     """
 
     rows: Sequence[str]
     columns: Sequence[str]
-    values: np.ndarray
+    row_hints: Sequence[str]
+    column_hints: Sequence[str]
+    matrices: "Sequence[np.ndarray]"
     borders: Sequence[int] = ()
 
+    def data(self) -> list[dict[str, Any]]:
+        """The cells: the numbers of row and column, and the cosine at each layer."""
+        import numpy as np
+
+        cosines = np.stack(self.matrices, axis=-1).astype(float).round(4)
+        return [
+            {"row": i, "column": j, "cosines": cosines[i, j].tolist()}
+            for i in range(len(self.rows))
+            for j in range(len(self.columns))
+        ]
+
+    def parameters(self) -> "list[alt.Parameter]":
+        """The labels and hints, as parameters of the whole chart."""
+        import altair as alt
+
+        values = {
+            "rows": self.rows,
+            "columns": self.columns,
+            "rowHints": self.row_hints,
+            "columnHints": self.column_hints,
+        }
+        return [alt.param(name=name, value=list(texts)) for name, texts in values.items()]
+
     @property
-    def _cell(self) -> float:
-        return max(_LEAST_CELL, min(_CELL, 9 / max(len(self.rows), len(self.columns))))
+    def _cell(self) -> int:
+        return max(_LEAST_CELL, min(_CELL, _SIDE // max(len(self.rows), len(self.columns))))
 
-    def size(self) -> tuple[float, float]:
-        """Width and height in inches, labels and colour bar included."""
-        below = max(map(len, self.columns)) * _CHARACTER
-        beside = max(map(len, self.rows)) * _CHARACTER
-        height, width = self.values.shape
-        return width * self._cell + beside + 1.3, max(height * self._cell, 1.5) + below + 0.3
+    def size(self) -> tuple[int, int]:
+        """Width and height of all cells."""
+        return self._cell * len(self.columns), self._cell * len(self.rows)
 
-    def draw(self, axes: Any, colors: tuple[float, float]) -> None:
-        """Draws the cells, their labels and a colour bar."""
-        from bert_features.plots.figures import COLOR_MAP
+    def draw(self, **properties: Any) -> Any:
+        """The cells of the data set `cells` at the layer of the parameter `layer`."""
+        import altair as alt
 
-        image = axes.imshow(self.values, cmap=COLOR_MAP, vmin=colors[0], vmax=colors[1])
-        size = 9 if self._cell > 0.2 else 7
-        upright = all(len(column) <= 2 for column in self.columns)
-        axes.set_xticks(
-            range(len(self.columns)), self.columns, rotation=0 if upright else 90, fontsize=size
+        cell = self._cell
+        upright = max(map(len, self.columns)) <= 2
+        size = 12 if cell > 20 else 10
+        axis: dict[str, Any] = {
+            "domain": False,
+            "ticks": False,
+            "title": None,
+            "labelFontSize": size,
+        }
+        axis |= {"labelLimit": 400, "labelOverlap": False}
+        x = alt.X(
+            "column:O",
+            axis=alt.Axis(
+                labelExpr="columns[datum.value]", labelAngle=0 if upright else -90, **axis
+            ),
         )
-        axes.set_yticks(range(len(self.rows)), self.rows, fontsize=size)
-        axes.tick_params(length=0)
+        y = alt.Y("row:O", axis=alt.Axis(labelExpr="rows[datum.value]", **axis))
+        hint = [alt.Tooltip("a:N", title="row"), alt.Tooltip("b:N", title="column")]
+        hint += [alt.Tooltip("cosine:Q", format=".3f")]
+        cells = (
+            alt.Chart(alt.NamedData("cells"))
+            .transform_calculate(
+                cosine="datum.cosines[layer]",
+                a="rowHints[datum.row]",
+                b="columnHints[datum.column]",
+            )
+            .encode(x, y, tooltip=hint)
+        )
+        low, high = color_range(self.matrices)
+        width, height = self.size()
+        color = alt.Color(
+            "cosine:Q",
+            scale=alt.Scale(scheme="viridis", domain=[low, high]),
+            legend=alt.Legend(title="cosine", gradientLength=max(height, 120)),
+        )
+        layers: list[Any] = [cells.mark_rect().encode(color)]
+        if max(len(self.rows), len(self.columns)) <= _MAX_ANNOTATED:
+            # Dark cells of the colours are cells of low values.
+            ink = alt.when(f"datum.cosine > {(low + high) / 2}").then(alt.value("black"))
+            layers.append(
+                cells.mark_text(fontSize=10).encode(
+                    text=alt.Text("cosine:Q", format=".2f"), color=ink.otherwise(alt.value("white"))
+                )
+            )
         for border in self.borders:
-            axes.axhline(border - 0.5, color="white", linewidth=2)
-            axes.axvline(border - 0.5, color="white", linewidth=2)
-        axes.spines[:].set_visible(False)
-        if max(self.values.shape) <= _MAX_ANNOTATED:
-            self._annotate(axes, colors)
-        bar = axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.03, aspect=25)
-        bar.set_label("cosine")
-        bar.outline.set_visible(False)
+            line = alt.Chart(alt.InlineData([{}])).mark_rule(color="white", strokeWidth=3)
+            layers += [line.encode(**{axis: alt.value(border * cell)}) for axis in "xy"]
+        return alt.layer(*layers).properties(width=width, height=height, **properties)
 
-    def _annotate(self, axes: Any, colors: tuple[float, float]) -> None:
-        middle = sum(colors) / 2
-        for (row, column), value in np.ndenumerate(self.values):
-            # Dark cells of the colour map are those of low values.
-            color = "black" if value > middle else "white"
-            text = f"{value:.2f}".replace("-0.00", "0.00")
-            axes.text(column, row, text, ha="center", va="center", fontsize=7, color=color)
+
+def color_range(matrices: "Iterable[np.ndarray]") -> tuple[float, float]:
+    """The lowest and the highest value of the colours, the same for all layers."""
+    lowest = min(float(matrix.min()) for matrix in matrices)
+    return min(0.9, math.floor(lowest * 10) / 10), 1.0

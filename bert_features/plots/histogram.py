@@ -3,20 +3,19 @@
 Dimensions: `K` layers, `H` hidden.
 """
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError
+from bert_features.plots.charts import Chart
+from bert_features.plots.labels import clip
 from bert_features.plots.model import Layer, Model, choose_layer, layer_name, token_vectors
 
 if TYPE_CHECKING:
+    import altair as alt
     import numpy as np
-    from matplotlib.figure import Figure
-
-    from bert_features.plots.labels import Labels
 
 _BINS = 40
 _COLUMNS = 4
@@ -24,7 +23,7 @@ _MAX_TOKENS_NAMED = 12
 
 
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(Chart):
     """The values of a token.
 
     Attributes:
@@ -51,65 +50,89 @@ class Histogram:
         count = f"{len(self.layers)} layers" if self.layer is None else layer_name(self.layer)
         return f"{self.values.shape[1]} values of the token {self.token!r}, {count}"
 
-    def texts(self) -> Iterable[str]:
-        """The texts that are drawn."""
-        return self.text, self.token
+    @property
+    def title(self) -> str:
+        """The title of a page."""
+        return f"Values of the token “{self.token}”: {self.model}"
 
-    def edges(self) -> "np.ndarray":
-        """The bounds of the bins, the same for all layers: float [bins + 1]."""
+    def data(self) -> dict[str, list[dict[str, Any]]]:
+        """The bars: the number of a layer, the bounds of a bin and how many values it has."""
         import numpy as np
 
-        return np.histogram_bin_edges(self.values, _BINS)
-
-    def draw(self, labels: "Labels") -> "Figure":
-        """A histogram for each layer, with the same axes."""
-        from bert_features.plots.figures import COLORS, new_figure, put_title
-
-        drawn = self.layers if self.layer is None else (self.layer,)
-        columns = min(_COLUMNS, len(drawn))
-        rows = math.ceil(len(drawn) / columns)
-        width, height = (2.9, 2.1) if columns > 1 else (6.5, 3.6)
-        figure = new_figure(width * columns, height * rows + 0.7)
-        axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-        for place, layer in enumerate(drawn):
-            values = self.values[self.layers.index(layer)]
-            axes[place].hist(values, self.edges(), color=COLORS[0])
-            axes[place].set_title(self._describe(layer, values), loc="left", fontsize=9)
-            axes[place].axvline(0, color="black", linewidth=0.6)
-        for place in range(len(drawn), len(axes)):
-            axes[place].set_visible(False)
-            axes[place - columns].tick_params(labelbottom=True)  # now the lowest of its column
-        figure.supxlabel("value", fontsize=10)
-        figure.supylabel("dimensions", fontsize=10)
-        token, text = labels.clip(self.token), labels.clip(self.text, 44)
-        put_title(figure, f"Values of the token “{token}” in “{text}”", self.model)
-        return figure
-
-    def _describe(self, layer: Layer, values: "np.ndarray") -> str:
-        mean = f"{values.mean():.2f}".replace("-0.00", "0.00").replace("-", "−")
-        return f"{layer_name(layer)}: mean {mean}, sd {values.std():.2f}"
-
-    def report(self) -> dict[str, Any]:
-        """The histograms of all layers, for `report.render`."""
-        import numpy as np
-
-        from bert_features.plots.report import bar_chart
-
-        edges = self.edges()
-        counts = [np.histogram(values, edges)[0] for values in self.values]
-        notes = [
-            f"{self._describe(layer, values)}; largest: {values[at]:.2f} in dimension {at}"
-            for layer, values in zip(self.layers, self.values, strict=True)
-            for at in [int(np.abs(values).argmax())]
+        # The same bins for all layers.
+        edges = np.histogram_bin_edges(self.values, _BINS)
+        bars = [
+            {"layer": layer, "start": float(start), "end": float(end), "count": int(count)}
+            for layer, values in enumerate(self.values)
+            for start, end, count in zip(
+                edges, edges[1:], np.histogram(values, edges)[0], strict=False
+            )
         ]
-        return {
-            "title": f"Values of the token “{self.token}”",
-            "model": self.model,
-            "notes": [f"text: {self.text}", f"position in the row: {self.position}"],
-            "frames": [layer_name(layer) for layer in self.layers],
-            "start": self.layers.index(self.layers[-1] if self.layer is None else self.layer),
-            "charts": [bar_chart("", edges, counts, notes, "value", "dimensions")],
-        }
+        return {"bars": bars}
+
+    def draw(self, *, interactive: bool) -> "alt.TopLevelMixin":
+        """A histogram for each layer, with the same axes; or for the one layer that is shown."""
+        import altair as alt
+
+        from bert_features.plots.figures import PANEL_TITLE, finish, layer_slider
+
+        everything = self.layer is None and not interactive
+        width, height = (230, 150) if everything else (620, 280)
+        most = max(bar["count"] for bar in self.data()["bars"])
+        panel = _panel(most).properties(width=width, height=height)
+        names = [
+            self._describe(layer, values, in_full=not everything)
+            for layer, values in zip(self.layers, self.values, strict=True)
+        ]
+        shown = self.layers[-1] if self.layer is None else self.layer
+        slider = layer_slider(names, self.layers.index(shown))
+        title = f"Values of the token “{clip(self.token)}”"
+        text = f"position {self.position} of “{clip(self.text, 90)}”"
+        subtitle = [self.model, text]
+        if everything:
+            head = alt.Header(labelExpr="layers[datum.value]", labelAnchor="start", title=None)
+            panels = panel.facet(alt.Facet("layer:O", header=head), columns=_COLUMNS, spacing=24)
+            panels = panels.resolve_axis(x="independent")
+            return finish(panels, title, subtitle, *slider)
+        single = panel.transform_filter("datum.layer == layer")
+        heading = alt.Title(alt.expr("layers[layer]"), **PANEL_TITLE)
+        return finish(alt.hconcat(single.properties(title=heading)), title, subtitle, *slider)
+
+    @staticmethod
+    def _describe(layer: Layer, values: "np.ndarray", *, in_full: bool) -> str:
+        import numpy as np
+
+        mean = f"{values.mean():.2f}".replace("-0.00", "0.00").replace("-", "−")
+        text = f"{layer_name(layer)}: mean {mean}, sd {values.std():.2f}"
+        if not in_full:
+            return text
+        largest = int(np.abs(values).argmax())
+        return f"{text}; largest: {values[largest]:.2f} in dimension {largest}"
+
+
+def _panel(most: int) -> Any:
+    """The bars of the data set `bars`, none of more than `most` values, and a line at zero."""
+    import altair as alt
+
+    from bert_features.plots.figures import COLORS
+
+    hint = [
+        alt.Tooltip("start:Q", title="from", format=".2f"),
+        alt.Tooltip("end:Q", title="to", format=".2f"),
+        alt.Tooltip("count:Q", title="dimensions"),
+    ]
+    bars = (
+        alt.Chart()
+        .mark_bar(color=COLORS[0], binSpacing=0)
+        .encode(
+            alt.X("start:Q", bin="binned", title="value", axis=alt.Axis(grid=False, tickCount=5)),
+            alt.X2("end:Q"),
+            alt.Y("count:Q", title="dimensions", scale=alt.Scale(domain=[0, most])),
+            tooltip=hint,
+        )
+    )
+    zero = alt.Chart().mark_rule().encode(x=alt.datum(0))
+    return alt.layer(bars, zero, data=alt.NamedData("bars"))
 
 
 def token_histogram(

@@ -1,92 +1,42 @@
-"""Labels: texts of users as labels of a picture, in fonts that have their characters."""
+"""Labels: texts of users as labels of a chart, and the characters that no font has."""
 
+import html
 import logging
-import unicodedata
-from collections.abc import Iterable, Sequence
+import re
 
 logger = logging.getLogger("bert_features")
 
-_FIRST_FONT = "DejaVu Sans"  # matplotlib brings it
-# Stands for a character that no installed font has.
-_BOX = "\u25a1"
+# It has no meaning, so a font draws a box for it.
+_UNASSIGNED = "\U0010fffd"
 _MAX_NAMED = 8
-# Format characters that fonts need not have: joiners, direction marks, variation selectors.
-_INVISIBLE = {"Cf", "Mn", "Me"}
 
 
-class Labels:
-    """Prepares texts for a picture.
+def clip(text: str, length: int = 16) -> str:
+    """A text on one line of at most `length` characters, without control characters."""
+    # Fonts lack them and SVG forbids them.
+    clean = "".join(c if c >= " " and c not in "\x7f\ufffe\uffff" else " " for c in text)
+    line = " ".join(clean.split())
+    return line if len(line) <= length else line[: length - 1].rstrip() + "…"
 
-    Attributes:
-      fonts: the font families to draw with, the first choice first.
-    """
 
-    def __init__(self, fonts: Sequence[str], missing: frozenset[str] = frozenset()) -> None:
-        self.fonts = tuple(fonts)
-        self._missing = missing
-
-    @classmethod
-    def for_texts(cls, texts: Iterable[str], *, keeps_text: bool) -> "Labels":
-        """Chooses fonts for texts; logs the characters that no installed font has.
-
-        Args:
-          texts: all texts of a picture.
-          keeps_text: whether the picture keeps texts as texts, so that whatever shows it brings
-            the fonts.
-        """
-        characters = {c for text in texts for c in _clean(text) if not c.isspace()}
-        fonts, missing = _choose_fonts(characters)
-        if keeps_text or not missing:
-            return cls(fonts)
-        named = " ".join(sorted(missing)[:_MAX_NAMED])
+def warn_of_boxes(svg: str) -> None:
+    """Logs the characters of a picture that no installed font has: they are drawn as boxes."""
+    drawn = {c for text in re.findall(r"<text[^>]*>([^<]*)", svg) for c in html.unescape(text)}
+    box = _draw(_UNASSIGNED)
+    boxes = sorted(c for c in drawn if not c.isascii() and _draw(c) == box)
+    if boxes:
         logger.warning(
-            "no installed font has %s%s; the picture shows %s instead: write .svg or .html, or "
+            "no installed font has %s%s; the picture shows boxes instead: write .svg or .html, or "
             "install a font such as Noto",
-            named,
-            " …" if len(missing) > _MAX_NAMED else "",
-            _BOX,
+            " ".join(boxes[:_MAX_NAMED]),
+            " …" if len(boxes) > _MAX_NAMED else "",
         )
-        return cls(fonts, frozenset(missing))
-
-    def clip(self, text: str, length: int = 16) -> str:
-        """A text on one line of at most `length` characters."""
-        line = " ".join(_clean(text).split())
-        shown = "".join(_BOX if c in self._missing else c for c in line)
-        return shown if len(shown) <= length else shown[: length - 1].rstrip() + "…"
-
-    def clip_all(self, texts: Iterable[str], length: int = 16) -> list[str]:
-        """Each text as `clip` gives it."""
-        return [self.clip(text, length) for text in texts]
 
 
-def _clean(text: str) -> str:
-    """The text without control characters, which fonts lack and SVG forbids."""
-    return "".join(c if c >= " " and c not in "\x7f\ufffe\uffff" else " " for c in text)
+def _draw(character: str) -> bytes:
+    """The picture of a single character."""
+    import vl_convert
 
-
-def _choose_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
-    """The families that have the characters, and the characters that none has."""
-    from matplotlib import font_manager
-
-    fonts, left = [_FIRST_FONT], set(characters)
-    left -= _covered(font_manager.findfont(_FIRST_FONT), left)
-    for entry in font_manager.fontManager.ttflist if left else ():
-        found = _covered(entry.fname, left) if entry.name not in fonts else set()
-        if found:
-            fonts.append(entry.name)
-            left -= found
-        if not left:
-            break
-    return fonts, {c for c in left if unicodedata.category(c) not in _INVISIBLE}
-
-
-def _covered(path: str, characters: set[str]) -> set[str]:
-    from matplotlib.ft2font import FT2Font
-
-    if "LastResort" in path:  # it has a box for every character
-        return set()
-    try:
-        known = FT2Font(path).get_charmap()
-    except (OSError, RuntimeError):  # a font that was removed, or has only bitmaps
-        return set()
-    return {character for character in characters if ord(character) in known}
+    text = f'<text y="18" font-family="sans-serif" font-size="16">{character}</text>'
+    start = '<svg xmlns="http://www.w3.org/2000/svg" width="24" height="24">'
+    return vl_convert.svg_to_png(f"{start}{text}</svg>")

@@ -1,11 +1,12 @@
 """A probe: how well a linear classifier reads labels from each layer and pooling."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.plots.charts import Chart
 from bert_features.plots.labelled import Labelled, check_classes
 from bert_features.plots.model import Layer, Model, layer_name
 from bert_features.plots.pooled import POOLINGS, pooled_vectors
@@ -19,9 +20,7 @@ from bert_features.plots.scores import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from bert_features.plots.labels import Labels
+    import altair as alt
 
 FOLDS = 5
 _SENTENCE_WIDTH = 88  # characters on a line below the picture
@@ -31,7 +30,7 @@ logger = logging.getLogger("bert_features")
 
 
 @dataclass(frozen=True)
-class Probe:
+class Probe(Chart):
     """Scores by layer and pooling.
 
     Attributes:
@@ -61,9 +60,10 @@ class Probe:
         count = sum(self.classes.values())
         return f"{count:,} texts, {len(self.classes)} classes, {folds} folds"
 
-    def texts(self) -> Iterable[str]:
-        """The texts that are drawn: none of the user's."""
-        return ("±",)
+    @property
+    def title(self) -> str:
+        """The title of a page, and of the drawing."""
+        return f"A linear classifier on each layer: {self._about}"
 
     def table(self) -> list[list[str]]:
         """Rows of layer, pooling, score and standard error, after a head."""
@@ -71,88 +71,79 @@ class Probe:
         rows = [[str(s.layer), s.pooling, f"{s.mean:.3f}", f"{s.error:.3f}"] for s in self.scores]
         return [head, *rows]
 
-    def _by_pooling(self) -> dict[str, list[Score]]:
-        poolings = dict.fromkeys(score.pooling for score in self.scores)
-        return {name: [s for s in self.scores if s.pooling == name] for name in poolings}
+    def data(self) -> dict[str, list[dict[str, Any]]]:
+        """The scores with their standard errors."""
+        layers, poolings = self._layers, self._poolings
+        choice = self.recommendation.choice
+        points = [
+            {
+                # Beside each other, so that error bars do not cover each other.
+                "place": layers.index(score.layer)
+                + (poolings.index(score.pooling) - (len(poolings) - 1) / 2) * 0.1,
+                "layer": layer_name(score.layer),
+                "pooling": score.pooling,
+                "score": score.mean,
+                "error": score.error,
+                "mark": "recommended" if score is choice else "",
+            }
+            for score in self.scores
+        ]
+        return {"scores": points}
 
     @property
     def _layers(self) -> list[Layer]:
         return list(dict.fromkeys(score.layer for score in self.scores))
 
-    def draw(self, labels: "Labels") -> "Figure":
+    @property
+    def _poolings(self) -> list[str]:
+        return list(dict.fromkeys(score.pooling for score in self.scores))
+
+    def draw(self, *, interactive: bool) -> "alt.TopLevelMixin":
         """A line for each pooling over the layers, with standard errors and the chance level."""
         import textwrap
 
-        from bert_features.plots.figures import COLORS, GRAY, MARKERS, new_figure, put_title
+        import altair as alt
 
-        layers = self._layers
-        lines = textwrap.wrap(self.recommendation.sentence, _SENTENCE_WIDTH)
-        figure = new_figure(7.5, 4.4 + 0.18 * len(lines))
-        axes = figure.subplots()
-        poolings = self._by_pooling()
-        for i, (pooling, scores) in enumerate(poolings.items()):
-            # Beside each other, so that error bars do not cover each other.
-            shift = (i - (len(poolings) - 1) / 2) * 0.1
-            axes.errorbar(
-                [layers.index(score.layer) + shift for score in scores],
-                [score.mean for score in scores],
-                [score.error for score in scores],
-                color=COLORS[i % len(COLORS)],
-                marker=MARKERS[i],
-                capsize=3,
-                label=pooling,
-            )
-        axes.axhline(self.chance, color="black", linestyle="--", linewidth=1, label="chance")
-        self._circle(axes, layers, list(poolings))
-        axes.set_xticks(range(len(layers)), [str(layer) for layer in layers])
-        axes.set_xlabel("layer")
-        axes.set_ylabel(f"{METRICS[self.metric]} ± standard error")
-        axes.grid(axis="y", color="#e6e6e6")
-        figure.legend(loc="outside right center")  # above it is the title
-        figure.supxlabel("\n".join(lines), fontsize=9, color=GRAY, x=0.02, ha="left")
-        put_title(figure, f"A linear classifier on each layer: {self._about}", self.model)
-        return figure
+        from bert_features.plots.figures import finish, look
 
-    def _circle(self, axes: Any, layers: Sequence[Layer], poolings: Sequence[str]) -> None:
-        """Draws a ring around the recommended one, if there is one."""
-        choice = self.recommendation.choice
-        if choice is None:
-            return
-        shift = (poolings.index(choice.pooling) - (len(poolings) - 1) / 2) * 0.1
-        place = layers.index(choice.layer) + shift
-        ring = {"s": 170, "facecolors": "none", "edgecolors": "black", "zorder": 5}
-        axes.scatter([place], [choice.mean], label="recommended", **ring)
-
-    def report(self) -> dict[str, Any]:
-        """The lines and the table, for `report.render`."""
-        from bert_features.plots.report import line_chart
-
-        layers = self._layers
-        series = {
-            pooling: tuple(
-                [_at(scores, layer, offset) for layer in layers] for offset in (0, -1, 1)
-            )
-            for pooling, scores in self._by_pooling().items()
-        }
-        chart = line_chart(
-            f"{METRICS[self.metric]}; bars are standard errors over the folds",
-            [layer_name(layer) for layer in layers],
-            series,
-            y_title=METRICS[self.metric],
-            reference=("chance", self.chance),
+        layers = alt.param(name="layers", value=[str(layer) for layer in self._layers])
+        axis = alt.Axis(
+            values=list(range(len(self._layers))),
+            labelExpr="layers[datum.value]",
+            grid=False,
+            title="layer",
         )
-        return {
-            "title": "A linear classifier on each layer",
-            "model": self.model,
-            "notes": [self._about, self.recommendation.sentence],
-            "charts": [chart],
-            "table": self.table(),
-        }
-
-
-def _at(scores: Sequence[Score], layer: Layer, offset: int) -> float | None:
-    """The score at a layer, plus so many standard errors; None if there is none."""
-    return next((s.mean + offset * s.error for s in scores if s.layer == layer), None)
+        x = alt.X("place:Q", axis=axis, scale=alt.Scale(padding=24, nice=False))
+        y = alt.Y("score:Q", scale=alt.Scale(zero=False))
+        name = METRICS[self.metric]
+        colors, shapes = look(self._poolings)
+        color = alt.Color("pooling:N", scale=colors, title=None)
+        shape = alt.Shape("pooling:N", scale=shapes, title=None)
+        scores = alt.Chart(alt.NamedData("scores"))
+        hint: list[Any] = ["pooling:N", "layer:N"]
+        hint += [alt.Tooltip(f"{field}:Q", format=".3f") for field in ("score", "error")]
+        bars = scores.mark_errorbar(ticks=True).encode(
+            x, alt.Y("score:Q", title=f"{name} ± standard error"), alt.YError("error:Q"), color
+        )
+        lines = scores.mark_line(strokeWidth=2).encode(x, y, color)
+        points = scores.mark_point(size=70, filled=True, opacity=1).encode(
+            x, y, color, shape, tooltip=hint
+        )
+        ring = (
+            scores.transform_filter("datum.mark")
+            .mark_point(size=350, color="black", strokeWidth=1.5, shape="circle")
+            .encode(x, y, opacity=alt.Opacity("mark:O", scale=alt.Scale(range=[1]), title=None))
+        )
+        chance = (
+            alt.Chart(alt.InlineData([{"name": "chance", "score": self.chance}]))
+            .mark_rule(color="black")
+            .encode(
+                y, strokeDash=alt.StrokeDash("name:N", scale=alt.Scale(range=[[4, 3]]), title=None)
+            )
+        )
+        drawing = alt.layer(chance, bars, lines, points, ring).properties(width=640, height=400)
+        sentence = textwrap.wrap(self.recommendation.sentence, _SENTENCE_WIDTH)
+        return finish(drawing, self.title, [self.model, *sentence], layers)
 
 
 def probe(

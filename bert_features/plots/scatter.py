@@ -4,22 +4,22 @@ Dimensions: `N` texts, `D` width of a vector.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, InputError, MissingExtraError
+from bert_features.plots.charts import Chart
 from bert_features.plots.labelled import Labelled
+from bert_features.plots.labels import clip
 from bert_features.plots.model import Layer, Model, layer_name
 from bert_features.plots.pooled import pooled_vectors
 
 if TYPE_CHECKING:
+    import altair as alt
     import numpy as np
-    from matplotlib.figure import Figure
-
-    from bert_features.plots.labels import Labels
 
 POOLINGS = ("mean", "cls")
 MAX_TEXTS, MIN_TEXTS = 2000, 5
@@ -28,12 +28,10 @@ _SEED = 0
 _PCA_FIRST = 50  # dimensions that t-SNE starts from
 _PERPLEXITY = 30
 _MOST_EXACT = 500
-_PANEL = 2.5  # inches
-_LEGEND_COLUMN = 2.3  # inches
 
 
 @dataclass(frozen=True)
-class Scatter:
+class Scatter(Chart):
     """Places of texts in the plane.
 
     Attributes:
@@ -62,100 +60,95 @@ class Scatter:
         classes = f" of {len(self.classes)} classes" if self.labelled.labels else ""
         return f"{len(self.labelled.examples)} texts{classes}"
 
-    def texts(self) -> Iterable[str]:
-        """The texts that are drawn."""
-        return self.classes
-
-    def of_class(self) -> list[int]:
-        """The number of the class of each text."""
-        numbers = {label: i for i, label in enumerate(self.classes)}
-        return [numbers[label] for label in self.labelled.labels or [""] * len(self._texts)]
-
     @property
-    def _texts(self) -> list[str]:
-        return [example.text_a for example in self.labelled.examples]
+    def title(self) -> str:
+        """The title of a page, and of the drawing."""
+        return f"{len(self.labelled.examples)} texts by layer, pooling and projection"
 
-    def draw(self, labels: "Labels") -> "Figure":
-        """A panel for each layer (rows), pooling and method (columns)."""
-        from bert_features.plots.figures import new_figure, put_title
-
-        rows, columns = len(self.layers), len(self.columns)
-        width = max(_PANEL * columns + 0.4, 5.0)
-        across = min(len(self.classes), max(1, int(width / _LEGEND_COLUMN)))
-        legend = 0.22 * -(-len(self.classes) // across) + 0.2
-        figure = new_figure(width, _PANEL * 0.85 * rows + legend + 0.9)
-        axes = figure.subplots(rows, columns, squeeze=False)
-        for row, layer in enumerate(self.layers):
+    def data(self) -> dict[str, list[dict[str, Any]]]:
+        """The points of all panels; a panel without points has a row that says why."""
+        rows: list[dict[str, Any]] = []
+        names = [clip(label, 200) for label in self.labelled.labels or [""]]
+        for layer, entry in enumerate(self.layers):
             for column, (pooling, method) in enumerate(self.columns):
-                self._draw_panel(axes[row][column], (layer, pooling, method))
-            axes[row][0].set_ylabel(layer_name(layer))
-        for column, (pooling, method) in enumerate(self.columns):
-            axes[0][column].set_title(f"{pooling}, {method}")
-        names = labels.clip_all(self.classes, 24)
-        if any(names):
-            handles = _legend_handles(len(names))
-            figure.legend(handles, names, loc="outside lower center", ncols=across)
-        title = f"{len(self._texts)} texts by layer, pooling and projection"
-        put_title(figure, title, self.model)
-        return figure
+                panel = {"layer": layer, "column": column}
+                places = self.places.get((entry, pooling, method))
+                if places is None:
+                    rows.append({**panel, "absent": _absence(pooling)})
+                    continue
+                rows += [
+                    {**panel, "x": x, "y": y, "number": i, "label": names[i % len(names)]}
+                    for i, (x, y) in enumerate(places.astype(float).round(4).tolist())
+                ]
+        return {"points": rows}
 
-    def _draw_panel(self, axes: Any, key: tuple[Layer, str, str]) -> None:
-        import numpy as np
+    def draw(self, *, interactive: bool) -> "alt.TopLevelMixin":
+        """A panel for each layer (rows), pooling and method (columns); a page shows one layer."""
+        import altair as alt
 
-        axes.set_xticks(())
-        axes.set_yticks(())
-        axes.spines[:].set_visible(True)
-        axes.spines[:].set_color("#cccccc")
-        if key not in self.places:
-            axes.text(0.5, 0.5, _absence(key[1]), ha="center", va="center", fontsize=8)
-            axes.set(xlim=(0, 1), ylim=(0, 1))
-            return
-        places, numbers = self.places[key], np.array(self.of_class())
-        size = 22 if len(places) <= 200 else 8
-        for i in range(len(self.classes)):
-            chosen = places[numbers == i]
-            axes.scatter(*chosen.T, s=size, alpha=0.75, linewidths=0, **_look(i))
-        axes.margins(0.08)
+        from bert_features.plots.figures import finish, layer_slider
 
-    def report(self) -> dict[str, Any]:
-        """The panels of all layers, for `report.render`."""
-        from bert_features.plots.report import scatter_chart
-
-        charts = [
-            scatter_chart(
-                f"{pooling}, {method}",
-                [self.places.get((layer, pooling, method)) for layer in self.layers],
-                self.of_class(),
-                self.classes,
-                self._texts,
-                absent=_absence(pooling),
-            )
-            for pooling, method in self.columns
+        size = 340 if interactive else 220
+        panel = self._panel(size)
+        names = [layer_name(layer) for layer in self.layers]
+        columns = [f"{pooling}, {method}" for pooling, method in self.columns]
+        texts = [example.text_a for example in self.labelled.examples] if interactive else []
+        parameters = layer_slider(names, len(names) - 1)
+        parameters += [
+            alt.param(name=n, value=v) for n, v in (("columns", columns), ("texts", texts))
         ]
-        return {
-            "title": f"{len(self._texts)} texts by layer, pooling and projection",
-            "model": self.model,
-            "frames": [layer_name(layer) for layer in self.layers],
-            "start": len(self.layers) - 1,
-            "charts": charts,
-        }
+        head: dict[str, Any] = {"title": None, "labelFontSize": 13}
+        across = alt.Column("column:O", header=alt.Header(labelExpr="columns[datum.value]", **head))
+        if interactive:
+            panels = panel.transform_filter("datum.layer == layer").facet(column=across)
+            title: Any = alt.expr(f"'{self.title}: ' + layers[layer]")
+        else:
+            down = alt.Row("layer:O", header=alt.Header(labelExpr="layers[datum.value]", **head))
+            title = self.title
+            panels = panel.facet(row=down, column=across)
+        panels = panels.properties(spacing=10).resolve_scale(x="independent", y="independent")
+        return finish(panels, title, self.model, *parameters)
+
+    def _panel(self, size: int) -> Any:
+        """The points of a panel, or in its middle why there are none."""
+        import altair as alt
+
+        from bert_features.plots.figures import look
+
+        data = alt.Chart()
+        legend = (
+            alt.Legend(orient="bottom", title=None, columns=4) if self.classes != [""] else None
+        )
+        colors, shapes = look([clip(name, 200) for name in self.classes])
+        scale = alt.Scale(zero=False, nice=False, padding=12)
+        hint = [alt.Tooltip("label:N"), alt.Tooltip("text:N")][not self.labelled.labels :]
+        points = (
+            data.transform_filter("isValid(datum.x)")
+            .transform_calculate(text="texts[datum.number]")
+            .mark_point(
+                filled=True, opacity=0.75, size=50 if len(self.labelled.examples) <= 200 else 15
+            )
+            .encode(
+                alt.X("x:Q", axis=None, scale=scale),
+                alt.Y("y:Q", axis=None, scale=scale),
+                alt.Color("label:N", scale=colors, legend=legend),
+                alt.Shape("label:N", scale=shapes, legend=legend),
+                tooltip=hint,
+            )
+        )
+        absence = (
+            data.transform_filter("isValid(datum.absent)")
+            .mark_text()
+            .encode(x=alt.value(size / 2), y=alt.value(size / 2), text="absent:N")
+        )
+        return alt.layer(points, absence, data=alt.NamedData("points")).properties(
+            width=size, height=size * 0.85, view=alt.ViewConfig(stroke="#cccccc")
+        )
 
 
 def _absence(pooling: str) -> str:
     """Why there are no places, in a few words."""
     return "last layer only" if pooling == "pooler" else "all vectors are equal"
-
-
-def _look(number: int) -> dict[str, Any]:
-    from bert_features.plots.figures import COLORS, MARKERS
-
-    return {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
-
-
-def _legend_handles(count: int) -> list[Any]:
-    from matplotlib.lines import Line2D
-
-    return [Line2D([], [], linestyle="none", markersize=6, **_look(i)) for i in range(count)]
 
 
 def scatter_texts(

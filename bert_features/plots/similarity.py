@@ -3,24 +3,24 @@
 Dimensions: `T` tokens of the first text, `U` tokens of the second.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError
-from bert_features.plots.heat_map import MAX_ROWS, HeatMap, color_range
+from bert_features.plots.charts import Chart
+from bert_features.plots.heat_map import MAX_ROWS, HeatMap
+from bert_features.plots.labels import clip
 from bert_features.plots.model import Layer, Model, choose_layer, layer_name, token_vectors
 
 if TYPE_CHECKING:
+    import altair as alt
     import numpy as np
-    from matplotlib.figure import Figure
-
-    from bert_features.plots.labels import Labels
 
 
 @dataclass(frozen=True)
-class TokenSimilarity:
+class TokenSimilarity(Chart):
     """A heat map of cosines for each layer.
 
     Attributes:
@@ -42,36 +42,36 @@ class TokenSimilarity:
         """What was drawn, in one line."""
         return f"{len(self.rows)} x {len(self.columns)} tokens, {layer_name(self.layer)}"
 
-    def texts(self) -> Iterable[str]:
-        """The texts that are drawn."""
-        return (*self.rows, *self.columns)
+    @property
+    def title(self) -> str:
+        """The title of a page."""
+        return f"Cosine of each pair of tokens: {self.model}"
 
-    def draw(self, labels: "Labels") -> "Figure":
-        """The heat map of one layer."""
-        from bert_features.plots.figures import new_figure, put_title
-
-        heat_map = HeatMap(
-            labels.clip_all(self.rows), labels.clip_all(self.columns), self.cosines[self.layer]
+    @property
+    def _heat_map(self) -> HeatMap:
+        return HeatMap(
+            [clip(token) for token in self.rows],
+            [clip(token) for token in self.columns],
+            self.rows,
+            self.columns,
+            list(self.cosines.values()),
         )
-        width, height = heat_map.size()
-        figure = new_figure(max(width, 5.5), height + 0.9)
-        heat_map.draw(figure.subplots(), color_range(self.cosines.values()))
-        put_title(figure, f"Cosine of each pair of tokens, {layer_name(self.layer)}", self.model)
-        return figure
 
-    def report(self) -> dict[str, Any]:
-        """The heat maps of all layers, for `report.render`."""
-        from bert_features.plots.report import heat_map_chart
+    def data(self) -> dict[str, list[dict[str, Any]]]:
+        """The cells."""
+        return {"cells": self._heat_map.data()}
 
-        layers = list(self.cosines)
-        chart = heat_map_chart("", self.rows, self.columns, list(self.cosines.values()))
-        return {
-            "title": "Cosine of each pair of tokens",
-            "model": self.model,
-            "frames": [layer_name(layer) for layer in layers],
-            "start": layers.index(self.layer),
-            "charts": [chart],
-        }
+    def draw(self, *, interactive: bool) -> "alt.TopLevelMixin":
+        """The heat map of one layer."""
+        import altair as alt
+
+        from bert_features.plots.figures import finish, layer_slider
+
+        names = [layer_name(layer) for layer in self.cosines]
+        slider = layer_slider(names, list(self.cosines).index(self.layer))
+        title = alt.expr("'Cosine of each pair of tokens, ' + layers[layer]")
+        heat_map = self._heat_map
+        return finish(heat_map.draw(), title, self.model, *slider, *heat_map.parameters())
 
 
 def compare_tokens(

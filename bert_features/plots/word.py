@@ -3,31 +3,32 @@
 Dimensions: `N` occurrences, `P` = N (N - 1) / 2 pairs of them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.plots.heat_map import HeatMap, color_range
+from bert_features.plots.charts import Chart
+from bert_features.plots.heat_map import HeatMap
 from bert_features.plots.labelled import Labelled
+from bert_features.plots.labels import clip
 from bert_features.plots.model import Layer, Model, choose_layer, layer_name
 from bert_features.plots.occurrences import Occurrence, find_occurrences
 
 if TYPE_CHECKING:
+    import altair as alt
     import numpy as np
-    from matplotlib.figure import Figure
-
-    from bert_features.plots.labels import Labels
 
 _CONTEXT = 32  # characters of a word and the words around it
 _MAX_LABEL = 42
 # Pairs of which each gets a line of its own.
 _MAX_LINES = 300
+_POINT = ("mean", "low", "high")
 SAME, OTHER, ALL = "same label", "other label", "all pairs"
 
 
 @dataclass(frozen=True)
-class WordSimilarity:
+class WordSimilarity(Chart):
     """The cosine of each pair of occurrences of a word at each layer.
 
     Attributes:
@@ -50,9 +51,10 @@ class WordSimilarity:
         texts = len({occurrence.number for occurrence in self.occurrences})
         return f"{len(self.occurrences)} occurrences of {self.word!r} in {texts} texts"
 
-    def texts(self) -> Iterable[str]:
-        """The texts that are drawn."""
-        return (self.word, *(f"{o.label} {o.text}" for o in self.occurrences))
+    @property
+    def title(self) -> str:
+        """The title of a page."""
+        return f"Cosine of the occurrences of “{self.word}”: {self.model}"
 
     def groups(self) -> "dict[str, np.ndarray]":
         """The pairs of the same label and of different ones, or all pairs: each [K + 1 layers, P].
@@ -70,85 +72,112 @@ class WordSimilarity:
         groups = {SAME: values[:, same], OTHER: values[:, ~same]}
         return {name: group for name, group in groups.items() if group.size}
 
-    def draw(self, labels: "Labels") -> "Figure":
-        """Lines over the layers, and the heat map of one layer beside them."""
-        from bert_features.plots.figures import new_figure, put_title
+    def data(self) -> dict[str, list[dict[str, Any]]]:
+        """The cells of the heat map, the mean of each group at each layer, single pairs."""
+        import numpy as np
 
-        rows = [labels.clip(row, _MAX_LABEL) for row in self._rows()]
-        columns = [str(i + 1) for i in range(len(rows))]
-        heat_map = HeatMap(rows, columns, self.cosines[self.layer], self._borders())
-        width, height = heat_map.size()
-        figure = new_figure(4.4 + width, max(height, 3.4) + 0.9)
-        lines, matrix = figure.subplots(1, 2, width_ratios=(4.0, width))
-        self._draw_lines(lines)
-        heat_map.draw(matrix, color_range(self.cosines.values()))
-        matrix.set_title(f"each pair, {layer_name(self.layer)}", loc="left")
-        word = labels.clip(self.word, 30)
-        put_title(figure, f"Cosine of the occurrences of “{word}” by layer", self.model)
-        return figure
-
-    def _draw_lines(self, axes: Any) -> None:
-        from bert_features.plots.figures import COLORS, MARKERS
-
-        places, groups = range(len(self.cosines)), self.groups()
-        single = all(values.shape[1] <= _MAX_LINES for values in groups.values())
-        for i, (name, values) in enumerate(groups.items()):
-            if single:
-                axes.plot(places, values, color=COLORS[i], alpha=0.15, linewidth=0.7)
-            else:
-                low, high = _spread(values)
-                axes.fill_between(places, low, high, color=COLORS[i], alpha=0.15, linewidth=0)
+        means, pairs = [], []
+        for name, values in self.groups().items():
             label = f"{name} (mean of {values.shape[1]:,})"
-            axes.plot(places, values.mean(1), color=COLORS[i], marker=MARKERS[i], label=label)
-        axes.set_xticks(places, [str(layer)[:3] for layer in self.cosines])
-        axes.set_xlabel("layer (emb: embeddings)")
-        axes.set_ylabel("cosine")
-        around = "single pairs" if single else "80 % of the pairs"
-        axes.set_title(f"mean and {around}, by layer", loc="left")
-        axes.grid(axis="y", color="#e6e6e6")
-        axes.legend(loc="best", fontsize=9)
+            # The range that holds 80 % of the pairs.
+            low, high = np.quantile(values, (0.1, 0.9), axis=1)
+            rows = zip(values.mean(1), low, high, strict=True)
+            for place, (mean, *ends) in enumerate(rows):
+                point = dict(zip(_POINT, map(_rounded, (mean, *ends)), strict=True))
+                means.append({"place": place, "group": label, **point})
+            if self._has_lines:
+                pairs += [
+                    {"place": place, "group": label, "pair": pair, "cosine": _rounded(cosine)}
+                    for (place, pair), cosine in np.ndenumerate(values)
+                ]
+        return {"cells": self._heat_map.data(), "means": means, "pairs": pairs}
 
-    def _rows(self) -> list[str]:
-        """The label of each occurrence: its number, its label and a few words of its text."""
-        return [
-            f"{i}  {f'{o.label}: ' if o.label else ''}{o.context(_CONTEXT)}"
+    @property
+    def _has_lines(self) -> bool:
+        """Whether each pair gets a line of its own."""
+        return all(values.shape[1] <= _MAX_LINES for values in self.groups().values())
+
+    @property
+    def _heat_map(self) -> HeatMap:
+        rows = [
+            clip(f"{i}  {f'{o.label}: ' if o.label else ''}{o.context(_CONTEXT)}", _MAX_LABEL)
             for i, o in enumerate(self.occurrences, start=1)
         ]
+        columns = [str(i + 1) for i in range(len(rows))]
+        hints = [f"text {o.number}: {o.text}" for o in self.occurrences]
+        matrices = list(self.cosines.values())
+        return HeatMap(rows, columns, hints, hints, matrices, self._borders())
+
+    def draw(self, *, interactive: bool) -> "alt.TopLevelMixin":
+        """Lines over the layers, and the heat map of one layer beside them."""
+        import altair as alt
+
+        from bert_features.plots.figures import PANEL_TITLE, finish, layer_slider
+
+        names = [layer_name(layer) for layer in self.cosines]
+        slider = layer_slider(names, list(self.cosines).index(self.layer))
+        heat_map = self._heat_map
+        heading = alt.Title(alt.expr("'each pair, ' + layers[layer]"), **PANEL_TITLE)
+        panels = alt.hconcat(
+            self._lines(heat_map.size()[1]), heat_map.draw(title=heading), spacing=40
+        )
+        panels = panels.resolve_scale(color="independent", shape="independent")
+        title = f"Cosine of the occurrences of “{clip(self.word, 30)}” by layer"
+        return finish(panels, title, self.model, *slider, *heat_map.parameters())
+
+    def _lines(self, height: int) -> Any:
+        """The mean of each group by layer; behind it single pairs, or the range of most."""
+        import altair as alt
+
+        from bert_features.plots.figures import PANEL_TITLE, look
+
+        means = alt.Chart(alt.NamedData("means")).transform_calculate(layer="layers[datum.place]")
+        colors, shapes = look(list(dict.fromkeys(row["group"] for row in self.data()["means"])))
+        legend = alt.Legend(orient="top", direction="vertical", offset=4)
+        color = alt.Color("group:N", scale=colors, legend=legend, title=None)
+        axis = alt.Axis(
+            values=list(range(len(self.cosines))),
+            labelExpr="substring(replace(layers[datum.value], 'layer ', ''), 0, 3)",
+            grid=False,
+            title="layer (emb: embeddings)",
+        )
+        x = alt.X("place:Q", axis=axis, scale=alt.Scale(padding=12, nice=False))
+        scale = alt.Scale(zero=False)
+        if self._has_lines:
+            around, text = alt.Chart(alt.NamedData("pairs")), "single pairs"
+            behind = around.mark_line(opacity=0.15, strokeWidth=0.8).encode(
+                x, alt.Y("cosine:Q", scale=scale), color, alt.Detail("pair:N")
+            )
+        else:
+            text = "80 % of the pairs"
+            behind = means.mark_area(opacity=0.15).encode(
+                x, alt.Y("low:Q", scale=scale), alt.Y2("high:Q"), color
+            )
+        line = means.mark_line(strokeWidth=2).encode(
+            x, alt.Y("mean:Q", title="cosine", axis=alt.Axis(tickCount=8)), color
+        )
+        values = [alt.Tooltip(f"{name}:Q", format=".3f") for name in _POINT]
+        hint = [alt.Tooltip("group:N"), alt.Tooltip("layer:N"), *values]
+        points = means.mark_point(size=60, filled=True, opacity=1).encode(
+            x,
+            alt.Y("mean:Q"),
+            color,
+            alt.Shape("group:N", scale=shapes, legend=legend, title=None),
+            tooltip=hint,
+        )
+        heading = alt.Title(f"mean and {text}, by layer", **PANEL_TITLE)
+        return alt.layer(behind, line, points).properties(
+            width=360, height=max(height, 300), title=heading
+        )
 
     def _borders(self) -> list[int]:
         """The positions at which another label begins."""
         labels = [occurrence.label for occurrence in self.occurrences]
         return [i for i in range(1, len(labels)) if labels[i] != labels[i - 1]]
 
-    def report(self) -> dict[str, Any]:
-        """The lines and the heat maps of all layers, for `report.render`."""
-        from bert_features.plots.report import heat_map_chart, line_chart
 
-        layers = list(self.cosines)
-        numbers = [str(i + 1) for i in range(len(self.occurrences))]
-        lines = line_chart(
-            "Mean cosine by layer; bars hold 80 % of the pairs",
-            [layer_name(layer) for layer in layers],
-            {name: (v.mean(1), *_spread(v)) for name, v in self.groups().items()},
-            y_title="cosine",
-        )
-        matrix = heat_map_chart("Each pair", self._rows(), numbers, list(self.cosines.values()))
-        matrix["hints"] = [f"text {o.number}: {o.text}" for o in self.occurrences]
-        return {
-            "title": f"Cosine of the occurrences of “{self.word}”",
-            "model": self.model,
-            "frames": [layer_name(layer) for layer in layers],
-            "start": layers.index(self.layer),
-            "charts": [lines, matrix],
-        }
-
-
-def _spread(values: "np.ndarray") -> "np.ndarray":
-    """The range that holds 80 % of the pairs at each layer: float [2, K]."""
-    import numpy as np
-
-    spread: np.ndarray = np.quantile(values, (0.1, 0.9), axis=1)
-    return spread
+def _rounded(value: Any) -> float:
+    return round(float(value), 4)
 
 
 def compare_word(

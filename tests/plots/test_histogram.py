@@ -22,11 +22,13 @@ def test_the_values_are_those_of_the_token(settings, states, passes, token, occu
 
 def test_each_layer_has_every_value_in_the_same_bins(settings):
     found = token_histogram(settings, TEXT, "this", layer=1)
-    (chart,) = found.report()["charts"]
-    assert [sum(counts) for counts in chart["frames"]] == [8] * len(TOY_LAYERS)
-    assert chart["edges"][0] == pytest.approx(found.values.min(), abs=1e-4)
-    assert chart["edges"][-1] == pytest.approx(found.values.max(), abs=1e-4)
-    assert found.report()["start"] == TOY_LAYERS.index(1)
+    assert found.layer == 1
+    bars = found.data()["bars"]
+    for layer in range(len(TOY_LAYERS)):
+        own = [bar for bar in bars if bar["layer"] == layer]
+        assert sum(bar["count"] for bar in own) == 8
+        assert own[0]["start"] == pytest.approx(found.values.min())
+        assert own[-1]["end"] == pytest.approx(found.values.max())
 
 
 def test_a_token_that_is_not_there_is_refused(settings):

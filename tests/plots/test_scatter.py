@@ -31,16 +31,15 @@ def test_all_layers_and_poolings_come_from_one_pass(settings, passes):
     assert passes == [6]
     panels = {(layer, pooling) for layer, pooling, _ in found.places}
     assert panels == {*((layer, "mean") for layer in ("embeddings", 0, 1, 2)), (2, "pooler")}
-    _, pooler = found.report()["charts"]
-    assert [frame is None for frame in pooler["frames"]] == [True, True, True, False]
+    absent = [(p["layer"], p["column"]) for p in found.data()["points"] if "absent" in p]
+    assert absent == [(0, 1), (1, 1), (2, 1)]
 
 
 def test_vectors_that_differ_by_rounding_alone_have_no_places(settings):
     """The embeddings of [CLS] do not depend on the text."""
     found = scatter_texts(settings, labelled(), layers=["embeddings", 0], poolings=["cls"])
     assert {layer for layer, _, _ in found.places} == {0}
-    (chart, _) = found.report()["charts"]
-    assert (chart["frames"][0], chart["absent"]) == (None, "all vectors are equal")
+    assert found.data()["points"][0] == {"layer": 0, "column": 0, "absent": "all vectors are equal"}
 
 
 def test_tsne_separates_two_clouds_and_repeats():

@@ -26,7 +26,7 @@ def test_each_token_with_each_at_each_layer(settings, states, cosine, passes, te
 def test_the_last_layer_is_shown_unless_another_is_named(settings):
     assert compare_tokens(settings, [A]).layer == 2
     assert compare_tokens(settings, [A], -3).layer == 0
-    assert compare_tokens(settings, [A], "embeddings").report()["start"] == 0
+    assert compare_tokens(settings, [A], "embeddings").layer == "embeddings"
 
 
 def test_a_layer_out_of_range_is_refused(settings):
