@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.formats.columns import SPLITS, convert_to_batch, levels_of
+from bert_features.formats.columns import SPLITS, convert_to_batch, levels_of, value_dtype
 from bert_features.formats.records import LEVEL_OF, LEVELS, TEXT, Feature, FeatureBatch
 
 # The key of our metadata, JSON, in the metadata of the schema.
@@ -34,7 +34,8 @@ def schema_of(features: Sequence[Feature], id_type: str) -> Any:
 def _feature_type(feature: Feature) -> Any:
     import pyarrow as pa
 
-    values = {"float16": pa.float16(), "float32": pa.float32()}
+    # Arrow has no bfloat16; float32 holds its values exactly.
+    values = {"float16": pa.float16(), "float32": pa.float32(), "bfloat16": pa.float32()}
     vector = pa.list_(values[feature.dtype], feature.width)
     return vector if feature.level == "sequence" else pa.list_(vector)
 
@@ -54,7 +55,8 @@ def convert_to_arrow(batch: FeatureBatch, features: Sequence[Feature], schema: A
         kind = field.type if level == "sequence" else field.type.value_type
         values = columns[field.name]
         if values.ndim > 1:
-            flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+            dtype = kind.value_type.to_pandas_dtype()
+            flat = pa.array(np.ascontiguousarray(values, dtype).reshape(-1))
             array = pa.FixedSizeListArray.from_arrays(flat, type=kind)
         else:
             array = pa.array(values, kind)
@@ -99,7 +101,7 @@ def values_of(array: Any, feature: Feature) -> np.ndarray:
     """The vectors of a feature's column: [rows, D], a view."""
     vectors = array if feature.level == "sequence" else array.flatten()
     values: np.ndarray = vectors.flatten().to_numpy().reshape(-1, feature.width)
-    return values
+    return values.astype(value_dtype(feature.dtype), copy=False)
 
 
 def splits_of(array: Any) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_features.errors import MissingExtraError
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
-from bert_features.formats.columns import convert_to_batch, convert_to_columns, levels_of
+from bert_features.formats.columns import levels_of
 from bert_features.formats.records import LEVELS, TEXT, Feature, FeatureRecord
 from bert_features.formats.source import RecordSource
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -82,11 +82,7 @@ def convert_to_table(source: RecordSource, wanted: range) -> Any:
     schema = schema_of(features, source.id_type).with_metadata(
         {METADATA_KEY: json.dumps(metadata).encode()}
     )
-    batches = []
-    for batch in source._read_batches(wanted):
-        columns = convert_to_columns(batch)
-        columns |= {f.name: columns[f.name].astype(f.dtype, copy=False) for f in features}
-        batches.append(convert_to_arrow(convert_to_batch(columns, features), features, schema))
+    batches = [convert_to_arrow(batch, features, schema) for batch in source._read_batches(wanted)]
     table = pa.Table.from_batches(batches, schema)
     if "token_ids" in schema.names and not source.has_token_ids:
         field = schema.field("token_ids")

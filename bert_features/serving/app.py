@@ -188,7 +188,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
         responses=_failures("unauthorized"),
     )
     async def info() -> messages.Info:
-        return messages.Info.model_validate(service.info())
+        return service.info()
 
     @app.get(
         "/metrics",

@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,13 +16,16 @@ from bert_features import __version__
 from bert_features.errors import ConfigError, ServiceError
 from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.serving.connection import Connection
-from bert_features.serving.facts import Facts
-from bert_features.serving.messages import Feature as FeatureInfo
+from bert_features.serving.messages import Info
 from bert_features.serving.parts import Part, cut, kind_of
-from bert_features.serving.received import JSON, Received, collect, media_type, parse, records_of
+from bert_features.serving.received import Received, collect, parse
 
 # Requests of a client that are under way at a time.
 IN_FLIGHT = 4
+_JSON, _ARROW = "application/json", "application/vnd.apache.arrow.stream"
+_MAX_INFO_BYTES = 1 << 20
+# The most bytes of an answer, beside its vectors: tokens and words of a request of 8 MiB.
+_MAX_REST_BYTES = 256 << 20
 
 Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]]
 
@@ -131,7 +134,7 @@ class Client:
             raise ConfigError("texts is one string; pass a list of texts, such as [text]")
         given = list(texts)
         received = self._compute(given, wanted, names, is_tokenized, with_tokens=True)
-        return [record for part in received for record in records_of(part)]
+        return [record for part in received for record in part.records()]
 
     def info(self) -> dict[str, Any]:
         """What the service reports: its model, outputs and limits, as /v1/info has them.
@@ -139,9 +142,9 @@ class Client:
         Raises:
           ServiceError: the service does not answer, or is of a version that does not fit.
         """
-        body = self._connection.request("GET", "/v1/info", accept=JSON)
+        body = self._connection.request("GET", "/v1/info", accept=_JSON, max_bytes=_MAX_INFO_BYTES)
         try:
-            self._facts = Facts.model_validate_json(body)
+            self._info = Info.model_validate_json(body)
         except ValidationError as error:
             raise ServiceError(
                 f"what {self._connection.url} reports about itself is not what this version of "
@@ -167,16 +170,16 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        outputs = ", ".join(output.name for output in self._facts.outputs)
-        return f"<Client of {self._connection.url}: {self._facts.model}; outputs {outputs}>"
+        outputs = ", ".join(output.name for output in self._info.outputs)
+        return f"<Client of {self._connection.url}: {self._info.model}; outputs {outputs}>"
 
     def _choose(
         self, outputs: str | Sequence[str] | None
     ) -> tuple[tuple[Feature, ...], tuple[str, ...]]:
         """The features of some outputs, and the names of the outputs."""
-        by_name = {output.name: output.features for output in self._facts.outputs}
+        by_name = {output.name: output.features for output in self._info.outputs}
         if outputs is None:
-            names: tuple[str, ...] = (self._facts.outputs[0].name,)
+            names: tuple[str, ...] = (self._info.outputs[0].name,)
         else:
             names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
         for number, name in enumerate(names):
@@ -184,7 +187,11 @@ class Client:
                 raise ConfigError(f"output is {name!r}; allowed: each of {', '.join(by_name)} once")
         if not names:
             raise ConfigError(f"outputs is empty; allowed: {', '.join(by_name)}")
-        return tuple(_feature(entry) for name in names for entry in by_name[name]), names
+        features = (feature for name in names for feature in by_name[name])
+        return tuple(
+            Feature(f.name, tuple(f.layers), "none", f.width, f.dtype, f.level, f.pooling)
+            for f in features
+        ), names
 
     def _compute(
         self,
@@ -196,8 +203,8 @@ class Client:
         with_tokens: bool,
     ) -> list[Received]:
         kind = kind_of(texts, is_tokenized=is_tokenized)
-        request = _Request(self._connection, wanted, names, with_tokens)
-        parts = cut(texts, kind, wanted, self._facts)
+        request = _Request(self._connection, self._info, wanted, names, with_tokens)
+        parts = cut(texts, kind, wanted, self._info)
         return [answer for answers in self._in_order(request, parts) for answer in answers]
 
     def _in_order(self, request: "_Request", parts: Iterator[Part]) -> Iterator[list[Received]]:
@@ -216,31 +223,37 @@ class Client:
             request.stop.set()
 
 
+@dataclass
 class _Request:
     """What the requests of a call share.
 
     Attributes:
+      connection: sends them.
+      info: what the service reports.
+      wanted: the features that are asked for.
+      names: the names of their outputs.
+      with_tokens: whether tokens are asked for.
       stop: once set, nothing more is sent.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        wanted: tuple[Feature, ...],
-        names: tuple[str, ...],
-        with_tokens: bool,
-    ) -> None:
-        self.stop = threading.Event()
-        self._connection, self._wanted, self._names = connection, wanted, names
-        self._with_tokens = with_tokens
-        self._kind = media_type(wanted)
+    connection: Connection
+    info: Info
+    wanted: tuple[Feature, ...]
+    names: tuple[str, ...]
+    with_tokens: bool
+    stop: threading.Event = field(default_factory=threading.Event)
 
     def send(self, part: Part) -> list[Received]:
         """The answer for some texts; in halves if the service finds them too large."""
-        body = part.body(self._names, tokens=self._with_tokens)
         try:
-            answer = self._connection.request(
-                "POST", "/v1/features", accept=self._kind, body=body, stop=self.stop
+            answer = self.connection.request(
+                "POST",
+                "/v1/features",
+                accept=_ARROW,
+                # float32 holds what is bfloat16 in the service.
+                max_bytes=2 * self.info.limits.answer_bytes + _MAX_REST_BYTES,
+                body=part.body(self.names, tokens=self.with_tokens),
+                stop=self.stop,
             )
         except ServiceError as error:
             if error.status == 413 and len(part.encoded) > 1:
@@ -249,15 +262,15 @@ class _Request:
         return [self._parse(answer, part)]
 
     def _parse(self, answer: bytes, part: Part) -> Received:
-        url = self._connection.url
+        url = self.connection.url
         try:
-            received = parse(answer, self._kind, self._wanted)
+            received = parse(answer)
         except Exception as error:  # damaged bytes make parsers raise almost anything
             raise ServiceError(
                 f"the answer of {url} is damaged, or of a version that does not fit "
                 f"{__version__} ({type(error).__name__})"
             ) from error
-        if list(map(_shape, received.features)) != list(map(_shape, self._wanted)):
+        if list(map(_shape, received.features)) != list(map(_shape, self.wanted)):
             raise ServiceError(f"{url} has changed its outputs since this client was made")
         count = len(received.batch)
         if count != len(part.encoded):
@@ -280,11 +293,6 @@ def _start(send: Callable[[Part], list[Received]], part: Part) -> Future[list[Re
 
     threading.Thread(target=run, name="bert_features request", daemon=True).start()
     return future
-
-
-def _feature(entry: FeatureInfo) -> Feature:
-    layers = tuple(entry.layers)
-    return Feature(entry.name, layers, "none", entry.width, entry.dtype, entry.level, entry.pooling)
 
 
 def _shape(feature: Feature) -> tuple[str, str, int, str]:

@@ -1,16 +1,18 @@
-"""Requests to a service: connections that are used again, time limits, retries, clear errors."""
+"""Requests to a service: connections that are used again, deadlines, retries, clear errors."""
 
 import contextlib
 import json
 import re
+import socket
+import ssl
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
 
-import urllib3
-from urllib3 import exceptions
+from urllib3.exceptions import LocationParseError
+from urllib3.util import Url, parse_url, wait_for_read
 
 from bert_features import __version__
 from bert_features.config.serve_settings import check_token
@@ -22,33 +24,48 @@ CONNECT_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.25
 MAX_PAUSE_SECONDS = 30.0
 
-_BLOCK_BYTES = 1 << 16
 _MAX_ERROR_BYTES = 1 << 20
-_MAX_SHOWN = 300
-_REDIRECTS = range(300, 400)
+_MAX_SHOWN = 1000
 _BUSY = (429, 503)
 
 
 @dataclass(frozen=True)
-class Reply:
-    """An answer of a service.
-
-    Attributes:
-      status: its status, as 200.
-      kind: its media type, as `application/json`.
-      retry_after: seconds that the service asks to wait; 0 if it does not ask.
-      location: where it redirects to, or empty.
-      body: its bytes.
-    """
+class _Reply:
+    """An answer: its status, its headers by name in small letters, its bytes."""
 
     status: int
-    kind: str
-    retry_after: float
-    location: str
+    headers: dict[str, str]
     body: bytes
 
+    @property
+    def kind(self) -> str:
+        """The media type, as `application/json`."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
-class _ConnectionLostError(Exception):
+    @property
+    def retry_after(self) -> float:
+        """Seconds that the service asks to wait; 0 if it does not, or names a date."""
+        value = self.headers.get("retry-after", "").strip()
+        return float(value) if re.fullmatch(r"\d{1,9}", value) else 0.0
+
+    @property
+    def message(self) -> str | None:
+        """The message of an error of a service; None if the answer is none."""
+        try:
+            return _printable(json.loads(self.body)["error"]["message"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+@dataclass
+class _Deadline:
+    """Whether the time of an attempt is over, and the socket to cut then."""
+
+    sock: socket.socket | None = None
+    is_over: bool = False
+
+
+class _LostError(Exception):
     """A connection that broke off before the whole answer was there."""
 
 
@@ -72,7 +89,8 @@ class Connection:
     def __init__(
         self, url: str, *, token: str | None, timeout: float, retries: int, connections: int
     ) -> None:
-        self.url = _check_url(url)
+        self._parts = _parse(url)
+        self.url = url.rstrip("/")
         if not timeout > 0:
             raise ConfigError(f"timeout is {timeout}; allowed: seconds above 0")
         if retries < 0:
@@ -81,8 +99,7 @@ class Connection:
         self._headers = {"User-Agent": f"bert_features/{__version__}"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {check_token(token)}"
-        self._pool = urllib3.PoolManager(num_pools=1, maxsize=connections)
-        # Not the pool's own bound, for which a request would wait within its time limit.
+        self._idle: list[HTTPConnection] = []
         self._slots = threading.BoundedSemaphore(connections)
         self._has_answered = False
 
@@ -92,6 +109,7 @@ class Connection:
         path: str,
         *,
         accept: str,
+        max_bytes: int,
         body: bytes | None = None,
         stop: threading.Event | None = None,
     ) -> bytes:
@@ -101,6 +119,7 @@ class Connection:
           method: `GET` or `POST`.
           path: the path, as `/v1/info`.
           accept: the media type that the answer must have.
+          max_bytes: the most bytes that it may have.
           body: JSON to send.
           stop: once set, the request is given up before its next attempt.
 
@@ -118,15 +137,14 @@ class Connection:
                 with self._slots:
                     if stop.is_set():
                         break
-                    reply = self._attempt(method, path, headers, body)
-            except _ConnectionLostError as error:
+                    reply = self._attempt(method, path, headers, body, max_bytes)
+            except _LostError as error:
                 if is_last:
                     raise ServiceError(
                         f"the connection to {self.url} was lost {attempt + 1} times ({error}); "
                         "look at the log of the service"
                     ) from error
             else:
-                self._has_answered = True
                 pause = max(pause, reply.retry_after)
                 if reply.status not in _BUSY or is_last or pause > MAX_PAUSE_SECONDS:
                     return self._check(reply, f"{method} {path}", accept)
@@ -136,143 +154,141 @@ class Connection:
 
     def close(self) -> None:
         """Closes the connections."""
-        self._pool.clear()
+        while self._idle:
+            self._idle.pop().close()
 
     def _attempt(
-        self, method: str, path: str, headers: dict[str, str], body: bytes | None
-    ) -> Reply:
-        deadline = time.monotonic() + self._timeout
-        connect = min(CONNECT_SECONDS, self._timeout)
-        with self._clear_errors():
-            response = self._pool.request(
-                method,
-                self.url + path,
-                body=body,
-                headers=headers,
-                timeout=urllib3.Timeout(connect=connect, read=self._timeout),
-                retries=False,
-                redirect=False,
-                preload_content=False,
-            )
-            try:
-                content = self._read(response, deadline)
-            except BaseException:
-                response.close()
-                raise
-            response.release_conn()
-        found = response.headers
-        return Reply(
-            response.status,
-            found.get("Content-Type", "").partition(";")[0].strip().lower(),
-            _seconds(found.get("Retry-After", "")),
-            found.get("Location", ""),
-            content,
-        )
-
-    def _read(self, response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-        """The body; each read returns what is there, so that a slow server is noticed."""
-        parts, size = [], 0
-        while part := response.read1(_BLOCK_BYTES):
-            parts.append(part)
-            size += len(part)
-            if response.status != 200 and size > _MAX_ERROR_BYTES:
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None, max_bytes: int
+    ) -> _Reply:
+        connection = self._take()
+        with self._deadline(connection) as deadline:
+            if connection.sock is None:
+                self._open(connection)
+            deadline.sock = connection.sock  # the connection may hand it over to the response
+            prefix = (self._parts.path or "").rstrip("/")
+            connection.request(method, prefix + path, body, headers)
+            with connection.getresponse() as response:
+                limit = max_bytes if response.status == 200 else _MAX_ERROR_BYTES
+                content = response.read(limit + 1)
+                rest = response.length
+            if deadline.is_over:  # a cut header or body may look whole
+                raise TimeoutError
+            if len(content) > limit:
                 raise ServiceError(
-                    f"{self.url} answered with status {response.status} and more than "
-                    f"{_MAX_ERROR_BYTES} bytes; is this the address of `bert-features serve`?"
+                    f"{self.url} answered with status {response.status} and more than {limit} "
+                    "bytes; is this the address of `bert-features serve`?"
                 )
-            if time.monotonic() > deadline:
-                raise self._late()
-        return b"".join(parts)
+            if rest:
+                raise _LostError("the answer is not whole")
+        self._has_answered = True
+        if connection.sock is not None:
+            self._idle.append(connection)
+        found = {name.lower(): value for name, value in response.headers.items()}
+        return _Reply(response.status, found, content)
 
     @contextlib.contextmanager
-    def _clear_errors(self) -> Iterator[None]:
+    def _deadline(self, connection: HTTPConnection) -> Iterator["_Deadline"]:
+        """Cuts the connection when the time is over, whatever the service sends meanwhile."""
+        deadline = _Deadline()
+
+        def cut() -> None:
+            deadline.is_over = True
+            if (sock := deadline.sock or connection.sock) is not None:
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(self._timeout, cut)
+        timer.daemon = True
+        timer.start()
         try:
-            yield
-        except exceptions.ConnectTimeoutError as error:
-            if isinstance(error, exceptions.NewConnectionError):
-                self._not_there(error)
+            yield deadline
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, ServiceError | _LostError):
+                raise
+            if deadline.is_over or isinstance(error, TimeoutError):
+                raise ServiceError(
+                    f"{self.url} did not answer within {self._timeout:g} seconds; pass a longer "
+                    "timeout, or fewer texts"
+                ) from error
+            if isinstance(error, OSError | HTTPException):
+                raise _LostError(_printable(str(error) or type(error).__name__)) from error
+            raise
+        finally:
+            timer.cancel()
+
+    def _take(self) -> HTTPConnection:
+        """A connection that is open still, or a new one, which is not open yet."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not wait_for_read(connection.sock, timeout=0):
+                return connection
+            connection.close()  # the service has closed it
+        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
+        host = (self._parts.host or "").strip("[]")
+        seconds = min(CONNECT_SECONDS, self._timeout)
+        return kind(host, self._parts.port, timeout=seconds)
+
+    def _open(self, connection: HTTPConnection) -> None:
+        try:
+            connection.connect()
+        except TimeoutError as error:
             raise ServiceError(
-                f"{self.url} does not answer within {min(CONNECT_SECONDS, self._timeout):g} "
-                "seconds; check the address, and that no firewall is in between"
+                f"{self.url} does not answer within {connection.timeout:g} seconds; check the "
+                "address, and that no firewall is in between"
             ) from error
-        except exceptions.NewConnectionError as error:
-            self._not_there(error)
-        except exceptions.ReadTimeoutError as error:
-            raise self._late() from error
-        except exceptions.SSLError as error:
+        except ssl.SSLError as error:
             raise ServiceError(
-                f"no secure connection to {self.url}: {_short(error)}; `bert-features serve` "
-                "itself speaks http"
+                f"no secure connection to {self.url}: {_printable(str(error))}; `bert-features "
+                "serve` itself speaks http"
             ) from error
-        except (exceptions.HTTPError, OSError) as error:
-            raise _ConnectionLostError(_short(error)) from error
+        except OSError as error:
+            if self._has_answered:  # it may be starting again
+                raise _LostError("nothing answers any more") from error
+            if isinstance(error, socket.gaierror):
+                raise ServiceError(
+                    f"the host of {self.url} is unknown; check the address"
+                ) from error
+            raise ServiceError(
+                f"nothing answers at {self.url}; start it with `bert-features serve`"
+            ) from error
+        connection.sock.settimeout(self._timeout)
 
-    def _not_there(self, error: Exception) -> NoReturn:
-        if self._has_answered:  # it may be starting again
-            raise _ConnectionLostError("nothing answers any more") from error
-        if isinstance(error, exceptions.NameResolutionError):
-            raise ServiceError(f"the host of {self.url} is unknown; check the address") from error
-        raise ServiceError(
-            f"nothing answers at {self.url}; start it with `bert-features serve`"
-        ) from error
-
-    def _late(self) -> ServiceError:
-        return ServiceError(
-            f"{self.url} did not answer within {self._timeout:g} seconds; pass a longer timeout, "
-            "or fewer texts"
-        )
-
-    def _check(self, reply: Reply, request: str, accept: str) -> bytes:
+    def _check(self, reply: _Reply, request: str, accept: str) -> bytes:
         """The body, if it is what was asked for."""
         if reply.status == 200 and reply.kind == accept:
             return reply.body
-        error = self._explain(reply, request)
+        error = ServiceError(self._explain(reply, request))
         error.status = reply.status
         raise error
 
-    def _explain(self, reply: Reply, request: str) -> ServiceError:
-        if reply.status in _REDIRECTS:
-            return ServiceError(
-                f"{self.url} redirects to {reply.location[:_MAX_SHOWN]!r}; pass the address of "
-                "the service itself"
-            )
-        message = _message(reply)
-        if message is None:
-            return ServiceError(
+    def _explain(self, reply: _Reply, request: str) -> str:
+        if reply.status in range(300, 400):
+            place = reply.headers.get("location", "")[:_MAX_SHOWN]
+            return f"{self.url} redirects to {place!r}; pass the address of the service itself"
+        if reply.message is None:
+            return (
                 f"what answers at {self.url} is not `bert-features serve`: {request} gave status "
-                f"{reply.status} and {reply.kind or 'no media type'}; check the address"
+                f"{reply.status} and {_printable(reply.kind) or 'no media type'}; check the address"
             )
         if reply.status == 401:
-            return ServiceError(f"{self.url} refuses the request: {message}; pass token=")
-        return ServiceError(f"{self.url} answered {reply.status}: {message}")
+            return f"{self.url} refuses the request: {reply.message}; pass token="
+        return f"{self.url} answered {reply.status}: {reply.message}"
 
 
-def _check_url(url: str) -> str:
-    """The address without a slash at its end."""
+def _parse(url: str) -> Url:
     try:
-        parsed = urllib3.util.parse_url(url)
-    except exceptions.LocationParseError:
-        parsed = urllib3.util.Url()
+        parsed = parse_url(url)
+    except LocationParseError:
+        parsed = Url()
     if parsed.auth:
         raise ConfigError("the URL holds a name or a password; pass the token as token=")
     if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
         raise ConfigError(f"the URL is {url!r}; allowed: an address such as http://127.0.0.1:8000")
-    return url.rstrip("/")
+    return parsed
 
 
-def _seconds(value: str) -> float:
-    """The seconds of a header Retry-After; its other form, a date, counts as none."""
-    return float(value) if re.fullmatch(r"\d{1,9}", value.strip()) else 0.0
-
-
-def _message(reply: Reply) -> str | None:
-    """The message of an error of a service; None if the answer is none."""
-    try:
-        error: Any = json.loads(reply.body)["error"]
-        return str(error["message"])
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _short(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:_MAX_SHOWN]
+def _printable(text: Any) -> str:
+    """The beginning of a text that came over the network, with control characters escaped."""
+    shown = str(text)[:_MAX_SHOWN]
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)

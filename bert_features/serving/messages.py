@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from bert_features.config.serve_settings import Limits
+
 # A list ends at its first wrong value: a body may have millions, each an error of a kilobyte.
 _Text = Annotated[str, Field(description="A text.")]
 _Texts = Annotated[list[_Text], Field(fail_fast=True)]
@@ -146,18 +148,6 @@ class Output(BaseModel):
     features: list[Feature]
 
 
-class LimitsInfo(BaseModel):
-    """What a request may have."""
-
-    body_bytes: int
-    texts: int
-    tokens: int
-    answer_bytes: int
-    requests: int
-    queued_tokens: int
-    seconds: float
-
-
 class Info(BaseModel):
     """The model, its outputs and the limits of the service."""
 
@@ -165,10 +155,10 @@ class Info(BaseModel):
     description: str
     layers: int
     hidden_size: int
-    max_seq_length: int
+    max_seq_length: int = Field(gt=0)
     long_text: str
-    outputs: list[Output]
-    limits: LimitsInfo
+    outputs: list[Output] = Field(min_length=1)
+    limits: Limits
     replicas: int
     device: str
     version: str

@@ -9,7 +9,7 @@ from typing import Any
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.errors import ConfigError, InputError, ServiceError
 from bert_features.formats.records import Feature
-from bert_features.serving.facts import Facts
+from bert_features.serving.messages import Info
 
 # [CLS] and [SEP], and of a pair another [SEP].
 _SPECIAL_TOKENS = 3
@@ -90,9 +90,7 @@ _ALLOWED = {
 }
 
 
-def cut(
-    texts: Sequence[Any], kind: str, features: Sequence[Feature], facts: Facts
-) -> Iterator[Part]:
+def cut(texts: Sequence[Any], kind: str, features: Sequence[Feature], info: Info) -> Iterator[Part]:
     """Cuts texts into requests, in order.
 
     Their tokens are not known here, so each character counts as one.
@@ -101,19 +99,19 @@ def cut(
       texts: the texts.
       kind: what they are.
       features: the features that are asked for.
-      facts: what the service reports, with its limits.
+      info: what the service reports, with its limits.
 
     Raises:
       InputError: a text is not Unicode.
     """
-    limits = facts.limits
+    limits = info.limits
     largest = limits.texts, limits.body_bytes - _FRAME_BYTES, limits.tokens, limits.answer_bytes
     encoded: list[bytes] = []
     used: tuple[int, ...] = (0, 0, 0, 0)
     start = 0
     for number, text in enumerate(texts):
         one = _encode(text, number)
-        size = _size(text, one, features, facts)
+        size = _size(text, one, features, info)
         total: tuple[int, ...] = tuple(map(sum, zip(used, size, strict=True)))
         if encoded and any(a > b for a, b in zip(total, largest, strict=True)):
             yield Part(kind, start, tuple(encoded))
@@ -134,12 +132,12 @@ def _encode(text: Any, number: int) -> bytes:
 
 
 def _size(
-    text: Any, encoded: bytes, features: Sequence[Feature], facts: Facts
+    text: Any, encoded: bytes, features: Sequence[Feature], info: Info
 ) -> tuple[int, int, int, int]:
     """What a text adds: itself, bytes of the body, tokens, bytes of the answer."""
     characters = len(text) if isinstance(text, str) else sum(map(len, text)) + len(text)
     tokens = characters + _SPECIAL_TOKENS
-    kept = tokens if facts.long_text == "window" else min(tokens, facts.max_seq_length)
+    kept = tokens if info.long_text == "window" else min(tokens, info.max_seq_length)
     answer = sum(
         feature.width * ITEM_SIZES[feature.dtype] * (1 if feature.level == "sequence" else kept)
         for feature in features

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from bert_features import __version__
 from bert_features.batches.pieces import Pieces, find_pieces
@@ -21,7 +21,7 @@ from bert_features.readers.input_example import InputExample
 from bert_features.serving.catalog import Catalog
 from bert_features.serving.engine import Engine
 from bert_features.serving.failures import RequestError, retry_after
-from bert_features.serving.messages import FeaturesRequest
+from bert_features.serving.messages import Feature, FeaturesRequest, Info, Output
 from bert_features.serving.metrics import ServiceMetrics
 from bert_features.serving.queue import Queue, QueueFullError
 from bert_features.serving.room import Room, Share
@@ -228,26 +228,26 @@ class Service:
         """Calls a function in a thread, so that other requests go on meanwhile."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
-    def info(self) -> dict[str, object]:
+    def info(self) -> Info:
         """The body of GET /v1/info."""
         preparation = self.extractor.preparation
         config = self.extractor.checkpoint.config
-        return {
-            "model": self.model,
-            "description": self.description,
-            "layers": config.num_hidden_layers,
-            "hidden_size": config.hidden_size,
-            "max_seq_length": preparation.max_seq_length,
-            "long_text": preparation.long_text.policy,
-            "outputs": [
-                {"name": name, "features": [describe(spec) for spec in specs]}
+        return Info(
+            model=self.model,
+            description=self.description,
+            layers=config.num_hidden_layers,
+            hidden_size=config.hidden_size,
+            max_seq_length=preparation.max_seq_length,
+            long_text=preparation.long_text.policy,
+            outputs=[
+                Output(name=name, features=[Feature(**describe(spec)) for spec in specs])
                 for name, specs in self.catalog.outputs.items()
             ],
-            "limits": vars(self.settings.limits),
-            "replicas": self.settings.replicas,
-            "device": self.extractor.device,
-            "version": __version__,
-        }
+            limits=self.settings.limits,
+            replicas=self.settings.replicas,
+            device=self.extractor.device,
+            version=__version__,
+        )
 
     @property
     def is_alive(self) -> bool:
@@ -286,7 +286,7 @@ def field_of(request: FeaturesRequest) -> str:
     return next(name for name in ("texts", "pairs", "words") if getattr(request, name) is not None)
 
 
-def describe(spec: OutputSpec) -> dict[str, object]:
+def describe(spec: OutputSpec) -> dict[str, Any]:
     """A feature as answers describe it."""
     return {
         "name": spec.name,

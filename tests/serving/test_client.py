@@ -13,6 +13,7 @@ import pytest
 
 from bert_features import Client
 from bert_features.errors import ConfigError, InputError, ServiceError
+from bert_features.serving import client as client_module
 from bert_features.serving import connection
 from tests.serving.stand_in import LIMITS, StandIn, answer, make_info, vector_of
 
@@ -325,7 +326,30 @@ def hang(handler):
     time.sleep(5)
 
 
-@pytest.mark.parametrize("slow", [hang, trickle])
+def drip_until_the_end(handler):
+    handler.send_response(200)
+    handler.end_headers()  # the body ends with the connection
+    for _ in range(100):
+        handler.wfile.write(b"x")
+        time.sleep(0.05)
+
+
+def drip_headers(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+    for _ in range(100):
+        handler.wfile.write(b"x")
+        time.sleep(0.05)
+
+
+def continue_for_ever(handler):
+    while True:
+        handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "slow", [hang, trickle, drip_until_the_end, drip_headers, continue_for_ever]
+)
 def test_a_service_that_hangs_is_given_up_once(service, slow):
     with Client(service.url, timeout=0.4) as client:
         service.handlers = [slow] * 9
@@ -334,6 +358,27 @@ def test_a_service_that_hangs_is_given_up_once(service, slow):
             client.encode(["a"])
         assert time.monotonic() - begin < 2
         assert len(service.bodies) == 1
+
+
+def test_a_body_without_end_is_an_error(service, client, monkeypatch):
+    monkeypatch.setattr(client_module, "_MAX_REST_BYTES", 1 << 20)
+
+    def send_on(handler):
+        handler.send_response(200)
+        handler.send_header("Content-Type", "application/vnd.apache.arrow.stream")
+        handler.end_headers()
+        while True:
+            handler.wfile.write(bytes(1 << 16))
+
+    service.handlers = [send_on]
+    with pytest.raises(ServiceError, match="status 200 and more than"):
+        client.encode(["a"])
+
+
+def test_control_codes_of_a_message_are_escaped(service):
+    service.handlers = [lambda h: h.fail(422, "no \x1b[2J\r way")]
+    with Client(service.url) as client, pytest.raises(ServiceError, match=r"no .x1b.2J.r way$"):
+        client.encode(["a"])
 
 
 def test_ctrl_c_ends_a_call_at_once(service):
