@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,20 +10,9 @@ import numpy as np
 from bert_features.errors import MissingExtraError
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
 from bert_features.formats.columns import levels_of
-from bert_features.formats.records import LEVELS, TEXT, Feature, FeatureRecord
+from bert_features.formats.records import LEVELS, SPANS, TEXT, Feature, FeatureRecord
 from bert_features.formats.source import RecordSource
 from bert_features.machine.quiet_tensorflow import import_tensorflow
-
-# The cell of a record in each column that is not a feature.
-CELLS: dict[str, Callable[[FeatureRecord], Any]] = {
-    "tokens": lambda record: record.tokens,
-    "token_ids": lambda record: record.token_ids,
-    "words": lambda record: record.words,
-    "word_starts": lambda record: record.word_spans and record.word_spans.starts,
-    "word_ends": lambda record: record.word_spans and record.word_spans.ends,
-    "word_type_ids": lambda record: record.word_spans and record.word_spans.type_ids,
-    "word_num_pieces": lambda record: record.word_spans and record.word_spans.num_pieces,
-}
 
 
 def convert_to_dataset(source: RecordSource, wanted: range) -> Any:
@@ -40,15 +29,28 @@ def convert_to_dataset(source: RecordSource, wanted: range) -> Any:
     }
 
     def rows() -> Iterator[dict[str, Any]]:
-        for record in source._iterate(wanted):
-            cells = {
-                name: _encoded(CELLS[name](record)) if dtype == TEXT else CELLS[name](record)
-                for name, dtype in columns.items()
+        for record in source.guarded(source._records(wanted)):
+            cells = cells_of(record)
+            cells |= {
+                name: _encoded(cells[name]) for name in ("tokens", "words") if name in columns
             }
-            yield {"unique_id": record.unique_id, **cells, **record.features}
+            yield {name: cells[name] for name in signature}
 
     dataset = tf.data.Dataset.from_generator(rows, output_signature=signature)
     return dataset.apply(tf.data.experimental.assert_cardinality(len(wanted)))
+
+
+def cells_of(record: FeatureRecord) -> dict[str, Any]:
+    """A record by the names of the columns; None for what it does not have."""
+    spans = {name: getattr(record.word_spans, name.removeprefix("word_"), None) for name in SPANS}
+    return {
+        "unique_id": record.unique_id,
+        "tokens": record.tokens,
+        "token_ids": record.token_ids,
+        "words": record.words,
+        **spans,
+        **record.features,
+    }
 
 
 def _level_columns(source: RecordSource) -> dict[str, str]:
@@ -82,7 +84,8 @@ def convert_to_table(source: RecordSource, wanted: range) -> Any:
     schema = schema_of(features, source.id_type).with_metadata(
         {METADATA_KEY: json.dumps(metadata).encode()}
     )
-    batches = [convert_to_arrow(batch, features, schema) for batch in source._read_batches(wanted)]
+    read = source.guarded(source._batches(wanted))
+    batches = [convert_to_arrow(batch, features, schema) for batch in read]
     table = pa.Table.from_batches(batches, schema)
     if "token_ids" in schema.names and not source.has_token_ids:
         field = schema.field("token_ids")
@@ -104,18 +107,15 @@ def convert_to_frame(source: RecordSource, wanted: range) -> Any:
         raise MissingExtraError("pandas", "pandas") from error
 
     names = [name for level in levels_of(source.features) for name in LEVELS[level]]
-    cells: dict[str, list[Any]] = {name: [] for name in names}
-    cells |= {feature.name: [] for feature in source.features}
-    ids = []
-    for record in source._iterate(wanted):
-        ids.append(record.unique_id)
-        for name in names:
-            cells[name].append(_cell(CELLS[name](record)))
-        for name, values in record.features.items():
-            cells[name].append(values)
-    columns = {name: pd.Series(_objects(values), dtype=object) for name, values in cells.items()}
+    names += [feature.name for feature in source.features]
+    records = source.guarded(source._records(wanted))
+    rows = [cells_of(record) for record in records]
     id_dtype = object if source.id_type == "str" else np.int64
-    return pd.DataFrame({"unique_id": pd.Series(ids, dtype=id_dtype), **columns})
+    columns = {"unique_id": pd.Series([row["unique_id"] for row in rows], dtype=id_dtype)}
+    for name in names:
+        cells = _objects([_cell(row[name]) for row in rows])
+        columns[name] = pd.Series(cells, dtype=object)
+    return pd.DataFrame(columns)
 
 
 def _cell(value: Any) -> Any:

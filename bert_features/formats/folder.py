@@ -112,7 +112,8 @@ class FeatureFolder(FeatureFile):
 
     def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
         for number, start, stop in find_parts(self._starts, wanted):
-            yield from self._shard(number)._read_batches(range(start, stop), only)
+            shard = self._shard(number)
+            yield from shard.guarded(shard._batches(range(start, stop), only))
 
     def _record(self, number: int) -> FeatureRecord:
         ((shard, start, _),) = find_parts(self._starts, range(number, number + 1))
@@ -121,25 +122,16 @@ class FeatureFolder(FeatureFile):
     def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
         # For no records, what the first shard returns for none.
         parts = list(find_parts(self._starts, wanted)) or [(0, 0, 0)]
-        values: list[np.ndarray] = []
-        lengths = [np.zeros(1, np.int64)]
-        for number, start, stop in parts:
-            rows, row_splits = self._shard(number)[start:stop].ragged(feature.name)
-            if len(parts) == 1:
-                return rows, row_splits
-            values.append(rows)
-            if row_splits is not None:
-                lengths.append(np.diff(row_splits))
-        joined = _join(values)
-        if feature.level == "sequence":
-            return joined, None
-        return joined, np.cumsum(np.concatenate(lengths), dtype=np.int64)
+        if len(parts) > 1:
+            return super()._ragged(feature, wanted)
+        ((number, start, stop),) = parts
+        return self._shard(number)[start:stop].ragged(feature.name)
 
     def _blocks(
         self, feature: Feature, wanted: range
     ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         for number, start, stop in find_parts(self._starts, wanted):
-            yield from self._shard(number)._read_blocks(feature, range(start, stop))
+            yield from self._shard(number)[start:stop].blocks(feature.name)
 
     def _all_ids(self) -> np.ndarray:
         return np.concatenate([self._shard(number).ids for number in range(len(self._finished))])
@@ -260,15 +252,3 @@ def _difference(features: Sequence[Feature], first: Sequence[Feature], name: str
     pairs = zip_longest(features, first)
     received, expected = next(pair for pair in pairs if pair[0] != pair[1])
     return f"it has {received or 'no feature'} where {name} has {expected or 'none'}"
-
-
-def _join(parts: list[np.ndarray]) -> np.ndarray:
-    """The rows of all parts, in order, in a new array; takes each part out of the list."""
-    width, dtype = parts[0].shape[1], parts[0].dtype
-    joined = np.empty((sum(map(len, parts)), width), dtype)
-    end = len(joined)
-    while parts:  # from the end, each part is freed once it is copied
-        part = parts.pop()
-        joined[end - len(part) : end] = part
-        end -= len(part)
-    return joined

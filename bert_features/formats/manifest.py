@@ -98,9 +98,13 @@ class _File(_Entry):
     suffix: str
     id_type: Literal["int", "str"]
     run: dict[str, Any]
-    inputs: list[InputEntry]
-    shards: list[ShardEntry]
-    finished: list[FinishedEntry] | None = None
+    inputs: tuple[InputEntry, ...]
+    shards: tuple[ShardEntry, ...]
+    finished: tuple[FinishedEntry, ...] | None = None
+
+
+# The fields of `manifest.json` that a `Manifest` has as well.
+_FIELDS = tuple(name for name in _File.model_fields if name != "manifest_version")
 
 
 @dataclass(frozen=True)
@@ -149,16 +153,7 @@ class Manifest:
                 raise ValueError(f"{len(file.shards)} shards, {len(file.finished)} finished")
         except (ValueError, RecursionError) as error:  # pydantic's are of the first type too
             raise _damaged(path, error) from error
-        return cls(
-            folder,
-            file.format,
-            file.suffix,
-            file.id_type,
-            file.run,
-            tuple(file.inputs),
-            tuple(file.shards),
-            None if file.finished is None else tuple(file.finished),
-        )
+        return cls(folder, **{name: getattr(file, name) for name in _FIELDS})
 
     def begin(self) -> None:
         """Makes room for the records of finished shards.
@@ -175,16 +170,8 @@ class Manifest:
         Raises:
           OutputError: it cannot be written; what was there is as before.
         """
-        file = _File(
-            manifest_version=MANIFEST_VERSION,
-            format=self.format,
-            suffix=self.suffix,
-            id_type=self.id_type,
-            run=self.run,
-            inputs=list(self.inputs),
-            shards=list(self.shards),
-            finished=None if self.finished is None else list(self.finished),
-        )
+        values = {name: getattr(self, name) for name in _FIELDS}
+        file = _File(manifest_version=MANIFEST_VERSION, **values)
         self.store.write(MANIFEST, file.model_dump_json(indent=1) + "\n")
 
     @property

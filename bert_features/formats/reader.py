@@ -67,7 +67,8 @@ class FeatureFile(RecordSource, Records):
         return True  # the file exists, even where `len` is 0
 
     def __iter__(self) -> Iterator[FeatureRecord]:
-        return self._iterate_all()
+        # A file without a count in its header need not be scanned for it first.
+        return self.guarded(self._all_records())
 
     def __enter__(self) -> Self:
         return self

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from bert_features.files import is_url
 from bert_features.formats.columns import convert_ids, value_dtype
 from bert_features.formats.headers import Header
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, splits_of
+
+_T = TypeVar("_T")
 
 
 class RecordSource(ABC):
@@ -150,34 +152,15 @@ class RecordSource(ABC):
         found = np.flatnonzero(self._ids[within.start : within.stop] == unique_id)
         return within[int(found[0])] if found.size else None
 
-    def _iterate(self, wanted: range) -> Iterator[FeatureRecord]:
+    def guarded(self, items: Iterator[_T]) -> Iterator[_T]:
+        """Items that are read from the file, with one clear error where it is damaged."""
         with self._one_clear_error():
-            yield from self._records(wanted)
+            yield from items
 
-    def _iterate_all(self) -> Iterator[FeatureRecord]:
-        # A file without a count in its header need not be scanned for it first.
-        with self._one_clear_error():
-            yield from self._all_records()
-
-    def _read_batches(
-        self, wanted: range, only: Sequence[str] | None = None
-    ) -> Iterator[FeatureBatch]:
-        with self._one_clear_error():
-            yield from self._batches(wanted, only)
-
-    def _record_at(self, number: int) -> FeatureRecord:
+    def record_at(self, number: int) -> FeatureRecord:
+        """The record of a number."""
         with self._one_clear_error():
             return self._record(number)
-
-    def _read_ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
-        with self._one_clear_error():
-            return self._ragged(feature, wanted)
-
-    def _read_blocks(
-        self, feature: Feature, wanted: range
-    ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        with self._one_clear_error():
-            yield from self._blocks(feature, wanted)
 
     # What formats use.
 

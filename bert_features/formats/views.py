@@ -48,7 +48,7 @@ class Records(ABC):
         return len(self._range)
 
     def __iter__(self) -> Iterator[FeatureRecord]:
-        return self._source._iterate(self._range)
+        return self._source.guarded(self._source._records(self._range))
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> FeatureRecord: ...
@@ -73,7 +73,7 @@ class Records(ABC):
             ) from None
         if not -len(self) <= number < len(self):
             raise IndexError(f"record {number} is outside [{-len(self)}, {len(self) - 1}]")
-        return self._source._record_at(self._range[number])
+        return self._source.record_at(self._range[number])
 
     def by_id(self, unique_id: int | str) -> FeatureRecord:
         """The record with an id; the first one where several have it.
@@ -92,7 +92,7 @@ class Records(ABC):
                 f"no example of {self._source.path}{within} has the id {unique_id!r}; "
                 f"its {len(self)} ids are of type {self._source.id_type}, see `.ids`"
             )
-        return self._source._record_at(number)
+        return self._source.record_at(number)
 
     def ragged(self, name: str) -> tuple[np.ndarray, np.ndarray | None]:
         """All vectors of one feature, as one array.
@@ -107,7 +107,9 @@ class Records(ABC):
         Raises:
           OutputError: there is no such feature, or the file is damaged.
         """
-        return self._source._read_ragged(self._feature(name), self._range)
+        feature = self._feature(name)
+        with self._source._one_clear_error():
+            return self._source._ragged(feature, self._range)
 
     def blocks(self, name: str) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """All vectors of one feature, a bounded part at a time.
@@ -120,7 +122,7 @@ class Records(ABC):
         Raises:
           OutputError: there is no such feature, or the file is damaged.
         """
-        return self._source._read_blocks(self._feature(name), self._range)
+        return self._source.guarded(self._source._blocks(self._feature(name), self._range))
 
     def _feature(self, name: str) -> Feature:
         for feature in self.features:
