@@ -14,6 +14,7 @@ from bert_features.errors import OutputError
 from bert_features.formats import (
     FORMATS,
     SUFFIXES,
+    FeatureFile,
     FeatureWriter,
     IdType,
     open_writer,
@@ -28,6 +29,7 @@ from bert_features.formats.records import (
     Rows,
     splits_of,
 )
+from bert_features.formats.views import Records
 
 SUFFIX = {name: suffix for suffix, name in SUFFIXES.items()} | {"hdf5": ".h5"}
 
@@ -209,6 +211,48 @@ def some_batches(
 def assert_all_same(received: Iterable[FeatureRecord], expected: Iterable[FeatureRecord]) -> None:
     for pair in zip(received, expected, strict=True):
         assert_same(*pair)
+
+
+PARTS = (slice(None), slice(1, 5), slice(-2, None), slice(2, 3), slice(3, 4), slice(4, 2), slice(9))
+
+
+def assert_reads(file: FeatureFile, expected: list[FeatureRecord]) -> None:
+    """Every way to six records gives what is expected: by number, id and slice, and as arrays."""
+    ids = [record.unique_id for record in expected]
+    assert len(file) == len(expected)
+    for _ in range(2):  # again and again
+        assert_all_same(file, expected)
+    for order in (range(6), range(-1, -7, -1)):
+        assert_all_same([file[i] for i in order], [expected[i] for i in order])
+    assert_same(file[np.int64(4)], expected[4])
+    assert_all_same(file[1:][1:-1][-3:], expected[2:5])
+    for part in PARTS:
+        view = file[part]
+        assert len(view) == len(expected[part])
+        assert_all_same(view, expected[part])
+        assert view.ids.tolist() == ids[part]
+        for feature in file.features:
+            rows = [record.features[feature.name] for record in expected[part]]
+            assert_arrays(view, feature, rows)
+    assert file.ids.dtype == (object if file.id_type == "str" else np.int64)
+    assert_all_same([file.by_id(i) for i in ids[::-1]], expected[::-1])
+
+
+def assert_arrays(view: Records, feature: Feature, rows: list[np.ndarray]) -> None:
+    """`ragged` and `blocks` give the vectors of some records."""
+    values, splits = view.ragged(feature.name)
+    blocks = list(view.blocks(feature.name))
+    assert values.dtype == value_dtype(feature.dtype)
+    np.testing.assert_array_equal(np.concatenate([values[:0], *(v for v, _ in blocks)]), values)
+    if splits is None:
+        assert feature.level == "sequence"
+        np.testing.assert_array_equal(values, np.array(rows).reshape(-1, feature.width))
+        return
+    assert splits.dtype == np.int64
+    assert splits.tolist() == [0, *np.cumsum([len(row) for row in rows])]
+    np.testing.assert_array_equal(values, np.concatenate([values[:0], *rows]))
+    lengths = [int(n) for _, part in blocks if part is not None for n in np.diff(part)]
+    assert lengths == np.diff(splits).tolist()
 
 
 def cells_of(record: FeatureRecord) -> dict[str, Any]:

@@ -1,12 +1,10 @@
 """A features file appears whole or not at all; what stands in the way is said beforehand."""
 
 import contextlib
-import json
 import os
-import subprocess
-import sys
+import resource
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +16,6 @@ from bert_features.formats import (
     read_features,
 )
 from bert_features.formats.records import FeatureBatch
-from tests.formats.faults import FULL_DISKS, KILLS
 from tests.formats.feature_files import (
     ONE,
     SIDECARS,
@@ -187,30 +184,39 @@ def test_closing_twice_is_closing_once(tmp_path: Path) -> None:
     assert (tmp_path / "f").stat().st_size == writer.bytes_written == size
 
 
-@pytest.fixture(scope="module")
-def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What came of kills and full disks, which `tests/formats/faults.py` tries in forks."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.formats.faults", tmp_path_factory.mktemp("faults")],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).resolve().parents[2],
-    )
-    assert done.returncode == 0, done.stderr
-    results: dict[str, dict[str, Any]] = json.loads(done.stdout)
-    return results
+@contextlib.contextmanager
+def full_disk(limit: int) -> Iterator[None]:
+    """No file may grow beyond a size until the block ends."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.slow
 @all_formats
-@pytest.mark.parametrize("case", FULL_DISKS)
+@pytest.mark.parametrize(
+    ("limit", "batches"),
+    [(300_000, 200), (1000, 1), (0, 0)],
+    ids=["while writing", "while closing", "nothing fits"],
+)
 def test_a_full_disk_is_one_clear_error(
-    faults: dict[str, dict[str, Any]], format: str, case: str
+    tmp_path: Path, format: str, limit: int, batches: int
 ) -> None:
-    said, wrong = faults["full disks"][f"{format} {case}"]
-    assert wrong == ""
-    assert said == "cannot write PATH: File too large; nothing was left behind"
+    path, batch = tmp_path / "f", make_batch(ONE, [30] * 100)
+    write(path, format, ONE, make_batch(ONE, [3, 1]))
+    before = files_of(tmp_path)
+
+    def write_over() -> None:
+        with open_writer(path, format=format, features=ONE, metadata={}, overwrite=True) as writer:
+            for _ in range(batches):
+                writer.write(batch)
+
+    said = rf"^cannot write {path}: File too large; nothing was left behind$"
+    with full_disk(limit), pytest.raises(OutputError, match=said):
+        write_over()
+    assert files_of(tmp_path) == before
 
 
 @all_formats
@@ -240,91 +246,3 @@ def test_the_name_of_the_sidecar_is_too_long(tmp_path: Path) -> None:
     message = r"\.metadata\.json has a name of 264 bytes; allowed: at most 255, choose a shorter"
     with pytest.raises(OutputError, match=message):
         check_output(tmp_path / ("x" * 250), format="jsonl")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("format", "scenario"), KILLS)
-def test_a_kill_at_any_time_leaves_a_whole_file_or_none(
-    faults: dict[str, dict[str, Any]], format: str, scenario: str
-) -> None:
-    calls, wrong = faults["kills"][f"{format} {scenario}"]
-    assert wrong == ""
-    # At the least: three folders, a fsync and a renaming, and the removal of what is hidden.
-    assert calls >= 8
-
-
-# A run that writes rows of one value, a batch each time that a line comes.
-RUN = """
-import os, sys
-from pathlib import Path
-import numpy as np
-from bert_features.errors import OutputError
-from bert_features.formats import open_writer
-from bert_features.formats.records import FeatureBatch
-from tests.formats.faults import FULL_DISKS, KILLS
-from tests.formats.feature_files import ONE, make_batch
-
-path, value, overwrite = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True"
-try:
-    with open_writer(
-        path, format=sys.argv[4], features=ONE, metadata={}, overwrite=overwrite
-    ) as writer:
-        print(os.getpid(), flush=True)
-        for line in sys.stdin:
-            batch = make_batch(ONE, [1, 2])
-            batch.features["layer_output_0"][:] = value
-            batch.unique_ids[:] = [writer.records, writer.records + 1]
-            writer.write(batch)
-            print("written", flush=True)
-except OutputError as error:
-    sys.exit(str(error))
-"""
-_UNSHARE = ["unshare", "--pid", "--fork", "--kill-child"]
-NAMESPACES = (_UNSHARE, [*_UNSHARE, "--user", "--map-root-user", "--mount-proc"])
-
-
-def namespace() -> list[str]:
-    """The command that gives a process a PID namespace of its own."""
-    for command in NAMESPACES:
-        with contextlib.suppress(FileNotFoundError):
-            if subprocess.run([*command, "true"], capture_output=True).returncode == 0:
-                return command
-    pytest.skip("this machine allows no PID namespaces (unshare --pid --fork)")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("format", ["npz", "jsonl"])
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_two_containers_write_one_output(tmp_path: Path, format: str, overwrite: bool) -> None:
-    """Each process is PID 1, as in containers on one volume; their batches come in turns."""
-    path = tmp_path / "o"
-    program = [*namespace(), sys.executable, "-c", RUN, str(path)]
-    options: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with contextlib.ExitStack() as stack:
-        runs = [
-            stack.enter_context(
-                subprocess.Popen(
-                    [*program, str(value), str(overwrite), format],
-                    text=True,
-                    cwd=Path(__file__).resolve().parents[2],
-                    **options,
-                )
-            )
-            for value in (1, 2)
-        ]
-        for run in runs:
-            stack.callback(run.kill)  # of a test that fails
-        assert [run.stdout.readline() for run in runs] == ["1\n", "1\n"]
-        for _ in range(20):
-            for run in runs:
-                run.stdin.write("\n")
-                run.stdin.flush()
-                assert run.stdout.readline() == "written\n"
-        ends = [(run.communicate()[1], run.returncode) for run in runs]
-    assert [status for _, status in ends] == ([0, 0] if overwrite else [0, 1])
-    assert ("exists; pass overwrite=True to replace it" in ends[1][0]) == (not overwrite)
-    records = list(read_features(path, format=format))
-    assert [record.unique_id for record in records] == list(range(40))
-    values = {float(v) for record in records for v in record.features["layer_output_0"].flat}
-    assert values == {2.0 if overwrite else 1.0}
-    assert {p.name for p in tmp_path.iterdir()} <= {"o", "o.metadata.json"}

@@ -28,14 +28,13 @@ from bert_features.formats.sidecar import sidecar_path
 from tests.formats.feature_files import (
     EVERYTHING,
     METADATA,
-    MIXES,
     ONE,
     SIDECARS,
     SUFFIX,
     all_formats,
     assert_all_same,
+    assert_reads,
     assert_same,
-    expected_records,
     make_batch,
     mix,
     some_batches,
@@ -48,7 +47,8 @@ from tests.formats.feature_folders import (
     write_folder,
 )
 
-PARTS = (slice(None), slice(1, 5), slice(-2, None), slice(2, 3), slice(3, 4), slice(4, 2), slice(9))
+# How a folder reads its shards does not depend on their format, but for the sidecars of some.
+two_formats = pytest.mark.parametrize("format", ["npz", "jsonl"])
 
 
 def write_many(folder: Path, format: str, count: int = 12) -> Manifest:
@@ -57,11 +57,9 @@ def write_many(folder: Path, format: str, count: int = 12) -> Manifest:
     return write_folder(folder, format, ONE, *batches)
 
 
-def write_both(
-    tmp_path: Path, format: str, name: str = "all", id_type: IdType = "int"
-) -> tuple[FeatureFile, FeatureFile]:
+def write_both(tmp_path: Path, format: str, id_type: IdType) -> tuple[FeatureFile, FeatureFile]:
     """Six records in one file, and in four shards, of which the third is empty."""
-    features = MIXES[name]
+    features = EVERYTHING
     batches = some_batches(features, id_type)
     path = tmp_path / f"one{SUFFIX[format]}"
     write(path, format, features, *batches, id_type=id_type)
@@ -70,87 +68,26 @@ def write_both(
 
 
 @all_formats
-@pytest.mark.parametrize("name", MIXES)
 @pytest.mark.parametrize("id_type", ["int", "str"])
 def test_every_way_to_a_record_gives_what_one_file_gives(
-    tmp_path: Path, format: str, name: str, id_type: IdType
+    tmp_path: Path, format: str, id_type: IdType
 ) -> None:
-    one, folder = write_both(tmp_path, format, name, id_type)
-    expected = list(
-        expected_records(format, *some_batches(MIXES[name], id_type), features=MIXES[name])
-    )
+    one, folder = write_both(tmp_path, format, id_type=id_type)
     assert isinstance(folder, FeatureFolder)
     assert (folder.path, folder.format) == (tmp_path / "folder", format)
     assert (folder.features, folder.id_type) == (one.features, one.id_type)
     assert folder.metadata == one.metadata
-    assert len(folder) == len(one) == 6
-    for _ in range(2):
-        assert_all_same(folder, expected)
-    for order in (range(6), range(-1, -7, -1)):
-        assert_all_same([folder[i] for i in order], [expected[i] for i in order])
-    for part in PARTS:
-        view = folder[part]
-        assert len(view) == len(expected[part])
-        assert_all_same(view, expected[part])
-        assert view.ids.tolist() == one[part].ids.tolist()
-    assert_all_same(folder[1:][1:-1][-3:], expected[2:5])
-    assert folder.ids.dtype == one.ids.dtype
-    ids = one.ids.tolist()
-    assert_all_same([folder.by_id(i) for i in ids[::-1]], expected[::-1])
+    assert_reads(folder, list(one))
     with pytest.raises(IndexError, match=r"record 6 is outside \[-6, 5\]"):
         folder[6]
     with pytest.raises(OutputError, match=rf"no example of {folder.path} has the id 'none'"):
         folder.by_id("none")
-
-
-@all_formats
-def test_ragged_is_that_of_one_file(tmp_path: Path, format: str) -> None:
-    one, folder = write_both(tmp_path, format)
-    for part in PARTS:
-        for feature in EVERYTHING:
-            values, row_splits = folder[part].ragged(feature.name)
-            expected, expected_splits = one[part].ragged(feature.name)
-            assert (values.dtype, values.shape) == (expected.dtype, expected.shape)
-            np.testing.assert_array_equal(values, expected)
-            assert (row_splits is None) == (expected_splits is None)
-            if row_splits is not None and expected_splits is not None:
-                assert row_splits.dtype == np.int64
-                assert row_splits.tolist() == expected_splits.tolist()
+    table, expected = folder[1:5].to_arrow(), one[1:5].to_arrow()
+    assert table.schema.equals(expected.schema, check_metadata=True)
+    assert table.to_pylist() == expected.to_pylist()
     if format == "npz":  # a copy of several shards, and what the file gives of one
         assert type(folder.ragged("sentence")[0]) is np.ndarray
         assert isinstance(folder[1:3].ragged("sentence")[0], np.memmap)
-
-
-@all_formats
-@pytest.mark.parametrize("id_type", ["int", "str"])
-def test_conversions_are_those_of_one_file(tmp_path: Path, format: str, id_type: IdType) -> None:
-    pd = pytest.importorskip("pandas")
-    one, folder = write_both(tmp_path, format, id_type=id_type)
-    for part in PARTS:
-        table, expected = folder[part].to_arrow(), one[part].to_arrow()
-        assert table.schema.equals(expected.schema, check_metadata=True)
-        assert table.to_pylist() == expected.to_pylist()
-        pd.testing.assert_frame_equal(folder[part].to_pandas(), one[part].to_pandas())
-    dataset, expected = folder.to_dataset(), one.to_dataset()
-    assert dataset.element_spec == expected.element_spec
-    assert len(dataset) == 6
-    for element, other in zip(
-        dataset.as_numpy_iterator(), expected.as_numpy_iterator(), strict=True
-    ):
-        assert element.keys() == other.keys()
-        for name in element:
-            np.testing.assert_array_equal(element[name], other[name])
-
-
-@pytest.mark.parametrize("format", ["jsonl", "tfrecord"])
-def test_bfloat16(tmp_path: Path, format: str) -> None:
-    features = mix("token", "word", "sequence", dtype="bfloat16")
-    batches = some_batches(features)
-    write_folder(tmp_path / "folder", format, features, *batches)
-    folder = read_features(tmp_path / "folder")
-    assert_all_same(folder, expected_records(format, *batches, features=features))
-    assert str(folder.ragged("sentence")[0].dtype) == "bfloat16"
-    assert folder.to_arrow().num_rows == 6
 
 
 def test_an_id_that_occurs_in_two_shards(tmp_path: Path) -> None:
@@ -201,7 +138,7 @@ def test_reprs(tmp_path: Path) -> None:
     assert repr(folder[3:7]) == f"<records 3:7 of {place}: {feature}>"
 
 
-@all_formats
+@two_formats
 def test_another_process_gets_the_folder_and_not_its_records(tmp_path: Path, format: str) -> None:
     write_many(tmp_path / "folder", format)
     folder = read_features(tmp_path / "folder")
@@ -263,7 +200,7 @@ def test_a_shard_that_is_used_again_stays_open(
     assert opened == [1, 2, 3, 4, 5, 1]
 
 
-@all_formats
+@two_formats
 def test_reading_goes_on_while_other_shards_are_used(tmp_path: Path, format: str) -> None:
     write_many(tmp_path / "folder", format)
     folder = read_features(tmp_path / "folder")
@@ -281,14 +218,14 @@ def test_threads_share_a_folder(tmp_path: Path) -> None:
     folder = read_features(tmp_path / "folder")
 
     def read(step: int) -> list[int | str]:
-        return [folder[step * i % 24].unique_id for i in range(240)]
+        return [folder[step * i % 24].unique_id for i in range(48)]
 
     with ThreadPoolExecutor(8) as pool:
         for step, ids in enumerate(pool.map(read, range(16))):
-            assert ids == [step * i % 24 for i in range(240)]
+            assert ids == [step * i % 24 for i in range(48)]
 
 
-@all_formats
+@two_formats
 def test_a_shard_is_looked_at_when_it_is_asked_for(tmp_path: Path, format: str) -> None:
     manifest = write_many(tmp_path / "folder", format)
     for shard in range(1, 12):
@@ -365,7 +302,7 @@ def unknown_format(manifest: Manifest) -> None:
     dataclasses.replace(manifest, format="csv").write()
 
 
-@all_formats
+@two_formats
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -417,7 +354,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         FeatureFolder(tmp_path / "file")
 
 
-@all_formats
+@two_formats
 def test_a_file_that_goes_missing_later(tmp_path: Path, format: str) -> None:
     manifest = write_many(tmp_path / "folder", format)
     folder = read_features(manifest.folder)
@@ -431,7 +368,7 @@ def test_a_file_that_goes_missing_later(tmp_path: Path, format: str) -> None:
             folder[8]
 
 
-@all_formats
+@two_formats
 def test_shards_that_do_not_fit_together(tmp_path: Path, format: str) -> None:
     """Later shards with other features, ids or counts than the first."""
     folder = tmp_path / "folder"
@@ -459,7 +396,7 @@ def test_shards_that_do_not_fit_together(tmp_path: Path, format: str) -> None:
             opened[shard]
 
 
-@all_formats
+@two_formats
 def test_verify(tmp_path: Path, format: str, caplog: pytest.LogCaptureFixture) -> None:
     manifest = write_many(tmp_path / "folder", format, 6)
     folder = read_features(manifest.folder, verify=True)
@@ -478,7 +415,7 @@ def test_verify(tmp_path: Path, format: str, caplog: pytest.LogCaptureFixture) -
     read_features(manifest.folder, verify=True)
 
 
-@all_formats
+@two_formats
 def test_verify_finds_a_shard_that_is_whole_but_another(tmp_path: Path, format: str) -> None:
     """Two shards of one size change places: each is as it was written, but not where."""
     batches = [make_batch(ONE, [1], first_id=i) for i in range(3)]  # the same values

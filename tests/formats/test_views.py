@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bert_features.errors import OutputError
@@ -10,13 +9,10 @@ from bert_features.formats import (
     read_features,
 )
 from tests.formats.feature_files import (
-    EVERYTHING,
     ONE,
     SUFFIX,
     all_formats,
-    expected_records,
     make_batch,
-    some_batches,
     write,
 )
 
@@ -42,6 +38,8 @@ def test_requests_that_make_no_sense(tmp_path: Path, format: str) -> None:
         file[:1].by_id(2)
     with pytest.raises(OutputError, match="has no feature 'pooled'; allowed: layer_output_0"):
         file.ragged("pooled")
+    with pytest.raises(OutputError, match="has no feature 'x'; allowed: "):
+        file.blocks("x")
 
 
 @all_formats
@@ -67,55 +65,3 @@ def test_a_slice_reads_nothing_yet(tmp_path: Path, format: str) -> None:
         list(view)
     (tmp_path / "away").rename(path)
     assert [record.unique_id for record in view] == [1, 2]
-
-
-@all_formats
-@pytest.mark.parametrize("part", [slice(None), slice(1, 5), slice(2, 2)])
-def test_ragged(tmp_path: Path, format: str, part: slice) -> None:
-    batches = some_batches(EVERYTHING)
-    path = tmp_path / f"f{SUFFIX[format]}"
-    write(path, format, EVERYTHING, *batches)
-    file = read_features(path)
-    records = list(expected_records(format, *batches, features=EVERYTHING))[part]
-    for feature in EVERYTHING:
-        values, row_splits = file[part].ragged(feature.name)
-        rows = [record.features[feature.name] for record in records]
-        assert values.dtype == np.float32
-        if feature.level == "sequence":
-            assert row_splits is None
-            np.testing.assert_array_equal(values, np.array(rows).reshape(-1, feature.width))
-            continue
-        assert row_splits is not None
-        assert row_splits.dtype == np.int64
-        assert row_splits.tolist() == [0, *np.cumsum([len(row) for row in rows])]
-        assert values.shape == (row_splits[-1], feature.width)
-        for i, row in enumerate(rows):
-            np.testing.assert_array_equal(values[row_splits[i] : row_splits[i + 1]], row)
-    if format == "npz":
-        assert isinstance(file.ragged("sentence")[0], np.memmap)
-        assert isinstance(file[1:].ragged("of words")[0], np.memmap)
-
-
-@all_formats
-@pytest.mark.parametrize("part", [slice(None), slice(2, 9), slice(4, 4)])
-def test_blocks_are_ragged_in_parts(
-    tmp_path: Path, format: str, part: slice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bert_features.formats.reader.CHUNK_RECORDS", 3)
-    monkeypatch.setattr("bert_features.formats.groups.ENOUGH_ROWS", 4)
-    path = tmp_path / f"f{SUFFIX[format]}"
-    write(path, format, EVERYTHING, *some_batches(EVERYTHING))
-    records = read_features(path)[part]
-    for feature in EVERYTHING:
-        values, row_splits = records.ragged(feature.name)
-        blocks = list(records.blocks(feature.name))
-        assert len(blocks) > 1 or len(records) < 4
-        joined = [block for block, _ in blocks] or [values]
-        np.testing.assert_array_equal(np.concatenate(joined), values)
-        if row_splits is None:
-            assert all(splits is None for _, splits in blocks)
-        else:
-            lengths = [length for _, splits in blocks for length in np.diff(splits)]
-            assert lengths == np.diff(row_splits).tolist()
-    with pytest.raises(OutputError, match="has no feature 'x'; allowed: "):
-        records.blocks("x")
