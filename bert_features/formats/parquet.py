@@ -6,30 +6,28 @@ Every page has the CRC-32 of its bytes, which readers may compare; this one does
 versions have other checksums as well, under `bert_features_checksums`.
 """
 
-import io
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
+from bert_features.formats.arrow_layout import METADATA_KEY, schema_of
 from bert_features.formats.groups import GroupFile, GroupWriter
 from bert_features.formats.headers import Header, parse_metadata
-from bert_features.formats.parquet_pages.row_groups import RowGroupWriter, covers
-from bert_features.formats.records import Feature, FeatureBatch, splits_of
+from bert_features.formats.parquet_pages.row_groups import RowGroupWriter
+from bert_features.formats.records import FeatureBatch, splits_of
 
 
 class Writer(GroupWriter):
     """Writes Parquet in row groups of about 16 MB or 1024 examples.
 
-    `parquet_pages` writes what it covers, ten times as fast as pyarrow; pyarrow writes the rest.
+    `parquet_pages` writes the vectors ten times as fast as pyarrow, and pyarrow writes the rest.
     """
 
     def _begin(self) -> None:
         metadata = json.dumps(self._metadata).encode()
         schema = schema_of(self._features, self._id_type).with_metadata({METADATA_KEY: metadata})
-        make = RowGroupWriter if covers(self._features) else PyarrowWriter
         file = self._create(self._partial(self.path))
-        self._row_groups = make(file, schema, self._features)
+        self._row_groups = RowGroupWriter(file, schema, self._features)
 
     def _write_group(self, batches: Sequence[FeatureBatch]) -> None:
         self._row_groups.write(batches)
@@ -37,37 +35,6 @@ class Writer(GroupWriter):
 
     def _end(self) -> None:
         self._row_groups.close()
-
-
-class PyarrowWriter:
-    """Writes row groups by pyarrow alone: slower, and independent of the layout of pages."""
-
-    def __init__(self, file: io.BufferedRandom, schema: Any, features: Sequence[Feature]) -> None:
-        import pyarrow.parquet as pq
-
-        self._schema, self._features = schema, features
-        vectors = {feature.name for feature in features}
-        others = [name for name in schema.names[1:] if name not in vectors]
-        self._writer = pq.ParquetWriter(
-            file,
-            schema,
-            compression="none",
-            write_statistics=["unique_id"],
-            use_dictionary=[f"{name}.list.element" for name in others],
-            write_page_checksum=True,
-        )
-
-    def write(self, batches: Sequence[FeatureBatch]) -> None:
-        """Appends batches as one row group."""
-        import pyarrow as pa
-
-        parts = [convert_to_arrow(batch, self._features, self._schema) for batch in batches]
-        table = pa.Table.from_batches(parts)
-        self._writer.write_table(table, row_group_size=len(table))
-
-    def close(self) -> None:
-        """Writes the footer."""
-        self._writer.close()
 
 
 class File(GroupFile):

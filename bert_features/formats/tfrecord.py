@@ -22,7 +22,7 @@ from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import convert_ids, levels_of
 from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.record_file import RecordFile
-from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, WordSpans
+from bert_features.formats.records import SPANS, Feature, FeatureBatch, FeatureRecord, WordSpans
 from bert_features.formats.sidecar import sidecar_path
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
@@ -102,16 +102,13 @@ class File(RecordFile):
         if "word" in levels:
             parts["words"] = _texts(columns["words"])
             parts["word_spans"] = WordSpans(
-                *(_integers(columns[f"word_{name}"], len(parts["words"])) for name in _SPANS)
+                *(_integers(columns[name], len(parts["words"])) for name in SPANS)
             )
         return FeatureRecord(
             unique_id=_unique_id(example, self.id_type),
             features={f.name: _values(columns[f.name], f, parts) for f in self.features},
             **parts,
         )
-
-
-_SPANS = ("starts", "ends", "type_ids", "num_pieces")
 
 
 def frame(serialized: bytes) -> bytes:
@@ -200,7 +197,8 @@ def convert_to_example(record: FeatureRecord) -> Any:
         columns |= {"tokens": texts(record.tokens), "token_ids": integers(ids)}
     if record.words is not None:
         columns["words"] = texts(record.words)
-        for name in _SPANS:
-            columns[f"word_{name}"] = integers(getattr(record.word_spans, name).tolist())
+        for name in SPANS:
+            values = getattr(record.word_spans, name.removeprefix("word_"))
+            columns[name] = integers(values.tolist())
     columns |= {name: tensor(values) for name, values in record.features.items()}
     return tf.train.Example(features=tf.train.Features(feature=columns))

@@ -57,13 +57,9 @@ def test_parquet_of_words_and_sequences(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("own_pages", [True, False])
 @pytest.mark.parametrize("column", ["layer_output_0", "words", "token_ids", "unique_id"])
-def test_pyarrow_finds_damaged_pages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_pages: bool, column: str
-) -> None:
+def test_pyarrow_finds_damaged_pages(tmp_path: Path, column: str) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("bert_features.formats.parquet.covers", lambda features: own_pages)
     path = tmp_path / "f.parquet"
     write(path, "parquet", EVERYTHING, make_batch(EVERYTHING, [3, 1]))
     table = pq.read_table(path, page_checksum_verification=True)

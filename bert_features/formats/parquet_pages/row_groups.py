@@ -4,18 +4,12 @@ pyarrow writes the ids, tokens and words to a small file in memory; their pages 
 also writes the footer of an empty file, to which the row groups are added.
 """
 
-import functools
-import io
 import struct
-import sys
 from collections.abc import Sequence
 from typing import IO, Any
 
-import numpy as np
-
-from bert_features.formats.arrow_layout import convert_to_arrow, schema_of
+from bert_features.formats.arrow_layout import convert_to_arrow
 from bert_features.formats.parquet_pages.pages import (
-    PHYSICAL_TYPES,
     add_header,
     column_chunk,
     row_group,
@@ -35,41 +29,6 @@ MAGIC = b"PAR1"
 FOOTER_END = struct.Struct("<i4s")  # the footer's length, and the last bytes of the file
 # Fields of the metadata of a column that hold a position in the file.
 _OFFSETS = {9, 10, 11}
-
-
-def covers(features: Sequence[Feature]) -> bool:
-    """Whether the pages of our own can hold these features on this machine.
-
-    The values are copied as they lie in memory, so the machine must be little-endian, as Parquet
-    is. pyarrow must be able to read a sample back, or else its footer differs from what we know.
-    """
-    if sys.byteorder != "little":
-        return False
-    dtypes = {feature.dtype for feature in features}
-    return dtypes <= PHYSICAL_TYPES.keys() and _sample_is_read_back()
-
-
-@functools.cache
-def _sample_is_read_back() -> bool:
-    """Whether pyarrow reads two examples that `RowGroupWriter` wrote; decided once a process."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    feature = Feature("sample", (-1,), "none", 2, "float16", "sequence", "mean")
-    values: np.ndarray = np.array([[1, 2], [3, 4]], np.float16)
-    batch = FeatureBatch(np.arange(2), {"sample": values})
-    schema = schema_of([feature], "int")
-    file = io.BytesIO()
-    try:
-        writer = RowGroupWriter(file, schema, [feature])
-        writer.write([batch])
-        writer.close()
-        content = pa.BufferReader(file.getvalue())
-        table = pq.read_table(content, page_checksum_verification=True)
-    except Exception:  # whatever the parsers on either side raise: pyarrow writes the file then
-        return False
-    expected = pa.Table.from_batches([convert_to_arrow(batch, [feature], schema)])
-    return bool(table.equals(expected))
 
 
 class RowGroupWriter:

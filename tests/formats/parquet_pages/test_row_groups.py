@@ -1,21 +1,15 @@
-"""Files with pages of our own, as other readers see them; pyarrow writes what they do not cover."""
+"""Files with pages of our own, as other readers see them."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bert_features.formats import read_features
 from bert_features.formats.arrow_layout import convert_to_arrow, schema_of
-from bert_features.formats.parquet_pages.row_groups import (
-    RowGroupWriter,
-    _sample_is_read_back,
-    covers,
-)
-from tests.formats.feature_files import assert_all_same, make_batch, mix, write
+from tests.formats.feature_files import make_batch, mix, write
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -87,63 +81,3 @@ def test_foreign_readers_see_equal_values(
         assert row["words"] == list(record.words or ())
         for name, values in record.features.items():
             np.testing.assert_array_equal(np.array(row[name]).reshape(values.shape), values)
-
-
-# What the pages do not cover.
-
-
-def unreadable_footer(data: bytes, start: int = 0) -> None:
-    raise KeyError(11)
-
-
-OTHER_MACHINES = {
-    "big-endian": ("sys.byteorder", "big"),
-    "unknown footer": (
-        "bert_features.formats.parquet_pages.row_groups.decode_struct",
-        unreadable_footer,
-    ),
-    "unknown dtype": ("bert_features.formats.parquet_pages.row_groups.PHYSICAL_TYPES", {}),
-    "wrong footer": ("bert_features.formats.parquet_pages.row_groups.MAGIC", b"PARX"),
-}
-
-
-@pytest.fixture
-def _decided_anew() -> Iterator[None]:
-    """The decision about the sample is kept for the process; here it depends on the test."""
-    _sample_is_read_back.cache_clear()
-    yield
-    _sample_is_read_back.cache_clear()
-
-
-@pytest.mark.usefixtures("_decided_anew")
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("machine", OTHER_MACHINES)
-def test_pyarrow_writes_what_the_pages_do_not_cover(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, dtype: str
-) -> None:
-    pq = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("bert_features.formats.groups.ENOUGH_ROWS", 3)
-    features = mix("token", "word", "sequence", dtype=dtype)
-    batches = [make_batch(features, [2, 0, 1]), make_batch(features, [4], first_id=3)]
-    ours, theirs = tmp_path / "ours.parquet", tmp_path / "theirs.parquet"
-    assert covers(features)
-    write(ours, "parquet", features, *batches)
-
-    def refuse(*_: Any) -> None:
-        raise AssertionError("a page was written")
-
-    _sample_is_read_back.cache_clear()
-    with monkeypatch.context() as patch:
-        patch.setattr(*OTHER_MACHINES[machine])
-        assert not covers(features)
-        patch.setattr(RowGroupWriter, "_append_feature", refuse)
-        write(theirs, "parquet", features, *batches)
-    assert pq.read_table(theirs).equals(pq.read_table(ours), check_metadata=True)
-    with pq.ParquetFile(ours) as one, pq.ParquetFile(theirs) as other:
-        groups = [
-            [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-            for file in (one, other)
-        ]
-    assert groups == [[3, 1], [3, 1]]
-    records = [record for batch in batches for record in batch.records(features)]
-    assert_all_same(read_features(theirs), records)
