@@ -32,7 +32,7 @@ from bert_features.config.output_specs import OutputSpec
 from bert_features.extraction.writing import write_behind
 from bert_features.formats import FORMATS, open_writer
 from bert_features.machine.hardware import cores
-from bert_features.runtime.base import CompiledStep, Runtime, Started
+from bert_features.runtime.base import CompiledStep, Devices, Runtime, Started
 
 LENGTHS = (5, 20, 100, 500)
 LEVELS = ("sequence", "word", "token")
@@ -42,11 +42,8 @@ _SEED = 20
 
 
 @dataclass(frozen=True)
-class NullDevices:
+class NullDevices(Devices):
     """One chip that computes nothing."""
-
-    kind: str = "tpu"
-    count: int = 1
 
     def describe(self) -> str:
         """One line for the log."""
@@ -57,7 +54,7 @@ class NullRuntime(Runtime):
     """A runtime whose step gives zeros at once."""
 
     name = "tensorflow"
-    devices = NullDevices()
+    devices = NullDevices("tpu", 1)
 
     def __init__(self) -> None:
         self.outputs: tuple[OutputSpec, ...] = ()

@@ -93,12 +93,12 @@ def _receive(
     with session.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
         if url.startswith("https://") and not response.url.startswith("https://"):
             raise CheckpointError(f"{url} is redirected to {response.url}, which is not encrypted")
-        status = response.status_code
-        if status == 416 and _stated_size(response) == done:
+        status, stated = response.status_code, response.headers.get("Content-Range", "")
+        if status == 416 and stated == f"bytes */{done}":
             return
         if status not in (200, 206, 416):
             raise ValueError(f"the server answered {status} {response.reason}")
-        if done and not _continues(response, done):
+        if done and not (status == 206 and stated.startswith(f"bytes {done}-")):
             partial.unlink()
             done = 0
         if status == 416 or (status == 206 and not done):
@@ -118,17 +118,6 @@ def _receive(
         raise CheckpointError(
             f"{url} has more than {max_bytes:,} bytes, so it is not that checkpoint"
         )
-
-
-def _continues(response: "requests.Response", done: int) -> bool:
-    """Whether an answer holds the bytes from `done` on."""
-    stated = response.headers.get("Content-Range", "")
-    return response.status_code == 206 and stated.startswith(f"bytes {done}-")
-
-
-def _stated_size(response: "requests.Response") -> int | None:
-    match = re.fullmatch(r"bytes \*/(\d+)", response.headers.get("Content-Range", ""))
-    return int(match[1]) if match else None
 
 
 def _size(path: Path) -> int:

@@ -5,11 +5,15 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 
-from bert_features.errors import DeviceError
+from bert_features.errors import ConfigError, DeviceError
+from bert_features.machine.names import Device
+
+_KINDS = ("tpu", "gpu", "cpu")  # best first
+_Found = TypeVar("_Found")
 
 # The product that `slowdown` times: feed-forward of a small BERT, for 512 tokens.
 _PROBE_SHAPES = ((512, 384), (384, 1536))
@@ -19,19 +23,69 @@ _PROBES = 5
 Step = Callable[[Sequence[Any], Mapping[str, Any]], dict[str, Any]]
 
 
-class Devices(Protocol):
-    """The devices of a run."""
+@dataclass(frozen=True)
+class Devices:
+    """The devices of a run.
 
-    @property
-    def kind(self) -> str:
-        """`tpu`, `gpu` or `cpu`."""
+    Attributes:
+      kind: `tpu`, `gpu` or `cpu`.
+      count: number of devices.
+      reason: why no better kind was taken; empty for the best kind.
+    """
 
-    @property
-    def count(self) -> int:
-        """Number of devices."""
+    kind: str
+    count: int
+    reason: str = ""
+    driver: ClassVar[str] = ""
 
     def describe(self) -> str:
         """One line for the log: the devices, and why no better kind was taken."""
+        because = f" ({self.reason})" if self.reason else ""
+        return f"running on {self.count} {self.kind.upper()} device(s){self.driver}{because}"
+
+    def check_rows(self, rows: int) -> None:
+        """Refuses a batch whose rows the devices cannot share evenly.
+
+        Raises:
+          ConfigError: the number of devices does not divide that of the rows.
+        """
+        if rows % self.count:
+            raise ConfigError(
+                f"batch_size {rows} is not a multiple of the {self.count} devices; "
+                f"take {-(-rows // self.count) * self.count}"
+            )
+
+
+def resolve(device: str, find: Callable[[str], _Found | str]) -> tuple[str, _Found, str]:
+    """Finds the wanted kind of device, or the best there is: TPU, then GPU, then CPU.
+
+    Args:
+      device: the setting `device`.
+      find: gives the devices of a kind, or the reason why there are none.
+
+    Returns:
+      The kind, what was found, and why no better kind was taken.
+
+    Raises:
+      ConfigError: the wanted kind is absent, or is not one of `auto`, `tpu`, `gpu`, `cpu`.
+    """
+    if device not in get_args(Device):
+        raise ConfigError.naming(
+            "{device} is {received!r}; allowed: {allowed}",
+            received=device,
+            allowed=", ".join(get_args(Device)),
+        )
+    reasons: list[str] = []
+    for kind in _KINDS if device == "auto" else [device]:
+        found = find(kind)
+        if not isinstance(found, str):
+            return kind, found, "; ".join(reasons)
+        reasons.append(f"no {kind.upper()}: {found}")
+    # Every machine has a CPU, but JAX_PLATFORMS can hide it from JAX.
+    remedy = "unset JAX_PLATFORMS"
+    if device != "auto":
+        remedy = "pass {device:'auto'} to take what is here"
+    raise ConfigError.naming(f"{{reasons}}; {remedy}", reasons="; ".join(reasons))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from bert_features.runtime.base import (
     Started,
     Step,
     memory_errors_explained,
+    resolve,
     slowdown,
 )
 
@@ -43,7 +44,6 @@ _IN_FLIGHT = 3
 _COORDINATOR = "JAX_COORDINATOR_ADDRESS"
 _NUM_PROCESSES = "JAX_NUM_PROCESSES"
 _PROCESS_ID = "JAX_PROCESS_ID"
-_KINDS = ("tpu", "gpu", "cpu")  # best first
 _NAMES = {"tpu": {"tpu"}, "gpu": {"gpu", "cuda", "rocm"}, "cpu": {"cpu"}}  # in JAX_PLATFORMS
 # Asked before JAX, whose search for a driver may take minutes.
 _PRESENT = {"tpu": tpu_chips, "gpu": nvidia_gpus}
@@ -53,28 +53,15 @@ _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
 
 @dataclass(frozen=True)
-class JaxDevices:
+class JaxDevices(Devices):
     """The devices of a run.
 
     Attributes:
-      kind: `tpu`, `gpu` or `cpu`.
       devices: the devices, as JAX has them.
-      reason: why no better kind was taken; empty for the best kind.
     """
 
-    kind: str
-    devices: tuple[Any, ...]
-    reason: str = ""
-
-    @property
-    def count(self) -> int:
-        """Number of devices."""
-        return len(self.devices)
-
-    def describe(self) -> str:
-        """One line for the log."""
-        because = f" ({self.reason})" if self.reason else ""
-        return f"running on {self.count} {self.kind.upper()} device(s) by JAX{because}"
+    devices: tuple[Any, ...] = ()
+    driver = " by JAX"
 
 
 def resolve_devices(device: Device = "auto") -> JaxDevices:
@@ -85,23 +72,8 @@ def resolve_devices(device: Device = "auto") -> JaxDevices:
     Raises:
       ConfigError: the wanted kind is absent, or is not one of `auto`, `tpu`, `gpu`, `cpu`.
     """
-    if device not in get_args(Device):
-        raise ConfigError.naming(
-            "{device} is {received!r}; allowed: {allowed}",
-            received=device,
-            allowed=", ".join(get_args(Device)),
-        )
-    reasons: list[str] = []
-    for kind in _KINDS if device == "auto" else [device]:
-        found = _find(kind)
-        if isinstance(found, tuple):
-            return JaxDevices(kind, found, "; ".join(reasons))
-        reasons.append(f"no {kind.upper()}: {found}")
-    # Every machine has a CPU, but JAX_PLATFORMS can hide it from JAX.
-    remedy = "unset JAX_PLATFORMS"
-    if device != "auto":
-        remedy = "pass {device:'auto'} to take what is here"
-    raise ConfigError.naming(f"{{reasons}}; {remedy}", reasons="; ".join(reasons))
+    kind, found, reason = resolve(device, _find)
+    return JaxDevices(kind, len(found), reason, found)
 
 
 def _find(kind: str) -> tuple[Any, ...] | str:
@@ -230,7 +202,7 @@ class _ShardedStep(CompiledStep):
     def __init__(
         self, step: Step, weights: Sequence[Any], devices: JaxDevices, attention: Attention
     ) -> None:
-        self._count = devices.count
+        self._devices = devices
         mesh = Mesh(np.array(devices.devices), (_DATA,))
         everywhere = NamedSharding(mesh, PartitionSpec())
         self._by_rows = NamedSharding(mesh, PartitionSpec(_DATA))
@@ -253,12 +225,7 @@ class _ShardedStep(CompiledStep):
         )
 
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
-        rows = len(next(iter(batch.values())))
-        if rows % self._count:
-            raise ConfigError(
-                f"batch_size {rows} is not a multiple of the {self._count} devices; "
-                f"take {-(-rows // self._count) * self._count}"
-            )
+        self._devices.check_rows(len(next(iter(batch.values()))))
         with memory_errors_explained(batch, _lacks_memory):
             inputs = jax.device_put(dict(batch), self._by_rows)
             outputs = self._dispatch(inputs)

@@ -192,6 +192,7 @@ class _StepByShape(CompiledStep):
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
         inputs = {name: tf.constant(value) for name, value in batch.items()}
         strategy = self._devices.strategy
+        self._devices.check_rows(len(next(iter(batch.values()))))
         with memory_errors_explained(batch, _lacks_memory):
             if strategy is None:
                 outputs = self._run(inputs)
@@ -238,13 +239,7 @@ def _run_timed(
 
 def _share_out(batch: Mapping[str, tf.Tensor], strategy: tf.distribute.Strategy, count: int) -> Any:
     """The batch as one equal slice of rows for each replica."""
-    rows = next(iter(batch.values())).shape[0]
-    if rows % count:
-        raise ConfigError(
-            f"batch_size {rows} is not a multiple of the {count} devices; "
-            f"take {-(-rows // count) * count}"
-        )
-    share = rows // count
+    share = next(iter(batch.values())).shape[0] // count
 
     def slices(context: Any) -> dict[str, tf.Tensor]:
         start = context.replica_id_in_sync_group * share

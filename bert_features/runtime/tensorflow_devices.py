@@ -9,33 +9,23 @@ import tensorflow as tf
 # The only way to find out whether the program itself has initialised a TPU.
 from tensorflow.python.tpu import tpu_strategy_util
 
-from bert_features.errors import ConfigError, extra_requirement, first_line
+from bert_features.errors import extra_requirement, first_line
 from bert_features.machine import hardware, tpu_installation
 from bert_features.machine.names import Device
+from bert_features.runtime import base
 
 _LOCAL = "local"  # TensorFlow's name for the TPU of this machine
 
 
 @dataclass(frozen=True)
-class Devices:
+class Devices(base.Devices):
     """The devices of a run.
 
     Attributes:
-      kind: `tpu`, `gpu` or `cpu`.
       strategy: how work is shared between them; None for a single device.
-      count: number of devices.
-      reason: why no better kind was taken; empty for the best kind.
     """
 
-    kind: str
-    strategy: tf.distribute.Strategy | None
-    count: int
-    reason: str
-
-    def describe(self) -> str:
-        """One line for the log."""
-        because = f" ({self.reason})" if self.reason else ""
-        return f"running on {self.count} {self.kind.upper()} device(s){because}"
+    strategy: tf.distribute.Strategy | None = None
 
 
 _Found = tuple[tf.distribute.Strategy | None, int]
@@ -51,24 +41,10 @@ def resolve_devices(device: Device = "auto") -> Devices:
       ConfigError: the wanted kind is absent, or is not one of `auto`, `tpu`, `gpu`, `cpu`.
     """
     finders: dict[str, Callable[[], _Found | str]] = {"tpu": _tpu, "gpu": _gpu, "cpu": _cpu}
-    if device != "auto" and device not in finders:
-        raise ConfigError.naming(
-            "{device} is {received!r}; allowed: {allowed}",
-            received=device,
-            allowed=", ".join(["auto", *finders]),
-        )
-    reasons = []
-    for kind in finders if device == "auto" else [device]:
-        found = finders[kind]()
-        if isinstance(found, str):
-            reasons.append(f"no {kind.upper()}: {found}")
-            continue
-        if kind != "cpu":
-            keep_float32()
-        return Devices(kind, *found, "; ".join(reasons))
-    raise ConfigError.naming(
-        "{reasons}; pass {device:'auto'} to take what is here", reasons="; ".join(reasons)
-    )
+    kind, (strategy, count), reason = base.resolve(device, lambda kind: finders[kind]())
+    if kind != "cpu":
+        keep_float32()
+    return Devices(kind, count, reason, strategy)
 
 
 def keep_float32() -> None:

@@ -32,7 +32,7 @@ from bert_features.runtime.tensorflow_devices import Devices
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, random_batch, random_weights
 
-ONE_CPU = Devices("cpu", None, 1, "")
+ONE_CPU = Devices("cpu", 1)
 
 
 def cpu_step(config, weights, *, layers, precision="float32"):
@@ -361,19 +361,6 @@ def test_the_slowdown_is_the_ratio_of_the_quickest_products(monkeypatch):
 
     monkeypatch.setattr(base, "time", SimpleNamespace(perf_counter=lambda: now))
     assert base.slowdown(product, lambda array, dtype: (array.shape, dtype)) == 2.5
-
-
-def test_products_of_both_dtypes_are_timed(monkeypatch):
-    def products(product, convert):
-        arrays = np.full((2, 3), 2.0, np.float32), np.full((3, 2), 0.5, np.float32)
-        for dtype in ("float32", "bfloat16"):
-            result = product(*(convert(array, dtype) for array in arrays))
-            assert result.dtype == dtype
-            np.testing.assert_array_equal(result.astype(np.float32), np.full((2, 2), 3.0))
-        return 1.5
-
-    monkeypatch.setattr(runtime, "slowdown", products)
-    assert TensorFlowRuntime("cpu").bfloat16_slowdown() == 1.5
 
 
 @pytest.mark.parametrize(("slowdown", "told"), [(1.9, True), (0.6, False)])

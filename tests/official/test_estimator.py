@@ -86,7 +86,7 @@ class FakeRuntime:
     """A runtime whose steps add up the ids of a batch, when they are waited for."""
 
     any_shape, batching = True, {}
-    devices = Devices("cpu", None, 1, "")
+    devices = Devices("cpu", 1)
 
     def __init__(self, name="tensorflow"):
         self.name, self.dropped = name, []
@@ -192,7 +192,7 @@ def test_keras_on_another_backend(monkeypatch):
 def test_xla_compiles_what_each_of_several_devices_does():
     """As on several GPUs, with two CPUs in their place."""
     names = [device.name for device in tf.config.list_logical_devices("CPU")[:2]]
-    devices = Devices("gpu", tf.distribute.MirroredStrategy(names), 2, "")
+    devices = Devices("gpu", 2, strategy=tf.distribute.MirroredStrategy(names))
     model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1]))
     step = TensorFlowRuntime(devices=devices).compile(model_fn.step, model_fn.weights)
     batch = random_batch(TOY, [5, 3, 4, 2], 6)

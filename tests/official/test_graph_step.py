@@ -88,7 +88,7 @@ def check(results, wanted):
 def two_devices_as(kind):
     """Two CPUs as TensorFlow treats several devices of a kind: on GPUs, XLA compiles the step."""
     names = [device.name for device in tensorflow.config.list_logical_devices("CPU")[:2]]
-    devices = Devices(kind, tensorflow.distribute.MirroredStrategy(names), 2, "")
+    devices = Devices(kind, 2, strategy=tensorflow.distribute.MirroredStrategy(names))
     return TensorFlowRuntime(devices=devices)
 
 

@@ -122,7 +122,7 @@ def test_the_best_device_is_taken_and_said_in_one_line(monkeypatch, caplog):
         pytest.skip("there is an accelerator here")
     strategy = tf.distribute.get_strategy()
     monkeypatch.setattr(tensorflow_devices, "_gpu", lambda: (strategy, 2))
-    assert resolve_devices() == Devices("gpu", strategy, 2, NO_TPU)
+    assert resolve_devices() == Devices("gpu", 2, NO_TPU, strategy)
     monkeypatch.setattr(tensorflow_devices, "_tpu", lambda: (strategy, 8))
     assert resolve_devices().describe() == "running on 8 TPU device(s)"
     monkeypatch.undo()

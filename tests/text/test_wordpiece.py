@@ -6,11 +6,9 @@ import unicodedata
 import pytest
 import tensorflow as tf
 
-from bert_features.text.tokenization import FullTokenizer
 from bert_features.text.vocabulary import MAX_CHARS_PER_WORD, matchable
 from bert_features.text.wordpiece import FAST_CHARACTERS, WordPiece
 from tests.text.comparison import assert_equals_reference, graph_ids
-from tests.toy import SPECIAL
 
 
 def test_each_fast_character_in_context(character_tokenizer):
@@ -125,9 +123,3 @@ def test_offsets_in_order_and_inside_for_every_script(minilm, read_lines, file, 
         for start, end in encoding.offsets:
             assert 0 <= start < end <= len(text)
         assert encoding.offsets == sorted(encoding.offsets)
-
-
-def test_the_last_of_two_equal_pieces_counts_and_blank_ones_match_nothing():
-    tokenizer = FullTokenizer([*SPECIAL, "a", "", "a", "##b", "##b"])
-    assert tokenizer.encode(["ab a"])[0].ids == [7, 9, 7]
-    assert tokenizer.encode(["ab a"])[0].tokens == ["a", "##b", "a"]

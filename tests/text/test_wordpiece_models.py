@@ -83,23 +83,6 @@ def test_a_model_is_that_of_its_vocabulary_casing_and_version(cache, builds, mon
     assert len(builds) == 9
 
 
-def test_damaged_models_are_built_anew(cache, builds):
-    built = ids_of()
-    whole = [path.read_bytes() for path in files(cache)]
-    for path, content in zip(files(cache), whole, strict=True):
-        path.write_bytes(content[: len(content) // 2])
-    assert ids_of() == built
-    assert len(builds) == 6
-    assert [path.read_bytes() for path in files(cache)] == whole
-
-
-def test_a_cache_that_cannot_be_written(monkeypatch, tmp_path, builds):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "file"))
-    assert ids_of() == ids_of()
-    assert len(builds) == 6
-
-
 @pytest.fixture
 def no_tables():
     """Forgets the Unicode tables of this process, before and after."""
