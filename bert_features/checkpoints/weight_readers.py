@@ -109,8 +109,8 @@ def damage_is_an_error(path: Path) -> Iterator[None]:
 class _TensorFlowReader:
     """The tensors of a TensorFlow checkpoint.
 
-    Of an object-based one by the names of their variables, where these say more than their keys. A
-    key is the path to a variable in the objects of the program that saved it
+    In an object-based one a tensor has the name of its variable, where that says more than its key.
+    A key is the path to a variable in the objects of the program that saved it
     (`encoder/layer_with_weights-0/embeddings`); the object graph also knows the variable's own
     name (`word_embeddings/embeddings`), which does not depend on how the encoder was wrapped.
     """

@@ -14,7 +14,7 @@ import keras
 
 @dataclass(frozen=True)
 class Forms:
-    """The forms for one device; without any, the forms that work anywhere.
+    """The forms for one kind of device; by default the forms that work anywhere.
 
     Attributes:
       on_cpu: for a CPU, on TensorFlow.

@@ -2,8 +2,8 @@
 
 Parallel compressors write many streams, one after the other. Python's own readers of bz2 and xz
 take a stream with a damaged header for garbage that may follow a file, and end there without an
-error. Here only zeros, the padding of tapes and of xz, may stand after a stream. For gz and zst the
-libraries' own readers do that.
+error. Here only zeros, the padding of tapes and of xz, may stand after a stream. The libraries' own
+readers of gz and zst are as strict.
 """
 
 import bz2

@@ -31,6 +31,7 @@ class Devices:
       kind: `tpu`, `gpu` or `cpu`.
       count: number of devices.
       reason: why no better kind was taken; empty for the best kind.
+      driver: what drives them, as ` by JAX`; empty for TensorFlow.
     """
 
     kind: str
