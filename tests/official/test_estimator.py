@@ -1,7 +1,5 @@
 """model_fn and Estimator: the official calls, on one device and on eight."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,12 +10,11 @@ from bert_features.config.output_specs import (
 )
 from bert_features.config.outputs import OutputConfig
 from bert_features.errors import ConfigError, InputError
-from bert_features.official.estimator import Estimator, RunConfig
+from bert_features.official.estimator import Estimator
 from bert_features.official.features import convert_examples_to_features
 from bert_features.official.input_fn import input_fn_builder
-from bert_features.official.model_fn import ModelFn, model_fn_builder
+from bert_features.official.model_fn import ModelFn
 from bert_features.readers.input_example import InputExample
-from bert_features.runtime import tensorflow_devices
 from bert_features.runtime.tensorflow import Started, TensorFlowRuntime
 from bert_features.runtime.tensorflow_devices import Devices
 from bert_features.text.tokenization import FullTokenizer
@@ -25,7 +22,6 @@ from tests.conftest import NUM_DEVICES
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
 
-pytestmark = pytest.mark.eight_devices
 WEIGHTS = random_weights(TOY)
 TEXTS = ["is this jacksonville ?", "no", "it is not .", "", "the a b a b a b a b", "jackson"]
 SEQ_LENGTH = 12
@@ -39,47 +35,6 @@ def outputs(**settings):
 def features():
     examples = [InputExample(10 + i, text) for i, text in enumerate(TEXTS)]
     return convert_examples_to_features(examples, SEQ_LENGTH, FullTokenizer(TOY_VOCAB))
-
-
-@pytest.fixture(scope="module")
-def expected(features):
-    columns = [[getattr(f, k) for f in features] for k in ("input_ids", "input_mask")]
-    ids, mask = (np.array(column) for column in columns)
-    return NumpyEncoder(TOY, WEIGHTS)(ids, mask, np.zeros_like(ids))
-
-
-@pytest.fixture(scope="module")
-def checkpoint(toy):
-    return Path(toy)
-
-
-def test_the_official_calls(checkpoint, features, expected):
-    model_fn = model_fn_builder(
-        bert_config=TOY,
-        init_checkpoint=str(checkpoint / "bert_model.ckpt"),
-        layer_indexes=[-1, -2],
-        use_tpu=False,
-        use_one_hot_embeddings=False,
-    )
-    estimator = Estimator(model_fn=model_fn, config=RunConfig(), predict_batch_size=8)
-    input_fn = input_fn_builder(features=features, seq_length=SEQ_LENGTH)
-    results = list(estimator.predict(input_fn, yield_single_examples=True))
-    assert [int(r["unique_id"]) for r in results] == [10, 11, 12, 13, 14, 15]
-    for i, result in enumerate(results):
-        assert result.keys() == {"unique_id", "layer_output_0", "layer_output_1"}
-        for name, state in (("layer_output_0", 3), ("layer_output_1", 2)):
-            assert result[name].shape == (SEQ_LENGTH, TOY.hidden_size)
-            n = len(features[i].tokens)
-            np.testing.assert_allclose(result[name][:n], expected[state][i, :n], atol=2e-5)
-
-
-def test_batches_without_their_fillers(features):
-    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1]))
-    estimator = Estimator(model_fn, predict_batch_size=NUM_DEVICES)
-    input_fn = input_fn_builder(features, SEQ_LENGTH)
-    (batch,) = estimator.predict(input_fn, yield_single_examples=False)
-    assert batch["unique_id"].tolist() == [10, 11, 12, 13, 14, 15]
-    assert batch["layer_output_0"].shape == (6, SEQ_LENGTH, 8)
 
 
 class FakeRuntime:
@@ -117,12 +72,13 @@ def test_jax_runs_only_our_model_fn():
         Estimator(lambda features: None, runtime=FakeRuntime("jax"))
 
 
-def test_eight_devices_give_what_one_gives(monkeypatch, features):
+@pytest.mark.eight_devices
+def test_eight_devices_give_what_one_gives(request, features):
     wanted = outputs(layers=[-1, -2, "embeddings"])
     input_fn = input_fn_builder(features, SEQ_LENGTH)
     on_eight = Estimator(ModelFn(TOY, WEIGHTS, wanted), predict_batch_size=NUM_DEVICES)
     assert (on_eight.devices.kind, on_eight.devices.count) == ("cpu", NUM_DEVICES)
-    monkeypatch.setattr(tensorflow_devices, "_cpu", lambda: (None, 1))
+    request.getfixturevalue("one_device")
     on_one = Estimator(ModelFn(TOY, WEIGHTS, wanted), predict_batch_size=NUM_DEVICES)
     assert on_one.devices.count == 1
     pairs = zip(on_eight.predict(input_fn), on_one.predict(input_fn), strict=True)
@@ -132,6 +88,7 @@ def test_eight_devices_give_what_one_gives(monkeypatch, features):
             np.testing.assert_allclose(eight[name], one[name], rtol=0, atol=1e-6)
 
 
+@pytest.mark.eight_devices
 def test_every_device_gets_its_share():
     seen = []
 
@@ -149,12 +106,17 @@ def test_every_device_gets_its_share():
     np.testing.assert_array_equal(result["sum"], 2 * x.sum(axis=1))
 
 
+@pytest.mark.eight_devices
 def test_a_batch_size_that_is_no_multiple_of_the_devices(features):
     estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])), predict_batch_size=5)
-    results = list(estimator.predict(input_fn_builder(features, SEQ_LENGTH)))
-    assert [result["unique_id"] for result in results] == [10, 11, 12, 13, 14, 15]
+    input_fn = input_fn_builder(features, SEQ_LENGTH)
+    batches = list(estimator.predict(input_fn, yield_single_examples=False))
+    # Each has 8 rows on the devices; the caller gets no filler.
+    assert [b["unique_id"].tolist() for b in batches] == [[10, 11, 12, 13, 14], [15]]
+    assert [b["layer_output_0"].shape for b in batches] == [(n, SEQ_LENGTH, 8) for n in (5, 1)]
 
 
+@pytest.mark.eight_devices
 def test_a_batch_that_cannot_be_shared_out():
     model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1]))
     step = TensorFlowRuntime("cpu").compile(model_fn.step, model_fn.weights)
@@ -162,7 +124,7 @@ def test_a_batch_that_cannot_be_shared_out():
         step(random_batch(TOY, [3] * 12, 4))
 
 
-def test_on_a_cpu_one_trace_does_for_every_shape(one_device):
+def test_on_a_cpu_one_trace_does_for_every_shape():
     examples = [InputExample(i, "a " * (i % 20)) for i in range(200)]
     input_fn = TextInputFn(lambda: examples, FullTokenizer(TOY_VOCAB), buckets=(6, 12, 24))
     estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])), predict_batch_size=4)
@@ -172,7 +134,7 @@ def test_on_a_cpu_one_trace_does_for_every_shape(one_device):
     assert estimator.traces == 1
 
 
-def test_errors_of_the_input_come_through_as_they_are(one_device):
+def test_errors_of_the_input_come_through_as_they_are():
     def broken():
         yield InputExample(0, "a")
         raise InputError("line 2 is bad")

@@ -22,7 +22,6 @@ from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.tf1_checkpoint import write_tf1_checkpoint
 from tests.toy import TOY, TOY_VOCAB, random_batch, random_weights
 
-pytestmark = pytest.mark.eight_devices
 WEIGHTS = random_weights(TOY)
 HEAD = {
     "output_weights": np.arange(16, dtype=np.float32).reshape(2, 8) / 10,
@@ -92,7 +91,7 @@ def two_devices_as(kind):
     return TensorFlowRuntime(devices=devices)
 
 
-def test_a_model_of_the_users_own_on_one_device(one_device, checkpoint):
+def test_a_model_of_the_users_own_on_one_device(checkpoint):
     estimator = Estimator(classifier(checkpoint), predict_batch_size=2)
     check(list(estimator.predict(input_fn)), logits_of(STATES[-1]))
     traces = estimator.traces
@@ -101,6 +100,7 @@ def test_a_model_of_the_users_own_on_one_device(one_device, checkpoint):
     assert estimator.traces == traces
 
 
+@pytest.mark.eight_devices
 def test_on_eight_devices(checkpoint):
     estimator = Estimator(classifier(checkpoint, layer=0), predict_batch_size=8)
     assert estimator.devices.count == 8
@@ -131,7 +131,7 @@ def test_the_model_fn_learns_the_rows_of_its_device(checkpoint):
 
 
 @pytest.mark.parametrize("where", ["checkpoint_path", "model_dir"])
-def test_variables_from_a_trained_checkpoint(one_device, where, checkpoint, tmp_path):
+def test_variables_from_a_trained_checkpoint(where, checkpoint, tmp_path):
     """As an Estimator of TensorFlow 1 restores a model that it has trained."""
     if where == "checkpoint_path":
         estimator = Estimator(classifier(), predict_batch_size=5)
@@ -144,12 +144,12 @@ def test_variables_from_a_trained_checkpoint(one_device, where, checkpoint, tmp_
     check(list(results), logits_of(STATES[-1]))
 
 
-def test_an_empty_model_dir_changes_nothing(one_device, checkpoint, tmp_path):
+def test_an_empty_model_dir_changes_nothing(checkpoint, tmp_path):
     estimator = Estimator(classifier(checkpoint), RunConfig(model_dir=str(tmp_path / "none")))
     check(list(estimator.predict(input_fn)), logits_of(STATES[-1]))
 
 
-def test_a_checkpoint_without_the_variables(one_device, toy, tmp_path):
+def test_a_checkpoint_without_the_variables(toy, tmp_path):
     estimator = Estimator(classifier())
     with pytest.raises(CheckpointError, match="of the model_fn: output_weights is missing; out"):
         list(estimator.predict(input_fn, checkpoint_path=f"{toy}/bert_model.ckpt"))
@@ -157,7 +157,7 @@ def test_a_checkpoint_without_the_variables(one_device, toy, tmp_path):
         list(estimator.predict(input_fn, checkpoint_path=str(tmp_path / "none.ckpt")))
 
 
-def test_random_variables_are_reported(one_device, toy, caplog):
+def test_random_variables_are_reported(toy, caplog):
     """The official Estimator computed with them without a word."""
     estimator = Estimator(classifier(f"{toy}/bert_model.ckpt"))
     with caplog.at_level(logging.WARNING, "bert_features"):
@@ -169,7 +169,7 @@ def test_random_variables_are_reported(one_device, toy, caplog):
     )
 
 
-def test_what_no_prediction_needs_is_not_loaded(one_device, caplog):
+def test_what_no_prediction_needs_is_not_loaded(caplog):
     """The pooler and the classifier are random, and no prediction depends on them."""
 
     def model_fn(features, mode):
@@ -184,7 +184,7 @@ def test_what_no_prediction_needs_is_not_loaded(one_device, caplog):
     assert "no checkpoint was read into 5 of the 5 variables" in caplog.text
 
 
-def test_a_scope_that_is_used_twice(one_device, toy):
+def test_a_scope_that_is_used_twice(toy):
     """Two towers with the same weights."""
 
     def model_fn(features, mode):
@@ -206,7 +206,7 @@ def test_a_scope_that_is_used_twice(one_device, toy):
     np.testing.assert_allclose(batch["a"], wanted, rtol=0, atol=2e-5)
 
 
-def test_a_scaffold_names_the_checkpoint(one_device, checkpoint):
+def test_a_scaffold_names_the_checkpoint(checkpoint):
     def model_fn(features, mode):
         spec = classifier()(features, None, mode, {})
         variables = {variable.op.name: variable for variable in tf.trainable_variables()}
@@ -240,13 +240,13 @@ def doubled(features, mode):
     )
 
 
-@pytest.mark.parametrize("devices", [1, 8])
-def test_variables_in_loops_branches_and_collections(devices, request):
-    if devices == 1:
-        request.getfixturevalue("one_device")
+@pytest.mark.parametrize("devices", [1, pytest.param(8, marks=pytest.mark.eight_devices)])
+def test_variables_in_loops_branches_and_collections(devices):
     x = np.arange(6, dtype=np.float32).reshape(3, 2)
     dataset = tf.data.Dataset.from_tensor_slices({"x": x}).batch(3)
-    (batch,) = Estimator(doubled).predict(lambda: dataset, yield_single_examples=False)
+    estimator = Estimator(doubled)
+    assert estimator.devices.count == devices
+    (batch,) = estimator.predict(lambda: dataset, yield_single_examples=False)
     for name, wanted in (("by_row", 2 * x), ("chosen", 2 * x), ("local", x)):
         np.testing.assert_array_equal(batch[name], wanted)
 
@@ -268,12 +268,12 @@ def ys(estimator, **settings):
     return [float(result["y"]) for result in estimator.predict(x_input_fn, **settings)]
 
 
-def test_arguments_that_a_partial_has_bound_stay(one_device):
+def test_arguments_that_a_partial_has_bound_stay():
     model_fn = functools.partial(scaling, params={"scale": 10.0})
     assert ys(Estimator(model_fn, params={"scale": 3.0})) == [10.0, 20.0]
 
 
-def test_a_checkpoint_of_other_shapes_is_refused(one_device, tmp_path):
+def test_a_checkpoint_of_other_shapes_is_refused(tmp_path):
     """A table of shape [] or [2] would be broadcast without a word."""
     path = str(write_tf1_checkpoint(tmp_path / "a", {}, extra={"table": np.float32(1)}))
     with pytest.raises(CheckpointError, match=r"table is float32 \[\], the model_fn has float"):
@@ -283,7 +283,7 @@ def test_a_checkpoint_of_other_shapes_is_refused(one_device, tmp_path):
         ys(Estimator(scaling), checkpoint_path=path)
 
 
-def test_a_checkpoint_that_was_written_anew_is_read_anew(one_device, tmp_path):
+def test_a_checkpoint_that_was_written_anew_is_read_anew(tmp_path):
     estimator = Estimator(scaling, params={"scale": 1.0})
     for value in (1.0, 10.0):
         table = np.array([value], np.float32)
@@ -291,7 +291,7 @@ def test_a_checkpoint_that_was_written_anew_is_read_anew(one_device, tmp_path):
         assert ys(estimator, checkpoint_path=path) == [1.0 + value, 2.0 + value]
 
 
-def test_two_runs_at_a_time(one_device):
+def test_two_runs_at_a_time():
     def model_fn(features, mode):
         return tf.estimator.EstimatorSpec(mode, {"sum": sum(features.values())})
 
@@ -302,7 +302,7 @@ def test_two_runs_at_a_time(one_device):
     assert [float(next(run)["sum"]) for run in [*runs, *runs]] == [1.0, 5.0, 2.0, 6.0]
 
 
-def test_a_batch_is_asked_for_when_the_one_before_is_taken(one_device):
+def test_a_batch_is_asked_for_when_the_one_before_is_taken():
     """Programs feed a generator with the text of the next call, which must not be read ahead."""
     asked = []
 
@@ -342,23 +342,58 @@ def test_features_that_no_prediction_computes_with_stay_on_the_host():
     ]
 
 
+def with_mode_and_config(mode, params, config, shuffle=False):
+    assert (mode, config.model_dir, shuffle) == ("infer", None, False)
+    return input_fn(params)
+
+
+def open_ended(params, **others):
+    assert not others
+    return input_fn(params)
+
+
+def by_default(batch_size=4):
+    return input_fn({"batch_size": batch_size})
+
+
+def with_labels(params):
+    dataset = tf.data.Dataset.from_tensor_slices((FEATURES, np.zeros(5, np.int32)))
+    return dataset.batch(params["batch_size"])
+
+
+def without_params():
+    return tf.data.Dataset.from_tensor_slices(FEATURES).batch(5, drop_remainder=True)
+
+
+def with_a_batch_without_rows(params):
+    empty = tf.data.Dataset.from_tensors({n: values[:0] for n, values in FEATURES.items()})
+    return empty.concatenate(input_fn(params))
+
+
+@pytest.fixture(scope="module")
+def estimator(checkpoint):
+    return Estimator(classifier(checkpoint), predict_batch_size=2)
+
+
 class TestInputs:
     """What an input_fn may be."""
 
-    @pytest.fixture
-    def estimator(self, one_device, checkpoint):
-        return Estimator(classifier(checkpoint), predict_batch_size=2)
+    @pytest.mark.parametrize(
+        "own",
+        [
+            with_mode_and_config,
+            open_ended,
+            by_default,
+            functools.partial(by_default, batch_size=3),
+            with_labels,
+            without_params,
+            with_a_batch_without_rows,
+        ],
+    )
+    def test_every_form_of_an_input_fn(self, estimator, own):
+        check(list(estimator.predict(own)), logits_of(STATES[-1]))
 
-    def test_with_labels(self, estimator):
-        labels = np.zeros(5, np.int32)
-        dataset = tf.data.Dataset.from_tensor_slices((FEATURES, labels)).batch(2)
-        check(list(estimator.predict(lambda params: dataset)), logits_of(STATES[-1]))
-
-    def test_without_params(self, estimator):
-        dataset = tf.data.Dataset.from_tensor_slices(FEATURES).batch(5, drop_remainder=True)
-        check(list(estimator.predict(lambda: dataset)), logits_of(STATES[-1]))
-
-    def test_without_ids(self, one_device):
+    def test_without_ids(self):
         def model_fn(features, mode):
             return tf.estimator.EstimatorSpec(mode, {"twice": features["x"] * 2})
 
@@ -369,34 +404,6 @@ class TestInputs:
     def test_none(self, estimator):
         empty = {name: values[:0] for name, values in FEATURES.items()}
         assert list(estimator.predict(lambda: tf.data.Dataset.from_tensors(empty).take(0))) == []
-
-    def test_with_a_batch_without_rows(self, estimator):
-        empty = tf.data.Dataset.from_tensors({n: values[:0] for n, values in FEATURES.items()})
-        check(
-            list(estimator.predict(lambda p: empty.concatenate(input_fn(p)))), logits_of(STATES[-1])
-        )
-
-    def test_with_mode_and_config(self, estimator):
-        def by_name(mode, params, config, shuffle=False):
-            assert (mode, config, shuffle) == ("infer", estimator.config, False)
-            return input_fn(params)
-
-        check(list(estimator.predict(by_name)), logits_of(STATES[-1]))
-
-    def test_with_further_arguments_by_name(self, estimator):
-        def open_ended(params, **others):
-            assert not others
-            return input_fn(params)
-
-        check(list(estimator.predict(open_ended)), logits_of(STATES[-1]))
-
-    def test_with_a_default_of_its_own(self, estimator):
-        def by_default(batch_size=4):
-            return input_fn({"batch_size": batch_size})
-
-        check(list(estimator.predict(by_default)), logits_of(STATES[-1]))
-        bound = functools.partial(by_default, batch_size=3)
-        check(list(estimator.predict(bound)), logits_of(STATES[-1]))
 
     def test_ours_for_a_users_model(self, estimator):
         """Rows of several lengths, with the ids under another name."""
@@ -502,7 +509,6 @@ def saver_scaffold(features, mode):
     return tf.estimator.EstimatorSpec(mode, {"x": features["input_ids"]}, scaffold=scaffold)
 
 
-@pytest.mark.parametrize("devices", [1, 8])
 @pytest.mark.parametrize(
     ("model_fn", "message"),
     [
@@ -516,14 +522,20 @@ def saver_scaffold(features, mode):
         (saver_scaffold, "has a saver, which needs a session; read the checkpoint by tf"),
     ],
 )
-def test_what_cannot_run_is_one_error(request, devices, model_fn, message):
-    if devices == 1:
-        request.getfixturevalue("one_device")
+def test_what_cannot_run_is_one_error(model_fn, message):
     with pytest.raises(ConfigError, match=message):
         list(Estimator(model_fn).predict(input_fn))
 
 
-def test_a_checkpoint_path_for_our_own_model_fn(one_device, toy):
+@pytest.mark.eight_devices
+def test_what_cannot_run_is_one_error_on_eight_devices():
+    with pytest.raises(ConfigError, match="prediction 'mean' of the model_fn is a scalar"):
+        list(Estimator(scalar).predict(input_fn))
+    with pytest.raises(ConfigError, match="the predictions read the variables scale"):
+        list(Estimator(own_variable).predict(input_fn))
+
+
+def test_a_checkpoint_path_for_our_own_model_fn(toy):
     outputs = plan_outputs([OutputConfig.of({"layers": [-1]})], TOY)
     estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs))
     with pytest.raises(ConfigError, match="pass the checkpoint to model_fn_builder"):

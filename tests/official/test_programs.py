@@ -13,7 +13,6 @@ from bert_features.official import tf1 as tf
 from tests.official.conftest import Official
 from tests.official.programs import tutorial
 
-pytestmark = pytest.mark.eight_devices
 PROGRAM = Path(__file__).with_name("programs") / "extract_features.py"
 TOLERANCE = 2e-5
 LAYERS = [-1, -2, -3, -4]
@@ -80,6 +79,7 @@ def test_the_script_as_a_command(tmp_path, minilm_tf1, all_texts):
     assert "name = bert/embeddings/word_embeddings:0, shape = (30522, 384), *INIT" in done.stderr
 
 
+@pytest.mark.eight_devices
 def test_the_script_on_eight_devices(tmp_path, minilm_tf1, official):
     from tests.official.programs import extract_features
 
@@ -92,10 +92,7 @@ def test_the_script_on_eight_devices(tmp_path, minilm_tf1, official):
     check_jsonl(output, official, vocabulary)
 
 
-@pytest.mark.parametrize("devices", [1, 8])
-def test_the_tutorial(devices, request, minilm_tf1, all_texts, monkeypatch):
-    if devices == 1:
-        request.getfixturevalue("one_device")
+def test_the_tutorial(minilm_tf1, all_texts, monkeypatch):
     monkeypatch.setattr(tutorial, "BERT_PRETRAINED_DIR", str(minilm_tf1))
     numbers = [i for i, text in enumerate(all_texts.texts) if " ||| " not in text]
     features = tutorial.get_features([all_texts.texts[i] for i in numbers], dim=100)
