@@ -1,7 +1,6 @@
-"""Arrow IPC as pyarrow, polars and DuckDB read it, and through a memory map."""
+"""Arrow IPC as pyarrow reads it, and through a memory map."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from tests.formats.feature_files import (
     assert_all_same,
     make_batch,
     mix,
-    several,
-    tokens_of,
     write,
 )
 
@@ -47,60 +44,6 @@ def test_arrow_as_pyarrow_sees_it(tmp_path: Path, dtype: str, id_type: Any) -> N
     metadata = json.loads(table.schema.metadata[b"bert_features"])
     assert metadata["checkpoint"] == "sha256:ab"
     assert metadata.items() >= read_features(path).metadata.items()
-
-
-def test_the_columns_are_those_of_parquet(tmp_path: Path) -> None:
-    features = several("float16")
-    batch = make_batch(features, [2, 0])
-    path = tmp_path / "f.arrow"
-    write(path, "arrow", features, batch)
-    table = read_table(path)
-    assert table.schema.names == ["unique_id", "tokens", "token_ids", *batch.features]
-    assert table.schema.field("last four").type == pa.list_(pa.list_(pa.float16(), 16))
-    assert table["tokens"].to_pylist() == [
-        tokens_of(batch)[:4],
-        tokens_of(batch)[4:],
-    ]
-
-
-def rows_of_pyarrow(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = read_table(path).to_pylist()
-    return rows
-
-
-def rows_of_polars(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pytest.importorskip("polars").read_ipc(path).to_dicts()
-    return rows
-
-
-def rows_of_duckdb(path: Path) -> list[dict[str, Any]]:
-    table = pytest.importorskip("duckdb").from_arrow(read_table(path))
-    return [dict(zip(table.columns, row, strict=True)) for row in table.fetchall()]
-
-
-@pytest.mark.parametrize(
-    ("read", "dtype"),
-    [
-        (rows_of_pyarrow, "float16"),
-        (rows_of_pyarrow, "float32"),
-        (rows_of_polars, "float16"),
-        (rows_of_polars, "float32"),
-        (rows_of_duckdb, "float32"),  # DuckDB takes no half floats from Arrow
-    ],
-)
-def test_foreign_readers_see_equal_values(
-    tmp_path: Path, read: Callable[[Path], list[dict[str, Any]]], dtype: str
-) -> None:
-    features = mix("token", "word", "sequence", dtype=dtype)
-    batch = make_batch(features, [2, 0, 1])
-    path = tmp_path / "f.arrow"
-    write(path, "arrow", features, batch)
-    for row, record in zip(read(path), batch.records(features), strict=True):
-        assert row["unique_id"] == record.unique_id
-        assert row["tokens"] == list(record.tokens or ())
-        assert row["words"] == list(record.words or ())
-        for name, values in record.features.items():
-            np.testing.assert_array_equal(np.array(row[name]).reshape(values.shape), values)
 
 
 def test_vectors_of_one_record_batch_are_a_view_of_the_file(

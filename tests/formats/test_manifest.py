@@ -121,7 +121,7 @@ def test_a_file_of_something_else(tmp_path: Path, content: bytes) -> None:
 def test_a_manifest_that_was_cut_short(tmp_path: Path) -> None:
     make_manifest(tmp_path, "npz", [3, 2]).write()
     whole = (tmp_path / MANIFEST).read_bytes().rstrip()
-    for length in range(len(whole)):
+    for length in range(0, len(whole), 7):
         (tmp_path / MANIFEST).write_bytes(whole[:length])
         with pytest.raises(OutputError, match="it is damaged"):
             Manifest.read(tmp_path)

@@ -24,15 +24,6 @@ from tests.formats.feature_files import (
 
 
 @all_formats
-def test_reading_can_stop_and_begin_again(tmp_path: Path, format: str) -> None:
-    path = tmp_path / f"f{SUFFIX[format]}"
-    write(path, format, ONE, make_batch(ONE, [1, 2, 3]))
-    file = read_features(path)
-    assert next(iter(file)).unique_id == 0
-    assert [record.unique_id for record in file] == [0, 1, 2]
-
-
-@all_formats
 def test_what_is_open_is_closed(tmp_path: Path, format: str) -> None:
     path = tmp_path / f"f{SUFFIX[format]}"
     write(path, format, ONE, make_batch(ONE, [1, 2]))

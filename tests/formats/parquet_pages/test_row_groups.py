@@ -1,11 +1,8 @@
-"""Files with pages of our own, as other readers see them."""
+"""Files with pages of our own against the files that pyarrow writes."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from bert_features.formats.arrow_layout import convert_to_arrow, schema_of
@@ -48,36 +45,3 @@ def test_parquet_is_what_pyarrow_would_write(
         sizes = [group.column(i).total_compressed_size for i in range(group.num_columns)]
         assert group.total_byte_size == sum(sizes)
         assert sum(sizes) < path.stat().st_size
-
-
-def rows_of_pyarrow(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
-    return rows
-
-
-def rows_of_duckdb(path: Path) -> list[dict[str, Any]]:
-    table = pytest.importorskip("duckdb").read_parquet(str(path))
-    return [dict(zip(table.columns, row, strict=True)) for row in table.fetchall()]
-
-
-def rows_of_polars(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pytest.importorskip("polars").read_parquet(path).to_dicts()
-    return rows
-
-
-@pytest.mark.parametrize("read", [rows_of_pyarrow, rows_of_duckdb, rows_of_polars])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_foreign_readers_see_equal_values(
-    tmp_path: Path, read: Callable[[Path], list[dict[str, Any]]], dtype: str
-) -> None:
-    """Each of the three has a reader of its own."""
-    features = mix("token", "word", "sequence", dtype=dtype)
-    batch = make_batch(features, [2, 0, 1])
-    path = tmp_path / "f.parquet"
-    write(path, "parquet", features, batch)
-    for row, record in zip(read(path), batch.records(features), strict=True):
-        assert row["unique_id"] == record.unique_id
-        assert row["tokens"] == list(record.tokens or ())
-        assert row["words"] == list(record.words or ())
-        for name, values in record.features.items():
-            np.testing.assert_array_equal(np.array(row[name]).reshape(values.shape), values)
