@@ -99,7 +99,7 @@ class Rows(ShortRepr):
 
 @dataclass(frozen=True, repr=False)
 class WordSpans(ShortRepr):
-    """The positions of the words of one example, and their pieces; see `Words`.
+    """The positions of the words of one example, and their pieces; see `Rows`.
 
     Attributes:
       starts: int32 [words].

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from bert_features.errors import OutputError
@@ -17,8 +18,6 @@ from tests.formats.feature_files import (
     mix,
     write,
 )
-
-pa = pytest.importorskip("pyarrow")
 
 
 def read_table(path: Path) -> Any:

@@ -5,7 +5,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import tensorflow as tf
 
 from bert_features.errors import MissingExtraError
 from bert_features.formats import (
@@ -32,8 +35,6 @@ from tests.formats.feature_files import (
 @pytest.mark.parametrize("name", MIXES)
 @pytest.mark.parametrize("id_type", ["int", "str"])
 def test_to_arrow(tmp_path: Path, format: str, name: str, id_type: IdType) -> None:
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
     features = MIXES[name]
     batches = some_batches(features, id_type)
     path, again = tmp_path / f"f{SUFFIX[format]}", tmp_path / "again.parquet"
@@ -64,7 +65,6 @@ def test_to_arrow(tmp_path: Path, format: str, name: str, id_type: IdType) -> No
 @all_formats
 @pytest.mark.parametrize("id_type", ["int", "str"])
 def test_to_pandas(tmp_path: Path, format: str, id_type: IdType) -> None:
-    pytest.importorskip("pandas")
     batches = some_batches(EVERYTHING, id_type)
     path = tmp_path / f"f{SUFFIX[format]}"
     write(path, format, EVERYTHING, *batches, id_type=id_type)
@@ -96,7 +96,6 @@ def test_to_pandas_without_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @all_formats
 @pytest.mark.parametrize("id_type", ["int", "str"])
 def test_to_dataset(tmp_path: Path, format: str, id_type: IdType) -> None:
-    tf = pytest.importorskip("tensorflow")
     dtype = "bfloat16" if "bfloat16" in DTYPES[format] else "float16"
     features = mix("token", "word", "sequence", dtype=dtype)
     batches = some_batches(features, id_type)

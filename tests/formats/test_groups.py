@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bert_features.errors import OutputError
@@ -25,10 +27,9 @@ both_formats = pytest.mark.parametrize("format", ["parquet", "arrow"])
 def group_rows(path: Path) -> list[int]:
     """The rows of each group of a file."""
     if path.suffix == ".parquet":
-        with pytest.importorskip("pyarrow.parquet").ParquetFile(path) as parquet:
+        with pq.ParquetFile(path) as parquet:
             groups = range(parquet.num_row_groups)
             return [parquet.metadata.row_group(i).num_rows for i in groups]
-    pa = pytest.importorskip("pyarrow")
     with pa.memory_map(str(path)) as mapped:
         arrow = pa.ipc.open_file(mapped)
         return [arrow.get_batch(i).num_rows for i in range(arrow.num_record_batches)]
@@ -38,7 +39,6 @@ def test_parquet_is_read_where_it_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Row groups of two examples; of the last the pages of a feature are damaged."""
-    pq = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr("bert_features.formats.groups.ENOUGH_ROWS", 2)
     path = tmp_path / "f.parquet"
     batches = [make_batch(EVERYTHING, [2, 3], first_id=2 * i, seed=i) for i in range(4)]

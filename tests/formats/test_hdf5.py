@@ -3,40 +3,33 @@
 import json
 from pathlib import Path
 
-import numpy as np
+import h5py
 import pytest
 
 from bert_features.errors import OutputError
-from bert_features.formats import (
-    open_writer,
-    read_features,
-)
-from tests.formats.feature_files import (
-    ONE,
-    make_batch,
-    mix,
-    several,
-    some_batches,
-    tokens_of,
-    write,
-)
+from bert_features.formats import IdType, open_writer, read_features
+from bert_features.formats.columns import columns_of, convert_to_columns
+from bert_features.formats.records import TEXT, FeatureBatch
+from tests.formats.feature_files import EVERYTHING, ONE, make_batch, some_batches, write
 
 
-def test_hdf5_as_h5py_sees_it(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
-    features = several("float16")
-    batch = make_batch(features, [2, 0])
+@pytest.mark.parametrize("id_type", ["int", "str"])
+def test_hdf5_as_h5py_sees_it(tmp_path: Path, id_type: IdType) -> None:
+    batches = some_batches(EVERYTHING, id_type)
     path = tmp_path / "f.h5"
-    write(path, "hdf5", features, batch)
+    write(path, "hdf5", EVERYTHING, *batches, id_type=id_type)
+    expected = convert_to_columns(FeatureBatch.join(batches))
     with h5py.File(path, "r") as file:
-        assert file["unique_ids"][:].tolist() == [0, 1]
-        assert file["row_splits"][:].tolist() == [0, 4, 6]
-        assert file["token_ids"].dtype == np.int32
-        assert [token.decode() for token in file["tokens"][:]] == tokens_of(batch)
-        assert h5py.check_string_dtype(file["tokens"].dtype).encoding == "utf-8"
+        assert set(file) == {*expected, "metadata"}
         assert json.loads(file["metadata"][()])["checkpoint"] == "sha256:ab"
-        assert file["last four"].dtype == np.float16
-        np.testing.assert_array_equal(file["last four"][:], batch.features["last four"])
+        for name, column in columns_of(EVERYTHING, id_type).items():
+            dataset = file[name]
+            if column.dtype == TEXT:
+                assert h5py.check_string_dtype(dataset.dtype).encoding == "utf-8"
+                dataset = dataset.asstr()
+            else:
+                assert dataset.dtype == column.dtype
+            assert dataset[:].tolist() == expected[name].tolist()
 
 
 def test_hdf5_metadata_may_be_long(tmp_path: Path) -> None:
@@ -47,23 +40,7 @@ def test_hdf5_metadata_may_be_long(tmp_path: Path) -> None:
     assert read_features(path).metadata["note"] == long["note"]
 
 
-def test_hdf5_of_words_and_sequences(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
-    features = mix("word", "sequence")
-    first, second = some_batches(features, "str")[:2]
-    path = tmp_path / "f.h5"
-    write(path, "hdf5", features, first, second, id_type="str")
-    with h5py.File(path, "r") as file:
-        assert "row_splits" not in file
-        ids = [*first.unique_ids, *second.unique_ids]
-        assert file["unique_ids"].asstr()[:].tolist() == ids
-        assert file["word_splits"][:].tolist() == [0, 3, 3, 10, 11]
-        assert file["word_num_pieces"].dtype == np.int32
-        assert (file["sentence"].shape, file["of words"].shape) == ((4, 4), (11, 2))
-
-
 def test_h5py_finds_damaged_chunks(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
     path = tmp_path / "f.h5"
     batch = make_batch(ONE, [5])
     write(path, "hdf5", ONE, batch)

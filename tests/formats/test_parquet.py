@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from bert_features.errors import OutputError
@@ -15,7 +16,6 @@ from tests.formats.feature_files import (
 
 @pytest.mark.parametrize("column", ["layer_output_0", "words", "token_ids", "unique_id"])
 def test_pyarrow_finds_damaged_pages(tmp_path: Path, column: str) -> None:
-    pq = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "f.parquet"
     write(path, "parquet", EVERYTHING, make_batch(EVERYTHING, [3, 1]))
     table = pq.read_table(path, page_checksum_verification=True)

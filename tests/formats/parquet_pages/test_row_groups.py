@@ -3,6 +3,8 @@
 import dataclasses
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bert_features.formats.arrow_layout import convert_to_arrow, schema_of
@@ -20,8 +22,6 @@ def test_parquet_is_what_pyarrow_would_write(
     pyarrow reads back the table that went in, nulls and offsets checked, and the footer says what
     that of pyarrow's own file of the same table does.
     """
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr("bert_features.formats.parquet_pages.pages.PAGE_BYTES", page_bytes)
     levels = mix("word", "sequence", dtype=dtype)
     features = tuple(dataclasses.replace(feature, width=width) for feature in levels)
