@@ -34,8 +34,7 @@ DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show the traceback if the command fails.")
 ]
 LogJsonOption = Annotated[
-    bool,
-    typer.Option(LOG_JSON, help="Write log lines and errors as JSON, one object a line."),
+    bool, typer.Option(LOG_JSON, help="Write log lines and errors as JSON, one object a line.")
 ]
 
 

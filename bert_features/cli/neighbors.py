@@ -30,8 +30,7 @@ def neighbors(
     features: Annotated[
         str,
         typer.Argument(
-            metavar="FEATURES",
-            help="Features file, or a folder of shards, or its address.",
+            metavar="FEATURES", help="Features file, or a folder of shards, or its address."
         ),
     ],
     query: Annotated[

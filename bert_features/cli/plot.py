@@ -72,8 +72,7 @@ def histogram(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Text that has the token.")],
     output: OutputOption,
     token: Annotated[
-        str,
-        typer.Option(help="Piece of the text, as bank, ##ing or [CLS].", rich_help_panel=INPUT),
+        str, typer.Option(help="Piece of the text, as bank, ##ing or [CLS].", rich_help_panel=INPUT)
     ],
     settings: ExtractConfig,
     occurrence: Annotated[
@@ -125,8 +124,7 @@ def word(
     output: OutputOption,
     settings: ExtractConfig,
     input_path: Annotated[
-        str | None,
-        typer.Argument(metavar="[FILE]", help="File of texts.", show_default=False),
+        str | None, typer.Argument(metavar="[FILE]", help="File of texts.", show_default=False)
     ] = None,
     text: Annotated[
         list[str] | None,
@@ -198,8 +196,7 @@ def probe(
     input_path: InputArgument,
     output: OutputOption,
     label_field: Annotated[
-        str,
-        typer.Option(help="Column or JSON field of the labels.", rich_help_panel=INPUT),
+        str, typer.Option(help="Column or JSON field of the labels.", rich_help_panel=INPUT)
     ],
     settings: ExtractConfig,
     layers: LayersOption = None,

@@ -17,8 +17,7 @@ OutputOption = Annotated[
     ),
 ]
 OverwriteOption = Annotated[
-    bool,
-    typer.Option("--overwrite", help="Replace an existing file.", rich_help_panel=FILES),
+    bool, typer.Option("--overwrite", help="Replace an existing file.", rich_help_panel=FILES)
 ]
 LayerOption = Annotated[
     str | None,

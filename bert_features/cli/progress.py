@@ -94,13 +94,7 @@ def describe_seconds(seconds: float) -> str:
 
 EXAMPLES = Measure("examples", "tokens/s")
 MEGABYTES = Measure(
-    "MB",
-    "MB/s",
-    scale=1e6,
-    decimals=1,
-    logs_end=True,
-    name="bytes",
-    rate_name="bytes",
+    "MB", "MB/s", scale=1e6, decimals=1, logs_end=True, name="bytes", rate_name="bytes"
 )
 
 

@@ -2,9 +2,8 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -72,7 +71,7 @@ def tokenize(
     if special_tokens:
         _check_special_tokens(tokenizer)
     for row in _rows(tokenizer, examples, special_tokens, max_seq_length, output_format):
-        sys.stdout.write(_WRITERS[output_format](row, tokenizer) + "\n")
+        sys.stdout.write(_line(row, tokenizer, output_format) + "\n")
 
 
 def _make_tokenizer(settings: ExtractConfig) -> "FullTokenizer":
@@ -115,8 +114,7 @@ def _check_special_tokens(tokenizer: "FullTokenizer") -> None:
         raise CheckpointError(f"the vocabulary lacks {', '.join(missing)}")
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """The pieces of an example.
 
     Attributes:
@@ -179,20 +177,12 @@ def _chunks(examples: Iterable["InputExample"]) -> Iterator[list["InputExample"]
         yield chunk
 
 
-def _json(row: _Row, tokenizer: "FullTokenizer") -> str:
-    return json.dumps(
-        {
-            "id": row.unique_id,
-            "tokens": tokenizer.convert_ids_to_tokens(row.ids),
-            "ids": row.ids,
-            "type_ids": row.type_ids,
-            "offsets": row.offsets,
-        }
-    )
-
-
-_WRITERS: dict[_Format, Callable[[_Row, "FullTokenizer"], str]] = {
-    "tokens": lambda row, tokenizer: " ".join(tokenizer.convert_ids_to_tokens(row.ids)),
-    "ids": lambda row, tokenizer: " ".join([str(i) for i in row.ids]),
-    "jsonl": _json,
-}
+def _line(row: _Row, tokenizer: "FullTokenizer", output_format: _Format) -> str:
+    """What is printed for an example."""
+    if output_format == "ids":
+        return " ".join(map(str, row.ids))
+    tokens = tokenizer.convert_ids_to_tokens(row.ids)
+    if output_format == "tokens":
+        return " ".join(tokens)
+    fields = {"id": row.unique_id, "tokens": tokens, "ids": row.ids}
+    return json.dumps({**fields, "type_ids": row.type_ids, "offsets": row.offsets})

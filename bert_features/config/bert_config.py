@@ -27,26 +27,22 @@ _MIN_EPS = 2.0**-126
 
 # The meaning of the word in the config of each family. google-research/bert's modeling.py computes
 # "gelu" by the tanh approximation; Hugging Face's ACT2FN["gelu"] is the exact, erf form.
+_SAME: dict[str, HiddenAct] = {
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+    "gelu_erf": "gelu_erf",
+    "gelu_tanh": "gelu_tanh",
+}
 ACTIVATIONS: dict[Family, dict[str, HiddenAct]] = {
-    "google": {
-        "gelu": "gelu_tanh",
-        "relu": "relu",
-        "tanh": "tanh",
-        "linear": "linear",
-        "gelu_erf": "gelu_erf",
-        "gelu_tanh": "gelu_tanh",
-    },
+    "google": {"gelu": "gelu_tanh", **_SAME},
     "huggingface": {
         "gelu": "gelu_erf",
         "gelu_python": "gelu_erf",
         "gelu_new": "gelu_tanh",
         "gelu_pytorch_tanh": "gelu_tanh",
         "gelu_fast": "gelu_tanh",
-        "relu": "relu",
-        "tanh": "tanh",
-        "linear": "linear",
-        "gelu_erf": "gelu_erf",
-        "gelu_tanh": "gelu_tanh",
+        **_SAME,
     },
 }
 

@@ -175,10 +175,7 @@ class ExtractConfig(Settings):
         DEVICES,
     )
     device: Literal["auto", "tpu", "gpu", "cpu"] = setting(
-        "auto",
-        "Device to run on; auto takes TPU, GPU or CPU, in that order.",
-        DEVICES,
-        common=True,
+        "auto", "Device to run on; auto takes TPU, GPU or CPU, in that order.", DEVICES, common=True
     )
     runtime: Literal["auto", "tensorflow", "jax"] = setting(
         "auto",
@@ -223,15 +220,10 @@ class ExtractConfig(Settings):
         INPUT,
     )
     shard_examples: Positive = setting(
-        SHARD_EXAMPLES,
-        "Examples of a shard, where the output is a folder of shards.",
-        FILES,
+        SHARD_EXAMPLES, "Examples of a shard, where the output is a folder of shards.", FILES
     )
     buffer_mb: Positive = setting(
-        256,
-        "Megabytes of finished features that may wait to be written.",
-        DEVICES,
-        role="target",
+        256, "Megabytes of finished features that may wait to be written.", DEVICES, role="target"
     )
     uniform_batches: bool = setting(
         False,

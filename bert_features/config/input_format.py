@@ -67,23 +67,16 @@ class InputFormat(Settings):
         allowed="a string; an empty one for no ids",
     )
     text_field: str | None = setting(
-        None,
-        "Column or JSON field of the texts; by default `text`.",
-        INPUT,
-        common=True,
+        None, "Column or JSON field of the texts; by default `text`.", INPUT, common=True
     )
     text_b_field: str | None = setting(
-        None,
-        "Column or JSON field of the second texts of pairs; by default `text_b`.",
-        INPUT,
+        None, "Column or JSON field of the second texts of pairs; by default `text_b`.", INPUT
     )
     tokens_field: str | None = setting(
         None, "Column or JSON field of lists of words; by default `tokens`.", INPUT
     )
     conll_column: Positive | None = setting(
-        None,
-        "Column of the words in CoNLL files, from 1; by default 1, in CoNLL-U 2.",
-        INPUT,
+        None, "Column of the words in CoNLL files, from 1; by default 1, in CoNLL-U 2.", INPUT
     )
     quoting: bool | None = setting(
         None,

@@ -96,10 +96,7 @@ class OutputConfig(Settings):
     """
 
     name: str | None = setting(
-        None,
-        "Name of the output in records and files.",
-        OUTPUTS,
-        min_length=1,
+        None, "Name of the output in records and files.", OUTPUTS, min_length=1
     )
     layers: tuple[LayerEntry, ...] | None = setting(
         None,
@@ -109,10 +106,7 @@ class OutputConfig(Settings):
         allowed=LAYERS_ALLOWED,
     )
     combine: Combine = setting(
-        "none",
-        "How several layers become one vector; none keeps them apart.",
-        OUTPUTS,
-        common=True,
+        "none", "How several layers become one vector; none keeps them apart.", OUTPUTS, common=True
     )
     weights: tuple[Float32, ...] | None = setting(
         None,

@@ -11,8 +11,6 @@ from bert_features.errors import ConfigError
 
 LOCAL = "local"
 _ACTORS = re.compile(r"([1-9]\d{0,5})(?::([1-9]\d{0,5}))?", re.ASCII)
-_RESOURCE = re.compile(r"\s*(\w+)\s*=\s*([\d.]+)\s*", re.ASCII)
-_EXAMPLE = "CPU=8, GPU=1 or TPU=4"
 
 
 @dataclass(frozen=True)
@@ -72,23 +70,19 @@ def _parse_actors(text: str) -> tuple[int, int]:
 
 
 def _parse_resources(given: str | Mapping[str, float]) -> dict[str, float]:
-    if isinstance(given, Mapping):
-        amounts = dict(given)
-    else:
-        matches = [_RESOURCE.fullmatch(part) for part in given.split(",")]
-        amounts = {match[1]: _number(match[2]) for match in matches if match}
-        if len(amounts) != len(matches):
-            raise _wrong_resources(given)
-    if not amounts or not all(_is_amount(amount) for amount in amounts.values()):
-        raise _wrong_resources(given)
-    return amounts
-
-
-def _number(text: str) -> float:
     try:
-        return float(text)
-    except ValueError:
-        return math.nan
+        if isinstance(given, str):
+            pairs = (part.split("=") for part in given.split(","))
+            given = {name.strip(): float(amount) for name, amount in pairs}
+        if given and all(given) and all(map(_is_amount, given.values())):
+            return dict(given)
+    except ValueError:  # no pair, or no number
+        pass
+    raise ConfigError.naming(
+        "{ray_resources} is {received}; allowed: amounts of Ray's resources for each actor, as "
+        "CPU=8, GPU=1 or TPU=4, several separated by commas",
+        received=shown(given),
+    )
 
 
 def _is_amount(amount: object) -> bool:
@@ -96,12 +90,3 @@ def _is_amount(amount: object) -> bool:
     if not isinstance(amount, int | float) or isinstance(amount, bool):
         return False
     return math.isfinite(amount) and amount > 0 and (amount < 1 or amount == int(amount))
-
-
-def _wrong_resources(given: object) -> ConfigError:
-    return ConfigError.naming(
-        "{ray_resources} is {received}; allowed: amounts of Ray's resources for each actor, as "
-        "{example}, several separated by commas",
-        received=shown(given),
-        example=_EXAMPLE,
-    )

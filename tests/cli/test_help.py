@@ -7,8 +7,7 @@ import pytest
 import typer
 
 from bert_features.cli import app
-from bert_features.cli.help import EXAMPLES, GROUPS, LIMITS, OTHER
-from bert_features.config.extract_config import ExtractConfig
+from bert_features.cli.help import EXAMPLES, GROUPS, LIMITS
 from bert_features.config.outputs import POOLINGS
 from tests.cli.command_line import run
 
@@ -58,14 +57,6 @@ def test_the_short_help_is_short_and_the_long_one_whole(name):
 
 def test_the_help_of_extract_has_at_most_25_options():
     assert len(options_in(run("extract", "--help").stdout)) <= 25
-
-
-@pytest.mark.parametrize("name", ["extract", "plan", "compile"])
-def test_every_setting_has_a_group(name):
-    options = {parameter.name: parameter for parameter in COMMANDS[name].params}
-    for setting in ExtractConfig.model_fields:
-        assert options[setting].rich_help_panel in GROUPS, setting
-        assert options[setting].rich_help_panel != OTHER, setting
 
 
 def test_the_poolings_are_named_with_their_level():

@@ -49,13 +49,6 @@ def test_bad_usage_is_an_object_too():
     assert "No such option: --no-such" in line["message"]
 
 
-def test_help_is_help_with_it_too():
-    process = program("extract", "--log-json", "--help")
-    output, errors = process.communicate(timeout=120)
-    assert (process.returncode, errors) == (0, "")
-    assert "--log-json" in output
-
-
 def test_an_interruption_is_an_object(capsys):
     with pytest.raises(typer.Exit) as caught, log_form(as_json=True), edge.guard(debug=False):
         signal.raise_signal(signal.SIGTERM)

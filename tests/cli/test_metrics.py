@@ -156,10 +156,6 @@ def test_a_port_in_use_is_refused_before_the_run():
         refused(OutputError, f"127.0.0.1:{port}", text)
 
 
-def test_a_host_that_is_none_is_refused():
-    refused(OutputError, "no.such.host.invalid:0", "cannot serve metrics at no.such.host.invalid:0")
-
-
 def test_a_port_that_does_not_exist_is_refused(text, out):
     refused(ConfigError, "70000", "metrics is '70000'; allowed: a port of 0 to 65535")
     result = run("extract", text, "-o", out / "o.npz", "--metrics", "70000")

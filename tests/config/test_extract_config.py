@@ -38,13 +38,10 @@ def test_frozen():
         ("batch_sise = 8", r"unknown setting 'batch_sise'; did you mean 'batch_size'\? allowed: "),
         ("batch_size = 0", "batch_size is 0; allowed: an integer of at least 1"),
         ('batch_size = "8"', "batch_size is '8'; allowed: an integer"),
-        ("batch_size = 8.0", "batch_size is 8.0; allowed: an integer"),
         ("batch_size = true", "batch_size is True; allowed: an integer"),
         ("max_seq_length = 2", "max_seq_length is 2; allowed: an integer of at least 3"),
         ("layers = []", r"layers is \[\]; allowed: a list of integers and the word 'embeddings'"),
-        ("layers = true", "layers is True; allowed: a list"),
         ('layers = "-1,,-2"', "layers is '-1,,-2'; allowed: a list"),
-        ("layers = [true]", r"layers is \[True\]; allowed: a list"),
         ('layers = ["last"]', r"layers is \['last'\]; allowed"),
         ("layers = [1.0]", r"layers is \[1\.0\]; allowed"),
         ('combine = "max"', "combine is 'max'; allowed: 'none', 'sum', 'mean', 'concat' or"),
@@ -60,12 +57,10 @@ def test_frozen():
             r"is 9+\.\.\.9+; allowed: .*, at most 2147483647$",
         ),
         ("layers = " + "[" * 5000, "has too many brackets inside each other"),
-        ("outputs = " + "{a=" * 5000, "has too many brackets inside each other"),
         (
             'combine = "weighted"\nweights = [nan, 1.0]',
             r"weights is \[nan, 1.0\]; .* finite",
         ),
-        ('combine = "weighted"\nweights = [-inf]', r"weights is \[-inf\]; allowed: .*finite"),
         (
             'outputs = [{combine = "weighted", weights = [nan]}]',
             r"outputs\[0\]: weights is \[nan\]",
@@ -113,24 +108,9 @@ def test_the_constructor_takes_what_of_takes():
     assert hash(config) == hash(ExtractConfig(checkpoint="folder", **keywords))
 
 
-@pytest.mark.parametrize(
-    ("settings", "wrong", "message"),
-    [
-        (ExtractConfig, {"layers": 1.5}, "layers is 1.5; allowed: a list of integers"),
-        (ExtractConfig, {"layers": "last"}, "layers is 'last'; allowed: a list of integers"),
-        (ExtractConfig, {"layers": []}, r"layers is \[\]; allowed"),
-        (ExtractConfig, {"batchsize": 3}, "unknown setting 'batchsize'; did you mean 'batch_size'"),
-        (ExtractConfig, {"batch_size": 1, "batch_tokens": 2}, "are both set"),
-        (ExtractConfig, {"pooling": "max"}, "allowed for level 'token': none"),
-        (ExtractConfig, {"outputs": [{"layers": True}]}, r"outputs\[0\]: layers is True"),
-        (ExtractConfig, {"shard": "3/2"}, "shard"),
-        (OutputConfig, {"layers": None, "level": "x"}, "level is 'x'"),
-        (OutputConfig, {"weights": [1.0]}, "no other combine takes weights"),
-    ],
-)
-def test_the_constructor_raises_one_line(settings, wrong, message):
-    with pytest.raises(ConfigError, match=message) as caught:
-        settings(**wrong)
+def test_the_constructor_raises_one_line():
+    with pytest.raises(ConfigError, match=r"outputs\[0\]: layers is True") as caught:
+        ExtractConfig(outputs=[{"layers": True}])
     assert "\n" not in str(caught.value)
     assert "pydantic" not in str(caught.value)
 
@@ -144,11 +124,6 @@ def test_its_repr_shows_what_was_set():
 def test_all_problems_come_at_once():
     with pytest.raises(ConfigError, match=r"combine is 'x'.*batch_size is 0.*unknown setting 'y'"):
         ExtractConfig.of({"batch_size": 0, "combine": "x", "y": 1})
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(ConfigError, match="cannot read the config"):
-        ExtractConfig.load(tmp_path / "absent.toml")
 
 
 @pytest.mark.parametrize("settings", [ExtractConfig, OutputConfig])

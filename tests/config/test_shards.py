@@ -7,6 +7,8 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import Shard
 from bert_features.errors import ConfigError, OutputError
 
+SETTINGS = {"do_lower_case": True, "max_seq_length": 12, "layers": (-1,)}
+
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_shares_are_disjoint_whole_and_of_one_size(count):
@@ -39,14 +41,13 @@ def test_what_is_no_share(shard):
 def test_shares_of_a_file(toy, tmp_path):
     texts = tmp_path / "in.txt"
     texts.write_text("".join(f"{'a ' * (i % 7)}b\n" for i in range(11)))
-    settings = {"checkpoint": toy, "do_lower_case": True, "max_seq_length": 12, "layers": (-1,)}
     seen, totals = [], []
 
     def note(counts, total):
         totals.append(total)
 
     for i in range(2):
-        config = ExtractConfig.of({**settings, "shard": f"{i}/2"})
+        config = ExtractConfig.of({"checkpoint": toy, "shard": f"{i}/2", **SETTINGS})
         assert plan(config, texts).examples == (6, 5)[i]
         ledger = tmp_path / "ledger.jsonl"
         extract(config, texts, tmp_path / "o.jsonl", ledger_path=ledger, progress=note)
@@ -63,8 +64,7 @@ def test_shares_of_a_file(toy, tmp_path):
 
 
 def test_texts_in_memory_have_no_shares(toy):
-    settings = {"do_lower_case": True, "max_seq_length": 12, "layers": (-1,)}
-    extractor = FeatureExtractor.from_checkpoint(toy, shard="0/2", **settings)
+    extractor = FeatureExtractor.from_checkpoint(toy, shard="0/2", **SETTINGS)
     with pytest.raises(ConfigError, match="shard is '0/2', a share of the file"):
         extractor(["a", "b"])
 
@@ -73,32 +73,15 @@ def test_alone_auto_is_the_whole_and_says_so(toy, tmp_path, caplog):
     caplog.set_level("INFO", "bert_features")
     texts = tmp_path / "in.txt"
     texts.write_text("a\nb\nthe\n")
-    config = ExtractConfig.of(
-        {
-            "checkpoint": toy,
-            "do_lower_case": True,
-            "max_seq_length": 12,
-            "layers": (-1,),
-            "shard": "auto",
-        }
-    )
+    config = ExtractConfig.of({"checkpoint": toy, "shard": "auto", **SETTINGS})
     summary = extract(config, texts, tmp_path / "o.jsonl")
     assert (summary.counts.examples, summary.output) == (3, tmp_path / "o.jsonl")
-    told = "shard auto is 0/1, the whole input: this process knows of no others"
-    assert told in caplog.messages
+    assert "shard auto is 0/1, the whole input: this process knows of no others" in caplog.messages
 
 
 def test_a_share_without_examples_is_an_empty_file(toy, tmp_path):
     texts = tmp_path / "in.txt"
     texts.write_text("a\n")
-    config = ExtractConfig.of(
-        {
-            "checkpoint": toy,
-            "do_lower_case": True,
-            "max_seq_length": 12,
-            "layers": (-1,),
-            "shard": "3/4",
-        }
-    )
+    config = ExtractConfig.of({"checkpoint": toy, "shard": "3/4", **SETTINGS})
     assert extract(config, texts, tmp_path / "o.jsonl").counts.examples == 0
     assert list(read_features(tmp_path / "o-00003-of-00004.jsonl")) == []
