@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from bert_features.config.settings import DEVICES, FILES, INPUT, LONG_TEXTS, MODEL, OUTPUTS
+from bert_features.config.settings import DEVICES, FILES, INPUT, LIMITS, LONG_TEXTS, MODEL, OUTPUTS
 
-LIMITS, OTHER = "Limits", "Other options"
+OTHER = "Other options"
 # The groups of options, in their order; a command shows those that it has.
 GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, LIMITS, OTHER)
 

@@ -1,5 +1,6 @@
 """Options for the settings of `ExtractConfig`, made from its fields so that none is missing."""
 
+import dataclasses
 import functools
 import inspect
 import re
@@ -74,6 +75,41 @@ def _with_options(
 
     set_signature(run, [*own[:at], *options, *own[at:]])
     return run
+
+
+def takes_fields_of(
+    kind: type[Any], *, prefix: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command an option for each field of a dataclass that has a help.
+
+    The function receives their values by name, as its parameter of the name of the class in small
+    letters.
+
+    Args:
+      kind: the dataclass.
+      prefix: what the name of each option begins with.
+    """
+    fields = {prefix + each.name: each for each in dataclasses.fields(kind) if each.metadata}
+    options = []
+    for name, each in fields.items():
+        help = f"{each.metadata['help']} [default: {_text(each.default)}]"
+        panel = each.metadata["group"]
+        declared = typer.Option(help=help, show_default=False, rich_help_panel=panel)
+        options.append(option(name, Annotated[each.type, declared], each.default))
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        parameters = dict(inspect.signature(function).parameters)
+        del parameters[kind.__name__.lower()]
+
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            values = {each.name: given.pop(name) for name, each in fields.items()}
+            function(**given, **{kind.__name__.lower(): values})
+
+        set_signature(run, [*parameters.values(), *options])
+        return run
+
+    return decorate
 
 
 def set_signature(function: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> None:
@@ -161,7 +197,9 @@ def _as_written(in_file: "Set[str]", name: str, value: str) -> str:
 def _text(default: Any) -> str:
     if isinstance(default, tuple):
         return ",".join(map(str, default))
-    return {True: "yes", False: "no"}.get(default, str(default))
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return f"{default:.10g}" if isinstance(default, float) else str(default)
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:

@@ -3,9 +3,10 @@
 import hashlib
 import math
 import re
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import Any, Self
 
+from bert_features.config.settings import DEVICES, LIMITS
 from bert_features.errors import ConfigError
 
 # The variable of the environment that may hold the token.
@@ -15,27 +16,22 @@ _MAX_PORT = 65535
 _TOKEN = re.compile(r"[\x21-\x7e]{8,512}")
 
 
+def _option(default: Any, help: str, group: str = "") -> Any:
+    """A field that `bert-features serve` has an option for, in this group of its help."""
+    return field(default=default, metadata={"help": help, "group": group})
+
+
 @dataclass(frozen=True)
 class Limits:
-    """What the service takes on; a request beyond a limit is refused at once.
+    """What the service takes on; a request beyond a limit is refused at once."""
 
-    Attributes:
-      body_bytes: maximum bytes of the body of a request.
-      texts: maximum texts of a request.
-      tokens: maximum tokens of a request, [CLS] and [SEP] included, before anything is cut off.
-      answer_bytes: maximum bytes of the vectors of an answer, in the dtype of the outputs.
-      requests: maximum requests that one replica answers at the same time.
-      queued_tokens: maximum tokens that wait in one replica.
-      seconds: maximum seconds that a request may take.
-    """
-
-    body_bytes: int = 8 << 20
-    texts: int = 2048
-    tokens: int = 1 << 16
-    answer_bytes: int = 64 << 20
-    requests: int = 1024
-    queued_tokens: int = 1 << 18
-    seconds: float = 60.0
+    body_bytes: int = _option(8 << 20, "Bytes of a request.", LIMITS)
+    texts: int = _option(2048, "Texts of a request.", LIMITS)
+    tokens: int = _option(1 << 16, "Tokens of a request, before anything is cut off.", LIMITS)
+    answer_bytes: int = _option(64 << 20, "Bytes of the vectors of an answer.", LIMITS)
+    requests: int = _option(1024, "Requests that a replica answers at the same time.", LIMITS)
+    queued_tokens: int = _option(1 << 18, "Tokens that wait in a replica.", LIMITS)
+    seconds: float = _option(60.0, "Seconds that a request may take.", LIMITS)
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -50,20 +46,18 @@ class ServeSettings:
     """How the service runs.
 
     Attributes:
-      host: the address that it listens on.
-      port: the port.
-      replicas: number of processes that compute, each with the model in memory.
       limits: what it takes on.
-      drain_seconds: how long it waits for running requests when it is stopped.
       token_digest: SHA-256 of the token that requests must have, in hexadecimal; None for no token.
         The token itself is kept nowhere.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 8000
-    replicas: int = 1
+    host: str = _option("127.0.0.1", "Address to listen on; 0.0.0.0 for all of this machine's.")
+    port: int = _option(8000, "Port to listen on.")
+    replicas: int = _option(
+        1, "Processes that compute, each with the model in memory; they share the cores.", DEVICES
+    )
+    drain_seconds: float = _option(30.0, "Seconds that running requests have when it is stopped.")
     limits: Limits = Limits()
-    drain_seconds: float = 30.0
     token_digest: str | None = None
 
     @classmethod

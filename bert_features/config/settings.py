@@ -28,7 +28,7 @@ PathText = Annotated[str, BeforeValidator(lambda v: str(v) if isinstance(v, Path
 Role = Literal["features", "resolved", "source", "target", "reuse"]
 # Groups of settings, as a help shows them, and the usual role of their settings.
 MODEL, OUTPUTS, LONG_TEXTS = "Model", "Outputs", "Long texts"
-INPUT, DEVICES, FILES = "Input", "Devices and batches", "Files"
+INPUT, DEVICES, FILES, LIMITS = "Input", "Devices and batches", "Files", "Limits"
 _ROLES: dict[str, Role] = {
     **{MODEL: "features", OUTPUTS: "features", LONG_TEXTS: "features"},
     **{INPUT: "source", DEVICES: "resolved", FILES: "target"},
