@@ -32,16 +32,10 @@ def doctor(
     `note` means that something optional is absent. `warning` means that runs work, but not as well
     as they could. `broken` means that no run works; the exit status is then 1.
     """
-    findings = examine(output, seconds=timeout, find_download=_find_download)
+    findings = examine(output, seconds=timeout)
     print(_json(findings) if as_json else _table(findings))
     if is_broken(findings):
         raise typer.Exit(1)
-
-
-def _find_download(name: str) -> Path | None:
-    from bert_features.checkpoints.download import find
-
-    return find(name)
 
 
 def _json(findings: list[Finding]) -> str:

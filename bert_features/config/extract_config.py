@@ -23,7 +23,7 @@ from bert_features.config.outputs import (
     OutputConfig,
     OutputDtype,
     check_names_differ,
-    parse_output,
+    parse_outputs,
     split_layers,
 )
 from bert_features.config.settings import (
@@ -39,7 +39,6 @@ from bert_features.config.settings import (
     Settings,
     read_toml,
     setting,
-    shown,
 )
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError
@@ -284,22 +283,9 @@ class ExtractConfig(Settings):
     @classmethod
     def of(cls, values: Mapping[str, Any], *, source: str = "") -> Self:
         """Checks settings and freezes them; see `Settings.of`. Outputs may be dicts."""
-        outputs = values.get("outputs", ())
-        if not isinstance(outputs, list | tuple):
-            raise ConfigError.naming(
-                "{where}{outputs} is {received}; allowed: a list of tables, [[outputs]]",
-                where=f"{source}: " if source else "",
-                received=shown(outputs),
-            )
-        checked = [
-            output
-            if isinstance(output, OutputConfig)
-            else parse_output(output, source=" ".join([source, f"outputs[{i}]"]).strip())
-            for i, output in enumerate(outputs)
-        ]
-        # Only if they were given: a setting that is at its default counts as not set.
-        given = {"outputs": checked} if "outputs" in values else {}
-        return super().of({**values, **given}, source=source)
+        if values.get("outputs"):
+            values = {**values, "outputs": parse_outputs(values["outputs"], source=source)}
+        return super().of(values, source=source)
 
     @field_validator("layers", mode="before")
     @classmethod

@@ -223,24 +223,28 @@ class AutoPooling:
 Outputs = Sequence[OutputConfig | Mapping[str, Any]]
 
 
-def parse_outputs(outputs: Outputs | None) -> tuple[OutputConfig, ...]:
+def parse_outputs(outputs: Outputs | None, *, source: str = "") -> tuple[OutputConfig, ...]:
     """Checks outputs that a caller passed.
 
     Args:
       outputs: the outputs; None for the default, each layer by itself.
+      source: where they come from, for error messages.
 
     Raises:
-      ConfigError: a setting is unknown, or has a value that is not allowed.
+      ConfigError: it is no list, a setting is unknown, or has a value that is not allowed.
     """
     if outputs is None:
         return (OutputConfig(),)
-    if isinstance(outputs, str | Mapping) or not outputs:
+    if isinstance(outputs, str | Mapping) or not isinstance(outputs, Sequence) or not outputs:
         raise ConfigError.naming(
-            "{outputs} is {received}; allowed: a list of dicts, one for each output",
+            "{where}{outputs} is {received}; allowed: a list of tables, or dicts, one each",
+            where=f"{source}: " if source else "",
             received=shown(outputs),
         )
     return tuple(
-        output if isinstance(output, OutputConfig) else parse_output(output, source=f"outputs[{i}]")
+        output
+        if isinstance(output, OutputConfig)
+        else parse_output(output, source=f"{source} outputs[{i}]".strip())
         for i, output in enumerate(outputs)
     )
 

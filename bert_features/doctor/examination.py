@@ -12,7 +12,7 @@ from bert_features.doctor.children import Child, Outcome
 from bert_features.doctor.devices import check_gpu, check_listing, check_tpu, has_tpu
 from bert_features.doctor.environment import check_environment
 from bert_features.doctor.finding import Finding
-from bert_features.doctor.imports import check_gs, check_imports
+from bert_features.doctor.imports import check_imports
 from bert_features.doctor.machine import (
     Accelerators,
     check_cpu,
@@ -30,7 +30,6 @@ from bert_features.doctor.packages import (
 )
 from bert_features.doctor.runtimes import METADATA_VARIABLE, Runtimes
 from bert_features.doctor.storage import (
-    FindDownload,
     check_cache,
     check_embedded_model,
     check_output,
@@ -44,7 +43,6 @@ def examine(
     *,
     seconds: float = IMPORT_SECONDS,
     environment: Mapping[str, str] | None = None,
-    find_download: FindDownload | None = None,
 ) -> list[Finding]:
     """Runs every check.
 
@@ -52,8 +50,6 @@ def examine(
       output: the folder that features will be written to.
       seconds: time limit of an import; a slower one counts as hanging.
       environment: the environment variables to check; None takes those of this process.
-      find_download: finds a published checkpoint in the cache and raises a BertFeaturesError if it
-        is damaged; None leaves that check out.
     """
     environment = os.environ if environment is None else environment
     packages = installed()
@@ -70,9 +66,8 @@ def examine(
         check_memory(),
         check_tpu(machine, runtimes, environment),
         check_gpu(machine, runtimes, environment),
-        *check_gs(runtimes.tensorflow),
         check_embedded_model(),
-        *check_cache(find_download=find_download),
+        check_cache(),
         check_output(output),
         *check_environment(environment),
     ]

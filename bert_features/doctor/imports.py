@@ -1,10 +1,10 @@
-"""Findings from the child processes: imports and gs:// paths."""
+"""Findings from the child processes: imports."""
 
 from collections.abc import Mapping
 
 from bert_features.doctor.children import Outcome
 from bert_features.doctor.finding import Finding, Status
-from bert_features.doctor.runtimes import NOT_RUN, Runtimes
+from bert_features.doctor.runtimes import Runtimes
 
 # Package -> the checks whose findings explain why its import fails, the likeliest first.
 _CAUSES = {
@@ -62,15 +62,3 @@ def _check_import(
     if problem is None:  # not reached, because of another import that is reported
         return None
     return Finding(name, status, problem, remedy)
-
-
-def check_gs(outcome: Outcome | None) -> list[Finding]:
-    """Whether TensorFlow can open gs:// paths; nothing is read from a bucket."""
-    reported = (outcome or NOT_RUN).results.get("tensorflow")
-    if reported is None:
-        return []
-    if "gs" in reported["schemes"]:
-        return [Finding("gs://", "ok", "TensorFlow can read gs:// paths")]
-    found = "TensorFlow cannot read gs:// paths, so checkpoints in a bucket are unavailable"
-    remedy = "pip install 'tensorflow-io-gcs-filesystem>=0.23.1'"
-    return [Finding("gs://", "note", found, remedy)]

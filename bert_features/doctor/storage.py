@@ -5,47 +5,29 @@ import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bert_features.doctor.finding import Finding
-from bert_features.errors import BertFeaturesError
 from bert_features.files import CACHE_VARIABLE, cache_dir
 from bert_features.files.reporting import describe_size
 
-_PARTIAL = ".zip.partial"
 
-# Takes a name in the cache; raises a BertFeaturesError if that download is damaged.
-FindDownload = Callable[[str], object]
-
-
-def check_cache(
-    folder: Path | None = None, *, find_download: FindDownload | None = None
-) -> list[Finding]:
-    """The contents of the cache, unfinished and damaged downloads, and write permission.
-
-    Args:
-      folder: the cache; None takes the one that runs use.
-      find_download: see `FindDownload`; None leaves the check for damage out.
-    """
+def check_cache(folder: Path | None = None) -> Finding:
+    """The contents of the cache, by default of the one that runs use, and write permission."""
     try:
         folder = cache_dir() if folder is None else folder
     except ImportError as error:  # platformdirs
-        return [Finding("cache", "broken", f"cannot be checked: {error}")]
+        return Finding("cache", "broken", f"cannot be checked: {error}")
     problem = write_problem(folder)
     if problem:
         remedy = f"export {CACHE_VARIABLE}={_writable_place()}"
-        return [Finding("cache", "broken", f"cannot write {folder}: {problem}", remedy)]
+        return Finding("cache", "broken", f"cannot write {folder}: {problem}", remedy)
     contents = {path.name: _size(path) for path in _folders(folder)}
     free = shutil.disk_usage(_nearest(folder)).free
     listed = ", ".join(f"{name} ({describe_size(size)})" for name, size in contents.items())
     found = f"{folder}: {listed or 'empty'}; {describe_size(free)} free"
     details = {"folder": str(folder), "bytes": contents, "free_bytes": free}
-    return [
-        Finding("cache", "ok", found, details=details),
-        *_unfinished(folder),
-        *(_damaged(contents, find_download) if find_download else []),
-    ]
+    return Finding("cache", "ok", found, details=details)
 
 
 def check_output(folder: Path) -> Finding:
@@ -113,28 +95,3 @@ def _folders(cache: Path) -> list[Path]:
 
 def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def _unfinished(cache: Path) -> list[Finding]:
-    parts = sorted(cache.glob(f"*{_PARTIAL}")) if cache.is_dir() else []
-    return [
-        Finding(
-            "cache",
-            "note",
-            f"the download of {name} is unfinished: {describe_size(path.stat().st_size)} so far",
-            f"bert-features download {name}",
-        )
-        for path in parts
-        for name in [path.name.removesuffix(_PARTIAL)]
-    ]
-
-
-def _damaged(names: Iterable[str], find_download: FindDownload) -> list[Finding]:
-    findings = []
-    for name in names:
-        try:
-            find_download(name)
-        except BertFeaturesError as error:
-            remedy = f"bert-features download {name} --force"
-            findings.append(Finding("cache", "warning", str(error).partition(". ")[0], remedy))
-    return findings

@@ -21,7 +21,6 @@ def main(*, with_tpu: bool) -> None:
         import tensorflow as tf
 
         result["version"] = tf.__version__
-        result["schemes"] = sorted(tf.io.gfile.get_registered_schemes())
     with stages.stage("tensorflow_text") as result:
         import tensorflow_text
 

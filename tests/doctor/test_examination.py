@@ -47,7 +47,6 @@ def test_tensorflow_is_asked_for_the_tpu_of_this_machine(
         f"""
         from types import SimpleNamespace as N
         __version__ = "2.20.0"
-        io = N(gfile=N(get_registered_schemes=list))
         config = N(
             list_physical_devices=lambda kind: [],
             list_logical_devices=lambda kind: [N(name=f"{{kind}}:0")] * 2,
