@@ -1,4 +1,4 @@
-"""The part that the readers of flat columns share: .npz and HDF5."""
+"""The parts that writers and readers of flat columns share: .npz and HDF5."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_features.formats import reader
+from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import (
     SPLITS,
     columns_of,
@@ -17,6 +18,35 @@ from bert_features.formats.columns import (
     levels_of,
 )
 from bert_features.formats.records import TEXT, Feature, FeatureBatch
+
+
+class ColumnWriter(FeatureWriter):
+    """Writes flat columns, each of which grows with every batch."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Begins the file, whose columns are `_columns`."""
+
+    @abstractmethod
+    def _append(self, name: str, values: np.ndarray) -> None:
+        """Appends to a column."""
+
+    def _open(self) -> None:
+        self._columns = columns_of(self._features, self._id_type)
+        self._totals = dict.fromkeys(levels_of(self._features), 0)  # tokens and words so far
+        self._begin()
+        for level in self._totals:
+            self._append(SPLITS[level], np.zeros(1, np.int64))
+
+    def _write(self, batch: FeatureBatch) -> None:
+        columns = convert_to_columns(batch)
+        for level, total in self._totals.items():
+            # Splits continue; the batch before has written where this one begins.
+            splits = columns[SPLITS[level]]
+            columns[SPLITS[level]] = splits[1:] + total
+            self._totals[level] = total + int(splits[-1])
+        for name in self._columns:
+            self._append(name, columns[name])
 
 
 class ColumnFile(reader.FeatureFile):

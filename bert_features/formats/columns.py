@@ -103,20 +103,6 @@ def convert_to_batch(columns: Mapping[str, Any], features: Sequence[Feature]) ->
     return FeatureBatch(ids, sequence, rows.get("token"), rows.get("word"))
 
 
-def continue_splits(columns: dict[str, Any], totals: dict[str, int]) -> None:
-    """Makes the splits of a batch continue those of the batches before it.
-
-    Args:
-      columns: the columns of the batch; each splits column is shifted and loses its first entry,
-        which the batch before it has written.
-      totals: number of tokens and words before the batch, by level; those of the batch are added.
-    """
-    for level, total in totals.items():
-        splits = columns[SPLITS[level]]
-        totals[level] = total + int(splits[-1])
-        columns[SPLITS[level]] = splits[1:] + total
-
-
 def cumulate_bytes(
     splits: Mapping[str, np.ndarray], features: Sequence[Feature], examples: int
 ) -> np.ndarray:

@@ -17,26 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.formats.base import FeatureWriter
-from bert_features.formats.column_file import ColumnFile, check_columns
-from bert_features.formats.columns import (
-    SPLITS,
-    columns_of,
-    continue_splits,
-    convert_to_columns,
-    levels_of,
-)
+from bert_features.formats.column_file import ColumnFile, ColumnWriter, check_columns
 from bert_features.formats.headers import Header, parse_metadata
-from bert_features.formats.records import TEXT, FeatureBatch
+from bert_features.formats.records import TEXT
 
 # A chunk must fit the chunk cache (1 MiB per dataset in older HDF5), or each append reads it back.
 CHUNK_BYTES = 512 << 10
 
 
-class Writer(FeatureWriter):
+class Writer(ColumnWriter):
     """Writes an HDF5 file by appending to its datasets."""
 
-    def _open(self) -> None:
+    def _begin(self) -> None:
         import h5py
 
         # Through a Python file, which hides a full disk: HDF5 could not close its file then.
@@ -44,19 +36,9 @@ class Writer(FeatureWriter):
         text = h5py.string_dtype("utf-8")
         # A dataset: an attribute holds 64 KB at most.
         self._h5.create_dataset("metadata", data=json.dumps(self._metadata), dtype=text)
-        self._h5_columns = columns_of(self._features, self._id_type)
-        for name, column in self._h5_columns.items():
+        for name, column in self._columns.items():
             shape = () if column.width is None else (column.width,)
             self._add(name, text if column.dtype == TEXT else column.dtype, *shape)
-        self._totals = dict.fromkeys(levels_of(self._features), 0)
-        for level in self._totals:
-            self._append(SPLITS[level], np.zeros(1, np.int64))
-
-    def _write(self, batch: FeatureBatch) -> None:
-        columns = convert_to_columns(batch)
-        continue_splits(columns, self._totals)
-        for name in self._h5_columns:
-            self._append(name, columns[name])
 
     def _finish(self) -> None:
         self._h5.close()

@@ -28,18 +28,10 @@ from typing import Any
 import numpy as np
 from isal import isal_zlib
 
-from bert_features.formats.base import FeatureWriter
-from bert_features.formats.column_file import ColumnFile, check_columns
-from bert_features.formats.columns import (
-    SPLITS,
-    Column,
-    columns_of,
-    continue_splits,
-    convert_to_columns,
-    levels_of,
-)
+from bert_features.formats.column_file import ColumnFile, ColumnWriter, check_columns
+from bert_features.formats.columns import Column
 from bert_features.formats.headers import Header, parse_metadata
-from bert_features.formats.records import TEXT, Feature, FeatureBatch
+from bert_features.formats.records import TEXT, Feature
 
 BLOCK_BYTES = 1 << 20
 # In front of each run of texts in a spool: their number, and their width in characters.
@@ -49,11 +41,10 @@ MEMBER_HEADER = struct.Struct("<4s22xHH")
 MEMBER_MAGIC = b"PK\x03\x04"
 
 
-class Writer(FeatureWriter):
+class Writer(ColumnWriter):
     """Writes an .npz archive, uncompressed, so that it can be mapped into memory."""
 
-    def _open(self) -> None:
-        self._columns = columns_of(self._features, self._id_type)
+    def _begin(self) -> None:
         file = self._create(self._partial(self.path))
         self._archive = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED)
         self._streamed: _StreamedMember | None = None
@@ -66,22 +57,16 @@ class Writer(FeatureWriter):
             for i, name in enumerate(self._columns)
             if self._streamed is None or name != self._streamed.name
         }
-        self._totals = dict.fromkeys(levels_of(self._features), 0)
         self._text_widths = dict.fromkeys(self._columns, 1)
-        for level in self._totals:
-            self._spools[SPLITS[level]].write(_raw(np.zeros(1, np.int64)))
 
-    def _write(self, batch: FeatureBatch) -> None:
-        columns = convert_to_columns(batch)
-        continue_splits(columns, self._totals)
-        if self._streamed is not None:
-            self._streamed.write(columns[self._streamed.name])
-        for name, spool in self._spools.items():
-            column = self._columns[name]
-            if column.dtype == TEXT:
-                self._spool_texts(name, columns[name])
-            else:
-                spool.write(_raw(columns[name].astype(column.dtype, copy=False)))
+    def _append(self, name: str, values: np.ndarray) -> None:
+        dtype = self._columns[name].dtype
+        if self._streamed is not None and name == self._streamed.name:
+            self._streamed.write(values)
+        elif dtype == TEXT:
+            self._spool_texts(name, values)
+        else:
+            self._spools[name].write(_raw(values.astype(dtype, copy=False)))
 
     def _spool_texts(self, name: str, texts: np.ndarray) -> None:
         # An array of texts is as wide as the longest text, so its final width is not known yet.

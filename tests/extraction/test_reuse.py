@@ -77,7 +77,6 @@ def store_in(folder):
 @pytest.mark.parametrize(
     ("suffix", "settings"),
     [
-        ("parquet", {"level": "token", "layers": (-1, -2)}),
         ("parquet", {"level": "word", "pooling": "mean", "long_text": "window"}),
         ("npz", {"level": "sequence", "pooling": "mean+max", "dtype": "float16"}),
         ("jsonl", {"level": "sequence", "pooling": "mean", "long_text": "window"}),
