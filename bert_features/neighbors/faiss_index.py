@@ -25,7 +25,7 @@ from bert_features.neighbors.search import Hits
 
 logger = logging.getLogger("bert_features")
 
-# Vectors that the centroids are made from: at most so many, and so many for each.
+# The largest number of vectors that the centroids are made from, and the least for each centroid.
 _SAMPLE = 100_000
 _SAMPLE_PER_CELL = 39
 # Cells that a query is compared with.
@@ -107,19 +107,15 @@ def _build(faiss: Any, path: Path, file: FeatureFile, feature: Feature, similari
 
 
 def _sample(file: FeatureFile, feature: Feature, similarity: str) -> tuple[int, np.ndarray]:
-    """The number of vectors, and a random sample of them, the same in each run."""
-    rng = np.random.default_rng(0)
+    """The number of vectors, and every n-th of them, at most `_SAMPLE`."""
     sample = np.empty((0, feature.width), np.float32)
-    keys, count = np.empty(0), 0
+    count, step = 0, 1
     for vectors, _ in _usable(file, feature, similarity):
+        sample = np.concatenate([sample, vectors[-count % step :: step]])
         count += len(vectors)
-        drawn = rng.random(len(vectors))
-        kept = drawn < (keys.max() if len(keys) >= _SAMPLE else 1)
-        sample, keys = np.concatenate([sample, vectors[kept]]), np.concatenate([keys, drawn[kept]])
-        if len(keys) > 2 * _SAMPLE:
-            least = np.argpartition(keys, _SAMPLE)[:_SAMPLE]
-            sample, keys = sample[least], keys[least]
-    return count, sample[np.argsort(keys)[:_SAMPLE]]
+        while len(sample) > _SAMPLE:
+            sample, step = sample[::2], 2 * step
+    return count, sample
 
 
 def _usable(

@@ -71,6 +71,14 @@ def look(names: Sequence[str]) -> "tuple[alt.Scale, alt.Scale]":
     return alt.Scale(domain=names, range=colors), alt.Scale(domain=names, range=shapes)
 
 
+def layer_axis(names: Sequence[str], title: str = "layer") -> "alt.Axis":
+    """An axis of places 0, 1, …, each with a name."""
+    import altair as alt
+
+    places = list(range(len(names)))
+    return alt.Axis(values=places, labelExpr=f"{list(names)}[datum.value]", grid=False, title=title)
+
+
 def layer_slider(names: Sequence[str], start: int) -> "list[alt.Parameter]":
     """The parameters `layer`, a number that a page has a slider for, and `layers`, all names."""
     import altair as alt

@@ -104,15 +104,9 @@ class Probe(Chart):
 
         import altair as alt
 
-        from bert_features.plots.figures import finish, look
+        from bert_features.plots.figures import finish, layer_axis, look
 
-        layers = alt.param(name="layers", value=[str(layer) for layer in self._layers])
-        axis = alt.Axis(
-            values=list(range(len(self._layers))),
-            labelExpr="layers[datum.value]",
-            grid=False,
-            title="layer",
-        )
+        axis = layer_axis([str(layer) for layer in self._layers])
         x = alt.X("place:Q", axis=axis, scale=alt.Scale(padding=24, nice=False))
         y = alt.Y("score:Q", scale=alt.Scale(zero=False))
         name = METRICS[self.metric]
@@ -143,7 +137,7 @@ class Probe(Chart):
         )
         drawing = alt.layer(chance, bars, lines, points, ring).properties(width=640, height=400)
         sentence = textwrap.wrap(self.recommendation.sentence, _SENTENCE_WIDTH)
-        return finish(drawing, self.title, [self.model, *sentence], layers)
+        return finish(drawing, self.title, [self.model, *sentence])
 
 
 def probe(

@@ -129,18 +129,13 @@ class WordSimilarity(Chart):
         """The mean of each group by layer; behind it single pairs, or the range of most."""
         import altair as alt
 
-        from bert_features.plots.figures import PANEL_TITLE, look
+        from bert_features.plots.figures import PANEL_TITLE, layer_axis, look
 
         means = alt.Chart(alt.NamedData("means")).transform_calculate(layer="layers[datum.place]")
         colors, shapes = look(list(dict.fromkeys(row["group"] for row in self.data()["means"])))
         legend = alt.Legend(orient="top", direction="vertical", offset=4)
         color = alt.Color("group:N", scale=colors, legend=legend, title=None)
-        axis = alt.Axis(
-            values=list(range(len(self.cosines))),
-            labelExpr="substring(replace(layers[datum.value], 'layer ', ''), 0, 3)",
-            grid=False,
-            title="layer (emb: embeddings)",
-        )
+        axis = layer_axis([str(layer)[:3] for layer in self.cosines], "layer (emb: embeddings)")
         x = alt.X("place:Q", axis=axis, scale=alt.Scale(padding=12, nice=False))
         scale = alt.Scale(zero=False)
         if self._has_lines:

@@ -103,16 +103,9 @@ def test_large_blocks_are_compared_in_parts(monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
-def test_no_vectors_no_hits():
-    assert [len(column) for column in find(np.empty((0, 4)), np.ones((1, 4)), top=3).hits()[0]] == [
-        0, 0, 0,
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"top": 0}, "top is 0; allowed: an integer of at least 1"),
         ({"similarity": "l2"}, "similarity is 'l2'; allowed: 'cosine', 'dot'"),
         ({"queries": np.zeros((1, 4))}, "query 0 is zero"),
         ({"queries": np.full((1, 4), np.nan)}, "query 0 is not finite"),
