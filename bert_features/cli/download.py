@@ -49,7 +49,7 @@ def download(
     given = [flag for flag, on in flags.items() if on]
     if show_list and (name is not None or given):
         received = " ".join([*filter(None, [name]), *given])
-        raise ConfigError(f"--list goes alone; received {received}")
+        raise ConfigError(f"--list takes no other argument; received {received}")
     if name is None:
         if given:
             raise ConfigError(f"{' and '.join(given)} needs the NAME of a checkpoint")

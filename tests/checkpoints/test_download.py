@@ -322,7 +322,7 @@ def test_the_table(server, cache, arguments):
         (["bert-tiny", "--verify"], 1, "is not in the cache"),
         (["bert-mini"], 1, "the server answered 404"),
         (["--verify"], 2, "--verify needs the NAME of a checkpoint"),
-        (["bert-tiny", "--list"], 2, "--list goes alone; received bert-tiny"),
+        (["bert-tiny", "--list"], 2, "--list takes no other argument; received bert-tiny"),
         (["bert-tiny", "--verify", "--force"], 2, "--verify and --force exclude each other"),
     ],
 )
