@@ -4,6 +4,7 @@ import asyncio
 import base64
 import reprlib
 from collections.abc import AsyncIterator, Awaitable
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from bert_features.serving.failures import (
 from bert_features.serving.guard import Guard
 from bert_features.serving.metrics import CONTENT_TYPE
 from bert_features.serving.page_files import page_routes
-from bert_features.serving.room import Share
 from bert_features.serving.service import Answer, Service
 
 _SUMMARY = "Contextual features from BERT: text in, hidden layers out."
@@ -34,20 +34,19 @@ _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 2 * _MAX_VALUE, 2 * _MAX_VALUE
 
 
-async def _share(request: Request) -> AsyncIterator[Share]:
-    """A share of the memory for answers; it is left when the answer has been sent."""
-    with request.app.state.room.share() as share:
-        yield share
+async def _until_sent() -> AsyncIterator[ExitStack]:
+    """A stack that is closed when the answer has been sent."""
+    with ExitStack() as stack:
+        yield stack
 
 
-_Share = Annotated[Share, Depends(_share)]
+_UntilSent = Annotated[ExitStack, Depends(_until_sent)]
 
 
 def make_app(service: Service) -> Guard:
     """The ASGI application of a service."""
     # The page of the interface comes from the service itself: no address outside is asked.
     app = FastAPIOffline(title="bert_features", summary=_SUMMARY, version=__version__)
-    app.state.room = service.room
     _add_features(app, service)
     _add_embeddings(app, service)
     _add_state(app, service)
@@ -84,9 +83,11 @@ def _add_features(app: FastAPI, service: Service) -> None:
         summary="Features of texts, pairs or words, by the names of outputs",
         responses={200: answer, **_OF_POSTS, **_failures("not_acceptable")},
     )
-    async def features(request: Request, body: messages.FeaturesRequest, share: _Share) -> Response:
+    async def features(
+        request: Request, body: messages.FeaturesRequest, until: _UntilSent
+    ) -> Response:
         form = choose_form(request.headers.get("accept", ""))
-        computed = await _unless_gone(request, service.compute(body, share))
+        computed = await _unless_gone(request, service.compute(body, until))
         content = await service.in_thread(lambda: FORMS[form](service, computed))
         return Response(content, media_type=form)
 
@@ -102,7 +103,7 @@ def _add_embeddings(app: FastAPI, service: Service) -> None:
         },
     )
     async def embeddings(
-        request: Request, body: messages.EmbeddingsRequest, share: _Share
+        request: Request, body: messages.EmbeddingsRequest, until: _UntilSent
     ) -> Response:
         name = _output_of(service, body.model)
         spec = service.catalog.vectors()[name]
@@ -114,7 +115,7 @@ def _add_embeddings(app: FastAPI, service: Service) -> None:
             )
         texts = [body.input] if isinstance(body.input, str) else body.input
         wanted = messages.FeaturesRequest(texts=texts, outputs=[name], tokens=False)
-        computed = await _unless_gone(request, service.compute(wanted, share))
+        computed = await _unless_gone(request, service.compute(wanted, until))
         content = await service.in_thread(lambda: _to_embeddings(body, computed))
         return Response(content, media_type=JSON)
 

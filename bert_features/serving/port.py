@@ -17,7 +17,7 @@ def check_port(settings: ServeSettings) -> None:
 
 
 def hold_port(settings: ServeSettings) -> socket.socket:
-    """A socket that keeps other services from the port; those of `SharedPort` may join it.
+    """A socket that keeps other services from the port; those of `open_port` may join it.
 
     Raises:
       OutputError: the port is in use, or the address is not one of this machine.
@@ -38,15 +38,16 @@ class SharedPort:
     def __init__(self, settings: ServeSettings) -> None:
         self._settings = settings
 
-    def open(self) -> socket.socket:
-        """Opens a socket in this process."""
-        return _open_shared(self._settings)
-
     def __reduce__(self) -> tuple[object, ...]:
-        return _open_shared, (self._settings,)
+        return open_port, (self._settings,)
 
 
-def _open_shared(settings: ServeSettings) -> socket.socket:
+def open_port(settings: ServeSettings) -> socket.socket:
+    """A socket on the port, to which other sockets of `open_port` may be bound too.
+
+    Raises:
+      OutputError: the port is in use.
+    """
     return _bind(settings, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
 
 

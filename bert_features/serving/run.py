@@ -16,7 +16,7 @@ from bert_features.errors import DeviceError, MissingExtraError
 from bert_features.formats.checks import check_features
 from bert_features.machine.shares import Share, share_out
 from bert_features.serving.catalog import config_to_serve
-from bert_features.serving.port import SharedPort, check_port, hold_port
+from bert_features.serving.port import SharedPort, check_port, hold_port, open_port
 from bert_features.serving.worker import Worker, load_app, log_stop, silence_uvicorn, stop_if_dead
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _serve_here(
     server = Server(_settings_of_uvicorn(settings, app=app, callback_notify=tick))
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
         signal.signal(signal.SIGHUP, server.handle_exit)
-    port = SharedPort(settings).open()
+    port = open_port(settings)
     port.listen()
     listening()
     # uvicorn raises the signal that stopped it once more.

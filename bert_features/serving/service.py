@@ -4,6 +4,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Self, TypeVar
@@ -24,7 +25,7 @@ from bert_features.serving.failures import RequestError, retry_after
 from bert_features.serving.messages import Feature, FeaturesRequest, Info, Output
 from bert_features.serving.metrics import ServiceMetrics
 from bert_features.serving.queue import Queue, QueueFullError
-from bert_features.serving.room import Room, Share
+from bert_features.serving.room import Room
 from bert_features.serving.sizes import answer_bytes, max_words
 
 _MINILM_IS = "all-MiniLM-L6-v2, the embedded model; not Google's BERT"
@@ -111,12 +112,12 @@ class Service:
         name = self.extractor.checkpoint.name
         return _MINILM_IS if name == MINILM else name
 
-    async def compute(self, request: FeaturesRequest, share: Share) -> Answer:
+    async def compute(self, request: FeaturesRequest, until: ExitStack) -> Answer:
         """Computes the texts of a request.
 
         Args:
           request: the request.
-          share: of `room`; what the answer takes is left in it.
+          until: closed when the answer has been sent, which then leaves its room.
 
         Raises:
           RequestError: it is beyond a limit, the queue is full, or its time is over.
@@ -139,7 +140,7 @@ class Service:
         size = answer_bytes(
             features, {"sequence": len(examples), "token": self._kept(tokens), "word": words}
         )
-        self._check_answer(size, share)
+        self._check_answer(size, until)
         results = await self._wait(examples, tokens, features)
         prompts = [len(p.text_a) - len(e.text_a) for p, e in zip(prompted, examples, strict=True)]
         return Answer(prompted, features, results, pieces, prompts, request.tokens)
@@ -178,7 +179,7 @@ class Service:
                 )
         return pieces.tokens
 
-    def _check_answer(self, size: int, share: Share) -> None:
+    def _check_answer(self, size: int, until: ExitStack) -> None:
         limit = self.settings.limits.answer_bytes
         if size > limit:
             raise RequestError(
@@ -187,7 +188,7 @@ class Service:
                 "Send fewer texts, or ask for fewer outputs",
                 param="outputs",
             )
-        if not share.take(size):
+        if not self.room.take(size, until):
             raise self.overloaded("answers that take too much memory are under way")
 
     def overloaded(self, reason: str) -> RequestError:

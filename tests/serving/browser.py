@@ -1,12 +1,10 @@
-"""The headless Chromium that tests of the page drive, and a server for it."""
+"""The headless Chromium that tests of the page drive."""
 
 import contextlib
 import os
 import shutil
-import socket
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,23 +43,3 @@ def chromium() -> Iterator[Any]:
             yield browser
         finally:
             browser.close()
-
-
-@contextlib.contextmanager
-def served(app: Callable[..., Any]) -> Iterator[str]:
-    """Serves an ASGI application in a thread.
-
-    Yields:
-      its address, as http://127.0.0.1:PORT
-    """
-    import uvicorn
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()

@@ -56,13 +56,6 @@ def test_vectors_of_tokens(client):
     assert client.encode("a", "last_layer")[:, 0].tolist() == [5, 1, 5]
 
 
-def test_several_outputs_come_by_name(client):
-    found = client.encode(["a"], ["embedding", "last_layer"])
-    assert found["embedding"].tolist() == vectors("a")
-    assert found["last_layer"].values.shape == (1, 3, 3)
-    assert list(client.encode(["a"], ["embedding"])) == ["embedding"]
-
-
 def test_words_pairs_and_tokens(service, client):
     found, tokens = client.encode([["New", "York"]], is_tokenized=True, show_tokens=True)
     assert (found.tolist(), tokens) == (vectors("New York"), [["[CLS]", "New", "York", "[SEP]"]])

@@ -1,7 +1,9 @@
 """The client and the service itself, over HTTP: the features of `FeatureExtractor`."""
 
 import contextlib
+import re
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from bert_features import Client
 from bert_features.errors import ServiceError
 from tests.serving.over_http import over_http
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
 pytestmark = pytest.mark.slow
 
 TEXTS = ["The jackson is", "", "it ville no", "a " * 30, "no it is not . the a b"]
@@ -23,6 +26,12 @@ def url_of(service_of):
         yield lambda **settings: running.enter_context(over_http(service_of(**settings)))
 
 
+@pytest.fixture
+def client(url_of):
+    with Client(url_of()) as client:
+        yield client
+
+
 def assert_close(found, expected):
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     tolerance = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}[str(found.dtype)]
@@ -31,25 +40,26 @@ def assert_close(found, expected):
     )
 
 
-def test_each_output_is_what_the_extractor_gives(url_of, extractor):
-    with Client(url_of()) as client:
-        for name in NAMES:
-            expected, found = extractor.encode(TEXTS, name), client.encode(TEXTS, name)
-            if name in ("last", "word"):
-                assert type(found) is type(expected)
-                np.testing.assert_array_equal(found.mask, expected.mask)
-                found, expected = found.values, expected.values
-            assert_close(found, expected)
-        layers = client.encode(TEXTS, "layers")
-        assert list(layers) == ["layers_0", "layers_1", "layers_2", "layers_3"]
-        assert_close(layers["layers_3"].values, extractor.encode(TEXTS, "last").values)
-        assert_close(client.encode(TEXTS[0], "last"), extractor.encode(TEXTS[0], "last"))
+def test_each_output_is_what_the_extractor_gives(client, extractor):
+    for name in NAMES:
+        expected, found = extractor.encode(TEXTS, name), client.encode(TEXTS, name)
+        if name in ("last", "word"):
+            assert type(found) is type(expected)
+            np.testing.assert_array_equal(found.mask, expected.mask)
+            found, expected = found.values, expected.values
+        assert_close(found, expected)
+    assert_close(client.encode(TEXTS[0], "last"), extractor.encode(TEXTS[0], "last"))
+
+
+def test_all_layers_come_by_name(client, extractor):
+    layers = client.encode(TEXTS, "layers")
+    assert list(layers) == ["layers_0", "layers_1", "layers_2", "layers_3"]
+    assert_close(layers["layers_3"].values, extractor.encode(TEXTS, "last").values)
 
 
 @pytest.mark.parametrize("outputs", [["mean", "last", "word"], ["word", "brain"], "mean"])
-def test_records_are_those_of_the_extractor(url_of, extractor, outputs):
-    with Client(url_of()) as client:
-        found = client.features(TEXTS, outputs)
+def test_records_are_those_of_the_extractor(client, extractor, outputs):
+    found = client.features(TEXTS, outputs)
     for record, expected in zip(found, extractor(TEXTS), strict=True):
         assert (record.unique_id, record.tokens) == (expected.unique_id, expected.tokens)
         np.testing.assert_array_equal(record.token_ids, expected.token_ids)
@@ -57,18 +67,25 @@ def test_records_are_those_of_the_extractor(url_of, extractor, outputs):
             assert_close(values, expected.features[name])
         if "word" in record.features:
             assert record.words == expected.words
-        if outputs == ["mean", "last", "word"]:
             np.testing.assert_array_equal(record.word_spans.starts, expected.word_spans.starts)
 
 
-def test_words_and_pairs(url_of, extractor):
+def test_words_and_pairs(client, extractor):
     words = [["it", "is", "jackson"], ["no"]]
     pairs = [("it is", "no"), ("a b", "the")]
-    with Client(url_of()) as client:
-        found, tokens = client.encode(words, is_tokenized=True, show_tokens=True)
-        assert_close(found, extractor.encode(words, "mean"))
-        assert tokens == [list(record.tokens) for record in extractor(words)]
-        assert_close(client.encode(pairs), extractor.encode(pairs, "mean"))
+    found, tokens = client.encode(words, is_tokenized=True, show_tokens=True)
+    assert_close(found, extractor.encode(words, "mean"))
+    assert tokens == [list(record.tokens) for record in extractor(words)]
+    assert_close(client.encode(pairs), extractor.encode(pairs, "mean"))
+
+
+def test_the_code_of_the_page_runs(url_of):
+    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    found = {}
+    exec(compile(code.replace("http://127.0.0.1:8000", url_of()), PAGE.name, "exec"), found)
+    assert found["vectors"].shape == (2, 8)
+    assert found["tokens"] == [["[CLS]", "is", "it", "[SEP]"], ["[CLS]", "no", "[SEP]"]]
+    assert found["layers"]["layers_3"].values.shape == (1, 4, 8)
 
 
 def test_many_texts_through_small_limits_from_several_threads(url_of, extractor):

@@ -1,6 +1,7 @@
 """The guard: slow clients, who send their body or take their answer bit by bit or not at all."""
 
 import asyncio
+import contextlib
 import json
 import re
 
@@ -50,7 +51,9 @@ def call(app, connection):
 def used(service):
     """The requests that are being answered, and whether answers take memory."""
     (running,) = re.findall(r"^bert_features_running_requests (.+)", to_text(service), re.MULTILINE)
-    return float(running), not service.room.take(4 * service.settings.limits.answer_bytes)
+    with contextlib.ExitStack() as until:
+        is_empty = service.room.take(4 * service.settings.limits.answer_bytes, until)
+    return float(running), not is_empty
 
 
 def to_text(service):

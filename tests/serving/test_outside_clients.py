@@ -1,43 +1,19 @@
 """Clients that others wrote: OpenAI's, and one that makes requests of all kinds from the page."""
 
-import contextlib
-import socket
 import subprocess
 import sys
-import threading
-import time
 
 import numpy as np
 import pytest
 
+from tests.serving.over_http import over_http
+
 TEXTS = ["The jackson is", "it", ""]
-
-
-@contextlib.contextmanager
-def listening(app):
-    """Serves an application on a free port of this machine; gives its address."""
-    import uvicorn
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 @pytest.fixture
 def address(service_of):
-    from bert_features.serving.app import make_app
-
-    with listening(make_app(service_of(token="secret-token"))) as address:
+    with over_http(service_of(token="secret-token")) as address:
         yield address
 
 

@@ -12,10 +12,10 @@ import requests
 from bert_features import ExtractConfig, FeatureExtractor, find_checkpoint
 from bert_features.config.serve_settings import Limits, ServeSettings
 from bert_features.runtime import tensorflow_devices
-from bert_features.serving.app import make_app
 from bert_features.serving.catalog import config_to_serve
 from bert_features.serving.service import Service
-from tests.serving.browser import chromium, served
+from tests.serving.browser import chromium
+from tests.serving.over_http import over_http
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def service():
 
 @pytest.fixture(scope="module")
 def url(service):
-    with served(make_app(service)) as url:
+    with over_http(service) as url:
         yield url
 
 
@@ -48,7 +48,7 @@ def url(service):
 def guarded_url(service):
     guarded = copy.copy(service)
     guarded.settings = ServeSettings.of(token=TOKEN)
-    with served(make_app(guarded)) as url:
+    with over_http(guarded) as url:
         yield url
 
 
