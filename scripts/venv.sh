@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # Sourced by the scripts in this folder: makes environments in the root of the repository.
 #
-#   install_into_venv EXTRAS      installs bert_features, as in `install_into_venv demo,test`
+#   install_into_venv EXTRAS …    installs bert_features, as in `install_into_venv demo,test`; what
+#                                 follows goes to pip
 #   pip_install PYTHON ARGUMENTS  runs `pip install` and says on standard error what it does
 #   install_peers                 makes .venv-benchmark: bert_features and what it is compared with
 #   install_peer NAME             makes .venv-benchmark-NAME for a peer that does not fit in there
@@ -67,7 +68,8 @@ make_environment() { # FOLDER
 install_into_venv() {
   make_environment "$root/.venv"
   echo "Installing bert_features[$1] into .venv (the first time: minutes, and 2.5 GB of disk)"
-  pip_install "$root/.venv/bin/python" --constraint "$root/scripts/constraints.txt" --editable "${root}[$1]"
+  pip_install "$root/.venv/bin/python" --constraint "$root/scripts/constraints.txt" \
+    --editable "${root}[$1]" "${@:2}"
 }
 
 install_peers() {

@@ -1,4 +1,4 @@
-"""All checks together: on nothing, on a made-up TPU, on this environment, and on a broken one."""
+"""All checks together: on nothing, on a made-up TPU, and on this environment."""
 
 import importlib.metadata
 import json
@@ -14,11 +14,6 @@ from bert_features.doctor import examination
 from bert_features.doctor.machine import Accelerators
 
 ROOT = Path(__file__).parents[2]
-# The interpreter of an environment made in the plain order, for the reproduction at the end:
-#   python -m venv V && V/bin/pip install tensorflow-tpu==2.20.0 && V/bin/pip install --no-deps .
-#   V/bin/pip install typer pydantic platformdirs
-BROKEN_PYTHON = "BERT_FEATURES_TEST_PLAIN_ORDER_PYTHON"
-ABORTS = "ConfigureDistributedTpuOp_DoWork not available in this library."
 
 
 def test_nothing_is_installed(world, doctor):
@@ -61,16 +56,6 @@ def test_tensorflow_is_asked_for_the_tpu_of_this_machine(
     assert part in findings["tpu"]["found"]
 
 
-def run(python, program, **variables):
-    return subprocess.run(
-        [python, *program],
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | variables,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-
-
 @pytest.mark.slow
 def test_this_environment_is_healthy_and_nothing_heavy_is_imported():
     program = """
@@ -81,27 +66,16 @@ def test_this_environment_is_healthy_and_nothing_heavy_is_imported():
         heavy = {"tensorflow", "jax", "keras"} & sys.modules.keys()
         print(json.dumps([sorted(heavy), [dataclasses.asdict(f) for f in findings]]))
     """
-    result = run(sys.executable, ["-c", textwrap.dedent(program), str(ROOT)])
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(ROOT)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     heavy, findings = json.loads(result.stdout)
     assert heavy == []
     assert [f for f in findings if f["status"] == "broken"] == []
     found = {finding["check"]: finding["found"] for finding in findings}
     for package in ("tensorflow", "tensorflow_text", "keras"):
         assert found[f"import {package}"] == importlib.metadata.version(package)
-
-
-@pytest.mark.skipif(
-    not os.environ.get(BROKEN_PYTHON),
-    reason=f"{BROKEN_PYTHON} names no Python with tensorflow-tpu 2.20.0 and the newest libtpu",
-)
-def test_the_plain_order_for_real():
-    python = os.environ[BROKEN_PYTHON]
-    # Without it nothing is loaded, and nothing aborts, while another process has libtpu.
-    load = {"TPU_LOAD_LIBRARY": "1"}
-    imported = run(python, ["-c", "import tensorflow"], **load)
-    assert (imported.returncode, ABORTS in imported.stderr) == (-6, True)
-    result = run(python, ["-m", "bert_features", "doctor", "--json"], **load)
-    assert result.returncode == 1
-    findings = {finding["check"]: finding for finding in json.loads(result.stdout)["findings"]}
-    assert findings["libtpu"]["remedy"] == "pip install 'libtpu<0.0.31,>=0.0.14'"
-    assert findings["import tensorflow"]["found"] == f"the process died of SIGABRT: {ABORTS}"

@@ -35,6 +35,8 @@ def test_command_line(toy, tmp_path):
     assert again.exit_code == 1
     assert again.stderr.strip() == f"bert-features: {to} exists; pass --overwrite to replace it"
     assert run(*options, "--overwrite").exit_code == 0
+    assert "mean" not in load_export(to).outputs
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 @pytest.mark.slow
