@@ -1,171 +1,208 @@
-"""Several processes that compute the shards of one run."""
+"""Processes of this machine that compute the shards of one run."""
 
 import contextlib
+import itertools
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
+import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.queues import SimpleQueue
+from types import FrameType, ModuleType
+from typing import Any, NoReturn
 
-from bert_features.config.extract_config import ExtractConfig
-from bert_features.corpus.messages import Failed, Finished, Job, Log, Message, Progress, Ready
-from bert_features.corpus.pool import Pool
+from bert_features.corpus.executor import Executor, Finished, Job, Message, Ready
+from bert_features.corpus.worker import Worker, portable, report_logs
 from bert_features.errors import DeviceError
-from bert_features.extraction.counts import Counts
-from bert_features.extraction.feature_store import StorePlace
-from bert_features.formats.manifest import FinishedEntry, Manifest
+from bert_features.files import is_writing
 from bert_features.machine.shares import Share
-from bert_features.monitor.run import RunMonitor
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+_TICK_SECONDS = 0.1
 _GRACE_SECONDS = 10.0  # to remove what is half-written
+_ENDINGS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+# The exit statuses of a process that the run itself has ended.
+_ENDED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 
 
-class Workers(Pool):
+class Processes(Executor):
     """Processes of this machine, each with its own devices.
 
-    At the end of the block they are gone, and what they had half-written too.
-
     Args:
-      config: the settings.
-      manifest: the run.
+      job: what they compute.
       shares: what each process may use.
-      place: where they share the features of texts that repeat; None for nowhere.
 
     Raises:
       BertFeaturesError: a process could not load the model.
     """
 
-    def __init__(
-        self,
-        config: ExtractConfig,
-        manifest: Manifest,
-        shares: Sequence[Share],
-        place: StorePlace | None = None,
-    ) -> None:
+    def __init__(self, job: Job, shares: Sequence[Share]) -> None:
         super().__init__()
-        self._processes: dict[Connection, subprocess.Popen[bytes]] = {}
+        context = _SpawnContext()
+        self._processes = context.processes
+        self._messages: SimpleQueue[Message | Exception] = context.SimpleQueue()
+        for_each: SimpleQueue[Share] = context.SimpleQueue()
+        for share in shares:
+            for_each.put(share)
+        self._count = len(shares)
+        self._pool = ProcessPoolExecutor(
+            self._count, context, initializer=_begin, initargs=(job, for_each, self._messages)
+        )
         try:
-            pipes = [self._start(share) for share in shares]  # they all begin to import
-            for pipe, share in zip(pipes, shares, strict=True):
-                self._send(pipe, Job(config, manifest, share.cores, place))
-            self.device, self.processor = self._wait_until_ready()
+            with _without_main_module():
+                begun = [self._pool.submit(_do_nothing) for _ in shares]
+            self._wait_until_ready(begun)
         except BaseException:
             self.stop()
             raise
 
-    def run(
-        self,
-        shards: Iterable[int],
-        finished: Callable[[int, FinishedEntry], None],
-        progress: Callable[[Counts], None],
-        monitor: RunMonitor | None = None,
-    ) -> None:
-        """See `Pool`."""
-        left = deque(shards)
-        busy: dict[Connection, Counts] = {}
-        for pipe in list(self._processes)[: len(left)]:
-            self._send(pipe, left.popleft())
-            busy[pipe] = Counts()
-        while busy:
-            for pipe in self._with_messages(busy):
-                message = self._receive(pipe)
-                if monitor and isinstance(message, Progress | Finished):
-                    monitor.note(pipe, message.stages)
-                if isinstance(message, Progress):
-                    busy[pipe] = Counts(**message.counts)
-                elif isinstance(message, Finished):
-                    del busy[pipe]
-                    finished(message.shard, message.entry)
-                    if left:
-                        self._send(pipe, left.popleft())
-                        busy[pipe] = Counts()
-                progress(Counts.sum(busy.values()))
+    def _wait_until_ready(self, begun: Sequence[Future[None]]) -> None:
+        ready = 0
+        while ready < self._count:
+            wait(begun, _TICK_SECONDS, FIRST_COMPLETED)
+            for message in self._take_messages():
+                self._note(message)
+                ready += isinstance(message, Ready)
+            for future in begun:
+                if future.done():
+                    with self._broken_pool():
+                        future.result()
 
-    def stop(self) -> None:
-        """Ends the processes."""
-        for process in self._processes.values():
-            process.send_signal(signal.SIGTERM)  # does nothing to one that has ended
-        deadline = time.monotonic() + _GRACE_SECONDS
-        for pipe, process in self._processes.items():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-            pipe.close()
-        self._processes.clear()
+    def _compute(self, shards: Sequence[int]) -> Iterator[Message | None]:
+        left, pending = iter(shards), set[Future[Finished]]()
+        while True:
+            for shard in itertools.islice(left, self._count - len(pending)):
+                with self._broken_pool():
+                    pending.add(self._pool.submit(_write, shard))
+            if not pending:
+                return
+            done, pending = wait(pending, _TICK_SECONDS, FIRST_COMPLETED)
+            yield None
+            yield from self._take_messages()
+            for future in done:
+                with self._broken_pool():
+                    yield future.result()
 
-    def _start(self, share: Share) -> Connection:
-        ours, theirs = Pipe()
-        descriptor = theirs.fileno()
-        process = subprocess.Popen(
-            # Not from the current folder (-P), but from where this process has the package.
-            [sys.executable, "-P", "-m", "bert_features.corpus.worker", str(descriptor)],
-            env={**os.environ, **share.environment, "PYTHONPATH": _search_path()},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            pass_fds=[descriptor],
-        )
-        theirs.close()
-        self._processes[ours] = process
-        return ours
+    def _take_messages(self) -> Iterator[Message]:
+        while not self._messages.empty():
+            message = self._messages.get()
+            if isinstance(message, Exception):
+                raise message
+            yield message
 
-    def _send(self, pipe: Connection, message: Job | int) -> None:
+    @contextlib.contextmanager
+    def _broken_pool(self) -> Iterator[None]:
         try:
-            pipe.send(message)
-        except OSError:  # it has ended; what it said before that comes first
-            while True:
-                self._receive(pipe)
+            yield
+        except BrokenProcessPool:
+            self.stop()
+            raise self._describe_end() from None
 
-    def _wait_until_ready(self) -> tuple[str, str]:
-        """The device and the processor of all processes."""
-        waiting, devices, processor = set(self._processes), set(), ""
-        while waiting:
-            for pipe in self._with_messages(waiting):
-                message = self._receive(pipe)
-                if isinstance(message, Ready):
-                    waiting.discard(pipe)
-                    devices.add(message.device)
-                    processor = message.processor  # they are on one machine
-        if len(devices) > 1:
-            raise DeviceError(
-                f"the processes do not compute on the same kind of device: {'; '.join(devices)}; "
-                "name one with the setting device"
-            )
-        return devices.pop(), processor
-
-    def _with_messages(self, pipes: Iterable[Connection]) -> list[Connection]:
-        """Those of the pipes that have a message, or whose process has ended; at least one."""
-        return [pipe for pipe in wait(list(pipes)) if isinstance(pipe, Connection)]
-
-    def _receive(self, pipe: Connection) -> Message | None:
-        """The next message; None for one that was for the log."""
-        try:
-            message: Message = pipe.recv()
-        except (EOFError, ConnectionResetError):
-            raise self._end_of(self._processes[pipe]) from None
-        if isinstance(message, Failed):
-            raise message.exception()
-        if isinstance(message, Log):
-            self._log(message)
-            return None
-        return message
-
-    def _end_of(self, process: subprocess.Popen[bytes]) -> DeviceError:
-        status = process.wait()
-        by = f"exit status {status}"
-        if status < 0:
-            by = signal.Signals(-status).name
+    def _describe_end(self) -> DeviceError:
+        """The error of a process that was killed or has crashed."""
+        codes = [process.exitcode or 0 for process in self._processes]
+        code = next((code for code in codes if code not in _ENDED), -signal.SIGTERM)
+        by = f"exit status {code}"
+        if code < 0:
+            by = signal.Signals(-code).name
             by += ", as the system ends what takes too much memory" if by == "SIGKILL" else ""
         return DeviceError(f"a process of the run ended by {by}")
 
+    def stop(self) -> None:
+        """Ends the processes."""
+        begun = [process for process in self._processes if process.pid is not None]
+        for process in begun:
+            process.terminate()  # does nothing to one that has ended
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for process in begun:
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.exitcode is None:
+                process.kill()
+        self._pool.shutdown(cancel_futures=True)
 
-def _search_path() -> str:
-    given = os.environ.get("PYTHONPATH")
-    return os.pathsep.join(filter(None, [str(_PACKAGE.parent), given]))
+
+class _SpawnContext(SpawnContext):
+    """Keeps the processes that a pool begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processes: list[SpawnProcess] = []
+
+    def Process(self, *arguments: Any, **options: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
+        self.processes.append(SpawnProcess(*arguments, **options))
+        return self.processes[-1]
+
+
+@contextlib.contextmanager
+def _without_main_module() -> Iterator[None]:
+    """Hides the program, which a process would run again: it may have no `if __name__ …`."""
+    program = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = program
+
+
+# The rest runs in the processes.
+
+_worker: Worker | None = None
+
+
+def _begin(
+    job: Job, shares: "SimpleQueue[Share]", messages: "SimpleQueue[Message | Exception]"
+) -> None:
+    """Loads the model; an error goes to the run, which ends this process."""
+    global _worker
+    for number in _ENDINGS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _end)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    share = shares.get()
+    os.environ.update(share.environment)
+    if share.cores is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, share.cores)  # before TensorFlow counts them
+    report_logs(messages.put)
+    try:
+        _worker = Worker(job, messages.put)
+        messages.put(_worker.ready)
+    except Exception as error:
+        messages.put(portable(error))
+
+
+def _do_nothing() -> None:
+    """A task that makes the pool start a process."""
+
+
+def _write(shard: int) -> Finished:
+    assert _worker is not None  # the run waits for `Ready`
+    try:
+        return _worker.write(shard)
+    except Exception as error:
+        raise portable(error)  # noqa: B904 - its note has the traceback
+    except KeyboardInterrupt:  # `_end`; what was half-written is removed
+        os._exit(128 + signal.SIGTERM)
+
+
+def _end_with_parent() -> None:
+    """Ends this process once the run was killed; it would hold its devices."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    # Ctrl-C reaches this process twice: from the terminal and from the run. Not SIG_IGN: Python
+    # complains of a signal that has come already and has no handler any more.
+    for other in _ENDINGS:
+        signal.signal(other, lambda number, frame: None)
+    if is_writing():
+        raise KeyboardInterrupt
+    os._exit(128 + number)

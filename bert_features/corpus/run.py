@@ -14,6 +14,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
+from bert_features.corpus.executor import Executor, Job
 from bert_features.corpus.folder import (
     check_apart,
     check_folder,
@@ -23,9 +24,8 @@ from bert_features.corpus.folder import (
 )
 from bert_features.corpus.holding import holding
 from bert_features.corpus.plan import describe_run, make_plan
-from bert_features.corpus.pool import Pool
-from bert_features.corpus.processes import Workers
-from bert_features.corpus.ray_workers import RayWorkers
+from bert_features.corpus.processes import Processes
+from bert_features.corpus.ray_actors import RayActors
 from bert_features.corpus.resuming import (
     check_same_format,
     check_same_inputs,
@@ -185,7 +185,7 @@ class FolderRun:
         manifest = state.manifest
         records = manifest.records  # a sum over all shards
 
-        def begin(ready: ShardWriter | Pool) -> None:
+        def begin(ready: ShardWriter | Executor) -> None:
             facts = {"device": ready.device, "processor": ready.processor}
             if is_new:
                 if self._overwrite:
@@ -209,11 +209,12 @@ class FolderRun:
             if progress:
                 progress(Counts.sum([state.total, current]), records)
 
-        pool = self._pool(manifest, shares, len(state.todo), place)
-        if pool is not None:
-            with pool as workers:
-                begin(workers)
-                workers.run(state.todo, finish, note, monitor)
+        job = Job(self._config, manifest, place)
+        executor = self._executor(job, shares, len(state.todo))
+        if executor is not None:
+            with executor:
+                begin(executor)
+                executor.run(state.todo, finish, note, monitor)
             return
         writer = ShardWriter.load(self._config, manifest, self._checkpoint, place)
         writer.stages = monitor.clock
@@ -221,14 +222,12 @@ class FolderRun:
         for shard in state.todo:
             finish(shard, writer.write(shard, note))
 
-    def _pool(
-        self, manifest: Manifest, shares: Sequence[Share], shards: int, place: StorePlace | None
-    ) -> Pool | None:
+    def _executor(self, job: Job, shares: Sequence[Share], shards: int) -> Executor | None:
         """What computes the shards; None if this process does."""
         if self._ray is not None:
-            return RayWorkers(self._config, manifest, self._ray, shards, place)
+            return RayActors(job, self._ray, shards)
         shares = _used(shares, shards)
-        return Workers(self._config, manifest, shares, place) if len(shares) > 1 else None
+        return Processes(job, shares) if len(shares) > 1 else None
 
     def _cures(self) -> dict[str, str]:
         config, checkpoint = self._config, self._checkpoint

@@ -4,13 +4,9 @@ import errno
 import itertools
 import json
 import os
-import signal
-import subprocess
-import sys
+import pickle
 import time
 from dataclasses import replace
-from multiprocessing import Pipe
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +16,8 @@ import pytest
 from bert_features import extract, read_features
 from bert_features.corpus import inputs, job, plan
 from bert_features.corpus.inputs import look_up
-from bert_features.corpus.messages import Failed
-from bert_features.corpus.processes import Workers
 from bert_features.corpus.status import read_status
+from bert_features.corpus.worker import portable
 from bert_features.errors import DeviceError, InputError, OutputError
 from bert_features.formats.manifest import FINISHED, Manifest
 from bert_features.readers import registry
@@ -256,49 +251,7 @@ def test_errors_keep_their_meaning_in_another_process(fail, expected, text):
     try:
         fail()
     except Exception as error:
-        failed = Failed.of(error)
-    assert type(failed.error) is expected
-    assert str(failed.error).startswith(text)
-    assert "Traceback" in failed.trace
-
-
-def test_a_process_that_has_ended_is_named_when_it_is_told_something():
-    ours, theirs = Pipe()
-    workers = Workers.__new__(Workers)
-    workers._seen = set()
-    workers._processes = {ours: subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])}
-    theirs.send(Failed(OSError(28, "No space left on device"), "the trace"))
-    theirs.close()
-    with pytest.raises(OSError, match="No space left"):  # what it said before
-        workers._send(ours, 7)
-    with pytest.raises(DeviceError, match="ended by exit status 3"):
-        workers._send(ours, 7)
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
-def test_a_process_leaves_signals_alone_that_the_run_ignores():
-    ours, theirs = Pipe()
-    code = (
-        "import signal, sys, os\n"
-        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "from bert_features.corpus import worker\n"
-        "sys.exit(worker.main(int(sys.argv[1])))"
-    )
-    descriptor = theirs.fileno()
-    process = subprocess.Popen([sys.executable, "-c", code, str(descriptor)], pass_fds=[descriptor])
-    theirs.close()
-    status, deadline = f"/proc/{process.pid}/status", time.monotonic() + 60
-    for name in (signal.SIGTERM, signal.SIGHUP):  # handled; ignored from the start
-        mask = "SigCgt" if name == signal.SIGTERM else "SigIgn"
-        while not _has(status, mask, name):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-    os.kill(process.pid, signal.SIGHUP)
-    ours.close()  # then it ends by itself
-    assert process.wait(30) == 1
-
-
-def _has(status, mask, number):
-    lines = Path(status).read_text().splitlines()
-    line = next(line for line in lines if line.startswith(mask))
-    return int(line.split()[1], 16) >> (number - 1) & 1
+        found = pickle.loads(pickle.dumps(portable(error)))
+    assert type(found) is expected
+    assert str(found).startswith(text)
+    assert "Traceback" in found.__notes__[0]

@@ -283,7 +283,7 @@ def test_a_folder_that_another_run_holds_is_refused(config, texts, tmp_path):
 
 def test_one_shard_is_computed_with_all_devices(config, texts, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(run, "share_out", lambda count, device: [Share(cores=frozenset())] * count)
-    monkeypatch.setattr(run, "Workers", None)  # no process is started
+    monkeypatch.setattr(run, "Processes", None)  # no process is started
     extract(config(shard_examples=100), texts, f"{tmp_path}/out/", processes=3)
     assert "only 1 of 3 processes compute" in caplog.text
     assert len(shards_of(tmp_path / "out")) == 1

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from bert_features.corpus.repair import repair
 from bert_features.errors import ConfigError, DeviceError, InputError
 from bert_features.formats.manifest import Manifest
 from bert_features.monitor.run import RunMonitor
-from tests.corpus.runs import is_alive, wait_for_shards
+from tests.corpus.runs import is_alive, wait_for_shards, workers_of
 from tests.corpus.test_job import shards_of
 
 pytestmark = pytest.mark.slow
@@ -31,18 +30,19 @@ def cores():
         pytest.skip("needs two CPU cores")
 
 
-@pytest.fixture
-def texts(tmp_path):
-    path = tmp_path / "in.txt"
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "in.txt"
     path.write_text(TEXTS)
     return path
 
 
-@pytest.fixture
-def whole(toy, texts, tmp_path):
+@pytest.fixture(scope="module")
+def whole(toy, texts, tmp_path_factory):
     """The shards of a run of one process that nothing disturbed."""
-    extract(config_of(toy), texts, f"{tmp_path}/whole/")
-    return shards_of(tmp_path / "whole")
+    out = tmp_path_factory.mktemp("whole")
+    extract(config_of(toy), texts, f"{out}/out/")
+    return shards_of(out / "out")
 
 
 def config_of(toy, **settings):
@@ -56,12 +56,6 @@ def command(toy, texts, out, processes=2):
     line = [sys.executable, "-m", "bert_features", "extract", texts, "-o", f"{out}/", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
     return subprocess.Popen(line, **pipes, text=True, start_new_session=True)
-
-
-def workers_of(parent):
-    """The processes that compute for a process."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(child) for child in children]
 
 
 def assert_only_whole_files(out):
@@ -94,12 +88,15 @@ def test_two_processes_write_the_bytes_of_one(toy, texts, whole, tmp_path):
 
 
 @pytest.mark.usefixtures("cores")
-def test_an_error_in_a_process_is_the_error_of_the_run(toy, texts, tmp_path):
+def test_an_error_in_a_process_is_the_error_of_the_run(toy, tmp_path):
+    mine = tmp_path / "in.txt"
+    mine.write_text(TEXTS)
+
     def change(counts, total):
-        texts.write_text(texts.read_text().replace("it is\n", "is it\n"))
+        mine.write_text(TEXTS.replace("it is\n", "is it\n"))
 
     with pytest.raises(InputError, match=r"has changed since .* again with overwrite=True"):
-        extract(config_of(toy), texts, f"{tmp_path}/out/", processes=2, progress=change)
+        extract(config_of(toy), mine, f"{tmp_path}/out/", processes=2, progress=change)
     assert_only_whole_files(tmp_path / "out")
 
 
@@ -117,15 +114,16 @@ def test_a_killed_process_ends_the_run_and_it_can_go_on(toy, texts, whole, tmp_p
 
     def kill(counts, total):
         if not killed and any((out / ".finished").iterdir()):
-            killed.append(workers_of(os.getpid()))
+            killed.append(workers_of())
             os.kill(killed[0][0], signal.SIGKILL)
 
     with pytest.raises(DeviceError, match=r"a process of the run ended by SIGKILL, as the system"):
         extract(config_of(toy), texts, f"{out}/", processes=2, progress=kill)
     assert not any(is_alive(process) for process in killed[0])
     assert_only_whole_files(out)
-    summary = extract(config_of(toy), texts, out, processes=2)
-    assert 0 < summary.before.examples < 4000
+    finished = len(list(Manifest.read(out).finished_shards()))
+    assert 0 < finished < 16
+    assert len(repair(out, processes=2)) == 16 - finished
     assert shards_of(out) == whole
     assert not list(out.glob(".part*"))
 
@@ -164,9 +162,13 @@ def test_a_run_that_is_ended_leaves_no_process_and_can_go_on(toy, texts, whole, 
 
 
 @pytest.mark.usefixtures("cores")
-def test_two_processes_repair_what_one_wrote(toy, texts, whole, tmp_path):
-    folder = tmp_path / "whole"
-    for name in list(whole)[::3]:
-        (folder / name).unlink()
-    assert len(repair(folder, processes=2)) == len(list(whole)[::3])
-    assert shards_of(folder) == whole
+def test_a_program_needs_no_guard(toy, texts, whole, tmp_path):
+    """The processes do not run the program again."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from bert_features import ExtractConfig, extract\n"
+        f"config = ExtractConfig.of({SETTINGS | {'checkpoint': toy, 'shard_examples': 250}!r})\n"
+        f"extract(config, {str(texts)!r}, {f'{tmp_path}/out/'!r}, processes=2)\n"
+    )
+    subprocess.run([sys.executable, program], check=True)
+    assert shards_of(tmp_path / "out") == whole

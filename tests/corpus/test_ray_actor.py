@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from bert_features import extract
-from bert_features.corpus.messages import Failed, Finished, Ready
-from bert_features.corpus.ray_actor import RayJob, ShardActor
-from bert_features.errors import DeviceError, OutputError
+from bert_features.corpus.executor import Finished, Job, Log, Ready
+from bert_features.corpus.ray_actors import ShardActor
+from bert_features.errors import DeviceError, InputError, OutputError
 from bert_features.formats.manifest import Manifest
 from bert_features.machine.models import describe_processor
 from tests.corpus.test_job import shards_of
@@ -19,6 +19,7 @@ def _logger_as_it_was():
     logger = logging.getLogger("bert_features")
     level, handlers = logger.level, list(logger.handlers)
     yield
+    logger.propagate = True
     logger.setLevel(level)
     logger.handlers[:] = handlers
 
@@ -29,32 +30,34 @@ def job(config, texts, tmp_path, monkeypatch):
     extract(config(), texts, f"{tmp_path}/out/")
     (tmp_path / "out" / ".lock").touch()  # as a run has it
     settings = config(format="parquet")
-    return RayJob(settings, Manifest.read(tmp_path / "out"), str(tmp_path), None)
+    return Job(settings, Manifest.read(tmp_path / "out"))
 
 
 def refusal(job):
-    answer = ShardActor().load(job)
-    assert isinstance(answer, Failed)
-    return answer.exception()
+    *_, error = ShardActor(job, ".", None).load()
+    assert isinstance(error, Exception)
+    return error
 
 
 def test_it_computes_a_shard_and_reports_what_it_did(job, tmp_path):
     before = shards_of(tmp_path / "out")
-    actor = ShardActor()
-    assert actor.load(job) == Ready("tensorflow, cpu, float32", describe_processor("cpu"))
-    answer = actor.write(1)
-    assert isinstance(answer, Finished)
-    assert answer.entry.counts["examples"] == 6
+    actor = ShardActor(job, ".", None)
+    log, ready = actor.load()
+    assert isinstance(log, Log)
+    assert log.text.startswith("running on 1 CPU")
+    assert ready == Ready("tensorflow, cpu, float32", describe_processor("cpu"))
+    *_, finished = actor.write(1)
+    assert isinstance(finished, Finished)
+    assert finished.entry.counts["examples"] == 6
     assert shards_of(tmp_path / "out") == before
-    assert actor.take_news()[0].text.startswith("running on 1 CPU")
 
 
 def test_a_stopped_actor_leaves_nothing_half_written(job, tmp_path):
     before = shards_of(tmp_path / "out")
-    actor = ShardActor()
-    actor.load(job)
+    actor = ShardActor(job, ".", None)
+    actor.load()
     actor.stop()
-    assert actor.write(0) is None
+    assert actor.write(0) == []
     assert shards_of(tmp_path / "out") == before
     assert not list((tmp_path / "out").glob(".part*"))
 
@@ -82,11 +85,11 @@ def test_a_node_that_does_not_see_the_folder_is_refused(job, tmp_path):
 
 def test_a_bad_shard_is_an_answer_and_no_exception(job):
     entry = replace_first_crc(job.manifest)
-    actor = ShardActor()
-    actor.load(replace(job, manifest=entry))
-    answer = actor.write(0)
-    assert isinstance(answer, Failed)
-    assert "has changed since this run began" in str(answer.exception())
+    actor = ShardActor(replace(job, manifest=entry), ".", None)
+    actor.load()
+    *_, error = actor.write(0)
+    assert isinstance(error, InputError)
+    assert "has changed since this run began" in str(error)
 
 
 def replace_first_crc(manifest):

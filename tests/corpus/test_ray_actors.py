@@ -12,10 +12,10 @@ import pytest
 
 from bert_features import extract
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.corpus import ray_workers
+from bert_features.corpus import ray_actors
 from bert_features.errors import DeviceError, InputError
 from bert_features.formats.manifest import Manifest
-from tests.corpus.runs import is_alive, wait_for_shards
+from tests.corpus.runs import is_alive, title_of, wait_for_shards
 from tests.corpus.test_job import shards_of
 
 pytestmark = [
@@ -66,13 +66,6 @@ def children_of(process):
         for task in Path(f"/proc/{process}/task").iterdir()
         for child in (task / "children").read_text().split()
     ]
-
-
-def title_of(process):
-    try:
-        return Path(f"/proc/{process}/cmdline").read_text()
-    except OSError:
-        return ""
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +196,7 @@ def test_ctrl_c_removes_what_is_half_written(toy, texts, cluster, tmp_path):
 
 
 def test_a_shard_that_is_lost_too_often_ends_the_run(toy, texts, cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(ray_workers, "_MAX_TRIES", 2)
+    monkeypatch.setattr(ray_actors, "_TRIES", 2)
     killed = set()
 
     def kill(counts, total):

@@ -1,0 +1,172 @@
+"""The interface of what computes the shards of a run beside its own process."""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import DeviceError
+from bert_features.extraction.counts import Counts
+from bert_features.extraction.feature_store import StorePlace
+from bert_features.formats.manifest import FinishedEntry, Manifest
+from bert_features.monitor.run import RunMonitor
+from bert_features.monitor.stages import StageTimes
+
+logger = logging.getLogger("bert_features")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker computes.
+
+    Attributes:
+      config: the settings.
+      manifest: the run.
+      place: where the features of texts that repeat are; None for nowhere.
+    """
+
+    config: ExtractConfig
+    manifest: Manifest
+    place: StorePlace | None = None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker has loaded the model.
+
+    Attributes:
+      device: what its device is, as `tensorflow, cpu, float32`.
+      processor: see `describe_processor`.
+    """
+
+    device: str
+    processor: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a worker has come.
+
+    Attributes:
+      worker: tells the workers apart.
+      shard: the shard that it computes.
+      counts: totals of that shard.
+      stages: the times of all its shards.
+    """
+
+    worker: Hashable
+    shard: int
+    counts: Counts
+    stages: StageTimes
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A shard is in its place; attributes as those of `Progress`, and its record."""
+
+    worker: Hashable
+    shard: int
+    entry: FinishedEntry
+    stages: StageTimes
+
+
+@dataclass(frozen=True)
+class Log:
+    """A message for the log."""
+
+    level: int
+    text: str
+
+
+Message: TypeAlias = Ready | Progress | Finished | Log
+
+
+class Executor(ABC):
+    """Workers that hold the model; a context manager, at whose end they are gone.
+
+    Attributes:
+      device: what the device of each is; see `ShardWriter.device`.
+      processor: the processor of the first; see `ShardWriter.processor`.
+    """
+
+    device: str = ""
+    processor: str = ""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+        self._monitor = RunMonitor()
+        self._begun: dict[int, Counts] = {}  # the totals of shards that are not finished
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def run(
+        self,
+        shards: Sequence[int],
+        finished: Callable[[int, FinishedEntry], None],
+        progress: Callable[[Counts], None],
+        monitor: RunMonitor,
+    ) -> None:
+        """Computes shards, each by the next worker that is free.
+
+        Args:
+          shards: their numbers.
+          finished: called for each shard that is in its place, in the order of their ends.
+          progress: called now and then with the totals of the shards that are not finished.
+          monitor: takes the times of the workers.
+
+        Raises:
+          Exception: what ended a worker.
+        """
+        self._monitor = monitor
+        left = set(shards)
+        for message in self._compute(shards):
+            if message is not None:
+                self._note(message)
+            if isinstance(message, Progress | Finished):
+                monitor.note(message.worker, message.stages)
+            if isinstance(message, Progress) and message.shard in left:
+                self._begun[message.shard] = message.counts
+            if isinstance(message, Finished) and message.shard in left:
+                left.discard(message.shard)
+                self._begun.pop(message.shard, None)
+                finished(message.shard, message.entry)
+            progress(Counts.sum(self._begun.values()))
+
+    @abstractmethod
+    def _compute(self, shards: Sequence[int]) -> Iterator[Message | None]:
+        """Computes shards; yields what workers report, and None now and then."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ends the workers; what they have half-written is removed."""
+
+    def _note(self, message: Message) -> None:
+        """Logs what workers report, once if all report the same, and compares their devices.
+
+        Raises:
+          DeviceError: the workers have not the same kind of device.
+        """
+        if isinstance(message, Log) and message.text not in self._logged:
+            self._logged.add(message.text)
+            logger.log(message.level, "%s", message.text)
+        if not isinstance(message, Ready):
+            return
+        if not self.device:
+            self.device, self.processor = message.device, message.processor
+        if message.device != self.device:
+            raise DeviceError(
+                f"the workers of the run do not compute on the same kind of device: {self.device}; "
+                f"{message.device}; name one with the setting device"
+            )
+        if message.processor != self.processor:
+            text = (
+                f"the workers of the run compute on different processors ({self.processor}; "
+                f"{message.processor}): the last digits of features may differ from shard to shard"
+            )
+            self._note(Log(logging.WARNING, text))

@@ -1,0 +1,321 @@
+"""Actors of a Ray cluster that compute the shards of one run."""
+
+import contextlib
+import logging
+import math
+import os
+import socket
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from bert_features.config.ray_settings import RaySettings
+from bert_features.corpus.executor import Executor, Finished, Job, Message, Progress, Ready
+from bert_features.corpus.holding import is_seen
+from bert_features.corpus.plan import describe_run, find_versions
+from bert_features.corpus.resuming import find_differences
+from bert_features.corpus.worker import Worker, portable, report_logs
+from bert_features.errors import DeviceError, OutputError
+from bert_features.extraction.store_place import check_cache
+from bert_features.machine.hardware import limit_cores
+from bert_features.machine.selection import choose_runtime
+from bert_features.ray.cluster import (
+    actor_options,
+    connected,
+    describe_resources,
+    one_line,
+    resources_of_actors,
+)
+
+logger = logging.getLogger("bert_features")
+
+_TRIES = 3  # of a shard whose actor is lost
+_TICK_SECONDS, _NEWS_SECONDS = 0.1, 0.5
+_WAIT_SECONDS = 30.0  # before the run says what it waits for
+_GRACE_SECONDS = 10.0  # to remove what is half-written
+_MAX_NEWS = 1000
+
+
+@dataclass(eq=False)
+class _Actor:
+    """An actor, placed on a node or waiting for one.
+
+    Attributes:
+      handle: Ray's handle.
+      is_ready: whether it has loaded the model.
+      shard: the shard that it computes.
+      process: its process, once that has reported something.
+      news_at: when to ask it for news, by `time.monotonic`.
+    """
+
+    handle: Any
+    is_ready: bool = False
+    shard: int | None = None
+    process: Hashable = None
+    news_at: float = 0.0
+
+
+class RayActors(Executor):
+    """Actors of a Ray cluster.
+
+    Some are asked for at once. While shards wait, more are asked for: as many as are ready, and at
+    least one. Those that find no room wait in Ray's queue, so a node that joins is used, and an
+    autoscaler sees what is wanted. A shard whose actor is lost is computed by another.
+
+    Args:
+      job: what they compute.
+      settings: how the run uses Ray.
+      shards: the number of shards to compute.
+
+    Raises:
+      BertFeaturesError: the cluster cannot be used, or an actor could not load the model.
+    """
+
+    def __init__(self, job: Job, settings: RaySettings, shards: int) -> None:
+        super().__init__()
+        self._manifest = job.manifest
+        self._min, self._max = settings.min_actors, settings.max_actors or shards
+        self._actors: set[_Actor] = set()
+        self._left: deque[int] = deque()
+        self._tries: Counter[int] = Counter()
+        self._failed_starts = 0
+        self._calls: dict[Any, tuple[_Actor, Literal["work", "news"]]] = {}
+        self._exits = contextlib.ExitStack()
+        self._ray = self._exits.enter_context(connected(settings))
+        try:
+            self._resources = resources_of_actors(self._ray, settings, job.config.device)
+            cores = math.ceil(self._resources.get("CPU", 0)) or None
+            self._arguments = self._ray.put(_absolute(job)), os.getcwd(), cores  # noqa: PTH109
+            self._kind = self._ray.remote(ShardActor).options(**actor_options(self._resources))
+            self._wait_until_ready(shards)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait_until_ready(self, shards: int) -> None:
+        """Waits for the first actor, and says now and then what for."""
+        say_at = time.monotonic() + _WAIT_SECONDS
+        while not self.device:
+            self._add_actors(shards, shards)
+            for message in self._take_answers():
+                self._note(message)
+            if time.monotonic() >= say_at:
+                say_at += _WAIT_SECONDS
+                there = self._ray.cluster_resources()
+                logger.warning(
+                    "no Ray actor is ready yet: each needs %s, and the cluster has %s in all",
+                    describe_resources(self._resources),
+                    describe_resources({name: there.get(name, 0) for name in self._resources}),
+                )
+
+    def _compute(self, shards: Sequence[int]) -> Iterator[Message | None]:
+        self._left.extend(shards)
+        unfinished = len(shards)
+        while unfinished:
+            self._add_actors(len(self._left), unfinished)
+            self._give_work()
+            yield None
+            for message in self._take_answers():
+                unfinished -= isinstance(message, Finished)
+                yield message
+
+    def stop(self) -> None:
+        """Ends the actors, and the connection to Ray."""
+        try:
+            busy = [ref for ref, (actor, kind) in self._calls.items() if kind == "work"]
+            for actor in self._actors:
+                if actor.shard is not None:
+                    actor.handle.stop.remote()
+            if busy and any(actor.shard is not None for actor in self._actors):
+                self._ray.wait(busy, num_returns=len(busy), timeout=_GRACE_SECONDS)
+            for actor in list(self._actors):
+                self._release(actor)
+        finally:
+            self._exits.close()
+
+    def _add_actors(self, waiting: int, unfinished: int) -> None:
+        """Asks for the actors that must be there, and for one more while shards wait."""
+        most = min(self._max, unfinished)
+        not_ready = sum(not actor.is_ready for actor in self._actors)
+        ready = len(self._actors) - not_ready
+        more = waiting and len(self._actors) < most and not_ready < max(1, ready)
+        for _ in range(max(min(self._min, most) - len(self._actors), int(more))):
+            actor = _Actor(self._kind.remote(*self._arguments))
+            self._actors.add(actor)
+            self._calls[actor.handle.load.remote()] = actor, "work"
+
+    def _give_work(self) -> None:
+        for actor in self._actors:
+            if actor.is_ready and actor.shard is None and self._left:
+                actor.shard = self._left.popleft()
+                self._calls[actor.handle.write.remote(actor.shard)] = actor, "work"
+            elif actor.shard is not None and time.monotonic() >= actor.news_at:
+                actor.news_at = math.inf  # until it has answered
+                self._calls[actor.handle.take_news.remote()] = actor, "news"
+
+    def _release(self, actor: _Actor) -> None:
+        self._actors.discard(actor)
+        self._calls = {ref: call for ref, call in self._calls.items() if call[0] is not actor}
+        self._ray.kill(actor.handle)
+
+    def _take_answers(self) -> Iterator[Message]:
+        """What actors have answered meanwhile."""
+        refs = list(self._calls)
+        done, _ = self._ray.wait(refs, num_returns=1, timeout=_TICK_SECONDS)
+        done, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0) if done else ([], [])
+        for ref in done:
+            if ref not in self._calls:  # its actor was lost
+                continue
+            actor, kind = self._calls.pop(ref)
+            try:
+                messages = self._ray.get(ref)
+            except self._ray.exceptions.RayError as error:
+                self._lose(actor, one_line(error))
+                continue
+            if kind == "news":
+                actor.news_at = time.monotonic() + _NEWS_SECONDS
+            for message in messages:
+                self._follow(actor, message)
+                yield message
+
+    def _follow(self, actor: _Actor, message: Message | Exception) -> None:
+        """Notes what a message says of its actor; raises an error."""
+        if isinstance(message, Exception):
+            raise message
+        if isinstance(message, Ready):
+            actor.is_ready, self._failed_starts = True, 0
+        if isinstance(message, Progress | Finished):
+            actor.process = message.worker
+        if isinstance(message, Finished):
+            actor.shard = None
+
+    def _lose(self, actor: _Actor, reason: str) -> None:
+        """Forgets an actor; its shard waits again.
+
+        Raises:
+          DeviceError: that has happened too often.
+        """
+        self._release(actor)  # it may be alive, on a node that cannot be reached
+        self._monitor.lose(actor.process)
+        self._failed_starts += not actor.is_ready
+        if self._failed_starts >= _TRIES:
+            raise DeviceError(f"Ray actors cannot start: {reason}")
+        if actor.shard is None:
+            return
+        self._begun.pop(actor.shard, None)
+        self._tries[actor.shard] += 1
+        if self._tries[actor.shard] >= _TRIES:
+            entry = self._manifest.shards[actor.shard]
+            raise DeviceError(
+                f"shard {actor.shard} ({entry.records:,} examples of "
+                f"{self._manifest.inputs[entry.input].path}) was lost {_TRIES} times: {reason}"
+            )
+        logger.warning("shard %d is computed again: %s", actor.shard, reason)
+        self._left.appendleft(actor.shard)
+
+
+def _absolute(job: Job) -> Job:
+    """The same with absolute paths of what the run writes."""
+    manifest, place = job.manifest, job.place
+    if isinstance(manifest.folder, Path):
+        manifest = replace(manifest, folder=manifest.folder.absolute())
+    if place is not None:
+        place = replace(place, folder=place.folder.absolute())
+    return replace(job, manifest=manifest, place=place)
+
+
+class ShardActor:
+    """Holds a model in a process of Ray's.
+
+    Its methods return messages and raise nothing: an error that Ray carries loses its class.
+    `write` runs in one thread; `take_news` and `stop` are called meanwhile in others.
+
+    Args:
+      job: what it computes.
+      current_folder: the folder that relative paths are seen from.
+      cores: the CPU cores that Ray reckons it to use; None for all.
+    """
+
+    def __init__(self, job: Job, current_folder: str, cores: int | None) -> None:
+        self._job, self._current_folder, self._cores = job, current_folder, cores
+        self._worker: Worker | None = None
+        self._news: deque[Message] = deque(maxlen=_MAX_NEWS)
+        self._ended = threading.Event()
+
+    def load(self) -> list[Message | Exception]:
+        """Loads the model.
+
+        Returns:
+          News with `Ready`. An exception if this node has other versions or another checkpoint than
+          the machine of the run, if it does not see the run's folder, or if the model cannot be
+          loaded.
+        """
+        try:
+            self._prepare()
+            self._worker = Worker(self._job, self._news.append)
+            run = describe_run(self._job.config, self._worker.checkpoint)
+            _check_same(self._job.manifest.run, run)
+        except Exception as error:
+            return [*self.take_news(), portable(error)]
+        return [*self.take_news(), self._worker.ready]
+
+    def write(self, shard: int) -> list[Message | Exception]:
+        """Computes a shard and puts its file in its place; gives the news, at last `Finished`.
+
+        After `stop` it ends without.
+        """
+        assert self._worker is not None  # the run waits for `Ready`
+        try:
+            return [*self.take_news(), self._worker.write(shard, self._check)]
+        except _Stopped:
+            return []
+        except Exception as error:
+            return [*self.take_news(), portable(error)]
+
+    def take_news(self) -> list[Message]:
+        """What was reported since the last call."""
+        return [self._news.popleft() for _ in range(len(self._news))]
+
+    def stop(self) -> None:
+        """Makes `write` end at its next step, and remove what is half-written."""
+        self._ended.set()
+
+    def _prepare(self) -> None:
+        job = self._job
+        with contextlib.suppress(OSError):  # absolute paths do not need it
+            os.chdir(self._current_folder)
+        if self._cores is not None:
+            limit_cores(self._cores)
+        report_logs(self._news.append)
+        versions = find_versions(choose_runtime(job.config.runtime, job.config.device))
+        _check_same(job.manifest.run, {"versions": versions})
+        if not is_seen(job.manifest.folder):
+            raise OutputError(
+                f"the Ray node {socket.gethostname()} does not see {job.manifest.folder}, which "
+                "this run writes; put the output on a file system that all nodes have at the same "
+                "path"
+            )
+        check_cache(job.config)
+
+    def _check(self) -> None:
+        if self._ended.is_set():
+            raise _Stopped
+
+
+class _Stopped(Exception):  # noqa: N818 - not an error
+    """The run ends."""
+
+
+def _check_same(run: dict[str, object], here: dict[str, object]) -> None:
+    """Refuses a node on which the files would get other bytes."""
+    there = {name: value for name, value in run.items() if name in here}
+    if differences := find_differences(there, here):
+        raise DeviceError(
+            f"the Ray node {socket.gethostname()} differs from the machine of the run: "
+            f"{'; '.join(differences)}; install the same versions and checkpoints everywhere, and "
+            "if only the nodes have a TPU or GPU, set device and runtime"
+        )
