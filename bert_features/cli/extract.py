@@ -20,7 +20,7 @@ from bert_features.config.settings import DEVICES, FILES
 from bert_features.files import STDOUT, Role, is_url
 
 if TYPE_CHECKING:
-    from bert_features.extraction.job import ExtractSummary
+    from bert_features.corpus.summary import ExtractSummary
 
 logger = logging.getLogger("bert_features")
 
@@ -115,7 +115,7 @@ def extract(
 ) -> None:
     """Writes the hidden layers of tokens, words or texts."""
     from bert_features.corpus.job import extract as run
-    from bert_features.corpus.job import is_folder
+    from bert_features.corpus.target import is_folder
 
     state = RunMetrics()
     written: list[Role] = [] if output == STDOUT or is_url(output) else [("the output", output)]

@@ -8,8 +8,8 @@ from bert_features.cli.tables import table
 from bert_features.files.reporting import describe_size
 
 if TYPE_CHECKING:
+    from bert_features.corpus.summary import ExtractSummary
     from bert_features.extraction.counts import Counts
-    from bert_features.extraction.job import ExtractSummary
 
 
 def describe_summary(summary: "ExtractSummary") -> str:

@@ -92,7 +92,7 @@ def _is_shard(name: str, count: int | None = None) -> bool:
     return count is None or (int(match["count"]) == count and int(match["shard"]) < count)
 
 
-def check_apart(read: Iterable[Role], folder: Location) -> None:
+def check_outside(read: Iterable[Role], folder: Location) -> None:
     """Refuses a folder that holds a file that the run reads.
 
     Raises:

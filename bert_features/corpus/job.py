@@ -3,28 +3,19 @@
 Importing this imports no framework: `extract` does, after the checks that need none.
 """
 
-import logging
-import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
-from bert_features.corpus.inputs import Inputs, find_inputs
-from bert_features.corpus.run import FolderRun, Progress
-from bert_features.errors import ConfigError, OutputError
-from bert_features.extraction import job as one_file
-from bert_features.extraction.checks import check_is_local
-from bert_features.extraction.job import ExtractSummary
-from bert_features.files import STDOUT, is_url, local_path, locate, open_store, storage_errors
-from bert_features.formats.manifest import MANIFEST
+from bert_features.corpus.file_run import run_file
+from bert_features.corpus.inputs import Inputs
+from bert_features.corpus.run import FolderRun
+from bert_features.corpus.summary import ExtractSummary, Progress
+from bert_features.corpus.target import FolderTarget, find_target
+from bert_features.errors import ConfigError
+from bert_features.files import is_url
 from bert_features.monitor.run import RunMonitor
-
-logger = logging.getLogger("bert_features")
-
-# A path with a colon as the second of its letters is one of Windows.
-_LIKE_AN_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 
 
 def extract(
@@ -77,55 +68,37 @@ def extract(
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
     """
-    _check_scheme(output_path)
-    to_folder = is_folder(output_path)
-    if not to_folder:
-        check_is_local(output_path)
     if processes < 1:
         raise ConfigError.naming(
             "{processes} is {count}; allowed: an integer of at least 1", count=processes
         )
+    target = find_target(config, output_path, ledger_path, overwrite=overwrite)
     cluster = _ray_settings(ray, ray_actors, ray_resources, processes)
     if config.dedupe and config.cache is None and (cluster is not None or is_url(output_path)):
         raise ConfigError.naming(
             "{dedupe} on Ray or with the output at an address needs {cache}, a folder on the disk "
             "of each machine; set it, or leave {dedupe} out"
         )
-    if to_folder:
-        if ledger_path is not None:
-            raise ConfigError.naming(
-                "{ledger_path} needs a single output file, but {output} is a folder; leave it out",
-                output=output_path,
-            )
-        inputs = find_inputs(input_path)
-        run = FolderRun(config, inputs, locate(output_path), overwrite=overwrite, ray=cluster)
+    monitor = monitor or RunMonitor()
+    if isinstance(target, FolderTarget):
+        run = FolderRun(config, target.find_inputs(input_path), target, ray=cluster)
         return run.finish(processes, progress, monitor=monitor)
-    output = "standard output" if str(output_path) == STDOUT else str(output_path)
     if processes > 1:
         raise ConfigError.naming(
             "{processes} is {count}, but {output} is a single file; several processes write a "
             "folder: end {output_path} with a /",
             count=processes,
-            output=output,
+            output=target,
         )
     if cluster is not None:
         raise ConfigError.naming(
             "{ray} is {address}, but {output} is a single file; actors write a folder: end "
             "{output_path} with a /",
             address=cluster.address,
-            output=output,
+            output=target,
         )
-    if "shard_examples" in config.model_fields_set:
-        logger.warning("shard_examples is for folders of shards; a single file has none")
-    return one_file.extract(
-        config,
-        _single_input(input_path, output),
-        output_path,
-        ledger_path=ledger_path,
-        overwrite=overwrite,
-        progress=progress,
-        monitor=monitor,
-    )
+    (path,) = target.find_inputs(input_path)
+    return run_file(config, path, target, progress, monitor)
 
 
 def _ray_settings(
@@ -144,50 +117,3 @@ def _ray_settings(
     if processes > 1:
         raise ConfigError.naming("{processes} and {ray} are both set; leave one of them out")
     return RaySettings.parse(ray, actors, resources)
-
-
-def _check_scheme(output: str | Path) -> None:
-    """Refuses what was meant as an address and would become a local folder, as `s3:/bucket/run`."""
-    match = _LIKE_AN_ADDRESS.match(str(output))
-    if match and str(output) != STDOUT and not is_url(output) and match[1] not in ("file", "local"):
-        raise OutputError(
-            f"{output} looks like an address, but is none; write {match[1].lower()}://{match[2]}, "
-            f"or ./{output} for a path"
-        )
-
-
-def _single_input(inputs: Inputs, output: str) -> str:
-    found = find_inputs(inputs, folders=False)
-    if not is_url(found[0]) and os.path.isdir(local_path(found[0])):  # noqa: PTH112
-        raise ConfigError.naming(
-            "{input} is a folder of files, and {output} is a single file; end {output_path} with a "
-            "/ to write a folder",
-            input=found[0],
-            output=output,
-        )
-    if len(found) > 1:
-        raise ConfigError.naming(
-            "{count:,} inputs cannot go to the single output {output}; end {output_path} with a / "
-            "to write a folder",
-            count=len(found),
-            output=output,
-        )
-    return found[0]
-
-
-def is_folder(output: str | Path) -> bool:
-    """Whether an output is a folder of shards: its name ends in `/`, or it is a folder already.
-
-    An address is one if a run has begun there.
-
-    Raises:
-      BertFeaturesError: the server of an address cannot be asked.
-    """
-    if str(output) == STDOUT:
-        return False
-    if str(output).endswith(("/", os.sep)):
-        return True
-    if is_url(output):
-        with storage_errors(f"write {output}", advice="nothing was written"):
-            return open_store(output).exists(MANIFEST)
-    return os.path.isdir(local_path(output))  # noqa: PTH112

@@ -5,9 +5,12 @@ Importing this imports no framework.
 
 import logging
 
+from bert_features.corpus.folder import check_folder
 from bert_features.corpus.resuming import hint_of_folder
-from bert_features.corpus.run import FolderRun, Progress
+from bert_features.corpus.run import FolderRun
 from bert_features.corpus.settings import restore_settings
+from bert_features.corpus.summary import Progress
+from bert_features.corpus.target import FolderTarget
 from bert_features.errors import InputError
 from bert_features.files import Location
 from bert_features.formats.manifest import Manifest
@@ -45,7 +48,9 @@ def repair(
         logger.info("%d of %d shards are to be computed", len(wanted), len(manifest.shards))
         inputs = [entry.path for entry in manifest.inputs]
         try:
-            run = FolderRun(restore_settings(manifest), inputs, folder, overwrite=False)
+            check_folder(folder)
+            target = FolderTarget(folder, manifest.format, overwrite=False)
+            run = FolderRun(restore_settings(manifest), inputs, target)
         except InputError as error:
             raise InputError(f"{error}{hint_of_folder(inputs)}") from error
         run.finish(processes, progress, damaged=damaged)

@@ -6,18 +6,14 @@ Importing this imports no framework.
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.find import find_checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.executor import Executor, Job
 from bert_features.corpus.folder import (
-    check_apart,
-    check_folder,
     conclude,
     empty,
     remove_records,
@@ -35,28 +31,24 @@ from bert_features.corpus.resuming import (
     warn_of_other_processor,
 )
 from bert_features.corpus.shards import ShardWriter
+from bert_features.corpus.summary import ExtractSummary, Progress, find_cures
+from bert_features.corpus.target import FolderTarget, check_run
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction import losses
-from bert_features.extraction.checks import check_folder_extraction, files_read, row_length
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace
-from bert_features.extraction.job import ExtractSummary
-from bert_features.extraction.store_place import check_cache, store_place
-from bert_features.files import Location, open_store, storage_errors
+from bert_features.extraction.store_place import store_place
+from bert_features.files import open_store, storage_errors
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
 from bert_features.formats.shard_files import find_missing
-from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.machine.shares import Share, share_out
 from bert_features.monitor.run import RunMonitor
 from bert_features.ray.cluster import check_answers
 
 logger = logging.getLogger("bert_features")
 
-_DEFAULT_FORMAT = "parquet"
 # Inputs, and examples of a shard, from which on small inputs are worth a warning.
 _MANY, _SMALL = 10, 1000
-
-Progress = Callable[[Counts, int | None], None]
 
 
 class FolderRun:
@@ -65,8 +57,7 @@ class FolderRun:
     Args:
       config: the settings.
       inputs: the inputs.
-      folder: the folder.
-      overwrite: whether a run that has begun there is thrown away.
+      target: the folder.
       ray: how the run uses Ray; None for processes of this machine.
 
     Raises:
@@ -77,22 +68,15 @@ class FolderRun:
         self,
         config: ExtractConfig,
         inputs: Sequence[str],
-        folder: Location,
+        target: FolderTarget,
         *,
-        overwrite: bool,
         ray: RaySettings | None = None,
     ) -> None:
-        self._format = config.format or _DEFAULT_FORMAT
         # Each features file names the settings: they must not depend on how the format was chosen.
-        self._config = config.model_copy(update={"format": self._format})
-        self._inputs, self._folder = inputs, folder
-        self._overwrite, self._ray = overwrite, ray
-        check_folder(folder)
-        check_cache(config)
-        check_apart(files_read(config, *inputs), folder)
-        found = check_folder_extraction(config, inputs, self._format)
-        self._checkpoint = found or _find_by_tensorflow(config)
-        check_apart(self._checkpoint.files(), folder)
+        self._config = config.model_copy(update={"format": target.format})
+        self._inputs, self._folder, self._format = inputs, target.folder, target.format
+        self._overwrite, self._ray = target.overwrite, ray
+        self._checkpoint = check_run(self._config, inputs, target)
 
     def finish(
         self,
@@ -143,7 +127,7 @@ class FolderRun:
             time.monotonic() - state.started,
             sum(entry.bytes for entry in state.done.values()),
             self._folder,
-            cures=self._cures(),
+            cures=find_cures(self._config, self._checkpoint),
             before=state.before,
             shards=len(manifest.shards),
             stages=monitor.times(),
@@ -228,14 +212,6 @@ class FolderRun:
             return RayActors(job, self._ray, shards)
         shares = _used(shares, shards)
         return Processes(job, shares) if len(shares) > 1 else None
-
-    def _cures(self) -> dict[str, str]:
-        config, checkpoint = self._config, self._checkpoint
-        return losses.truncation_cures(
-            max_seq_length=row_length(config, checkpoint),
-            positions=checkpoint.config.max_position_embeddings,
-            in_windows=config.long_text == "window",
-        )
 
 
 class _State:
@@ -327,14 +303,3 @@ def _used(shares: Sequence[Share], shards: int) -> Sequence[Share]:
             len(shares),
         )
     return shares[:shards] if shards > 1 else [Share()]
-
-
-def _find_by_tensorflow(config: ExtractConfig) -> Checkpoint:
-    """The checkpoint of the settings, if only TensorFlow can read it."""
-    import_tensorflow(config.runtime, config.device)
-    return find_checkpoint(
-        config.checkpoint,
-        config_file=config.config_file,
-        vocab_file=config.vocab_file,
-        hidden_act=config.hidden_act,
-    )

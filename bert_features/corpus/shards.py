@@ -1,7 +1,7 @@
 """The shards of one process: each computed by itself, and put in its place whole."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -11,16 +11,19 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.inputs import changed_input, source_of_input
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace
+from bert_features.extraction.ledger import Ledger
 from bert_features.extraction.store_place import open_store
 from bert_features.extraction.writing import write_behind
 from bert_features.files import storage_errors
 from bert_features.files.checksums import as_hex, checksum_of_file
 from bert_features.formats import FeatureWriter, open_writer, output_targets
 from bert_features.formats.manifest import FinishedEntry, Manifest
+from bert_features.formats.stream import StreamWriter
 from bert_features.machine.models import describe_processor
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.stages import StageClock
 from bert_features.readers import registry
+from bert_features.readers.input_example import InputExample
 from bert_features.readers.lines import Place, Span
 from bert_features.readers.source import Part
 
@@ -100,13 +103,6 @@ class ShardWriter:
 
     def _write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:
         started = time.monotonic()
-        counts = Counts()
-
-        def note(latest: Counts) -> None:
-            nonlocal counts
-            counts = latest
-            progress(latest)
-
         entry, manifest = self._manifest.shards[shard], self._manifest
         place = Place()
         source = replace(
@@ -115,19 +111,15 @@ class ShardWriter:
             place=place,
         )
         with manifest.store.placing(manifest.name(shard)) as path:
-            with (
-                open_store(self._place, self._extractor) as store,
-                self._open_writer(path) as writer,
-            ):
-                batches = self._extractor.batches(
+            with self._open_writer(path) as writer:
+                counts = compute_shard(
+                    self._extractor,
                     lambda: registry.read(source),
-                    progress=note,
-                    warn=False,
-                    stages=self.stages,
-                    store=store,
+                    writer,
+                    self._place,
+                    progress,
+                    self.stages,
                 )
-                max_bytes = self._extractor.config.buffer_mb << 20
-                write_behind(batches, writer.write, max_bytes=max_bytes, stages=self.stages)
                 if entry.crc32c != as_hex(place.crc) or counts.examples != entry.records:
                     raise changed_input(manifest.inputs[entry.input].path)
             finished = _describe(path, manifest.format, counts)
@@ -142,6 +134,49 @@ class ShardWriter:
             id_type=self._manifest.id_type,
             overwrite=True,
         )
+
+
+def compute_shard(
+    extractor: "FeatureExtractor",
+    examples: Callable[[], Iterable[InputExample]],
+    writer: FeatureWriter | StreamWriter,
+    place: StorePlace | None,
+    progress: Callable[[Counts], None],
+    stages: StageClock,
+    *,
+    ledger: Ledger | None = None,
+) -> Counts:
+    """Computes the features of the examples of a shard, and writes them.
+
+    Args:
+      extractor: the model.
+      examples: gives an iterator over the examples.
+      writer: takes their features.
+      place: where the features of texts that repeat are; None for nowhere.
+      progress: called after every step of the device with the totals so far.
+      stages: measures the stages.
+      ledger: takes the counts of each example.
+
+    Returns:
+      The totals.
+
+    Raises:
+      BertFeaturesError: see `FeatureExtractor.batches`.
+    """
+    counts = Counts()
+
+    def note(latest: Counts) -> None:
+        nonlocal counts
+        counts = latest
+        progress(latest)
+
+    with open_store(place, extractor) as store:
+        batches = extractor.batches(
+            examples, progress=note, ledger=ledger, warn=False, stages=stages, store=store
+        )
+        max_bytes = extractor.config.buffer_mb << 20
+        write_behind(batches, writer.write, max_bytes=max_bytes, stages=stages)
+    return counts
 
 
 def _describe(path: Path, format: str, counts: Counts) -> FinishedEntry:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.corpus.target import check_run, decide_format, find_target
 from bert_features.errors import ConfigError, InputError, OutputError
-from bert_features.extraction.checks import check_extraction, decide_format
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def files(toy, tmp_path, monkeypatch):
 
 def check(output="o.npz", input_path="in.txt", ledger=None, **settings):
     config = ExtractConfig.load("c.toml", checkpoint="uncased_toy", **settings)
-    return check_extraction(config, input_path, output, ledger, overwrite=True)
+    return check_run(config, [input_path], find_target(config, output, ledger, overwrite=True))
 
 
 def everything(folder):
@@ -152,13 +152,14 @@ def test_what_can_be_read_only_once_is_left_for_the_run(files):
 def test_a_sidecar_that_a_killed_run_left_alone_is_in_nobodys_way(files):
     Path("o.jsonl.metadata.json").write_text('{"features": [], "format_version": 2}')
     config = ExtractConfig.load("c.toml", checkpoint="uncased_toy")
-    assert check_extraction(config, "in.txt", "o.jsonl") is not None
+    target = find_target(config, "o.jsonl")
+    check_run(config, ["in.txt"], target)
     Path("o.jsonl").write_text("precious")
     with pytest.raises(OutputError, match="exists"):
-        check_extraction(config, "in.txt", "o.jsonl")
+        check_run(config, ["in.txt"], target)
 
 
-@pytest.mark.parametrize("arguments", [{"output": "s3://b/o.npz"}, {"ledger": "gs://b/ledger"}])
+@pytest.mark.parametrize("arguments", [{"output": "memory://b/o.npz"}, {"ledger": "gs://b/ledger"}])
 def test_outputs_are_local(files, arguments):
     with pytest.raises(
         OutputError, match="is an address, where only folders of shards are written"

@@ -1,0 +1,323 @@
+"""Targets: the file or the folder that a run writes, checked before anything is computed.
+
+Importing this imports no framework.
+"""
+
+import io
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+from bert_features.checkpoints.checkpoint import Checkpoint, named_files
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.settings import shown
+from bert_features.config.shards import AUTO, Shard
+from bert_features.corpus.folder import check_folder, check_outside
+from bert_features.corpus.inputs import Inputs, find_inputs
+from bert_features.errors import ConfigError, InputError, OutputError
+from bert_features.extraction.checks import check_input_and_checkpoint, check_outputs
+from bert_features.extraction.store_place import check_cache
+from bert_features.files import (
+    STDOUT,
+    Location,
+    Role,
+    check_apart,
+    check_target,
+    is_url,
+    local_path,
+    locate,
+    open_store,
+    real_target,
+    storage_errors,
+)
+from bert_features.formats import check_output, output_format, output_targets
+from bert_features.formats.manifest import MANIFEST
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.readers.opening import is_stream, name_of
+
+logger = logging.getLogger("bert_features")
+
+# The only format that is written from its beginning to its end and needs no sidecar.
+STREAM_FORMAT = "jsonl"
+_FOLDER_FORMAT = "parquet"
+# A path with a colon as the second of its letters is one of Windows.
+_LIKE_AN_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class FileTarget:
+    """A single features file, or standard output: a run of one shard.
+
+    Attributes:
+      named: the output as the user named it.
+      format: its format.
+      ledger_named: the ledger as the user named it, if one is wanted.
+      overwrite: whether existing files may be replaced.
+      shard: the share of the input that is computed; None while only the runtime knows it.
+    """
+
+    named: str
+    format: str
+    ledger_named: str | Path | None
+    overwrite: bool
+    shard: Shard | None
+
+    @property
+    def output(self) -> Path | None:
+        """The features file; None for standard output."""
+        return None if self.named == STDOUT else self._path(self.named)
+
+    @property
+    def ledger(self) -> Path | None:
+        """The ledger, if one is wanted."""
+        return None if self.ledger_named is None else self._path(self.ledger_named)
+
+    def __str__(self) -> str:
+        return "standard output" if self.named == STDOUT else self.named
+
+    def of_shard(self, shard: Shard) -> "FileTarget":
+        """The files of a share."""
+        return replace(self, shard=shard)
+
+    def find_inputs(self, inputs: Inputs) -> tuple[str]:
+        """The input.
+
+        Raises:
+          ConfigError: there are several.
+        """
+        found = find_inputs(inputs, folders=False)
+        what = f"{len(found):,} inputs" if len(found) > 1 else ""
+        if not is_url(found[0]) and os.path.isdir(local_path(found[0])):  # noqa: PTH112
+            what = f"{found[0]}, a folder of files,"
+        if what:
+            raise ConfigError.naming(
+                "{what} cannot go to the single output {output}; end {output_path} with a / to "
+                "write a folder",
+                what=what,
+                output=self,
+            )
+        return (found[0],)
+
+    def check(self, read: Iterable[Role]) -> None:
+        """Refuses files that exist, cannot be made, or are among those that are read.
+
+        Args:
+          read: the files that the run reads.
+
+        Raises:
+          OutputError: there is such a file.
+        """
+        if self.shard is None:
+            return
+        check_apart(read, self._roles())
+        if self.output is not None:
+            check_output(self.output, format=self.format, overwrite=self.overwrite)
+        if self.ledger is not None:
+            check_target(real_target(self.ledger), overwrite=self.overwrite)
+
+    def _path(self, named: str | Path) -> Path:
+        return (self.shard or Shard()).path(local_path(named))
+
+    def _roles(self) -> list[Role]:
+        """The files, each with its part in the run."""
+        if self.output is None:
+            roles = _stream_role("standard output", sys.stdout)
+        else:
+            *sidecars, output = output_targets(self.output, format=self.format)
+            roles = [("the output", output)]
+            roles += [("the sidecar of the output", sidecar) for sidecar in sidecars]
+        if self.ledger is not None:
+            roles.append(("the ledger", real_target(self.ledger)))
+        return roles
+
+
+@dataclass(frozen=True)
+class FolderTarget:
+    """A folder of shards.
+
+    Attributes:
+      folder: its path, or its address.
+      format: the format of the shards.
+      overwrite: whether a run that has begun there is thrown away.
+    """
+
+    folder: Location
+    format: str
+    overwrite: bool
+
+    def find_inputs(self, inputs: Inputs) -> tuple[str, ...]:
+        """The inputs.
+
+        Raises:
+          InputError: one can be read only once.
+        """
+        found = find_inputs(inputs)
+        for path in filter(is_stream, found):
+            raise InputError(
+                f"{name_of(path)} can be read only once, but a run that writes a folder may have "
+                "to resume later; save it to a file first"
+            )
+        return found
+
+    def check(self, read: Iterable[Role]) -> None:
+        """Refuses a folder that holds a file that the run reads.
+
+        Raises:
+          OutputError: there is such a file.
+        """
+        check_outside(read, self.folder)
+
+
+Target: TypeAlias = FileTarget | FolderTarget
+
+
+def find_target(
+    config: ExtractConfig,
+    output: str | Path,
+    ledger: str | Path | None = None,
+    *,
+    overwrite: bool = False,
+) -> Target:
+    """What a run writes: a folder if the name ends in `/` or is that of one, else a file.
+
+    Args:
+      config: the settings.
+      output: the file or the folder; `-` for standard output.
+      ledger: the ledger to write, if one is wanted.
+      overwrite: whether what is there may be replaced.
+
+    Raises:
+      ConfigError: the settings do not fit.
+      OutputError: it cannot be written there, or has no format.
+    """
+    named = str(output)
+    match = _LIKE_AN_ADDRESS.match(named)
+    if match and named != STDOUT and not is_url(named) and match[1] not in ("file", "local"):
+        raise OutputError(
+            f"{output} looks like an address, but is none; write {match[1].lower()}://{match[2]}, "
+            f"or ./{output} for a path"
+        )
+    if not is_folder(output):
+        return _file_target(config, named, ledger, overwrite)
+    if ledger is not None:
+        raise ConfigError.naming(
+            "{ledger_path} needs a single output file, but {output} is a folder; leave it out",
+            output=output,
+        )
+    if config.shard is not None:
+        raise ConfigError.naming(
+            "{shard} is {received}, which makes one file of a share of the input, but the output "
+            "is a folder; leave it out",
+            received=shown(config.shard),
+        )
+    target = FolderTarget(locate(output), config.format or _FOLDER_FORMAT, overwrite)
+    check_folder(target.folder)
+    return target
+
+
+def _file_target(
+    config: ExtractConfig, output: str, ledger: str | Path | None, overwrite: bool
+) -> FileTarget:
+    for path in (output, ledger):
+        if path is not None and is_url(path):
+            raise OutputError(
+                f"{path} is an address, where only folders of shards are written; pass a path, or "
+                "end the output with /"
+            )
+    if ledger is not None and str(ledger) == STDOUT:
+        raise OutputError("the ledger cannot go to standard output; pass a path for the ledger")
+    if "shard_examples" in config.model_fields_set:
+        logger.warning("shard_examples is for folders of shards; a single file has none")
+    shard = None if config.shard == AUTO else Shard.parse(config.shard) if config.shard else Shard()
+    return FileTarget(output, decide_format(output, config.format), ledger, overwrite, shard)
+
+
+def is_folder(output: str | Path) -> bool:
+    """Whether an output is a folder of shards: its name ends in `/`, or it is a folder already.
+
+    An address is one if a run has begun there.
+
+    Raises:
+      BertFeaturesError: the server of an address cannot be asked.
+    """
+    if str(output) == STDOUT:
+        return False
+    if str(output).endswith(("/", os.sep)):
+        return True
+    if is_url(output):
+        with storage_errors(f"write {output}", advice="nothing was written"):
+            return open_store(output).exists(MANIFEST)
+    return os.path.isdir(local_path(output))  # noqa: PTH112
+
+
+def decide_format(output: str | Path, wanted: str | None) -> str:
+    """The format of the features: `wanted`, or that of the suffix; on standard output JSON lines.
+
+    Raises:
+      OutputError: the suffix does not say a format or says another; or standard output cannot
+        take the format.
+    """
+    if str(output) != STDOUT:
+        return output_format(output, wanted)
+    if wanted in (None, STREAM_FORMAT):
+        return STREAM_FORMAT
+    raise OutputError(
+        f"the format is {wanted}, which cannot be written to standard output; pass a file, or "
+        f"format {STREAM_FORMAT}"
+    )
+
+
+def check_run(config: ExtractConfig, inputs: Iterable[str], target: Target) -> Checkpoint:
+    """Refuses what is wrong with a run, if possible without TensorFlow.
+
+    Args:
+      config: the settings.
+      inputs: the files to read.
+      target: what the run writes.
+
+    Returns:
+      The checkpoint. If only TensorFlow can read it, TensorFlow is imported.
+
+    Raises:
+      BertFeaturesError: says in one sentence what was wrong.
+    """
+    inputs = list(inputs)
+    check_cache(config)
+    check_outputs(config, target.format)
+    target.check(files_read(config, *inputs))
+    checkpoint = check_input_and_checkpoint(config, *inputs)
+    if checkpoint is None:
+        import_tensorflow(config.runtime, config.device)
+        checkpoint = find_checkpoint(
+            config.checkpoint,
+            config_file=config.config_file,
+            vocab_file=config.vocab_file,
+            hidden_act=config.hidden_act,
+        )
+    target.check(checkpoint.files())
+    return checkpoint
+
+
+def files_read(config: ExtractConfig, *input_paths: str | Path) -> list[Role]:
+    """The inputs and the files that the settings name, those of the checkpoint among them."""
+    roles: list[Role] = []
+    for path in input_paths:
+        is_stdin = str(path) == "-"
+        roles += _stream_role("standard input", sys.stdin) if is_stdin else [("the input", path)]
+    roles += named_files(config.checkpoint, config.config_file, config.vocab_file)
+    if config.source_file is not None:
+        roles.append(("the settings file", config.source_file))
+    return roles
+
+
+def _stream_role(role: str, stream: IO[Any] | None) -> list[Role]:
+    try:
+        return [] if stream is None else [(role, stream.fileno())]
+    except (io.UnsupportedOperation, ValueError):  # in memory, or closed
+        return []
