@@ -89,17 +89,21 @@ class FileTarget:
         """The input.
 
         Raises:
-          ConfigError: there are several.
+          ConfigError: there are several, or it is a folder.
         """
         found = find_inputs(inputs, folders=False)
-        what = f"{len(found):,} inputs" if len(found) > 1 else ""
         if not is_url(found[0]) and os.path.isdir(local_path(found[0])):  # noqa: PTH112
-            what = f"{found[0]}, a folder of files,"
-        if what:
             raise ConfigError.naming(
-                "{what} cannot go to the single output {output}; end {output_path} with a / to "
-                "write a folder",
-                what=what,
+                "{input} is a folder of files, and {output} is a single file; end {output_path} "
+                "with a / to write a folder",
+                input=found[0],
+                output=self,
+            )
+        if len(found) > 1:
+            raise ConfigError.naming(
+                "{count:,} inputs cannot go to the single output {output}; end {output_path} with "
+                "a / to write a folder",
+                count=len(found),
                 output=self,
             )
         return (found[0],)
