@@ -97,9 +97,7 @@ def test_an_address_that_is_none_is_refused(config, texts, output):
 
 
 def test_a_folder_into_a_single_file_is_refused(config, tmp_path):
-    with pytest.raises(
-        ConfigError, match=r"a folder of files, cannot go to the single output .*npz; end"
-    ):
+    with pytest.raises(ConfigError, match=r"is a folder of files, and .*npz is a single file; e"):
         extract(config(), tmp_path, tmp_path / "out.npz")
 
 
