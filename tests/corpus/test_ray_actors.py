@@ -86,9 +86,7 @@ def texts(tmp_path_factory):
 def whole(toy, texts, tmp_path_factory):
     """The shards of a run of one process without Ray."""
     out = tmp_path_factory.mktemp("whole") / "out"
-    process = command(toy, texts, out)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
+    extract(config_of(toy), texts, f"{out}/")
     return shards_of(out)
 
 
@@ -173,11 +171,8 @@ def test_a_run_whose_driver_is_killed_goes_on(toy, texts, whole, cluster, tmp_pa
     wait_until(lambda: not any(map(is_alive, actors)))
     assert len(list(Manifest.read(out).finished_shards())) < SHARDS
 
-    again = command(toy, texts, out, "--ray", cluster.address)
-    printed, errors = again.communicate(timeout=120)
-    assert again.returncode == 0, errors
-    assert re.search(r"4,000, [\d,]+ before this run", printed)
-    assert "ray" not in errors.lower()  # nothing of Ray's own on the terminal
+    summary = extract(config_of(toy), texts, out, ray=cluster.address)
+    assert 0 < summary.before.examples < EXAMPLES
     assert shards_of(out) == whole
     assert not list(out.glob(".part*"))
 
@@ -191,6 +186,7 @@ def test_ctrl_c_removes_what_is_half_written(toy, texts, cluster, tmp_path):
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 128 + signal.SIGINT
     assert errors.endswith("finished shards are kept; the same command resumes the run\n")
+    assert "ray" not in errors.lower()  # nothing of Ray's own on the terminal
     assert not list(out.glob(".part*"))
     wait_until(lambda: not cluster.all_actors())
 
