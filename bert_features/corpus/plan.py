@@ -1,9 +1,6 @@
 """The plan of a run: its inputs cut into shards, and what their features depend on."""
 
 import contextlib
-import hashlib
-import importlib.metadata
-import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,15 +11,13 @@ from bert_features.config.shards import MAX_COUNT
 from bert_features.corpus.inputs import Stamp, check_still, look_up_all, source_of_input
 from bert_features.corpus.settings import record_settings
 from bert_features.errors import InputError
+from bert_features.extraction.fingerprint import describe_vocabulary, find_versions
 from bert_features.files import Location
 from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import InputEntry, Manifest, ShardEntry
 from bert_features.machine.selection import choose_runtime
-from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.readers.ids import Ids
 from bert_features.readers.parts import CutPart, cut
-
-_PACKAGES = ("bert_features", "tensorflow-text", "keras", "numpy")
 
 
 def make_plan(
@@ -159,22 +154,12 @@ def _check_number_of_shards(count: int) -> None:
 
 def describe_run(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, Any]:
     """What the bytes of the files depend on, beside the input and the device."""
-    vocabulary = checkpoint.vocab_file
     return {
         **record_settings(config),
         "checkpoint": {"name": checkpoint.name, "sha256": checkpoint.sha256},
-        "vocabulary": {
-            "sha256": hashlib.sha256(vocabulary.read_bytes()).hexdigest() if vocabulary else None
-        },
+        "vocabulary": describe_vocabulary(checkpoint),
         "versions": find_versions(choose_runtime(config.runtime, config.device)),
     }
-
-
-def find_versions(runtime: str) -> dict[str, str | None]:
-    """The versions on this machine of what computes with a runtime, by package."""
-    names = [*_PACKAGES, *(["jax", "jaxlib"] if runtime == "jax" else [])]
-    versions: dict[str, str | None] = {name: importlib.metadata.version(name) for name in names}
-    return versions | {"tensorflow": tensorflow_version(), "python": platform.python_version()}
 
 
 def _suffix(file_format: str) -> str:

@@ -16,10 +16,11 @@ from typing import Any, Literal
 from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.executor import Executor, Finished, Job, Message, Progress, Ready
 from bert_features.corpus.holding import is_seen
-from bert_features.corpus.plan import describe_run, find_versions
+from bert_features.corpus.plan import describe_run
 from bert_features.corpus.resuming import find_differences
 from bert_features.corpus.worker import Worker, portable, report_logs
 from bert_features.errors import DeviceError, OutputError
+from bert_features.extraction.fingerprint import find_versions
 from bert_features.extraction.store_place import check_cache
 from bert_features.machine.hardware import limit_cores
 from bert_features.machine.selection import choose_runtime

@@ -1,4 +1,4 @@
-"""A run that writes a folder of shards: planned or gone on with, computed, concluded.
+"""A run that writes a folder of shards: planned or resumed, computed, concluded.
 
 Importing this imports no framework.
 """
@@ -13,11 +13,7 @@ from pathlib import Path
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.executor import Executor, Job
-from bert_features.corpus.folder import (
-    conclude,
-    empty,
-    remove_records,
-)
+from bert_features.corpus.folder import conclude, empty, remove_records
 from bert_features.corpus.holding import holding
 from bert_features.corpus.plan import describe_run, make_plan
 from bert_features.corpus.processes import Processes

@@ -2,10 +2,7 @@
 
 import copy
 import functools
-import hashlib
-import importlib.metadata
 import logging
-import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -36,11 +33,11 @@ from bert_features.extraction.encoding import (
 )
 from bert_features.extraction.entries import Codec
 from bert_features.extraction.feature_store import FeatureStore
+from bert_features.extraction.fingerprint import describe_vocabulary, find_versions
 from bert_features.extraction.preparation import Preparation
 from bert_features.extraction.reuse import Reuse
 from bert_features.extraction.similarity import SIMILARITY_FUNCTIONS, compute_similarity
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
-from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
@@ -374,9 +371,9 @@ class FeatureExtractor:
 
     def metadata(self) -> dict[str, Any]:
         """The facts that a reader of the output needs to make it again."""
-        checkpoint, vocab = self.checkpoint, self.checkpoint.vocab_file
-        packages = ["bert_features", "tensorflow-text", "keras", "numpy"]
-        packages += ["jax"] if self.preparation.runtime.name == "jax" else []
+        checkpoint = self.checkpoint
+        versions = find_versions(self.preparation.runtime.name)
+        versions.pop("jaxlib", None)  # files and caches never named it
         return {
             "config": self.config.model_dump(
                 mode="json", exclude=set(ExtractConfig.names("reuse"))
@@ -387,15 +384,12 @@ class FeatureExtractor:
                 "sha256": checkpoint.sha256,
                 "bert_config": checkpoint.config.model_dump(mode="json"),
             },
-            "vocabulary": {
-                "sha256": hashlib.sha256(vocab.read_bytes()).hexdigest() if vocab else None
-            },
+            "vocabulary": describe_vocabulary(checkpoint),
             "do_lower_case": self.tokenizer.do_lower_case,
             **self.preparation.prompts.metadata(),
             "precision": self.precision,
             "runtime": self.preparation.runtime.name,
-            "versions": {name: importlib.metadata.version(name) for name in packages}
-            | {"tensorflow": tensorflow_version(), "python": platform.python_version()},
+            "versions": versions,
         }
 
     @property

@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_features import extract, read_features
-from bert_features.corpus import inputs, job, plan
+from bert_features.corpus import inputs, job
 from bert_features.corpus.inputs import look_up
 from bert_features.corpus.status import read_status
 from bert_features.corpus.worker import portable
 from bert_features.errors import DeviceError, InputError, OutputError
+from bert_features.extraction.fingerprint import find_versions
 from bert_features.formats.manifest import FINISHED, Manifest
 from bert_features.readers import registry
 from bert_features.readers.examples import source_of
@@ -225,8 +226,8 @@ def test_an_interrupted_run_says_how_to_go_on(texts, tmp_path, monkeypatch, opti
 
 def test_versions_of_jax_count_where_it_computes():
     pytest.importorskip("jax")
-    assert "jax" not in plan.find_versions("tensorflow")
-    assert {"jax", "jaxlib"} <= plan.find_versions("jax").keys()
+    assert "jax" not in find_versions("tensorflow")
+    assert {"jax", "jaxlib"} <= find_versions("jax").keys()
 
 
 def out_of_memory():

@@ -169,15 +169,6 @@ def test_the_bytes_do_not_depend_on_how_the_format_was_chosen(config, texts, tmp
     assert shards_of(tmp_path / "named") == shards_of(tmp_path / "default")
 
 
-def test_overwrite_begins_again(config, texts, tmp_path):
-    extract(config(), texts, f"{tmp_path}/out/")
-    summary = extract(
-        config(layers=(-1,), shard_examples=10), texts, tmp_path / "out", overwrite=True
-    )
-    assert summary.before.examples == 0
-    assert set(shards_of(tmp_path / "out")) == {f"part-0000{i}-of-00002.parquet" for i in range(2)}
-
-
 def test_an_empty_input_makes_an_empty_shard(config, tmp_path):
     (tmp_path / "in.txt").write_text("")
     extract(config(), tmp_path / "in.txt", f"{tmp_path}/out/")
@@ -212,14 +203,6 @@ def test_other_weights_are_refused(config, toy, texts, tmp_path):
         extract(config(checkpoint=str(mine)), texts, f"{tmp_path}/out/")
 
 
-def test_an_input_that_changed_is_refused(config, texts, tmp_path):
-    with pytest.raises(StopRun):
-        extract(config(), texts, f"{tmp_path}/out/", progress=stop_after(7))
-    texts.write_text(texts.read_text().replace("no\n", "it\n"))
-    with pytest.raises(InputError, match=r"in\.txt has changed since this run began"):
-        extract(config(), texts, f"{tmp_path}/out/")
-
-
 def test_an_input_that_was_only_copied_is_not(config, texts, tmp_path):
     with pytest.raises(StopRun):
         extract(config(), texts, f"{tmp_path}/out/", progress=stop_after(7))
@@ -249,16 +232,6 @@ def test_a_wrong_line_at_the_end_is_found_before_anything_is_computed(config, tm
     with pytest.raises(InputError, match="line 51: byte 0xff"):
         extract(config(), tmp_path / "in.txt", f"{tmp_path}/out/", progress=stop_after(0))
     assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_of_something_else_is_left_alone(config, texts, tmp_path):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "thesis.tex").write_text("precious")
-    for overwrite in (False, True):
-        with pytest.raises(OutputError, match=r"holds files of something else \(thesis\.tex\)"):
-            extract(config(), texts, f"{out}/", overwrite=overwrite)
-    assert [path.name for path in out.iterdir()] == ["thesis.tex"]
 
 
 def test_what_is_read_is_not_in_the_folder(config, texts, tmp_path):
@@ -305,11 +278,6 @@ def test_what_does_not_fit_a_folder_is_refused(
     with pytest.raises(ConfigError, match=message):
         extract(config(**settings), texts, f"{tmp_path}/{output}", **arguments)
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
-
-
-def test_standard_input_is_refused(config, tmp_path):
-    with pytest.raises(InputError, match="standard input can be read only once"):
-        extract(config(), "-", f"{tmp_path}/out/")
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(config, texts, tmp_path):

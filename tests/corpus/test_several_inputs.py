@@ -175,17 +175,6 @@ def test_each_input_is_checked_before_anything_is_read(config, inputs, tmp_path,
     assert not (tmp_path / "out").exists()
 
 
-def test_no_input_is_in_the_folder(config, inputs, tmp_path):
-    extract(config(), inputs, f"{tmp_path}/out/")
-    with pytest.raises(OutputError, match=r"the input, .*manifest\.json, is in the output folder"):
-        extract(
-            config(),
-            [inputs[0], tmp_path / "out" / "manifest.json"],
-            f"{tmp_path}/out/",
-            overwrite=True,
-        )
-
-
 @pytest.mark.parametrize(
     ("output", "named"), [("out.npz", r".*out\.npz"), ("-", "standard output")]
 )
