@@ -64,7 +64,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Finished:
-    """A shard is in its place; attributes as those of `Progress`, and its record."""
+    """A shard is in its place.
+
+    Attributes:
+      worker: tells the workers apart.
+      shard: the shard.
+      entry: its record.
+      stages: the times of all shards of the worker.
+    """
 
     worker: Hashable
     shard: int

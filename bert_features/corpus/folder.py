@@ -37,7 +37,7 @@ _WEB = ("http://", "https://")
 
 
 def check_folder(folder: Location) -> None:
-    """Refuses a folder in which no run can begin or go on.
+    """Refuses a folder in which no run can begin or resume.
 
     Raises:
       OutputError: it is not a folder, or holds other files.
@@ -80,7 +80,7 @@ def _is_ours(store: Store, names: Iterable[str]) -> bool:
 
 
 def _is_shard(name: str, count: int | None = None) -> bool:
-    """Whether a name is that of a file of a shard, its sidecar or its hidden folder.
+    """Whether a name belongs to a shard: its file, its sidecar or its hidden folder.
 
     Args:
       name: the name.

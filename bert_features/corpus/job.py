@@ -36,8 +36,8 @@ def extract(
 
     A file appears under its name only when it is whole; a failure leaves nothing. A folder gets a
     features file for every `config.shard_examples` examples of an input, each of which appears when
-    it is whole, and `manifest.json`. A failure leaves those that are finished, and the same call
-    goes on from there. `read_features` reads the folder as one file. The bytes of a shard depend on
+    it is whole, and `manifest.json`. A failure leaves the finished ones, and the same call
+    resumes the run. `read_features` reads the folder as one file. The bytes of a shard depend on
     its examples, the settings and the kind of CPU or device alone.
 
     Args:
@@ -48,7 +48,7 @@ def extract(
         must be unique over all.
       output_path: the file to write; with `config.shard` its name gets the share's number. `-` for
         standard output, which takes JSON lines without a sidecar, as they are computed. A name
-        that ends in `/`, or that of an existing folder, means a folder of shards, in
+        that ends in `/`, or an existing folder, means a folder of shards, in
         `config.format` (by default Parquet). A folder may be at an address: `s3://bucket/run/`.
       ledger_path: a file for what happened to each example, one JSON line each, with the fields of
         `ExampleCounts`. Not with a folder.

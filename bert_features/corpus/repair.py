@@ -24,7 +24,7 @@ def repair(
 ) -> tuple[Location, ...]:
     """Computes the shards of a features folder that are missing or damaged.
 
-    The settings and the inputs are those of its manifest. If its run is not finished, what is left
+    The manifest has the settings and the inputs. If its run is not finished, what is left
     is computed too.
 
     Args:
@@ -37,7 +37,7 @@ def repair(
 
     Raises:
       BertFeaturesError: the manifest is damaged; the settings, weights, versions or inputs are not
-        those of the run; or a shard cannot be computed.
+        the same as of the run; or a shard cannot be computed.
     """
     manifest = Manifest.read(folder)
     recorded = dict(manifest.finished_shards())

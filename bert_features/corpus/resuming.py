@@ -22,7 +22,7 @@ logger = logging.getLogger("bert_features")
 
 
 def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
-    """Refuses to go on with a run that other settings, weights or versions began.
+    """Refuses to resume a run that other settings, weights or versions began.
 
     Args:
       begun: the run.
@@ -71,7 +71,7 @@ def check_same_plan(begun: Manifest, wanted: Manifest) -> None:
 
 
 def check_same_format(begun: Manifest, wanted: str) -> None:
-    """Refuses to go on with a run in another format.
+    """Refuses to resume a run in another format.
 
     Raises:
       OutputError: the formats differ.
@@ -87,7 +87,7 @@ def check_same_format(begun: Manifest, wanted: str) -> None:
 
 
 def check_same_inputs(begun: Manifest, inputs: Sequence[str]) -> None:
-    """Refuses to go on with a run that had other inputs, or the same in another order.
+    """Refuses to resume a run that had other inputs, or the same in another order.
 
     Raises:
       OutputError: they differ; the message names some.
@@ -128,7 +128,7 @@ def _without(names: Sequence[str], others: Sequence[str]) -> list[str]:
 
 
 def check_unchanged_inputs(begun: Manifest, config: ExtractConfig) -> None:
-    """Refuses to go on with a run whose inputs have changed.
+    """Refuses to resume a run whose inputs have changed.
 
     Those whose size and time, or version, are as before are not read. Perhaps the others were only
     copied: then they cut into the same shards.

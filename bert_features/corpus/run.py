@@ -220,7 +220,7 @@ class _State:
 
     Attributes:
       manifest: the run.
-      done: the records of the finished shards, those of earlier runs among them.
+      done: the records of the finished shards, earlier runs included.
       todo: the shards that were left to do at the beginning.
       before: totals of those that were finished.
       total: totals of those that are finished now.

@@ -31,7 +31,7 @@ class Status:
       shards: the number of shards; 0 while the run still reads its inputs.
       finished_shards: those that are finished and there.
       examples: the number of examples of all shards.
-      finished_examples: those of the finished shards.
+      finished_examples: the number of examples of the finished shards.
       finished_tokens: their real tokens, [CLS] and [SEP] included.
       seconds: how long the finished shards took, one after the other, each in one process.
       missing: files of shards that were finished, but are gone or have another size now.
@@ -62,7 +62,7 @@ class Status:
 
     @property
     def seconds_left(self) -> float | None:
-        """About how long the run goes on, at the speed so far; None if that is unknown.
+        """About how long the run will take, at the speed so far; None if that is unknown.
 
         Shards that are being computed count as not begun.
         """

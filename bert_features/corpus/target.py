@@ -188,7 +188,7 @@ def find_target(
     *,
     overwrite: bool = False,
 ) -> Target:
-    """What a run writes: a folder if the name ends in `/` or is that of one, else a file.
+    """What a run writes: a folder if the name ends in `/` or is a folder, else a file.
 
     Args:
       config: the settings.
@@ -261,7 +261,7 @@ def is_folder(output: str | Path) -> bool:
 
 
 def decide_format(output: str | Path, wanted: str | None) -> str:
-    """The format of the features: `wanted`, or that of the suffix; on standard output JSON lines.
+    """The format of the features: `wanted`, or what the suffix says; on standard output JSON lines.
 
     Raises:
       OutputError: the suffix does not say a format or says another; or standard output cannot
@@ -309,7 +309,7 @@ def check_run(config: ExtractConfig, inputs: Iterable[str], target: Target) -> C
 
 
 def files_read(config: ExtractConfig, *input_paths: str | Path) -> list[Role]:
-    """The inputs and the files that the settings name, those of the checkpoint among them."""
+    """The inputs and the files that the settings name, files of the checkpoint included."""
     roles: list[Role] = []
     for path in input_paths:
         is_stdin = str(path) == "-"
