@@ -76,8 +76,11 @@ def test_kills_at_random_moments(run, finish, whole, tmp_path):
     out, moments = tmp_path / "out", random.Random(50)
     in_the_middle = 0
     for _ in range(KILLS):
+        wanted = len(list(out.glob("part-*"))) + moments.randint(0, 3)
         with run(out) as process:
-            process.join(moments.uniform(0, seconds))
+            while process.is_alive() and len(list(out.glob("part-*"))) < wanted:
+                time.sleep(0.001)
+            process.join(moments.uniform(0, seconds / len(whole)))
             process.kill()
         there = shards_of(out)
         assert there.items() <= whole.items()  # each that is there is whole
