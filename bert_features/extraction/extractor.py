@@ -33,10 +33,10 @@ from bert_features.extraction.encoding import (
 )
 from bert_features.extraction.entries import Codec
 from bert_features.extraction.feature_store import FeatureStore
-from bert_features.extraction.fingerprint import describe_vocabulary, find_versions
 from bert_features.extraction.preparation import Preparation
 from bert_features.extraction.reuse import Reuse
 from bert_features.extraction.similarity import SIMILARITY_FUNCTIONS, compute_similarity
+from bert_features.extraction.versions import describe_vocabulary, find_versions
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.examples import Table, Texts, examples_of_texts

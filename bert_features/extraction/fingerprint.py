@@ -1,40 +1,22 @@
-"""What the features of a text depend on beside the text: weights, versions, settings, device."""
+"""The fingerprint: all that the features of a text depend on, beside the text."""
 
 import hashlib
-import importlib.metadata
 import json
 import os
-import platform
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.machine.models import processor_models
-from bert_features.machine.tpu_installation import tensorflow_version
 
 if TYPE_CHECKING:
     from bert_features.extraction.extractor import FeatureExtractor
 
-_PACKAGES = ("bert_features", "tensorflow-text", "keras", "numpy")
 # What makes the libraries compute in another way.
 _VARIABLES = (
     *("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE"),
     *("TF_XLA_FLAGS", "XLA_FLAGS", "NVIDIA_TF32_OVERRIDE", "LIBTPU_INIT_ARGS"),
 )
-
-
-def find_versions(runtime: str) -> dict[str, str | None]:
-    """The versions on this machine of what computes with a runtime, by package."""
-    names = [*_PACKAGES, *(["jax", "jaxlib"] if runtime == "jax" else [])]
-    versions: dict[str, str | None] = {name: importlib.metadata.version(name) for name in names}
-    return versions | {"tensorflow": tensorflow_version(), "python": platform.python_version()}
-
-
-def describe_vocabulary(checkpoint: Checkpoint) -> dict[str, str | None]:
-    """The SHA-256 of the vocabulary of a checkpoint, as files and manifests have it."""
-    path = checkpoint.vocab_file
-    return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest() if path else None}
 
 
 def describe_features(extractor: "FeatureExtractor") -> str:
