@@ -1,4 +1,4 @@
-"""The versions and the vocabulary that features depend on, as files, manifests and caches name them."""
+"""The versions and the vocabulary that features depend on, as files and manifests name them."""
 
 import hashlib
 import importlib.metadata
