@@ -18,7 +18,7 @@ from bert_features.batches.input_fn import Batch, Window
 from bert_features.config.output_specs import OutputSpec
 from bert_features.extraction.memory import Memory
 from bert_features.extraction.window_results import WindowResults
-from bert_features.formats.records import FeatureBatch, Rows
+from bert_features.formats.records import FeatureBatch
 
 # Examples of a FeatureBatch: enough to make a writer's cost per call small.
 _ROWS_PER_BATCH = 512
@@ -115,7 +115,7 @@ def with_pieces(batch: FeatureBatch, pieces: np.ndarray) -> FeatureBatch:
       The same examples without counts. Tokens are there if a feature has level `token`.
     """
     tokens = None
-    if batch.tokens is not None and len(batch.tokens.columns) > 1:
+    if batch.tokens is not None and batch.tokens.features:
         columns = batch.tokens.columns
-        tokens = Rows(batch.tokens.splits, {"tokens": pieces[columns["token_ids"]], **columns})
+        tokens = replace(batch.tokens, columns={"tokens": pieces[columns["token_ids"]], **columns})
     return replace(batch, tokens=tokens, counts={})

@@ -72,7 +72,7 @@ def collect_vectors(
     batches: Iterable[FeatureBatch], output: Feature, count: int | None
 ) -> np.ndarray:
     """The vectors of texts, [N, D]; `count` is N, if it is known before the last batch."""
-    parts = (batch.columns[output.name] for batch in batches)
+    parts = (batch.features[output.name] for batch in batches)
     if count is None:
         return _join(parts, output)
     vectors = np.empty((count, output.width), value_dtype(output.dtype))
@@ -108,7 +108,7 @@ def _parts(
     """The vectors of each batch, [T of the batch, D]; adds the lengths of its texts to a list."""
     for batch in batches:
         lengths.append(np.diff(batch.level(output.level).splits))
-        yield batch.columns[output.name]
+        yield batch.features[output.name]
 
 
 def _join(parts: Iterable[np.ndarray], output: Feature) -> np.ndarray:

@@ -127,12 +127,12 @@ class WindowResults:
         if features["word"] and table is not None:
             spans = {name: getattr(table, name.removeprefix("word_")) for name in SPANS}
             texts = words_of(examples, spans, table.row_splits)
-            words = Rows(table.row_splits, {"words": texts, **spans, **features["word"]})
+            words = Rows(table.row_splits, {"words": texts, **spans}, features["word"])
         ids, splits = self._tokens()
         batch = FeatureBatch(
             ids_of(examples),
             features["sequence"],
-            Rows(splits, {"token_ids": ids, **features["token"]}),
+            Rows(splits, {"token_ids": ids}, features["token"]),
             words,
         )
         return replace(batch, counts=self._counts(batch, ids == unknown_id))
@@ -165,7 +165,7 @@ class WindowResults:
     def _non_finite(self, batch: FeatureBatch) -> np.ndarray:
         """Bool [N]: the examples with a NaN or an infinity among their features."""
         examples = np.zeros(len(batch), bool)
-        columns = batch.columns
+        columns = batch.features
         for output in self._outputs:
             found = find_non_finite(columns[output.name])
             if found is not None:

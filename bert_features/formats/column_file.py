@@ -92,7 +92,7 @@ class ColumnFile(reader.FeatureFile):
 
     def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
         part = self._lazy([feature.name]).part(wanted.start, wanted.stop)
-        return part.columns[feature.name], part.row_splits(feature)
+        return part.features[feature.name], part.row_splits(feature)
 
     def _blocks(
         self, feature: Feature, wanted: range

@@ -87,17 +87,21 @@ def convert_to_batch(columns: Mapping[str, Any], features: Sequence[Feature]) ->
     A column may be anything that has slices: then it is read where the batch is cut. Without
     `unique_ids` the examples are numbered.
     """
-    levels = LEVEL_OF | {feature.name: feature.level for feature in features}
 
-    def columns_at(level: str) -> dict[str, Any]:
-        return {name: values for name, values in columns.items() if levels.get(name) == level}
+    def features_at(level: str) -> dict[str, Any]:
+        names = [feature.name for feature in features if feature.level == level]
+        return {name: columns[name] for name in names if name in columns}
 
     rows = {
-        level: Rows(columns[splits], columns_at(level))
+        level: Rows(
+            columns[splits],
+            {name: columns[name] for name in LEVELS[level] if name in columns},
+            features_at(level),
+        )
         for level, splits in SPLITS.items()
         if splits in columns
     }
-    sequence = columns_at("sequence")
+    sequence = features_at("sequence")
     lengths = [len(level.splits) - 1 for level in rows.values()] + list(map(len, sequence.values()))
     ids = columns["unique_ids"] if "unique_ids" in columns else np.arange(lengths[0])
     return FeatureBatch(ids, sequence, rows.get("token"), rows.get("word"))

@@ -261,9 +261,9 @@ def _feature_of(layer: Mapping[str, Any], level: Any, number: int) -> Feature:
 
 
 def _check_finite(batch: FeatureBatch, features: Sequence[Feature]) -> None:
-    columns = batch.columns
+    found = batch.features
     for feature in features:
-        bad = np.flatnonzero(~np.isfinite(columns[feature.name]).all(axis=1))
+        bad = np.flatnonzero(~np.isfinite(found[feature.name]).all(axis=1))
         if bad.size:
             splits = batch.row_splits(feature)
             row = int(bad[0])

@@ -16,7 +16,7 @@ from bert_features.config.output_specs import (
 
 TEXT = "text"
 
-# The columns of tokens and of words that are no features: name -> dtype, or `text`.
+# The columns of tokens and of words that are not features: name -> dtype, or `text`.
 LEVELS: dict[str, dict[str, str]] = {
     "token": {"tokens": TEXT, "token_ids": "int32"},
     "word": {
@@ -66,35 +66,42 @@ class Rows(ShortRepr):
 
     Attributes:
       splits: int64 [N + 1]; the entries of example i lie at splits[i]:splits[i + 1].
-      columns: name -> [T] or [T, D], text as str of dtype object. Of tokens: `tokens` and
-        `token_ids` int32. Of words: `words`, as in the input; `word_starts` and `word_ends` int32,
-        the first character of each word in its text and the position after its last one, -1 where
-        the input is a list of words; `word_type_ids` int32, 1 for the words of text_b; and
-        `word_num_pieces` int32, the pieces that the vector was made from. With 0 the vector is
-        zero: cleaning removed the word, or truncation cut it off. And the features of the level.
+      columns: name -> [T], text as str of dtype object. Of tokens: `tokens` and `token_ids` int32.
+        Of words: `words`, as in the input; `word_starts` and `word_ends` int32, the first character
+        of each word in its text and the position after its last one, -1 where the input is a list
+        of words; `word_type_ids` int32, 1 for the words of text_b; and `word_num_pieces` int32, the
+        pieces that the vector was made from. With 0 the vector is zero: cleaning removed the word,
+        or truncation cut it off.
+      features: the features of the level, whose names are free in memory: name -> [T, D].
     """
 
     splits: np.ndarray
     columns: dict[str, np.ndarray]
+    features: dict[str, np.ndarray] = field(default_factory=dict)
 
     def part(self, start: int, stop: int) -> "Rows":
         """Examples start:stop; the arrays are views."""
         splits = np.asarray(self.splits[start : stop + 1])
         rows = slice(int(splits[0]), int(splits[-1]))
-        return Rows(splits - splits[0], {n: values[rows] for n, values in self.columns.items()})
+        return self._each(splits - splits[0], rows)
 
     def take(self, places: np.ndarray) -> "Rows":
         """The examples at some places, int64 [M], which may repeat; a copy."""
         lengths = np.diff(self.splits)[places]
         splits = splits_of(lengths)
         rows = np.arange(splits[-1]) + np.repeat(self.splits[places] - splits[:-1], lengths)
-        return Rows(splits, {name: values[rows] for name, values in self.columns.items()})
+        return self._each(splits, rows)
+
+    def _each(self, splits: np.ndarray, rows: slice | np.ndarray) -> "Rows":
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return Rows(splits, columns, {name: values[rows] for name, values in self.features.items()})
 
     @classmethod
     def join(cls, parts: "Sequence[Rows]") -> "Rows":
         """The examples of several parts, at least one; a copy."""
         lengths = np.concatenate([np.diff(part.splits) for part in parts])
-        return cls(splits_of(lengths), join_columns([part.columns for part in parts]))
+        columns = join_columns([part.columns for part in parts])
+        return cls(splits_of(lengths), columns, join_columns([part.features for part in parts]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,14 +169,15 @@ class FeatureBatch(ShortRepr):
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
-        """The columns of all levels by name."""
+        """The columns of all levels by name, the features among them, as a file has them."""
         rows = [level.columns for level in (self.tokens, self.words) if level is not None]
-        return {name: values for part in (*rows, self.sequence) for name, values in part.items()}
+        return {name: values for part in (*rows, self.features) for name, values in part.items()}
 
     @property
     def features(self) -> dict[str, np.ndarray]:
         """The features by name: [T, D], [W, D] or [N, D], by the level."""
-        return {name: values for name, values in self.columns.items() if name not in LEVEL_OF}
+        rows = [level.features for level in (self.tokens, self.words) if level is not None]
+        return {name: values for part in (*rows, self.sequence) for name, values in part.items()}
 
     def level(self, level: str) -> Rows:
         """The tokens or the words of a batch that has them."""
@@ -223,7 +231,9 @@ class FeatureBatch(ShortRepr):
         """The examples one by one, with these features; the arrays are views of the batch's."""
         tokens = None if self.tokens is None else self.tokens.splits.tolist()
         words = None if self.words is None else self.words.splits.tolist()
-        columns = self.columns
+        found = self.features
+        columns = {} if self.tokens is None else self.tokens.columns
+        columns = columns | ({} if self.words is None else self.words.columns)
         for i, unique_id in enumerate(self.unique_ids.tolist()):
             rows: dict[str, Any] = {"sequence": i}
             parts: dict[str, Any] = {}
@@ -236,7 +246,7 @@ class FeatureBatch(ShortRepr):
                 parts["words"] = tuple(columns["words"][row].tolist())
                 parts["word_spans"] = WordSpans(*(columns[name][row] for name in SPANS))
             values = {
-                feature.name: columns[feature.name][rows[feature.level]] for feature in features
+                feature.name: found[feature.name][rows[feature.level]] for feature in features
             }
             yield FeatureRecord(unique_id, values, **parts)
 

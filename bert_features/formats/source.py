@@ -82,7 +82,7 @@ class RecordSource(ABC):
     ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """See `views.Records.blocks`."""
         for batch in self._batches(wanted, [feature.name]):
-            yield batch.columns[feature.name], batch.row_splits(feature)
+            yield batch.features[feature.name], batch.row_splits(feature)
 
     def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
         """See `views.Records.ragged`."""

@@ -77,20 +77,20 @@ def make_batch(
     columns: dict[str, dict[str, np.ndarray]] = {
         "token": {"tokens": np.array(pieces, object), "token_ids": ids},
         "word": {"words": np.array(words, object), **dict(zip(SPANS, spans, strict=True))},
-        "sequence": {},
     }
+    vectors: dict[str, dict[str, np.ndarray]] = {"token": {}, "word": {}, "sequence": {}}
     for f in features:
         values = rng.normal(0, 2, (count[f.level], f.width))
-        columns[f.level][f.name] = values.astype(value_dtype(f.dtype))
+        vectors[f.level][f.name] = values.astype(value_dtype(f.dtype))
     numbers = range(first_id, first_id + len(rows))
     as_text = [f"é{i}" + '"x\\' * (i % 3) for i in numbers]  # quotes, and different lengths
     return FeatureBatch(
         np.array(as_text, object) if id_type == "str" else np.array(numbers, np.int64),
-        columns["sequence"],
-        Rows(splits_of([len(row) for row in rows]), columns["token"])
+        vectors["sequence"],
+        Rows(splits_of([len(row) for row in rows]), columns["token"], vectors["token"])
         if "token" in levels
         else None,
-        Rows(splits_of(lengths), columns["word"]) if "word" in levels else None,
+        Rows(splits_of(lengths), columns["word"], vectors["word"]) if "word" in levels else None,
     )
 
 

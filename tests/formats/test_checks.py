@@ -77,24 +77,24 @@ def test_names_occur_once(tmp_path: Path) -> None:
 def wrong_batches() -> Iterator[FeatureBatch]:
     batch = make_batch(ONE, [1])
     tokens = batch.level("token")
-    columns = tokens.columns
-    values, ids = columns["layer_output_0"], columns["token_ids"]
+    columns, features = tokens.columns, tokens.features
+    values, ids = features["layer_output_0"], columns["token_ids"]
     splits = tokens.splits
+    for wrong in (values[:, :2], values[:2], values.astype(np.float16)):
+        yield dataclasses.replace(batch, tokens=Rows(splits, columns, {"layer_output_0": wrong}))
     for changes in (
-        {"layer_output_0": values[:, :2]},
-        {"layer_output_0": values[:2]},
-        {"layer_output_0": values.astype(np.float16)},
         {"tokens": columns["tokens"][:2]},
         {"tokens": np.array([1, 2, 3], object)},
         {"token_ids": ids[:2]},
         {"token_ids": ids.astype(np.float32)},
     ):
-        yield dataclasses.replace(batch, tokens=Rows(splits, columns | changes))
+        yield dataclasses.replace(batch, tokens=Rows(splits, columns | changes, features))
     for name in columns:
         others = {key: column for key, column in columns.items() if key != name}
-        yield dataclasses.replace(batch, tokens=Rows(splits, others))
+        yield dataclasses.replace(batch, tokens=Rows(splits, others, features))
+    yield dataclasses.replace(batch, tokens=Rows(splits, columns))
     for wrong in (splits + 1, splits[:1], np.array([0, 1, 3]), np.array([0, 5, 3])):
-        yield dataclasses.replace(batch, tokens=Rows(wrong, columns))
+        yield dataclasses.replace(batch, tokens=Rows(wrong, columns, features))
     yield dataclasses.replace(batch, tokens=None)
     yield dataclasses.replace(batch, unique_ids=np.array(["a"], object))
     yield dataclasses.replace(batch, unique_ids=np.array([0.0]))

@@ -66,11 +66,13 @@ def test_jsonl_is_the_official_line(tmp_path: Path) -> None:
     columns = {
         "tokens": np.array(["[CLS]", "é"], object),
         "token_ids": np.array([101, 102], np.int32),
+    }
+    vectors = {
         "layer_output_0": np.array([[0.5, -1.25], [1 / 3, -0.0]], np.float32),
         "layer_output_1": np.array([[1e-7], [2e-6]], np.float32),
         "sum": np.array([[123456.789], [10.0]], np.float32),
     }
-    batch = FeatureBatch(np.array([7]), tokens=Rows(np.array([0, 2]), columns))
+    batch = FeatureBatch(np.array([7]), tokens=Rows(np.array([0, 2]), columns, vectors))
     path = tmp_path / "f.jsonl"
     write(path, "jsonl", features, batch)
     assert path.read_text(encoding="ascii") == (
@@ -119,12 +121,12 @@ def test_jsonl_of_words_and_sequences(tmp_path: Path) -> None:
     columns = {
         "words": np.array(["naïve", "x"], object),
         **dict(zip(SPANS, spans, strict=True)),
-        "of words": np.array([[0.5, 1.0], [2.0, 0.0]], np.float32),
     }
+    vectors = {"of words": np.array([[0.5, 1.0], [2.0, 0.0]], np.float32)}
     batch = FeatureBatch(
         np.array(['a"é'], object),
         {"sentence": np.array([[1 / 3, 0, 0, -1]], np.float32)},
-        words=Rows(np.array([0, 2]), columns),
+        words=Rows(np.array([0, 2]), columns, vectors),
     )
     path = tmp_path / "f.jsonl"
     write(path, "jsonl", features, batch, id_type="str")

@@ -12,8 +12,8 @@ TOKENS = Rows(
     {
         "tokens": np.array(list("ab") + ["c"] * 7, object),
         "token_ids": np.arange(9, dtype=np.int32),
-        "t": np.zeros((9, 4), np.float32),
     },
+    {"t": np.zeros((9, 4), np.float32)},
 )
 BATCH = FeatureBatch(np.array([0, 1]), {"s": np.zeros((2, 4), np.float16)}, TOKENS)
 FEATURES = (

@@ -61,8 +61,9 @@ def answer(body: dict[str, Any], *, count: int | None = None) -> bytes:
     of_tokens = np.array([[len(piece), 0, 1] for piece in pieces], np.float16)
     with_tokens = any(feature.level == "token" for feature in features)
     ids = np.arange(len(pieces), dtype=np.int32)
-    tokens = {"tokens": np.array(pieces, object), "token_ids": ids, "last_layer": of_tokens}
-    batch = FeatureBatch(np.arange(len(texts)), {"embedding": of_texts}, Rows(splits, tokens))
+    tokens = {"tokens": np.array(pieces, object), "token_ids": ids}
+    rows_of_tokens = Rows(splits, tokens, {"last_layer": of_tokens})
+    batch = FeatureBatch(np.arange(len(texts)), {"embedding": of_texts}, rows_of_tokens)
     table = pa.Table.from_batches([convert_to_arrow(batch, features, schema_of(features, "int"))])
     if body["tokens"] and not with_tokens:
         table = table.append_column("tokens", pa.array(rows, pa.list_(pa.string())))
