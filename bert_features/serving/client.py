@@ -61,7 +61,6 @@ class Client:
         self._connection = Connection(
             url, token=token, timeout=timeout, retries=retries, connections=IN_FLIGHT
         )
-        self._is_closed = False
         try:
             self.info()
         except BaseException:
@@ -155,7 +154,6 @@ class Client:
 
     def close(self) -> None:
         """Closes the connections."""
-        self._is_closed = True
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -209,7 +207,7 @@ class Client:
 
     def _in_order(self, request: "_Request", parts: Iterator[Part]) -> Iterator[list[Received]]:
         """The answers in the order of the parts; a few are under way at a time."""
-        if self._is_closed:
+        if self._connection.is_closed:
             raise ServiceError("the client is closed; make another one")
         under_way: deque[Future[list[Received]]] = deque()
         try:

@@ -81,6 +81,7 @@ class Connection:
 
     Attributes:
       url: the address.
+      is_closed: whether `close` was called.
 
     Raises:
       ConfigError: an argument is not allowed.
@@ -102,6 +103,7 @@ class Connection:
         self._idle: list[HTTPConnection] = []
         self._slots = threading.BoundedSemaphore(connections)
         self._has_answered = False
+        self.is_closed = False
 
     def request(
         self,
@@ -153,9 +155,11 @@ class Connection:
         raise ServiceError(f"the request to {self.url} was given up")
 
     def close(self) -> None:
-        """Closes the connections."""
-        while self._idle:
-            self._idle.pop().close()
+        """Closes the connections; one that a request still uses is closed after the request."""
+        self.is_closed = True
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     def _attempt(
         self, method: str, path: str, headers: dict[str, str], body: bytes | None, max_bytes: int
@@ -183,6 +187,8 @@ class Connection:
         self._has_answered = True
         if connection.sock is not None:
             self._idle.append(connection)
+            if self.is_closed:
+                self.close()
         found = {name.lower(): value for name, value in response.headers.items()}
         return _Reply(response.status, found, content)
 
@@ -219,11 +225,12 @@ class Connection:
 
     def _take(self) -> HTTPConnection:
         """A connection that is open still, or a new one, which is not open yet."""
-        while self._idle:
-            connection = self._idle.pop()
-            if not wait_for_read(connection.sock, timeout=0):
-                return connection
-            connection.close()  # the service has closed it
+        with contextlib.suppress(IndexError):
+            while True:
+                connection = self._idle.pop()
+                if not wait_for_read(connection.sock, timeout=0):
+                    return connection
+                connection.close()  # the service has closed it
         kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
         host = (self._parts.host or "").strip("[]")
         seconds = min(CONNECT_SECONDS, self._timeout)
