@@ -56,23 +56,25 @@ class Processes(Executor):
         )
         try:
             with _without_main_module():
-                begun = [self._pool.submit(_do_nothing) for _ in shares]
-            self._wait_until_ready(begun)
+                for _ in shares:
+                    self._pool.submit(_do_nothing)
+            self._wait_until_ready()
         except BaseException:
             self.stop()
             raise
 
-    def _wait_until_ready(self, begun: Sequence[Future[None]]) -> None:
+    def _wait_until_ready(self) -> None:
         ready = 0
         while ready < self._count:
-            wait(begun, _TICK_SECONDS, FIRST_COMPLETED)
+            # Not by the tasks: a process that is ready does those of one that still loads.
+            has_ended = any(process.exitcode is not None for process in self._processes)
             for message in self._take_messages():
                 self._note(message)
                 ready += isinstance(message, Ready)
-            for future in begun:
-                if future.done():
-                    with self._broken_pool():
-                        future.result()
+            if has_ended:
+                self.stop()
+                raise self._describe_end()
+            time.sleep(_TICK_SECONDS)
 
     def _compute(self, shards: Sequence[int]) -> Iterator[Message | None]:
         left, pending = iter(shards), set[Future[Finished]]()

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -126,6 +128,32 @@ def test_a_killed_process_ends_the_run_and_it_can_go_on(toy, texts, whole, tmp_p
     assert len(repair(out, processes=2)) == 16 - finished
     assert shards_of(out) == whole
     assert not list(out.glob(".part*"))
+
+
+@pytest.mark.usefixtures("cores")
+def test_a_process_that_is_killed_while_it_loads_ends_the_run(toy, texts, tmp_path):
+    def kill():
+        while len(workers_of()) < 2:
+            time.sleep(0.05)
+        first, second = workers_of()
+        os.kill(second, signal.SIGSTOP)
+        used = -1
+        while used != (used := cpu_ticks(first)):  # until it is ready and waits
+            time.sleep(1)
+        os.kill(second, signal.SIGKILL)
+
+    with ThreadPoolExecutor(1) as threads:
+        killed = threads.submit(kill)
+        with pytest.raises(DeviceError, match=r"a process of the run ended by SIGKILL"):
+            extract(config_of(toy), texts, f"{tmp_path}/out/", processes=2)
+        killed.result()
+    assert not workers_of()
+
+
+def cpu_ticks(process):
+    """The CPU time of a process so far, in the kernel's unit."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 @pytest.mark.usefixtures("cores")
