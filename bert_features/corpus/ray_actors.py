@@ -271,15 +271,20 @@ class ShardActor:
         """
         assert self._worker is not None  # the run waits for `Ready`
         try:
-            return [*self.take_news(), self._worker.write(shard, self._check)]
+            finished = self._worker.write(shard, self._check)
         except _Stopped:
             return []
         except Exception as error:
             return [*self.take_news(), portable(error)]
+        return [*self.take_news(), finished]
 
     def take_news(self) -> list[Message]:
         """What was reported since the last call."""
-        return [self._news.popleft() for _ in range(len(self._news))]
+        news = []
+        with contextlib.suppress(IndexError):  # two threads may take them
+            while True:
+                news.append(self._news.popleft())
+        return news
 
     def stop(self) -> None:
         """Makes `write` end at its next step, and remove what is half-written."""

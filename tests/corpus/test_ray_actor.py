@@ -49,6 +49,7 @@ def test_it_computes_a_shard_and_reports_what_it_did(job, tmp_path):
     *_, finished = actor.write(1)
     assert isinstance(finished, Finished)
     assert finished.entry.counts["examples"] == 6
+    assert actor.take_news() == []  # what was reported meanwhile came with it
     assert shards_of(tmp_path / "out") == before
 
 
