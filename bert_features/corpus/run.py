@@ -172,7 +172,8 @@ class FolderRun:
                     # Not before: what is there stays if the new run cannot begin.
                     empty(self._folder)
                 elif self._has_begun():
-                    check_same_plan(Manifest.read(self._folder), manifest)
+                    here = {**manifest.run, "device": ready.device}
+                    check_same_plan(Manifest.read(self._folder), replace(manifest, run=here))
                 replace(manifest, run={**manifest.run, **facts}).write()
             else:
                 check_same_run(manifest, {"device": ready.device})
