@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import logging
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,8 @@ class FeatureStore:
         name = hashlib.sha256(fingerprint.encode()).hexdigest()[:32]
         self._path = place.folder / f"{name}{_SUFFIX}"
         self.accepts = self._reads = True
+        # A connection that reads cannot begin to write while another process does.
+        self._lock = threading.Lock()
         if place.lasting and any(place.folder.glob(_EARLIER)):
             self._say("files %s of an earlier version are not used", place.folder / _EARLIER)
         with self._tolerating():
@@ -130,7 +133,7 @@ class FeatureStore:
             marks = ",".join("?" * len(part))
             query = f"select {columns} from entries where key in ({marks})"
             rows: list[tuple[Any, ...]] = []
-            with self._tolerating():
+            with self._tolerating(), self._lock:
                 if self._reads:
                     rows = self._database.execute(query, part).fetchall()
             yield from rows
@@ -144,7 +147,7 @@ class FeatureStore:
             for entry in entries
             if len(entry.value) <= _MAX_ENTRY_BYTES
         )
-        with self._tolerating(), self._database:  # a transaction
+        with self._tolerating(), self._lock, self._database:  # a transaction
             # A damaged entry is replaced; one that another process has just added is the same.
             self._database.executemany("insert or replace into entries values (?, ?, ?, ?)", rows)
         self._notice_limit()
@@ -178,7 +181,12 @@ class FeatureStore:
                 return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self._path, _PATIENCE_SECONDS, check_same_thread=False)
+        database = sqlite3.connect(
+            self._path,
+            _PATIENCE_SECONDS,
+            isolation_level="IMMEDIATE",  # waits for another process before it writes
+            check_same_thread=False,
+        )
         try:
             database.execute("pragma journal_mode = wal")
             # What is not kept needs to outlive a killed process, but not the machine.
