@@ -169,6 +169,8 @@ class Connection:
             if connection.sock is None:
                 self._open(connection)
             deadline.sock = connection.sock  # the connection may hand it over to the response
+            if deadline.is_over:  # while there was no socket to cut
+                raise TimeoutError
             prefix = (self._parts.path or "").rstrip("/")
             connection.request(method, prefix + path, body, headers)
             with connection.getresponse() as response:
