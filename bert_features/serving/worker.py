@@ -27,8 +27,8 @@ logger = logging.getLogger("bert_features.serve")
 
 # The files of a process that listens, and of one that could not load the model.
 LISTENS, FAILED = ".listens", ".failed"
-# uvicorn's exit status of a worker that cannot start.
-_START_FAILED = 3
+# Not 3, for which uvicorn ends every worker.
+_START_FAILED = 1
 
 
 def load_app(config: ExtractConfig, settings: ServeSettings) -> "Guard":
@@ -107,6 +107,7 @@ class Worker:
             if share.cores is not None:
                 limit_cores(max(cores() // len(self.shares), 1))
             return
+        raise DeviceError("every process of the service is there already")
 
     def _file(self, suffix: str) -> Path:
         return self.folder / f"{os.getpid()}{suffix}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
-from uvicorn.supervisors.multiprocess import Multiprocess, Process
+from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 
 from bert_features.errors import BertFeaturesError, DeviceError
 from bert_features.serving.port import SharedPort
@@ -32,8 +32,11 @@ class Workers(Multiprocess):
     def __init__(
         self, config: uvicorn.Config, port: SharedPort, folder: Path, listening: Callable[[], None]
     ) -> None:
-        self._handlers = {number: signal.getsignal(number) for number in _ENDINGS}
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        self._handlers = {number: before[number] for number in _ENDINGS}
         super().__init__(config, sockets=[port])  # type: ignore[list-item]
+        for number in before.keys() - _ENDINGS:  # by which uvicorn adds and removes workers
+            signal.signal(number, before[number])
         if self._handlers[signal.SIGHUP] == signal.SIG_IGN:  # as under nohup
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._folder = folder
@@ -64,7 +67,10 @@ class Workers(Multiprocess):
         before = {process.pid for process in self.processes}
         super().keep_subprocess_alive()
         for pid in before - {process.pid for process in self.processes}:
-            logger.warning("a process of the service has ended; another one replaces it")
+            reason = self._read_failure(pid) or "it was ended from outside, or has crashed"
+            logger.warning(
+                "a process of the service has ended (%s); another one replaces it", reason
+            )
             mark_process_dead(pid, self._folder)
 
     def _watch_start(self) -> None:
@@ -78,15 +84,21 @@ class Workers(Multiprocess):
             self._listening()
 
     def _failure_of(self, pid: int | None, status: int) -> BertFeaturesError:
-        file = self._folder / f"{pid}{FAILED}"
-        if file.exists():
-            error: BertFeaturesError = pickle.loads(file.read_bytes())
+        if (error := self._read_failure(pid)) is not None:
             return error
         by = f"exit status {status}"
         if status < 0:
             by = signal.Signals(-status).name
             by += ", as the system ends what takes too much memory" if by == "SIGKILL" else ""
         return DeviceError(f"a process of the service ended by {by} before it had the model")
+
+    def _read_failure(self, pid: int | None) -> BertFeaturesError | None:
+        """Why a process could not load the model; None if it did."""
+        file = self._folder / f"{pid}{FAILED}"
+        failure: BertFeaturesError | None = (
+            pickle.loads(file.read_bytes()) if file.exists() else None
+        )
+        return failure
 
     def _listens(self, process: Process) -> bool:
         return (self._folder / f"{process.pid}{LISTENS}").exists()
