@@ -92,10 +92,10 @@ class _Interruption:
     def raising(cls) -> Iterator[None]:
         """The signals raise KeyboardInterrupt in the block."""
         cls.received = None
-        before = {number: signal.getsignal(number) for number in _ENDINGS}
-        for number, handler in before.items():
-            if handler not in (signal.SIG_IGN, None):
-                signal.signal(number, cls._raise)
+        handlers = {number: signal.getsignal(number) for number in _ENDINGS}
+        before = {n: h for n, h in handlers.items() if h not in (signal.SIG_IGN, None)}
+        for number in before:
+            signal.signal(number, cls._raise)
         try:
             yield
         finally:
