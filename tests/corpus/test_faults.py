@@ -77,7 +77,7 @@ def test_an_address_without_a_size_is_refused(monkeypatch):
             return {"size": None}
 
     monkeypatch.setattr(inputs, "connect", lambda path, error: (Server(), "in.txt"))
-    with pytest.raises(InputError, match=r"does not say how large it is.* download it"):
+    with pytest.raises(InputError, match=r"does not report its size.*download it"):
         look_up("https://example.org/in.txt")
 
 

@@ -13,7 +13,7 @@ import pytest
 from bert_features import extract
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus import ray_actors
-from bert_features.errors import DeviceError, InputError
+from bert_features.errors import DeviceError
 from bert_features.formats.manifest import Manifest
 from tests.corpus.runs import is_alive, title_of, wait_for_shards
 from tests.corpus.test_job import shards_of
@@ -205,17 +205,6 @@ def test_a_shard_that_is_lost_too_often_ends_the_run(toy, texts, cluster, tmp_pa
     with pytest.raises(DeviceError, match=r"shard 0 \(4,000 examples of .*in\.txt\) was lost 2"):
         extract(config, texts, f"{tmp_path}/out/", ray=cluster.address, progress=kill)
     assert len(killed) == 2
-
-
-def test_an_error_in_an_actor_is_the_error_of_the_run(toy, texts, cluster, tmp_path):
-    mine = tmp_path / "in.txt"
-    mine.write_text(texts.read_text())
-
-    def change(counts, total):
-        mine.write_text(mine.read_text().replace("it is\n", "is it\n"))
-
-    with pytest.raises(InputError, match=r"has changed since .* again with overwrite=True"):
-        extract(config_of(toy), mine, f"{tmp_path}/out/", ray=cluster.address, progress=change)
 
 
 def test_a_ray_of_its_own_ends_with_the_run(toy, texts, whole, tmp_path):
