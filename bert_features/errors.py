@@ -154,6 +154,16 @@ def extra_requirement(extra: str) -> str:
     return shlex.quote(f"{name} @ {url}")
 
 
+def describe_exit(status: int) -> str:
+    """How a process ended, by its exit status as `multiprocessing` has it: below 0 for a signal."""
+    import signal
+
+    if status >= 0:
+        return f"exit status {status}"
+    name = signal.Signals(-status).name
+    return f"{name}, as the system ends what takes too much memory" if name == "SIGKILL" else name
+
+
 class MissingExtraError(BertFeaturesError, ImportError):
     """An optional dependency that is not installed; the message holds the line that installs it.
 

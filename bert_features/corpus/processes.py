@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from bert_features.corpus.executor import Executor, Finished, Job, Message, Ready
 from bert_features.corpus.worker import Worker, portable, report_logs
-from bert_features.errors import DeviceError
+from bert_features.errors import DeviceError, describe_exit
 from bert_features.files import is_writing
 from bert_features.machine.shares import Share
 
@@ -110,11 +110,7 @@ class Processes(Executor):
         """The error of a process that was killed or has crashed."""
         codes = [process.exitcode or 0 for process in self._processes]
         code = next((code for code in codes if code not in _ENDED), -signal.SIGTERM)
-        by = f"exit status {code}"
-        if code < 0:
-            by = signal.Signals(-code).name
-            by += ", as the system ends what takes too much memory" if by == "SIGKILL" else ""
-        return DeviceError(f"a process of the run ended by {by}")
+        return DeviceError(f"a process of the run ended by {describe_exit(code)}")
 
     def stop(self) -> None:
         """Ends the processes."""

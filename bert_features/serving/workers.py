@@ -10,7 +10,7 @@ import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 
-from bert_features.errors import BertFeaturesError, DeviceError
+from bert_features.errors import BertFeaturesError, DeviceError, describe_exit
 from bert_features.serving.port import SharedPort
 from bert_features.serving.worker import FAILED, LISTENS, log_stop
 
@@ -86,10 +86,7 @@ class Workers(Multiprocess):
     def _failure_of(self, pid: int | None, status: int) -> BertFeaturesError:
         if (error := self._read_failure(pid)) is not None:
             return error
-        by = f"exit status {status}"
-        if status < 0:
-            by = signal.Signals(-status).name
-            by += ", as the system ends what takes too much memory" if by == "SIGKILL" else ""
+        by = describe_exit(status)
         return DeviceError(f"a process of the service ended by {by} before it had the model")
 
     def _read_failure(self, pid: int | None) -> BertFeaturesError | None:
