@@ -133,9 +133,7 @@ def _lines(
         if as_table:
             rows = [_row(hit, rank, texts.get(hit.unique_id)) for rank, hit in enumerate(hits, 1)]
             yield "\n" * (number > 0) + f"query: {query}"
-            yield table(
-                rows, head=("rank", "similarity", "id", "text"), right=(0, 1), widths=(4, 10, 8)
-            )
+            yield table(rows, head=_HEAD, right=(0, 1), widths=(4, 10, 8))
         else:
             for rank, hit in enumerate(hits, 1):
                 yield _json(hit, rank, query, texts.get(hit.unique_id))

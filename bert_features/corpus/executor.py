@@ -50,7 +50,7 @@ class Progress:
     """How far a worker has come.
 
     Attributes:
-      worker: tells the workers apart.
+      worker: identifies the worker.
       shard: the shard that it computes.
       counts: totals of that shard.
       stages: the times of all its shards.
@@ -67,7 +67,7 @@ class Finished:
     """A shard is in its place.
 
     Attributes:
-      worker: tells the workers apart.
+      worker: identifies the worker.
       shard: the shard.
       entry: its record.
       stages: the times of all shards of the worker.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from bert_features.corpus.executor import Finished, Job, Log, Message, Progress, Ready
 from bert_features.corpus.shards import ShardWriter
-from bert_features.errors import BertFeaturesError, DeviceError
+from bert_features.errors import BertFeaturesError, DeviceError, first_line
 from bert_features.extraction.counts import Counts
 
 _PROGRESS_SECONDS = 0.2
@@ -89,7 +89,7 @@ def portable(error: Exception) -> Exception:
 def _without_its_library(error: Exception) -> Exception:
     if isinstance(error, BertFeaturesError) or type(error).__module__ == "builtins":
         return error
-    line = next(iter(str(error).strip().splitlines()), "no message")[:_MAX_CHARACTERS]
+    line = first_line(error, _MAX_CHARACTERS, empty="no message")
     text = f"{type(error).__name__}: {line}"
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Exhausted" in text:
         return MemoryError(line)

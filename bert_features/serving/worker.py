@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.serve_settings import ServeSettings
-from bert_features.errors import BertFeaturesError, DeviceError
+from bert_features.errors import BertFeaturesError, DeviceError, first_line
 from bert_features.machine.hardware import cores, limit_cores
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.machine.shares import Share
@@ -127,5 +127,5 @@ def _portable(error: Exception) -> BertFeaturesError:
     """The error, or one that another process can read."""
     if isinstance(error, BertFeaturesError):
         return error
-    line = next(iter(str(error).splitlines()), "no message")
+    line = first_line(error, empty="no message")
     return DeviceError(f"the service does not start: {type(error).__name__}: {line}")
