@@ -110,7 +110,7 @@ class FeatureStore:
     def __exit__(self, *exception: object) -> None:
         # The thread that reads the input of a run that failed may still ask.
         self.accepts = self._reads = False
-        with contextlib.suppress(AttributeError, sqlite3.Error):  # it may not have been opened
+        with self._lock, contextlib.suppress(AttributeError, sqlite3.Error):  # it may not be open
             self._database.close()
 
     def tokens(self, keys: Sequence[bytes]) -> dict[bytes, int]:
