@@ -9,7 +9,7 @@ from typing import Any
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.serve_settings import TOKEN, ServeSettings
 from bert_features.errors import MissingExtraError
-from bert_features.serving.run import check_outputs
+from bert_features.serving.run import config_with_outputs
 from bert_features.serving.worker import load_app
 
 # A replica refuses requests long before; Ray itself would let them wait without an answer.
@@ -34,7 +34,7 @@ def app(arguments: dict[str, Any]) -> Any:
         raise MissingExtraError("Ray Serve", install="'ray[serve]>=2.60'") from error
     replicas = int(arguments.pop("replicas", 1))
     settings = ServeSettings.of(token=os.environ.get(TOKEN) or None, replicas=replicas)
-    config = check_outputs(ExtractConfig.of(arguments))
+    config = config_with_outputs(ExtractConfig.of(arguments))
 
     def build() -> Any:
         return load_app(config, settings)

@@ -40,7 +40,7 @@ def check_service(config: ExtractConfig, settings: ServeSettings) -> ExtractConf
     """
     _check_installed()
     _shares(config, settings)
-    served = check_outputs(config)
+    served = config_with_outputs(config)
     check_port(settings)
     return served
 
@@ -55,7 +55,7 @@ def _check_installed() -> None:
         raise MissingExtraError("the web server", "serve") from error
 
 
-def check_outputs(config: ExtractConfig) -> ExtractConfig:
+def config_with_outputs(config: ExtractConfig) -> ExtractConfig:
     """The settings with outputs that each have a name.
 
     Raises:
