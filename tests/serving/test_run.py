@@ -210,6 +210,23 @@ def test_processes_end_with_the_first_one(toy):
 
 
 @pytest.mark.slow
+def test_a_process_that_cannot_start_again_leaves_the_others_at_work(toy, tmp_path):
+    mine = shutil.copytree(toy, tmp_path / "mine")
+    (weights,) = mine.glob("*.data-00000-of-00001")
+    with Program(mine, "--replicas", "2") as service:
+        whole = weights.read_bytes()
+        weights.write_bytes(whole[:1000])
+        before = service.workers()
+        os.kill(min(before), signal.SIGKILL)
+        assert "ended from outside" in service.process.stderr.readline()
+        assert "is truncated or corrupt" in service.process.stderr.readline()
+        assert service.ask(["it"]).status_code == 200
+        weights.write_bytes(whole)
+        wait_until(lambda: len(service.workers() - before) == 1)
+        assert service.end(signal.SIGTERM)[0] == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", ["1", "2"])
 def test_a_model_that_cannot_be_loaded_is_one_line(toy, tmp_path, replicas):
     broken = shutil.copytree(toy, tmp_path / "broken")
