@@ -64,6 +64,8 @@ class Workers(Multiprocess):
         if not self._have_listened:
             self._watch_start()
             return
+        for process in self.processes:
+            process.child_conn.close()  # the end of the process then ends a wait for its answer
         before = {process.pid for process in self.processes}
         super().keep_subprocess_alive()
         for pid in before - {process.pid for process in self.processes}:

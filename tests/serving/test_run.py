@@ -213,7 +213,8 @@ def test_processes_end_with_the_first_one(toy):
 def test_a_process_that_cannot_start_again_leaves_the_others_at_work(toy, tmp_path):
     mine = shutil.copytree(toy, tmp_path / "mine")
     (weights,) = mine.glob("*.data-00000-of-00001")
-    with Program(mine, "--replicas", "2") as service:
+    # A process that ends is seen at once, not when an answer to uvicorn's ping is overdue.
+    with Program(mine, "--replicas", "2", "--max-seconds", "600") as service:
         whole = weights.read_bytes()
         weights.write_bytes(whole[:1000])
         before = service.workers()
