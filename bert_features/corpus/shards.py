@@ -19,7 +19,7 @@ from bert_features.files.checksums import as_hex, checksum_of_file
 from bert_features.formats import FeatureWriter, open_writer, output_targets
 from bert_features.formats.manifest import FinishedEntry, Manifest
 from bert_features.formats.stream import StreamWriter
-from bert_features.machine.models import describe_processor
+from bert_features.machine.hardware import describe_processor
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.stages import StageClock
 from bert_features.readers import registry

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_features.doctor.children import Outcome
 from bert_features.doctor.finding import Finding, Status
 from bert_features.doctor.machine import Accelerators
-from bert_features.doctor.runtimes import METADATA_VARIABLE, Runtimes
+from bert_features.doctor.runtimes import METADATA_VARIABLE, Outcome, Runtimes
 from bert_features.files.reporting import describe_size
 from bert_features.machine.tpu_installation import remote_tpu
 
@@ -18,20 +17,17 @@ def check_listing(
 
     Problems with the accelerators of this machine are left to `check_tpu` and `check_gpu`.
     """
-    jax_remedy = (
-        "unset JAX_PLATFORMS" if "JAX_PLATFORMS" in environment else "export JAX_PLATFORMS=cpu"
-    )
-    asked: tuple[tuple[str, Outcome | None, str, Status, str], ...] = (
+    set_platforms = "unset JAX_PLATFORMS" if "JAX_PLATFORMS" in environment else ""
+    asked: tuple[tuple[str, Outcome, str, Status, str], ...] = (
         ("TensorFlow", runtimes.tensorflow, "gpu", "broken", "export CUDA_VISIBLE_DEVICES=-1"),
-        ("JAX", runtimes.jax, "devices", "warning", jax_remedy),
+        ("JAX", runtimes.jax, "devices", "warning", set_platforms or "export JAX_PLATFORMS=cpu"),
     )
-    findings = []
-    for runtime, outcome, stage, status, remedy in asked:
-        problem = outcome.problem(stage) if outcome is not None else None
-        died = outcome is not None and outcome.ended_in == stage
-        if problem and (died or not (machine.tpus or machine.gpus)):
-            findings.append(Finding(f"devices of {runtime}", status, problem, remedy))
-    return findings
+    return [
+        Finding(f"devices of {runtime}", status, problem, remedy)
+        for runtime, outcome, stage, status, remedy in asked
+        if (problem := outcome.problem(stage))
+        and (outcome.ended_in == stage or not (machine.tpus or machine.gpus))
+    ]
 
 
 def has_tpu(machine: Accelerators, environment: Mapping[str, str]) -> bool:
@@ -43,7 +39,7 @@ def check_tpu(machine: Accelerators, runtimes: Runtimes, environment: Mapping[st
     """The TPUs of the machine, the processes that hold them, and the runtimes that can use them."""
     usable = runtimes.devices("tpu")
     if usable:
-        return Finding("tpu", "ok", _describe_devices(usable), details=_details(usable))
+        return Finding("tpu", "ok", _describe_devices(usable), details=usable)
     if machine.tpu_problem and not machine.tpu_holders:
         return Finding("tpu", "warning", machine.tpu_problem)
     if not has_tpu(machine, environment):
@@ -68,13 +64,13 @@ def check_gpu(machine: Accelerators, runtimes: Runtimes, environment: Mapping[st
     """The GPUs of the machine and the runtimes that can use them."""
     usable = runtimes.devices("gpu")
     if usable:
-        return Finding("gpu", "ok", _describe_devices(usable), details=_details(usable))
+        return Finding("gpu", "ok", _describe_devices(usable), details=usable)
     if machine.cards and not machine.gpus:
         found = f"{machine.cards} NVIDIA GPU(s) found, but no driver is available here"
         return Finding("gpu", "warning", found, "docker run --gpus all …")
     if not machine.gpus:
         return Finding("gpu", "ok", "none found")
-    named = f" ({'; '.join(machine.gpu_names)})" if machine.gpu_names else ""
+    named = f" ({'; '.join(machine.gpu_models)})" if machine.gpu_models else ""
     seen = f"{len(machine.gpus)} at {machine.gpus[0]}{named}"
     install = f"pip install 'tensorflow[and-cuda]=={runtimes.tensorflow_minor}.*'"
     remedy = _unhide("gpu", environment) or install
@@ -110,7 +106,3 @@ def _describe_devices(usable: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         memory = f" with {describe_size(min(sizes))} each" if sizes else ""
         parts.append(f"{len(devices)} {devices[0]['name']}{memory} by {runtime}")
     return "; ".join(parts)
-
-
-def _details(usable: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    return {runtime: [dict(device) for device in devices] for runtime, devices in usable.items()}

@@ -4,18 +4,19 @@ This process imports nothing that may be broken: packages are judged by their me
 TensorFlow, JAX and Keras are imported in child processes. If a child dies, that is a finding.
 """
 
+import dataclasses
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bert_features.doctor.children import Child, Outcome
 from bert_features.doctor.devices import check_gpu, check_listing, check_tpu, has_tpu
-from bert_features.doctor.environment import check_environment
 from bert_features.doctor.finding import Finding
 from bert_features.doctor.imports import check_imports
 from bert_features.doctor.machine import (
     Accelerators,
     check_cpu,
+    check_environment,
     check_memory,
     check_system,
     find_accelerators,
@@ -25,35 +26,22 @@ from bert_features.doctor.packages import (
     check_packages,
     installed,
     minor_version,
-    name_of,
     tensorflow_build,
 )
-from bert_features.doctor.runtimes import METADATA_VARIABLE, Runtimes
-from bert_features.doctor.storage import (
-    check_cache,
-    check_embedded_model,
-    check_output,
-)
+from bert_features.doctor.runtimes import METADATA_VARIABLE, Outcome, Runtimes, ask
+from bert_features.doctor.storage import check_cache, check_embedded_model, check_output
 
 IMPORT_SECONDS = 120.0
 
 
-def examine(
-    output: Path,
-    *,
-    seconds: float = IMPORT_SECONDS,
-    environment: Mapping[str, str] | None = None,
-) -> list[Finding]:
+def examine(output: Path, *, seconds: float = IMPORT_SECONDS) -> list[Finding]:
     """Runs every check.
 
     Args:
       output: the folder that features will be written to.
       seconds: time limit of an import; a slower one counts as hanging.
-      environment: the environment variables to check; None takes those of this process.
     """
-    environment = os.environ if environment is None else environment
-    packages = installed()
-    machine = find_accelerators()
+    environment, packages, machine = os.environ, installed(), find_accelerators()
     runtimes = _ask_runtimes(packages, machine, environment, seconds)
     package_findings = check_packages(packages)
     remedies = {finding.check: finding.remedy for finding in package_findings if finding.remedy}
@@ -86,36 +74,18 @@ def _ask_runtimes(
     if not with_tpu:
         # Otherwise libtpu searches for a TPU for minutes, which `check_tpu` reports.
         environment = {METADATA_VARIABLE: "1", **environment}
-    modules = {}
-    if build is not None:
-        modules["tensorflow"] = ("tensorflow_child", ["--with-tpu"] if with_tpu else [])
-    if "jax" in packages:
-        modules["jax"] = ("jax_child", [])
-    outcomes = _run(modules, environment, seconds, at_once=not with_tpu)
-    return Runtimes(
-        outcomes.get("tensorflow"),
-        outcomes.get("jax"),
-        name_of(build) if build is not None else "tensorflow",
-        minor_version(build) if build is not None else "2.20",
-    )
 
+    def outcome(runtime: str, is_installed: bool) -> Outcome:
+        if not is_installed:
+            return Outcome()
+        return ask(runtime, environment, seconds, with_tpu=with_tpu)
 
-def _run(
-    modules: Mapping[str, tuple[str, list[str]]],
-    environment: Mapping[str, str],
-    seconds: float,
-    *,
-    at_once: bool,
-) -> dict[str, Outcome]:
-    """Runs the children all at once or, because a TPU serves one process at a time, in turn."""
-    if not at_once:
-        return {
-            name: Child(module, arguments, environment).wait(seconds)
-            for name, (module, arguments) in modules.items()
-        }
-    children = {name: Child(*arguments, environment) for name, arguments in modules.items()}
-    try:
-        return {name: child.wait(seconds) for name, child in children.items()}
-    finally:
-        for child in children.values():
-            child.kill()
+    # A TPU serves one process at a time.
+    with ThreadPoolExecutor(1 if with_tpu else 2) as pool:
+        tensorflow = pool.submit(outcome, "tensorflow", build is not None)
+        jax = pool.submit(outcome, "jax", "jax" in packages)
+    runtimes = Runtimes(tensorflow.result(), jax.result())
+    if build is None:
+        return runtimes
+    minor = minor_version(packages[build])
+    return dataclasses.replace(runtimes, tensorflow_build=build, tensorflow_minor=minor)

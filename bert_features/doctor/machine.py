@@ -1,28 +1,26 @@
-"""Checks of the machine: CPU, memory, accelerators and the processes that hold them.
-
-System files are read below a root folder, so that a test can make up a machine.
-"""
+"""Checks of the machine: CPU, memory, accelerators with their holders, environment variables."""
 
 import os
 import platform
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from bert_features.doctor.finding import Finding
 from bert_features.files.reporting import describe_size
 from bert_features.machine import hardware, onednn, tpu_installation
 
-_NVIDIA_SMI_SECONDS = 10
-_CPU_MODEL = re.compile(r"^model name\s*:\s*(.*)$", re.MULTILINE)
 _VECTOR_FLAGS = (
     *("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_bf16"),
     *("asimd", "bf16"),
 )
 _BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
+# Environment variables that change what a run does.
+_VARIABLES = re.compile(
+    r"(BERT_FEATURES|TPU)_.*|KERAS_BACKEND|TF_USE_LEGACY_KERAS|TF_ENABLE_ONEDNN_OPTS|(TF_)?XLA_FLAGS"
+    r"|XLA_PYTHON_CLIENT_MEM_FRACTION|JAX_PLATFORMS|CUDA_VISIBLE_DEVICES|LIBTPU_INIT_ARGS|PYTHONPATH"
+)
+_PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Accelerators:
       tpus: device files of TPU chips.
       gpus: device files of NVIDIA GPUs.
       tpu_holders: process id -> name, for processes that have a TPU's device file open.
-      gpu_names: name and memory of each GPU, from nvidia-smi.
+      gpu_models: the models of the GPUs.
       tpu_problem: why the chips of this machine cannot be opened; empty if they can, or if there
         are none.
       cards: number of NVIDIA GPUs plugged in, with or without a driver.
@@ -42,19 +40,19 @@ class Accelerators:
     tpus: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     tpu_holders: Mapping[int, str] = field(default_factory=dict)
-    gpu_names: tuple[str, ...] = ()
+    gpu_models: tuple[str, ...] = ()
     tpu_problem: str = ""
     cards: int = 0
 
 
 def find_accelerators() -> Accelerators:
     """Finds the device files of TPUs and GPUs, and the processes that hold the TPUs."""
-    tpus, gpus = hardware.tpu_device_files(), hardware.nvidia_device_files()
+    tpus = hardware.tpu_device_files()
     return Accelerators(
         tpus=tuple(map(str, tpus)),
-        gpus=tuple(map(str, gpus)),
+        gpus=tuple(map(str, hardware.nvidia_device_files())),
         tpu_holders=hardware.holders_of(tpus),
-        gpu_names=_nvidia_smi() if gpus else (),
+        gpu_models=tuple(hardware.processor_models()["gpu"]),
         tpu_problem=(hardware.tpu_chips() and tpu_installation.device_problem()) or "",
         cards=hardware.nvidia_cards(),
     )
@@ -66,21 +64,20 @@ def check_system() -> Finding:
     return Finding("python", "ok", found, details={"python": platform.python_version()})
 
 
-def check_cpu(environment: Mapping[str, str], root: Path = Path("/")) -> Finding:
+def check_cpu(environment: Mapping[str, str]) -> Finding:
     """The CPU's cores and vector instructions, bfloat16, and whether oneDNN is on."""
-    model = _CPU_MODEL.search(_read(root / "proc" / "cpuinfo") or "")
-    count = hardware.cores()
-    name = f"{count} cores of {model[1] if model else platform.processor() or platform.machine()}"
-    flags = hardware.cpu_flags(root)
+    count, flags = hardware.cores(), hardware.cpu_flags()
+    model = hardware.cpu_facts().get("model name") or platform.processor() or platform.machine()
+    found = f"{count} cores of {model}"
     known = [flag for flag in _VECTOR_FLAGS if flag in flags]
     off = onednn.find_off(environment)
     details = {"cores": count, "flags": known, "onednn": onednn.is_x86() and off is None}
     if off is not None:
-        found = f"{name}; oneDNN, the fast CPU kernels, is off: {off.reason}"
+        found += f"; oneDNN, the fast CPU kernels, is off: {off.reason}"
         return Finding("cpu", "warning", found, off.remedy, details)
     if not flags:
-        return Finding("cpu", "ok", f"{name}; vector instructions unknown", details=details)
-    found = f"{name}; {', '.join(known) or 'no known vector instructions'}"
+        return Finding("cpu", "ok", f"{found}; vector instructions unknown", details=details)
+    found += f"; {', '.join(known) or 'no known vector instructions'}"
     found += "; oneDNN on" if onednn.is_x86() else ""
     if flags.isdisjoint(_BFLOAT16_FLAGS):
         found += "; no bfloat16 instructions, so --precision bfloat16 is slow"
@@ -89,10 +86,10 @@ def check_cpu(environment: Mapping[str, str], root: Path = Path("/")) -> Finding
     return Finding("cpu", "ok", found, details=details)
 
 
-def check_memory(root: Path = Path("/")) -> Finding:
+def check_memory() -> Finding:
     """The memory of the machine, and the limit of this container."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = (_read(root / "sys" / "fs" / "cgroup" / "memory.max") or "").strip()
+    limit = hardware.read_text(hardware.ROOT / "sys/fs/cgroup/memory.max")
     found, details = describe_size(total), {"total_bytes": total}
     if limit.isdecimal() and int(limit) < total:
         found = f"{describe_size(int(limit))} of {found}, the limit of this container"
@@ -100,23 +97,21 @@ def check_memory(root: Path = Path("/")) -> Finding:
     return Finding("memory", "ok", found, details=details)
 
 
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return None
-
-
-def _nvidia_smi() -> tuple[str, ...]:
-    """`name, memory` of each GPU; empty if nvidia-smi is missing or does not answer."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ()
-    command = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=_NVIDIA_SMI_SECONDS, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return tuple(answer.stdout.strip().splitlines())
+def check_environment(environment: Mapping[str, str]) -> list[Finding]:
+    """Lists the relevant variables that are set; warns of those that do harm."""
+    values = {
+        name: _PASSWORD.sub("…@", value)
+        for name, value in sorted(environment.items())
+        if _VARIABLES.fullmatch(name)
+    }
+    listed = " ".join(f"{name}={value}" for name, value in values.items())
+    findings = [
+        Finding("environment", "ok", listed or "no relevant variable is set", details=values)
+    ]
+    if environment.get("TF_USE_LEGACY_KERAS", "0").lower() in ("1", "true"):
+        found = "TF_USE_LEGACY_KERAS turns tf.keras into Keras 2; bert_features needs Keras 3"
+        findings.append(Finding("environment", "warning", found, "unset TF_USE_LEGACY_KERAS"))
+    if not environment.get("BERT_FEATURES_MIRROR", "http://").startswith(("https://", "http://")):
+        found = "BERT_FEATURES_MIRROR is not an http:// or https:// address: downloads fail"
+        findings.append(Finding("environment", "warning", found, "unset BERT_FEATURES_MIRROR"))
+    return findings

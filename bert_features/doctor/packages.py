@@ -3,22 +3,18 @@
 `importlib.metadata` finds the distributions, so a test can check a folder of its own.
 """
 
+import contextlib
 import importlib.metadata
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib.metadata import Distribution
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from bert_features.doctor.finding import Finding
-
-# With a later libtpu, importing tensorflow-tpu 2.20.0 aborts the process, because
-# ConfigureDistributedTpuOp_DoWork is missing. Tried: 0.0.14 to 0.0.30 work; 0.0.34, 0.0.43.2 and
-# 0.0.52 do not. The same range as in setup.cfg; a test compares them.
-LIBTPU_OF_TENSORFLOW_TPU = ">=0.0.14,<0.0.31"
+from bert_features.machine.tpu_installation import LIBTPU_RANGE
 
 TPU_BUILD = "tensorflow-tpu"
 # Distributions that install the package `tensorflow`. If several are installed, the first in this
@@ -36,23 +32,22 @@ _BUILDS = (
 _REQUIRING_TENSORFLOW = ("tensorflow-text", "tensorflow-hub", "tf-keras")
 # Distributions whose requirements are checked: those that depend on each other's versions.
 _DEMANDING = (*_BUILDS, "tensorflow-text", "keras", "jax", "jaxlib")
-_SHOWN = (*_BUILDS, "tensorflow-text", "keras", "jax", "jaxlib", "libtpu")
 
 Packages = Mapping[str, Distribution]
 
 
-def installed(path: Sequence[str] | None = None) -> dict[str, Distribution]:
+def installed(path: list[str] | None = None) -> dict[str, Distribution]:
     """The distributions on a path; of each name, the one that Python would import.
 
     Args:
       path: folders to search; None takes sys.path.
     """
     found: dict[str, Distribution] = {}
-    folders = sys.path if path is None else list(path)
-    for distribution in importlib.metadata.distributions(path=folders):
-        name = distribution.metadata["Name"]
-        if name and _has_version(distribution):  # if not, an interrupted installation left it
-            found.setdefault(canonicalize_name(name), distribution)
+    for distribution in importlib.metadata.distributions(path=sys.path if path is None else path):
+        # An interrupted installation leaves one without a name or a version.
+        with contextlib.suppress(InvalidVersion, TypeError):
+            Version(distribution.version)
+            found.setdefault(canonicalize_name(distribution.name), distribution)
     return found
 
 
@@ -67,9 +62,15 @@ def check_packages(packages: Packages) -> list[Finding]:
     ]
 
 
-def tensorflow_build(packages: Packages) -> Distribution | None:
-    """The distribution that `import tensorflow` should load."""
-    return next((packages[name] for name in _BUILDS if name in packages), None)
+def tensorflow_build(packages: Packages) -> str | None:
+    """The name of the distribution that `import tensorflow` should load."""
+    return next((name for name in _BUILDS if name in packages), None)
+
+
+def minor_version(distribution: Distribution) -> str:
+    """The first two numbers of a distribution's version, as 2.20."""
+    version = Version(distribution.version)
+    return f"{version.major}.{version.minor}"
 
 
 def check_requirements(packages: Packages) -> list[Finding]:
@@ -77,20 +78,19 @@ def check_requirements(packages: Packages) -> list[Finding]:
     own = packages.get("bert-features")
     # On sys.path, but not installed: without these nothing runs.
     wanted = _requirements(own) if own else [Requirement(n) for n in ("tensorflow", "keras")]
-    unmet = [requirement for requirement in wanted if not _is_met(requirement, packages)]
-    if unmet:
-        return [
-            Finding(
-                canonicalize_name(requirement.name),
-                "broken",
-                _describe_unmet(requirement, packages),
-                _install([requirement], packages),
-            )
-            for requirement in unmet
-        ]
-    versions = [f"{name} {packages[name].version}" for name in _SHOWN if name in packages]
-    found = f"all {len(wanted)} required packages are installed; {', '.join(versions)}"
-    return [Finding("packages", "ok", found)]
+    findings = [
+        Finding(
+            canonicalize_name(requirement.name),
+            "broken",
+            _describe_unmet(requirement, packages),
+            _install([requirement], packages),
+        )
+        for requirement in _unmet(wanted, packages)
+    ]
+    shown = [name for name in (*_DEMANDING, "libtpu") if name in packages]
+    versions = ", ".join(f"{name} {packages[name].version}" for name in shown)
+    every = f"all {len(wanted)} required packages are installed; {versions}"
+    return findings or [Finding("packages", "ok", every)]
 
 
 def check_builds(packages: Packages) -> list[Finding]:
@@ -111,81 +111,58 @@ def check_builds(packages: Packages) -> list[Finding]:
 def check_tensorflow_text(packages: Packages) -> list[Finding]:
     """tensorflow-text, which loads only into a TensorFlow of the same minor version."""
     build, text = tensorflow_build(packages), packages.get("tensorflow-text")
-    if build is None or text is None or minor_version(text) == minor_version(build):
+    if build is None or text is None or minor_version(text) == minor_version(packages[build]):
         return []
-    found = f"{text.version}, but {name_of(build)} is {build.version}: minor versions must be equal"
-    wanted = Requirement(f"tensorflow-text=={minor_version(build)}.*")
-    return [Finding("tensorflow-text", "broken", found, _install([wanted], packages))]
+    has, minor = packages[build].version, minor_version(packages[build])
+    found = f"{text.version}, but {build} is {has}: minor versions must be equal"
+    remedy = _install([Requirement(f"tensorflow-text=={minor}.*")], packages)
+    return [Finding("tensorflow-text", "broken", found, remedy)]
 
 
 def check_libtpu(packages: Packages) -> list[Finding]:
     """libtpu: tensorflow-tpu works with a range of versions; otherwise JAX chooses."""
-    build, libtpu = tensorflow_build(packages), packages.get("libtpu")
-    if build is None or name_of(build) != TPU_BUILD:
+    wanted = Requirement(f"libtpu{LIBTPU_RANGE}")
+    if TPU_BUILD not in packages or not _unmet([wanted], packages):
         return []
-    if libtpu and SpecifierSet(LIBTPU_OF_TENSORFLOW_TPU).contains(libtpu.version):
-        return []
+    libtpu = packages["libtpu"].version if "libtpu" in packages else "not installed"
     found = (
-        f"{libtpu.version if libtpu else 'not installed'}; {TPU_BUILD} {build.version} needs "
-        f"{LIBTPU_OF_TENSORFLOW_TPU} and aborts the process with later versions"
+        f"{libtpu}; {TPU_BUILD} {packages[TPU_BUILD].version} needs {LIBTPU_RANGE} and aborts the "
+        "process with later versions"
     )
-    remedy = _install([Requirement(f"libtpu{LIBTPU_OF_TENSORFLOW_TPU}")], packages)
-    return [Finding("libtpu", "broken", found, remedy)]
+    return [Finding("libtpu", "broken", found, _install([wanted], packages))]
 
 
 def check_demands(packages: Packages) -> list[Finding]:
     """Requirements of TensorFlow, Keras and JAX that the installed packages do not meet."""
     findings = []
     for name in _DEMANDING:
-        unmet = [
-            requirement
-            for requirement in _requirements(packages.get(name))
-            # `check_libtpu` knows better than tensorflow-tpu.
-            if requirement.name != "libtpu" and not _is_met(requirement, packages)
-        ]
-        if unmet:
+        # `check_libtpu` knows better than tensorflow-tpu.
+        wanted = [need for need in _requirements(packages.get(name)) if need.name != "libtpu"]
+        if unmet := _unmet(wanted, packages):
             found = "; ".join(_describe_unmet(requirement, packages) for requirement in unmet)
             remedy = _install(unmet, packages)
             findings.append(Finding(f"needs of {name}", "warning", found, remedy))
     return findings
 
 
-def name_of(distribution: Distribution) -> str:
-    """The canonical name of a distribution, as tensorflow-tpu."""
-    return canonicalize_name(distribution.metadata["Name"])
-
-
-def minor_version(distribution: Distribution) -> str:
-    """The first two numbers of a distribution's version, as 2.20."""
-    version = Version(distribution.version)
-    return f"{version.major}.{version.minor}"
-
-
-def _has_version(distribution: Distribution) -> bool:
-    try:
-        Version(distribution.metadata["Version"] or "")
-    except InvalidVersion:
-        return False
-    return True
-
-
 def _requirements(distribution: Distribution | None) -> list[Requirement]:
     """The requirements of a distribution on this platform, without its extras."""
     found = []
     for text in (distribution.requires if distribution is not None else None) or []:
-        try:
+        with contextlib.suppress(InvalidRequirement):  # a form that only its installer understands
             requirement = Requirement(text)
-        except InvalidRequirement:  # a form that only its installer understands
-            continue
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            found.append(requirement)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                found.append(requirement)
     return found
 
 
-def _is_met(requirement: Requirement, packages: Packages) -> bool:
-    name = canonicalize_name(requirement.name)
-    has = tensorflow_build(packages) if name == "tensorflow" else packages.get(name)
-    return has is not None and requirement.specifier.contains(has.version, prereleases=True)
+def _unmet(wanted: Iterable[Requirement], packages: Packages) -> list[Requirement]:
+    def is_met(requirement: Requirement) -> bool:
+        name: str | None = canonicalize_name(requirement.name)
+        has = packages.get((tensorflow_build(packages) if name == "tensorflow" else name) or "")
+        return has is not None and requirement.specifier.contains(has.version, prereleases=True)
+
+    return [requirement for requirement in wanted if not is_met(requirement)]
 
 
 def _describe_unmet(requirement: Requirement, packages: Packages) -> str:

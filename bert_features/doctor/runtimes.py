@@ -1,16 +1,53 @@
-"""What the child processes of TensorFlow and of JAX reported."""
+"""What TensorFlow and JAX report of themselves, each in a child process, however that ends."""
 
+import json
+import os
+import re
+import subprocess
+import sys
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from bert_features.doctor.children import Outcome
+from bert_features.errors import describe_exit
 
 # Google's TPU machines have a server that describes the TPU. Elsewhere libtpu asks for it as well,
 # each question up to 30 times: where the network answered 403, `import tensorflow` (TPU build
 # 2.20.0, libtpu 0.0.30) had not ended after 6 minutes. With this variable set it took 8 s.
 METADATA_VARIABLE = "TPU_SKIP_MDS_QUERY"
-NOT_RUN = Outcome()
+# What logs put before their message: a time, the severity, a file and a line.
+_FATAL = re.compile(r"^(?:\S+ \S+: )?F\d* ?[^]]*\] ?(?P<message>.*)$")
+_LOG = re.compile(
+    r"^(?:\S+ \S+: [IWE] |[IWE]\d{4} |WARNING: All log messages before absl)"
+    # libtpu's traces: a heading, then a file and a line each.
+    r"|^=== Source Location Trace|^\S+\.cc:\d+$"
+)
+_MAX_CHARACTERS = 300
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a child process reported, and how it ended; empty if none was started.
+
+    Attributes:
+      results: stage -> its result, for stages that succeeded.
+      errors: stage -> its error message, for stages that raised an exception.
+      ended_in: the stage in which the process died or was killed; None if all stages ended.
+      ending: how the process died, with the last line it wrote; empty if all stages ended.
+      seconds: time from start to end.
+    """
+
+    results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+    ended_in: str | None = None
+    ending: str = ""
+    seconds: float = 0.0
+
+    def problem(self, stage: str) -> str | None:
+        """Why a stage has no result; None if it has one or was never reached."""
+        return self.ending if stage == self.ended_in else self.errors.get(stage)
 
 
 @dataclass(frozen=True)
@@ -18,33 +55,91 @@ class Runtimes:
     """What the two runtimes reported.
 
     Attributes:
-      tensorflow: the outcome of TensorFlow's child process; None if TensorFlow is not installed.
-      jax: the outcome of JAX's child process; None if JAX is not installed.
+      tensorflow: the outcome of TensorFlow's child process.
+      jax: the outcome of JAX's child process.
       tensorflow_build: name of the distribution that installed TensorFlow.
       tensorflow_minor: version of that distribution, as 2.20.
     """
 
-    tensorflow: Outcome | None
-    jax: Outcome | None
+    tensorflow: Outcome = Outcome()
+    jax: Outcome = Outcome()
     tensorflow_build: str = "tensorflow"
     tensorflow_minor: str = "2.20"
 
     def devices(self, kind: str) -> dict[str, list[Mapping[str, Any]]]:
         """Runtime -> its devices of a kind, `tpu` or `gpu`; runtimes without any are left out."""
-        by_tensorflow = (self.tensorflow or NOT_RUN).results.get(kind, {}).get("devices", [])
-        by_jax = (self.jax or NOT_RUN).results.get("devices", {}).get("devices", [])
+        by_jax = self.jax.results.get("devices", {}).get("devices", [])
         every = {
-            "TensorFlow": by_tensorflow,
+            "TensorFlow": self.tensorflow.results.get(kind, {}).get("devices", []),
             "JAX": [device for device in by_jax if device["platform"] == kind],
         }
         return {runtime: devices for runtime, devices in every.items() if devices}
 
     def problems(self, kind: str) -> str:
         """Why the runtimes could not list devices of a kind; empty if no runtime failed."""
-        problems = {
-            "TensorFlow": (self.tensorflow or NOT_RUN).problem(kind),
-            "JAX": (self.jax or NOT_RUN).problem("devices"),
-        }
-        return "; ".join(
-            f"{runtime}: {problem}" for runtime, problem in problems.items() if problem
-        )
+        problems = {"TensorFlow": self.tensorflow.problem(kind), "JAX": self.jax.problem("devices")}
+        return "; ".join(f"{runtime}: {text}" for runtime, text in problems.items() if text)
+
+
+def ask(runtime: str, environment: Mapping[str, str], seconds: float, *, with_tpu: bool) -> Outcome:
+    """Runs the child process of a runtime; it is killed if it runs longer than `seconds`.
+
+    Args:
+      runtime: see `child.main`.
+      environment: the environment variables of the process.
+      seconds: the time limit.
+      with_tpu: see `child.main`.
+    """
+    command = [sys.executable, "-m", "bert_features.doctor.child", runtime]
+    environment = {
+        # Only errors: the last line should say why the process ended.
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        **environment,
+        # The child must find the same packages as this process, however this one was started.
+        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+        "PYTHONSAFEPATH": "1",
+    }
+    started = time.monotonic()
+    with subprocess.Popen(
+        command + ["--with-tpu"] * with_tpu,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+        errors="replace",
+    ) as process:
+        ending = ""
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, errors = process.communicate()
+            ending = f"did not finish within {seconds:g} s"
+    status = process.returncode
+    died = f"died of {describe_exit(status)}" if status < 0 else f"ended with status {status}"
+    ending = ": ".join(filter(None, [ending or f"the process {died}", last_words(errors)]))
+    return _outcome(output, ending, time.monotonic() - started)
+
+
+def _outcome(output: str, ending: str, seconds: float) -> Outcome:
+    results: dict[str, Mapping[str, Any]] = {}
+    errors: dict[str, str] = {}
+    open_stage: str | None = "start"
+    for message in map(json.loads, output.splitlines()):
+        open_stage = None
+        if "result" in message:
+            results[message["stage"]] = message["result"]
+        elif "error" in message:
+            errors[message["stage"]] = message["error"]
+        else:
+            open_stage = message["stage"]
+    return Outcome(results, errors, open_stage, ending if open_stage else "", seconds)
+
+
+def last_words(stderr: str) -> str:
+    """The line of standard error that says why: the fatal one of a log, or the last one."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    fatal = [match["message"] for line in lines if (match := _FATAL.match(line))]
+    plain = [line for line in lines if not _LOG.match(line)]
+    return (fatal or plain or lines or [""])[-1][:_MAX_CHARACTERS]

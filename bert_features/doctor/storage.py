@@ -12,17 +12,21 @@ from bert_features.files import CACHE_VARIABLE, cache_dir
 from bert_features.files.reporting import describe_size
 
 
-def check_cache(folder: Path | None = None) -> Finding:
-    """The contents of the cache, by default of the one that runs use, and write permission."""
+def check_cache() -> Finding:
+    """The contents of the cache, and write permission."""
     try:
-        folder = cache_dir() if folder is None else folder
+        folder = cache_dir()
     except ImportError as error:  # platformdirs
         return Finding("cache", "broken", f"cannot be checked: {error}")
     problem = write_problem(folder)
     if problem:
         remedy = f"export {CACHE_VARIABLE}={_writable_place()}"
         return Finding("cache", "broken", f"cannot write {folder}: {problem}", remedy)
-    contents = {path.name: _size(path) for path in _folders(folder)}
+    contents = {
+        path.name: sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        for path in sorted(folder.glob("[!.]*"))  # hidden folders are unfinished, see `files`
+        if path.is_dir()
+    }
     free = shutil.disk_usage(_nearest(folder)).free
     listed = ", ".join(f"{name} ({describe_size(size)})" for name, size in contents.items())
     found = f"{folder}: {listed or 'empty'}; {describe_size(free)} free"
@@ -84,14 +88,3 @@ def _writable_place() -> Path:
     places = (Path.home(), Path(tempfile.gettempdir()))
     place = next((place for place in places if write_problem(place) is None), places[-1])
     return place / "bert_features"
-
-
-def _folders(cache: Path) -> list[Path]:
-    if not cache.is_dir():
-        return []
-    # Hidden folders are unfinished, see `files`.
-    return sorted(p for p in cache.iterdir() if p.is_dir() and not p.name.startswith("."))
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

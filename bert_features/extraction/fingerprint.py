@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.machine.models import processor_models
+from bert_features.machine.hardware import processor_models
 
 if TYPE_CHECKING:
     from bert_features.extraction.extractor import FeatureExtractor

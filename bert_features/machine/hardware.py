@@ -13,8 +13,14 @@ from pathlib import Path
 
 ROOT = Path("/")  # of the file system
 
-# Lines of /proc/cpuinfo: x86 says `flags`, ARM `Features`.
-_CPU_FLAGS = re.compile(r"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)
+# Lines of /proc/cpuinfo that differ between kinds of CPU, on x86 or on ARM.
+_CPU_LINE = re.compile(
+    r"^(vendor_id|cpu family|model|model name|stepping|flags|Features|CPU \w+)\s*: *(.*)$",
+    re.MULTILINE,
+)
+# Instruction sets that decide how a library computes a matrix product.
+_INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
+_GPU_LINE = re.compile(r"^Model: *(.*)$", re.MULTILINE)
 
 # PCI vendors and devices, as in JAX's `hardware_utils.py`. The vendor alone does not suffice:
 # network cards and disks of Google's virtual machines have it too.
@@ -78,14 +84,47 @@ def limit_cores(count: int) -> None:
         os.environ[variable] = str(count)
 
 
-def cpu_flags(root: Path | None = None) -> frozenset[str]:
-    """The features that the kernel lists for the CPU, as `avx2`; empty if it lists none.
+def cpu_facts() -> dict[str, str]:
+    """What the kernel says of the kind of the CPU, by its names; empty if it says nothing."""
+    facts: dict[str, str] = {}
+    for name, value in _CPU_LINE.findall(read_text(ROOT / "proc/cpuinfo")):
+        facts.setdefault(name, value.strip())  # the first of the cores
+    return facts
+
+
+def cpu_flags() -> frozenset[str]:
+    """The features that the kernel lists for the CPU, as `avx2`; empty if it lists none."""
+    facts = cpu_facts()
+    return frozenset(f"{facts.get('flags', '')} {facts.get('Features', '')}".split())
+
+
+def processor_models() -> dict[str, list[str]]:
+    """The models of the CPU, the GPUs and the TPU, as far as numbers may depend on them.
+
+    Empty where the kernel says nothing.
+    """
+    gpus = ROOT.glob("proc/driver/nvidia/gpus/*/information")
+    models = {model.strip() for gpu in gpus for model in _GPU_LINE.findall(read_text(gpu))}
+    return {
+        "cpu": [f"{name}: {value}" for name, value in sorted(cpu_facts().items())],
+        "gpu": sorted(models),
+        "tpu": [generation] if (generation := tpu_generation()) else [],
+    }
+
+
+def describe_processor(kind: str) -> str:
+    """One line on the processor that computes; empty where the kernel says nothing.
 
     Args:
-      root: root of the file system, if not this machine's.
+      kind: `cpu`, `gpu` or `tpu`.
     """
-    flags = _CPU_FLAGS.search(read_text((root or ROOT) / "proc/cpuinfo"))
-    return frozenset(flags[1].split() if flags else ())
+    if kind != "cpu":
+        return ", ".join(processor_models()[kind])
+    facts, flags = cpu_facts(), cpu_flags()
+    # A virtual machine may hide the name: its processor is then told by the numbers.
+    numbers = [f"{n} {facts[n]}" for n in ("cpu family", "model", "CPU part") if n in facts]
+    sets = [name for name in _INSTRUCTION_SETS if name in flags]
+    return ", ".join(filter(None, [facts.get("model name", ""), *numbers, *sets]))
 
 
 def _container_cores() -> int | None:

@@ -17,7 +17,7 @@ from bert_features.machine.names import Device
 # tensorflow-tpu 2.20.0 works with these; `import tensorflow` beside 0.0.34, 0.0.43.2 or 0.0.51
 # ends the process: "ConfigureDistributedTpuOp_DoWork not available in this library".
 _OLDEST, _TOO_NEW = "0.0.14", "0.0.31"
-_RANGE = f"libtpu>={_OLDEST},<{_TOO_NEW}"
+LIBTPU_RANGE = f">={_OLDEST},<{_TOO_NEW}"
 _SET_UP = "bash scripts/setup_tpu.sh makes an environment that works"
 _USE_JAX = (
     "JAX is here and may drive it: pass --runtime jax; in Python set KERAS_BACKEND=jax before "
@@ -127,11 +127,11 @@ def _unfit_libtpu() -> str | None:
 
     version = installed("libtpu")
     if version is None:
-        return f"libtpu is not installed; pip install '{_RANGE}'"
+        return f"libtpu is not installed; pip install 'libtpu{LIBTPU_RANGE}'"
     if parse(_OLDEST) <= parse(version) < parse(_TOO_NEW):
         return None
     age = "old" if parse(version) < parse(_OLDEST) else "new"
-    return f"libtpu {version} is too {age} for tensorflow-tpu; pip install '{_RANGE}'"
+    return f"libtpu {version} is too {age} for tensorflow-tpu; pip install 'libtpu{LIBTPU_RANGE}'"
 
 
 def installed(package: str) -> str | None:

@@ -10,7 +10,7 @@ from bert_features.corpus.executor import Finished, Job, Log, Ready
 from bert_features.corpus.ray_actors import ShardActor
 from bert_features.errors import DeviceError, InputError, OutputError
 from bert_features.formats.manifest import Manifest
-from bert_features.machine.models import describe_processor
+from bert_features.machine.hardware import describe_processor
 from tests.corpus.test_job import shards_of
 
 

@@ -1,18 +1,18 @@
 """Findings about TPUs and GPUs: what the machine shows beside what the runtimes report."""
 
+import sys
 from types import SimpleNamespace
 
 import pytest
 
-from bert_features.doctor import devices, tensorflow_child
-from bert_features.doctor.children import Outcome
+from bert_features.doctor import child, devices
 from bert_features.doctor.machine import Accelerators, find_accelerators
-from bert_features.doctor.runtimes import Runtimes
+from bert_features.doctor.runtimes import Outcome, Runtimes
 from tests.doctor.made_up_site import verdict
 from tests.made_up_machine import H100, V5E, move_to
 
 CHIP = Accelerators(tpus=("/dev/vfio/0",))
-CARD = Accelerators(gpus=("/dev/nvidia0",), gpu_names=("NVIDIA L4, 23034 MiB",))
+CARD = Accelerators(gpus=("/dev/nvidia0",), gpu_models=("NVIDIA L4, 23034 MiB",))
 
 
 def runtimes(tensorflow=None, jax=None, build="tensorflow"):
@@ -110,11 +110,12 @@ def test_the_tpu_that_is_asked_for_is_the_one_a_run_takes(tmp_path, monkeypatch)
             experimental_connect_to_cluster=str, list_logical_devices=lambda kind: []
         ),
     )
+    monkeypatch.setitem(sys.modules, "tensorflow", tf)
     monkeypatch.setenv("TPU_NAME", "mine")  # some images of TPU VMs set it
     move_to(monkeypatch, tmp_path / "bare")
-    tensorflow_child._tpus(tf)
+    child._tpus()
     move_to(monkeypatch, tmp_path / "tpu_vm", V5E, files=("dev/vfio/0",))
-    tensorflow_child._tpus(tf)
+    child._tpus()
     assert asked == ["mine", "local"]
 
 

@@ -1,4 +1,4 @@
-"""Findings about CPU, memory and accelerators, on file systems made for them."""
+"""Findings about CPU, memory, accelerators and environment variables, on made-up machines."""
 
 import os
 import platform
@@ -11,12 +11,9 @@ from tests.made_up_machine import H100, V5E, move_to
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path, monkeypatch):
     """The root of a machine's file system; `write` makes a file of it."""
-    tmp_path.joinpath("dev", "vfio").mkdir(parents=True)
-    tmp_path.joinpath("dev", "vfio", "vfio").touch()
-    tmp_path.joinpath("proc").mkdir()
-    return tmp_path
+    return move_to(monkeypatch, tmp_path)
 
 
 def test_its_accelerators_and_who_holds_them(monkeypatch, root):
@@ -46,23 +43,23 @@ def test_its_accelerators_and_who_holds_them(monkeypatch, root):
 )
 def test_instructions_of_the_cpu(root, line, status, part):
     write(root / "proc" / "cpuinfo", f"processor : 0\nmodel name\t: Toy CPU\n{line}\n")
-    finding = machine.check_cpu({}, root)
+    finding = machine.check_cpu({})
     assert finding.status == status
     assert part in finding.found
     assert "cores of Toy CPU" in finding.found
 
 
 def test_no_cpuinfo(root):
-    assert "unknown" in machine.check_cpu({}, root).found
+    assert "unknown" in machine.check_cpu({}).found
 
 
 def test_onednn_turned_off(root, monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     write(root / "proc" / "cpuinfo", "flags : avx2\n")
-    finding = machine.check_cpu({"TF_ENABLE_ONEDNN_OPTS": "0"}, root)
+    finding = machine.check_cpu({"TF_ENABLE_ONEDNN_OPTS": "0"})
     assert verdict(finding) == ("warning", "unset TF_ENABLE_ONEDNN_OPTS")
     assert finding.details["onednn"] is False
-    on = machine.check_cpu({}, root)
+    on = machine.check_cpu({})
     assert on.found.split("; ")[1:3] == ["avx2", "oneDNN on"]
     assert on.details["onednn"] is True
 
@@ -70,12 +67,35 @@ def test_onednn_turned_off(root, monkeypatch):
 def test_onednn_is_not_mentioned_on_arm(root, monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     write(root / "proc" / "cpuinfo", "Features : asimd bf16\n")
-    assert "oneDNN" not in machine.check_cpu({"TF_ENABLE_ONEDNN_OPTS": "0"}, root).found
+    assert "oneDNN" not in machine.check_cpu({"TF_ENABLE_ONEDNN_OPTS": "0"}).found
 
 
 def test_memory_of_a_container(root):
-    assert "container" not in machine.check_memory(root).found
+    assert "container" not in machine.check_memory().found
     write(root / "sys" / "fs" / "cgroup" / "memory.max", "500000000\n")
-    finding = machine.check_memory(root)
+    finding = machine.check_memory()
     assert finding.found.startswith("500.0 MB of ")
     assert finding.details["allowed_bytes"] == 500_000_000
+
+
+def test_only_what_matters_and_is_set():
+    (finding,) = machine.check_environment(
+        {
+            "HOME": "/root",
+            "TPU_NAME": "mine",
+            "BERT_FEATURES_MIRROR": "https://user:secret@here/models",
+        }
+    )
+    assert finding.details == {
+        "TPU_NAME": "mine",
+        "BERT_FEATURES_MIRROR": "https://…@here/models",
+    }
+    assert "secret" not in finding.found
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("TF_USE_LEGACY_KERAS", "1"), ("BERT_FEATURES_MIRROR", "ftp://here")]
+)
+def test_what_does_harm(name, value):
+    _, finding = machine.check_environment({name: value})
+    assert verdict(finding) == ("warning", f"unset {name}")

@@ -1,16 +1,10 @@
 """Each finding about installed packages, on folders of packages made for it."""
 
-import configparser
-from pathlib import Path
-
 import pytest
-from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 
 from bert_features.doctor import packages
 from tests.doctor.made_up_site import verdict
 
-ROOT = Path(__file__).parents[2]
 OWN = ["tensorflow>=2.20,<2.22", "tensorflow-text>=2.20,<2.22", "keras>=3.10"]
 HEALTHY = {"tensorflow": "2.20.0", "tensorflow-text": "2.20.1", "keras": "3.15.1"}
 HEALTHY_TPU = {
@@ -27,14 +21,6 @@ def test_nothing_is_wrong_with_a_healthy_set(site, versions):
     (finding,) = packages.check_packages(site.packages)
     assert verdict(finding) == ("ok", None)
     assert all(f"{name} {version}" in finding.found for name, version in versions.items())
-
-
-def test_the_range_of_libtpu_is_that_of_setup_cfg():
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    lines = config["options.extras_require"]["tpu"].split()
-    (libtpu,) = [Requirement(line) for line in lines if line.startswith("libtpu")]
-    assert libtpu.specifier == SpecifierSet(packages.LIBTPU_OF_TENSORFLOW_TPU)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ def test_what_is_in_the_cache(tmp_path, monkeypatch):
     assert "mine (2.0 MB)" in contents.found
 
 
-def test_a_cache_that_is_not_there_yet(tmp_path):
-    finding = storage.check_cache(tmp_path / "a" / "b")
+def test_a_cache_that_is_not_there_yet(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "a" / "b"))
+    finding = storage.check_cache()
     assert finding.status == "ok"
     assert "empty" in finding.found
     assert list(tmp_path.iterdir()) == []
@@ -35,9 +36,10 @@ def test_a_cache_that_needs_what_is_not_installed(monkeypatch):
     assert "cannot be checked: import of platformdirs" in finding.found
 
 
-def test_a_cache_that_cannot_be_written(tmp_path):
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     write(tmp_path / "file")
-    finding = storage.check_cache(tmp_path / "file" / "cache")
+    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "file" / "cache"))
+    finding = storage.check_cache()
     assert finding.status == "broken"
     assert f"{tmp_path / 'file'} is not a folder" in finding.found
     command, _, place = finding.remedy.partition("=")

@@ -9,6 +9,8 @@ import pytest
 from bert_features.machine import hardware
 from tests.made_up_machine import GVNIC, H100, ITS_SOUND, NVME, V4, V5E, VIRTIO, move_to
 
+X86 = "processor : 0\nvendor_id : A\nmodel name : B 7\nflags : fpu avx2\ncpu MHz : 2596.1\n\n"
+
 
 @pytest.mark.parametrize(
     ("devices", "files", "chips", "generation", "names"),
@@ -110,3 +112,46 @@ def test_a_limit_holds_for_cores_and_for_tensorflow(monkeypatch):
     hardware.limit_cores(3)
     assert hardware.cores() == 3
     assert os.environ["TF_NUM_INTRAOP_THREADS"] == os.environ["TF_NUM_INTEROP_THREADS"] == "3"
+
+
+@pytest.fixture
+def root(monkeypatch, tmp_path):
+    (tmp_path / "proc").mkdir()
+    return move_to(monkeypatch, tmp_path)
+
+
+def test_the_cpu_is_known_by_its_kind_and_not_by_its_clock(root):
+    (root / "proc" / "cpuinfo").write_text(X86 + X86)
+    assert hardware.processor_models()["cpu"] == [
+        "flags: fpu avx2",
+        "model name: B 7",
+        "vendor_id: A",
+    ]
+    before = hardware.processor_models()
+    (root / "proc" / "cpuinfo").write_text(X86.replace("2596.1", "3000"))
+    assert hardware.processor_models() == before
+    (root / "proc" / "cpuinfo").write_text(X86.replace("avx2", "avx512f"))
+    assert hardware.processor_models() != before
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (f"cpu family : 25\nmodel : 17\n{X86}", ", cpu family 25, model 17"),
+        (X86, ""),
+    ],
+)
+def test_a_cpu_is_described_in_a_line(root, lines, expected):
+    (root / "proc" / "cpuinfo").write_text(lines)
+    assert hardware.describe_processor("cpu") == f"B 7{expected}, avx2"
+
+
+def test_a_processor_that_the_kernel_hides_has_no_description(root):
+    assert hardware.describe_processor("cpu") == hardware.describe_processor("gpu") == ""
+
+
+def test_gpus_are_known_by_their_model(root):
+    folder = root / "proc" / "driver" / "nvidia" / "gpus" / "0000:00:05.0"
+    folder.mkdir(parents=True)
+    (folder / "information").write_text("Model: \t\t NVIDIA H100\nIRQ: 5\n")
+    assert hardware.processor_models()["gpu"] == ["NVIDIA H100"]

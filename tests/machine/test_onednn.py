@@ -1,17 +1,15 @@
-"""oneDNN is on for every x86 CPU, unless the user says otherwise."""
+"""oneDNN is on for every x86 CPU, unless the user says otherwise.
+
+That TensorFlow obeys is tested in test_quiet_tensorflow.py.
+"""
 
 import os
 import platform
-import subprocess
 import sys
 
 import pytest
 
 from bert_features.machine import hardware, onednn
-
-needs_x86 = pytest.mark.skipif(
-    not onednn.is_x86(), reason=f"{platform.machine()} is no x86; TensorFlow decides there"
-)
 
 
 @pytest.fixture
@@ -23,32 +21,6 @@ def untouched(monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(hardware, "cpu_flags", lambda: frozenset({"avx2"}))
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-
-
-def is_on(first_imports, **environment):
-    """Whether TensorFlow says that oneDNN is on, in a new process."""
-    program = f"""{first_imports}
-from bert_features.machine.quiet_tensorflow import import_tensorflow
-import_tensorflow()
-from tensorflow.python.util import _pywrap_util_port
-print(_pywrap_util_port.IsMklEnabled())
-"""
-    inherited = {name: v for name, v in os.environ.items() if name != onednn.VARIABLE}
-    result = subprocess.run(
-        [sys.executable, "-c", program],
-        env=inherited | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert result.stderr == ""
-    return result.stdout == "True\n"
-
-
-@needs_x86
-@pytest.mark.slow
-def test_on_without_the_users_wish():
-    assert is_on("import bert_features")
 
 
 def test_the_variable_is_set_on_x86_alone(untouched, monkeypatch):

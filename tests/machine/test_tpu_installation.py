@@ -89,7 +89,7 @@ def test_the_range_of_libtpu_is_the_one_that_is_installed():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     extra = setup["options.extras_require"]["tpu"].split()
-    assert tpu_installation._RANGE in extra
+    assert f"libtpu{tpu_installation.LIBTPU_RANGE}" in extra
 
 
 def test_tensorflow_has_a_version_under_both_names(monkeypatch):

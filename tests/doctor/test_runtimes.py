@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_features.doctor.children import last_words
+from bert_features.doctor.runtimes import last_words
 
 
 @pytest.mark.parametrize(
