@@ -1,8 +1,7 @@
 """Files: addresses of object stores, files that appear whole or not at all, the cache, locks."""
 
 from bert_features.files.addresses import connect, is_url, local_path, remote_errors
-from bert_features.files.cache import CACHE_VARIABLE, IN_CACHE, cache_dir
-from bert_features.files.kept import from_cache
+from bert_features.files.cache import CACHE_VARIABLE, IN_CACHE, cache_dir, from_cache
 from bert_features.files.locks import locked
 from bert_features.files.reporting import Reporting, storage_errors
 from bert_features.files.staging import (

@@ -1,17 +1,23 @@
-"""The place of the cache."""
+"""The cache: its place, and bytes kept in it that take long to compute, checked by their hash."""
 
+import hashlib
+import logging
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bert_features import errors
+from bert_features.errors import BertFeaturesError, CheckpointError
 from bert_features.files.reporting import Reporting
+from bert_features.files.staging import replacing
+
+logger = logging.getLogger("bert_features")
 
 CACHE_VARIABLE = "BERT_FEATURES_CACHE"
-
 IN_CACHE: Reporting = {
-    "error": errors.CheckpointError,
+    "error": CheckpointError,
     "advice": f"set {CACHE_VARIABLE} to a folder that has room and that you may write",
 }
+_HASH_BYTES = hashlib.sha256().digest_size
 
 
 def cache_dir() -> Path:
@@ -21,3 +27,55 @@ def cache_dir() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("bert_features"))
+
+
+def from_cache(folder: str, sources: Iterable[bytes], compute: Callable[[], bytes]) -> bytes:
+    """The bytes that `compute` gives: from the cache if they are there, else computed and kept.
+
+    The name of the file is a SHA-256 of the sources, so other sources have another file. The file
+    begins with the SHA-256 of the bytes that follow. A file that is damaged is computed again. A
+    cache that cannot be read or written costs time, and is no error.
+
+    Args:
+      folder: name of a folder in the cache.
+      sources: all that the bytes depend on; versions of the programs that make them too.
+      compute: computes the bytes.
+    """
+    try:
+        path = cache_dir() / folder / _name(sources)
+    except RuntimeError:  # pathlib found no home folder
+        return compute()
+    found = _read(path)
+    if found is None:
+        found = compute()
+        _write(path, found)
+    return found
+
+
+def _name(sources: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(len(source).to_bytes(8, "big"))  # where one ends and the next begins
+        digest.update(source)
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    found = content[_HASH_BYTES:]
+    if hashlib.sha256(found).digest() == content[:_HASH_BYTES]:
+        return found
+    logger.debug("%s is damaged; it is computed again", path)
+    return None
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path, overwrite=True) as new:
+            new.write_bytes(hashlib.sha256(content).digest() + content)
+    except (OSError, BertFeaturesError) as error:
+        logger.debug("cannot keep %s: %s", path, error)
