@@ -9,7 +9,7 @@ import typer
 
 from bert_features.cli.command import command
 from bert_features.cli.progress import Heartbeat
-from bert_features.cli.settings import takes_settings_of
+from bert_features.cli.settings import takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -22,7 +22,7 @@ _MB = 1e6
 
 
 @command
-@takes_settings_of(*ExtractConfig.names("features", "resolved"))
+@takes_settings(*ExtractConfig.names("features", "resolved"))
 def compile(
     topology: Annotated[
         str, typer.Option(help="Kind and grid of the TPU chips: v5e:2x2, v4:2x2x1, v6e:1x1, …")

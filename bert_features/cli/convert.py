@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bert_features.cli.command import command
-from bert_features.cli.settings import takes_settings_of
+from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
@@ -14,7 +14,7 @@ _FILES = ("config_file", "vocab_file", "hidden_act")
 
 
 @command
-@takes_settings_of(*_FILES, "do_lower_case", config=False)
+@takes_settings(*_FILES, "do_lower_case", config=False)
 def convert(
     checkpoint: Annotated[
         str, typer.Argument(metavar="IN", help="Checkpoint to convert: any value of --checkpoint.")

@@ -57,20 +57,14 @@ def download(
         return
     if verify and len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} exclude each other; pass only one")
-    print(_verify(name) if verify else _download(name, force=force, forget=forget))
+    from bert_features.checkpoints import download as checkpoints
 
-
-def _verify(name: str) -> str:
-    from bert_features.checkpoints.download import verify
-
-    return f"{verify(name)}: every file is as recorded"
-
-
-def _download(name: str, *, force: bool, forget: bool) -> str:
-    from bert_features.checkpoints.download import download as ensure
-
+    if verify:
+        print(f"{checkpoints.verify(name)}: every file is as recorded")
+        return
     with ProgressDisplay(MEGABYTES) as display:
-        return str(ensure(name, progress=display.update, force=force, forget=forget))
+        folder = checkpoints.download(name, progress=display.update, force=force, forget=forget)
+    print(folder)
 
 
 def _print_table() -> None:

@@ -153,18 +153,15 @@ def _describe_foreseen(error: Exception) -> str | None:
     if isinstance(error, ImportError) and _NO_ROOM in str(error):
         return f"out of memory: {_named(error)}"
     if not _DEVICE_ERRORS.isdisjoint(kind.__name__ for kind in type(error).__mro__):
-        text = f"the device failed: {_named(error)}"
-        return f"{text}; {_LESS_MEMORY}" if _is_exhausted(error) else text
+        named = _named(error)
+        exhausted = "ResourceExhaustedError" in named or "RESOURCE_EXHAUSTED" in str(error)
+        return f"the device failed: {named}" + f"; {_LESS_MEMORY}" * exhausted
     return None
 
 
 def _named(error: Exception) -> str:
     """The class of an error and the first line of its message."""
     return f"{type(error).__name__}: {first_line(error, empty='no message')}"
-
-
-def _is_exhausted(error: Exception) -> bool:
-    return type(error).__name__ == "ResourceExhaustedError" or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def leave(status: int) -> NoReturn:

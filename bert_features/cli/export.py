@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bert_features.cli.command import command
-from bert_features.cli.settings import takes_settings_of
+from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.files.reporting import describe_size
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -19,7 +19,7 @@ _SETTINGS = {
 
 
 @command
-@takes_settings_of("checkpoint", *sorted(_SETTINGS), config=False)
+@takes_settings("checkpoint", *sorted(_SETTINGS), config=False)
 def export(
     to: Annotated[Path, typer.Option(metavar="DIR", help="Directory to write.")],
     signature: Annotated[

@@ -26,7 +26,7 @@ logger = logging.getLogger("bert_features")
 
 
 @command
-@takes_settings
+@takes_settings()
 def extract(
     inputs: Annotated[
         list[str],

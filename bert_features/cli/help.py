@@ -12,52 +12,40 @@ OTHER = "Other options"
 # The groups of options, in their order; a command shows those that it has.
 GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, LIMITS, OTHER)
 
-# Command -> lines that can be copied.
-EXAMPLES: dict[str, tuple[str, ...]] = {
-    "check": (
-        "bert-features check features.parquet",
-        "bert-features check features/ --repair",
-    ),
-    "compile": ("bert-features compile --topology v5e:2x2 --architecture bert-base",),
-    "convert": ("bert-features convert bert-tiny bert-tiny-safetensors --to safetensors",),
-    "doctor": ("bert-features doctor --output features/",),
-    "download": ("bert-features download bert-tiny", "bert-features download --list"),
-    "export": (
-        "bert-features export --to exported --signature text --output-spec "
+# Lines that can be copied; a command shows those that begin with it.
+EXAMPLES = tuple(
+    f"bert-features {line}"
+    for line in (
+        "check features.parquet",
+        "check features/ --repair",
+        "compile --topology v5e:2x2 --architecture bert-base",
+        "convert bert-tiny bert-tiny-safetensors --to safetensors",
+        "doctor --output features/",
+        "download bert-tiny",
+        "download --list",
+        "export --to exported --signature text --output-spec "
         '\'name = "s", level = "sequence", pooling = "mean"\'',
-    ),
-    "extract": (
-        "bert-features extract texts.txt -o features.parquet",
-        "bert-features extract texts.csv -o vectors.npz --layers=-1 --level sequence "
-        "--long-text window",
-        "bert-features extract 'data/*.txt' --output features/",
-        "bert-features extract 'data/*.txt' --output features/ --ray local",
-    ),
-    "inspect": ("bert-features inspect minilm",),
-    "neighbors": (
-        "bert-features neighbors vectors.npz --query 'A cat sat' --texts texts.csv",
-        "bert-features neighbors tokens.arrow --query 'the bank of the river' --token bank",
-    ),
-    "plan": ("bert-features plan texts.txt --max-seq-length 256",),
-    "plot": (
-        "bert-features plot histogram 'They sat by the river bank.' --token bank -o bank.png",
-        "bert-features plot similarity 'A dog barked.' 'The cat ran off.' -o tokens.html",
-        "bert-features plot word bank lines.tsv --label-field sense -o bank.svg",
-        "bert-features plot scatter labelled.csv --label-field topic -o topics.png",
-        "bert-features plot probe labelled.csv --label-field topic -o probe.html",
-    ),
-    "serve": (
-        "bert-features serve --port 8000",
-        "bert-features serve --checkpoint bert-base-uncased --replicas 2 --token-file token.txt",
-    ),
-    "status": ("bert-features status features/",),
-    "tokenize": (
-        "bert-features tokenize texts.txt --format ids",
-        "bert-features tokenize texts.csv --special-tokens --format jsonl",
-    ),
-    "verify": ("bert-features verify minilm --device cpu",),
-}
-
+        "extract texts.txt -o features.parquet",
+        "extract texts.csv -o vectors.npz --layers=-1 --level sequence --long-text window",
+        "extract 'data/*.txt' --output features/",
+        "extract 'data/*.txt' --output features/ --ray local",
+        "inspect minilm",
+        "neighbors vectors.npz --query 'A cat sat' --texts texts.csv",
+        "neighbors tokens.arrow --query 'the bank of the river' --token bank",
+        "plan texts.txt --max-seq-length 256",
+        "plot histogram 'They sat by the river bank.' --token bank -o bank.png",
+        "plot similarity 'A dog barked.' 'The cat ran off.' -o tokens.html",
+        "plot word bank lines.tsv --label-field sense -o bank.svg",
+        "plot scatter labelled.csv --label-field topic -o topics.png",
+        "plot probe labelled.csv --label-field topic -o probe.html",
+        "serve --port 8000",
+        "serve --checkpoint bert-base-uncased --replicas 2 --token-file token.txt",
+        "status features/",
+        "tokenize texts.txt --format ids",
+        "tokenize texts.csv --special-tokens --format jsonl",
+        "verify minilm --device cpu",
+    )
+)
 
 _ALL = "bert_features.cli.help.all"  # key of the context: whether hidden options are shown
 
@@ -92,12 +80,14 @@ class GroupedCommand(TyperCommand):
             formatter.write(f"{left_out} more options: {ctx.command_path} --help-all\n")
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Writes the examples, each on a line of its own however long it is."""
-        write_examples(formatter, EXAMPLES.get(self.name or "", ()))
+        """Writes the examples."""
+        write_examples(ctx, formatter)
 
 
-def write_examples(formatter: Any, examples: tuple[str, ...]) -> None:
-    """Writes examples as the last section of a help."""
+def write_examples(ctx: Any, formatter: Any) -> None:
+    """Writes the examples of a command, each on a line of its own however long it is."""
+    name = ctx.info_name if ctx.parent.parent is None else f"{ctx.parent.info_name} {ctx.info_name}"
+    examples = [line for line in EXAMPLES if line.startswith(f"bert-features {name} ")]
     if examples:
         with formatter.section("Examples"):
             for example in examples:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_features import __version__
-from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, MissingExtraError, OutputError
 from bert_features.files import Role, check_apart, check_target, local_path
 from bert_features.monitor.run import RunMonitor, State
@@ -23,7 +22,6 @@ logger = logging.getLogger("bert_features")
 
 _FILE_SECONDS = 10.0
 _THIS_MACHINE = "127.0.0.1"
-_MAX_PORT = 65535
 _ADDRESS = re.compile(r"(?:(?P<host>[^/:]+|\[[0-9a-fA-F:.]+\]):)?(?P<port>\d+)")
 _PREFIX = "bert_features_"
 _COUNTERS = {
@@ -77,7 +75,11 @@ class RunMetrics:
 
     def collect(self) -> Iterator[Any]:
         """The metrics of this moment."""
-        from prometheus_client.core import CounterMetricFamily, InfoMetricFamily
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            InfoMetricFamily,
+        )
 
         for name, (metric, text) in _COUNTERS.items():
             value = self._counts.get(name, 0)
@@ -86,26 +88,22 @@ class RunMetrics:
         yield _by_label("stage_busy_seconds", "Time each stage worked.", "stage", times.busy)
         text = "Time of the leading thread, by what it did or waited for."
         yield _by_label("lead_seconds", text, "activity", times.led)
-        for queue, depth in times.queues.items():
-            yield _gauge(*_QUEUES[queue], depth)
-        yield from self._gauges()
-        facts = {name: getattr(self.monitor, name) for name in _FACTS}
-        text = "What computes."
-        yield InfoMetricFamily("bert_features", text, value={"version": __version__, **facts})
-
-    def _gauges(self) -> Iterator[Any]:
-        rate = self._state.rate or 0.0
-        yield _gauge("tokens_per_second", "Real tokens a second since the first step.", rate)
-        if self._state.total is not None:
-            yield _gauge("input_examples", "Examples to compute in all.", self._state.total)
-        if self.monitor.shards is not None:
-            yield _gauge("shards", "Shards of the folder.", self.monitor.shards)
-            text = "Shards that are finished."
-            yield _gauge("finished_shards", text, self.monitor.finished_shards)
-        yield _gauge("finished", "1 once the run has ended well, else 0.", int(self.is_finished))
-
-
-_FACTS = ("checkpoint", "runtime", "device", "precision")
+        rate, shards = self._state.rate or 0.0, self.monitor.shards
+        finished = None if shards is None else self.monitor.finished_shards
+        gauges: list[tuple[str, str, float | None]] = [
+            *((*_QUEUES[queue], depth) for queue, depth in times.queues.items()),
+            ("tokens_per_second", "Real tokens a second since the first step.", rate),
+            ("input_examples", "Examples to compute in all.", self._state.total),
+            ("shards", "Shards of the folder.", shards),
+            ("finished_shards", "Shards that are finished.", finished),
+            ("finished", "1 once the run has ended well, else 0.", int(self.is_finished)),
+        ]
+        for name, text, number in gauges:
+            if number is not None:
+                yield GaugeMetricFamily(_PREFIX + name, text, value=number)
+        names = ("checkpoint", "runtime", "device", "precision")
+        facts = {"version": __version__, **{name: getattr(self.monitor, name) for name in names}}
+        yield InfoMetricFamily("bert_features", "What computes.", value=facts)
 
 
 def _by_label(name: str, text: str, label: str, values: Any) -> Any:
@@ -115,12 +113,6 @@ def _by_label(name: str, text: str, label: str, values: Any) -> Any:
     for key, value in values.items():
         family.add_metric([key], value)
     return family
-
-
-def _gauge(name: str, text: str, value: float) -> Any:
-    from prometheus_client.core import GaugeMetricFamily
-
-    return GaugeMetricFamily(_PREFIX + name, text, value=value)
 
 
 @contextlib.contextmanager
@@ -151,23 +143,11 @@ def publishing(
     address = _ADDRESS.fullmatch(target)
     if address:
         host = (address["host"] or _THIS_MACHINE).strip("[]")
-        publish = _serving(host, _port(address["port"], target), registry)
+        publish = _serving(host, int(address["port"]), registry)
     else:
         publish = _writing(metrics, _file(target, written), registry)
     with publish:
         yield
-
-
-def _port(text: str, target: str) -> int:
-    port = int(text)
-    if port > _MAX_PORT:
-        raise ConfigError.naming(
-            "{metrics} is {target}; allowed: a port of 0 to {limit} (0: any that is free), or a "
-            "file",
-            target=shown(target),
-            limit=_MAX_PORT,
-        )
-    return port
 
 
 @contextlib.contextmanager
@@ -177,6 +157,11 @@ def _serving(host: str, port: int, registry: Any) -> Iterator[None]:
     named = f"[{host}]" if ":" in host else host
     try:
         server, thread = start_http_server(port, host, registry)
+    except OverflowError as error:
+        raise ConfigError.naming(
+            "{metrics} is {port!r}; allowed: a port of 0 to 65535 (0: any that is free), or a file",
+            port=str(port),
+        ) from error
     except OSError as error:
         raise OutputError.naming(
             "cannot serve metrics at {host}:{port}: {reason}; pass another port to {metrics}",
@@ -197,16 +182,13 @@ def _file(target: str, written: Iterable[Role]) -> Path:
     """The file to write the metrics to, checked."""
     path = local_path(target)
     check_target(path, overwrite=True)
-    if path.exists() and path.stat().st_size and not _holds_metrics(path):
-        raise OutputError(f"{path} exists and holds no metrics of a run; name another file")
+    if path.exists():
+        with path.open("rb") as file:
+            beginning = f"# HELP {_PREFIX}".encode()
+            if file.read(len(beginning)) not in (b"", beginning):
+                raise OutputError(f"{path} exists and holds no metrics of a run; name another file")
     check_apart((), [*written, ("the metrics file", path)])
     return path
-
-
-def _holds_metrics(path: Path) -> bool:
-    beginning = f"# HELP {_PREFIX}".encode()
-    with path.open("rb") as file:
-        return file.read(len(beginning)) == beginning
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bert_features.cli.command import command
-from bert_features.cli.settings import takes_settings_of
+from bert_features.cli.settings import takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import MODEL
@@ -25,7 +25,7 @@ _HEAD = ("rank", "similarity", "id", "text")
 
 
 @command
-@takes_settings_of("config_file", "vocab_file", config=False)
+@takes_settings("config_file", "vocab_file", config=False)
 def neighbors(
     features: Annotated[
         str,

@@ -21,7 +21,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 @command
-@takes_settings
+@takes_settings()
 def plan(
     input_path: InputArgument,
     settings: ExtractConfig,

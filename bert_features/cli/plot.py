@@ -1,27 +1,20 @@
 """bert-features plot: pictures of layers, and a probe that compares them."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
 from bert_features.cli.command import app, with_one_line_errors
-from bert_features.cli.help import EXAMPLES, GroupedCommand, write_examples
-from bert_features.cli.plot_options import (
-    InputArgument,
-    LabelFieldOption,
-    LayerOption,
-    LayersOption,
-    OutputOption,
-    OverwriteOption,
-)
+from bert_features.cli.help import GroupedCommand, write_examples
 from bert_features.cli.progress import Heartbeat
-from bert_features.cli.settings import takes_settings_of
+from bert_features.cli.settings import takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import parse_layers
-from bert_features.config.settings import INPUT, OUTPUTS, shown
+from bert_features.config.settings import FILES, INPUT, OUTPUTS, shown
 from bert_features.errors import ConfigError, InputError
 from bert_features.files import Role
 from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, WORD_SETTINGS
@@ -30,24 +23,66 @@ if TYPE_CHECKING:
     from bert_features.plots.charts import Chart
     from bert_features.plots.labelled import Labelled
     from bert_features.plots.model import Layer
-    from bert_features.plots.probe import Probe
 
 _MAX_TEXTS = 2
+
+
+# Not a Path, which would make one slash of the two in an address.
+OutputOption = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        help="File to write: .png, .svg, or .html for an interactive report in a single file.",
+        rich_help_panel=FILES,
+    ),
+]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an existing file.", rich_help_panel=FILES)
+]
+LayerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--layer",
+        help="Layer to show: -L to L-1, or embeddings; by default the last, in a histogram all. An "
+        ".html file has all, and begins with this one.",
+        show_default=False,
+        rich_help_panel=OUTPUTS,
+    ),
+]
+LayersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--layers",
+        help="Layers to compare, as --layers=embeddings,0,-1; by default all.",
+        show_default=False,
+        rich_help_panel=OUTPUTS,
+    ),
+]
+LabelFieldOption = Annotated[
+    str | None,
+    typer.Option(
+        "--label-field",
+        help="Column or JSON field of the labels.",
+        show_default=False,
+        rich_help_panel=INPUT,
+    ),
+]
+FileArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="File of labelled texts: csv, tsv, jsonl or Parquet.",
+        show_default=False,
+    ),
+]
 
 
 class _PlotGroup(TyperGroup):
     """The group of kinds, with examples below its help."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        write_examples(formatter, EXAMPLES["plot"])
-
-
-class _KindCommand(GroupedCommand):
-    """A kind of figure, with its own examples below its help."""
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        start = f"bert-features plot {self.name} "
-        write_examples(formatter, tuple(e for e in EXAMPLES["plot"] if e.startswith(start)))
+        write_examples(ctx, formatter)
 
 
 kinds = typer.Typer(
@@ -62,12 +97,12 @@ app.add_typer(kinds, name="plot", help="Draws what layers compute, and compares 
 def _kind(function: Callable[..., None]) -> Callable[..., None]:
     """Registers a kind of figure; its errors become one line and an exit status."""
     run = with_one_line_errors(function)
-    kinds.command(cls=_KindCommand)(run)
+    kinds.command(cls=GroupedCommand)(run)
     return run
 
 
 @_kind
-@takes_settings_of(*MODEL_SETTINGS)
+@takes_settings(*MODEL_SETTINGS)
 def histogram(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Text that has the token.")],
     output: OutputOption,
@@ -85,17 +120,14 @@ def histogram(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Draws the values of one token at one layer, or at each."""
-
-    def make() -> "Chart":
+    with _drawing(output, overwrite=overwrite) as draw:
         from bert_features.plots.histogram import token_histogram
 
-        return token_histogram(settings, text, token, occurrence=occurrence, layer=_layer(layer))
-
-    _draw(make, output, overwrite=overwrite)
+        draw(token_histogram(settings, text, token, occurrence=occurrence, layer=_layer(layer)))
 
 
 @_kind
-@takes_settings_of(*MODEL_SETTINGS)
+@takes_settings(*MODEL_SETTINGS)
 def similarity(
     texts: Annotated[
         list[str], typer.Argument(metavar="TEXT [TEXT]", help="One text, or two to compare.")
@@ -109,16 +141,14 @@ def similarity(
     if len(texts) > _MAX_TEXTS:
         raise InputError(f"{len(texts)} texts for a heat map; pass one text, or two")
 
-    def make() -> "Chart":
+    with _drawing(output, overwrite=overwrite) as draw:
         from bert_features.plots.similarity import compare_tokens
 
-        return compare_tokens(settings, texts, _layer(layer))
-
-    _draw(make, output, overwrite=overwrite)
+        draw(compare_tokens(settings, texts, _layer(layer)))
 
 
 @_kind
-@takes_settings_of(*MODEL_SETTINGS, *INPUT_SETTINGS, *WORD_SETTINGS)
+@takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS, *WORD_SETTINGS)
 def word(
     word: Annotated[str, typer.Argument(metavar="WORD", help="Word to look for.")],
     output: OutputOption,
@@ -142,20 +172,17 @@ def word(
     With labels, such as the senses of the word, pairs of the same label and of different labels are
     drawn apart.
     """
-
-    def make() -> "Chart":
+    with _drawing(output, overwrite=overwrite, read=input_path) as draw:
         from bert_features.plots.word import compare_word
 
         lines = _texts_of_word(input_path, text, settings, label_field)
-        return compare_word(settings, word, lines, _layer(layer))
-
-    _draw(make, output, overwrite=overwrite, read=input_path)
+        draw(compare_word(settings, word, lines, _layer(layer)))
 
 
 @_kind
-@takes_settings_of(*MODEL_SETTINGS, *INPUT_SETTINGS)
+@takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS)
 def scatter(
-    input_path: InputArgument,
+    input_path: FileArgument,
     output: OutputOption,
     settings: ExtractConfig,
     label_field: LabelFieldOption = None,
@@ -173,27 +200,26 @@ def scatter(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Draws labelled texts as points, by layer and pooling."""
-
-    def make() -> "Chart":
+    with _drawing(output, overwrite=overwrite, read=input_path) as draw:
         from bert_features.plots.labelled import read_labelled
         from bert_features.plots.scatter import scatter_texts
 
         labelled = read_labelled(input_path, settings, label_field)
-        return scatter_texts(
-            settings,
-            labelled,
-            layers=_layers(layers),
-            poolings=pooling.split(","),
-            methods=method.split(","),
+        draw(
+            scatter_texts(
+                settings,
+                labelled,
+                layers=_layers(layers),
+                poolings=pooling.split(","),
+                methods=method.split(","),
+            )
         )
-
-    _draw(make, output, overwrite=overwrite, read=input_path)
 
 
 @_kind
-@takes_settings_of(*MODEL_SETTINGS, *INPUT_SETTINGS)
+@takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS)
 def probe(
-    input_path: InputArgument,
+    input_path: FileArgument,
     output: OutputOption,
     label_field: Annotated[
         str, typer.Option(help="Column or JSON field of the labels.", rich_help_panel=INPUT)
@@ -219,9 +245,7 @@ def probe(
 
     Prints the score of each with its standard error over the folds.
     """
-    done: list[Probe] = []
-
-    def make() -> "Chart":
+    with _drawing(output, overwrite=overwrite, read=input_path) as draw:
         from bert_features.plots.labelled import read_labelled
         from bert_features.plots.probe import probe as run
 
@@ -234,25 +258,26 @@ def probe(
             folds=folds,
             metric=score,
         )
-        done.append(result)
-        return result
-
-    _draw(make, output, overwrite=overwrite, read=input_path)
-    print(f"\n{table(done[0].table())}\n\n{done[0].recommendation.sentence}")
+        draw(result)
+    print(f"\n{table(result.table())}\n\n{result.recommendation.sentence}")
 
 
-def _draw(
-    make: "Callable[[], Chart]", output: str, *, overwrite: bool, read: str | None = None
-) -> None:
-    """Computes a figure and writes it; a file that cannot be written is refused first."""
+@contextlib.contextmanager
+def _drawing(
+    output: str, *, overwrite: bool, read: str | None = None
+) -> "Iterator[Callable[[Chart], None]]":
+    """Gives what writes a figure; a file that cannot be written is refused first."""
     from bert_features.plots.charts import check_chart, write_chart
 
     roles: list[Role] = [] if read in (None, "-") else [("the input", str(read))]
     check_chart(output, overwrite=overwrite, read=roles)
-    with Heartbeat("making the figure"):
-        chart = make()
+
+    def draw(chart: "Chart") -> None:
         write_chart(chart, output, overwrite=overwrite)
-    print(f"{output}: {chart.caption}")
+        print(f"{output}: {chart.caption}")
+
+    with Heartbeat("making the figure"):
+        yield draw
 
 
 def _texts_of_word(

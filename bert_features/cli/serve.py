@@ -12,7 +12,7 @@ import typer
 from bert_features.cli.command import command
 from bert_features.cli.logs import is_json, set_up_logging
 from bert_features.cli.progress import Heartbeat
-from bert_features.cli.settings import takes_fields_of, takes_settings_of
+from bert_features.cli.settings import takes_fields_of, takes_settings
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.serve_settings import TOKEN, Limits, ServeSettings
 from bert_features.config.settings import FILES
@@ -25,7 +25,7 @@ _SETTINGS = [name for name in ExtractConfig.model_fields if ExtractConfig.marks(
 
 
 @command
-@takes_settings_of(*_SETTINGS)
+@takes_settings(*_SETTINGS)
 @takes_fields_of(ServeSettings)
 @takes_fields_of(Limits, prefix="max_")
 def serve(

@@ -4,9 +4,9 @@ import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -16,9 +16,6 @@ from bert_features.config.outputs import OutputConfig
 from bert_features.config.outputs import parse_output as check_output
 from bert_features.config.settings import FILES, read_toml, shown
 from bert_features.errors import BertFeaturesError, ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
 
 # Options for keywords of `extract` that are no settings.
 _KEYWORDS = {"ledger_path": "--ledger", "output_path": "--output"}
@@ -30,51 +27,39 @@ _CONFIG = Annotated[
         rich_help_panel=FILES,
     ),
 ]
+_TYPES = get_type_hints(ExtractConfig)
 _NO_DEFAULT = {"do_lower_case", "outputs"}  # their descriptions say what happens without them
 
 
-def takes_settings(function: Callable[..., None]) -> Callable[..., None]:
+def takes_settings(
+    *names: str, config: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command an option for each setting, and `--config`.
 
     The function receives them as its parameter `settings: ExtractConfig`.
-    """
-    return _with_options(function, tuple(ExtractConfig.model_fields))
-
-
-def takes_settings_of(
-    *names: str, config: bool = True
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Like `takes_settings`, with options for these settings alone.
 
     Args:
-      *names: the settings.
+      *names: the settings; by default all.
       config: whether `--config` may set others. Without it the short help shows all of these.
     """
-    return functools.partial(_with_options, names=names, config=config)
-
-
-def _with_options(
-    function: Callable[..., None], names: Sequence[str], *, config: bool = True
-) -> Callable[..., None]:
-    parameters = dict(inspect.signature(function).parameters)
-    at = list(parameters).index("settings")
-    own = [parameter for name, parameter in parameters.items() if name != "settings"]
+    names = names or tuple(ExtractConfig.model_fields)
     options = [option("config", _CONFIG)] if config else []
     options += [_option(name, shown=not config) for name in names]
 
-    @functools.wraps(function)
-    def run(**given: Any) -> None:
-        values = {name: given.pop(name) for name in names}
-        settings = _settings(given.pop("config", None), values)
-        in_file = {name for name in settings.model_fields_set if values.get(name) in (None, [])}
-        try:
-            function(settings=settings, **given)
-        except BertFeaturesError as error:
-            error.spell = functools.partial(_as_written, in_file)
-            raise
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        def run(**given: Any) -> None:
+            values = {name: given.pop(name) for name in names}
+            settings = _settings(given.pop("config", None), values)
+            in_file = {name for name in settings.model_fields_set if values.get(name) in (None, [])}
+            try:
+                function(settings=settings, **given)
+            except BertFeaturesError as error:
+                error.spell = functools.partial(_as_written, in_file)
+                raise
 
-    set_signature(run, [*own[:at], *options, *own[at:]])
-    return run
+        return _with_options(function, run, "settings", options)
+
+    return decorate
 
 
 def takes_fields_of(
@@ -89,6 +74,7 @@ def takes_fields_of(
       kind: the dataclass.
       prefix: what the name of each option begins with.
     """
+    parameter = kind.__name__.lower()
     fields = {prefix + each.name: each for each in dataclasses.fields(kind) if each.metadata}
     options = []
     for name, each in fields.items():
@@ -98,18 +84,27 @@ def takes_fields_of(
         options.append(option(name, Annotated[each.type, declared], each.default))
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        parameters = dict(inspect.signature(function).parameters)
-        del parameters[kind.__name__.lower()]
-
-        @functools.wraps(function)
         def run(**given: Any) -> None:
             values = {each.name: given.pop(name) for name, each in fields.items()}
-            function(**given, **{kind.__name__.lower(): values})
+            function(**given, **{parameter: values})
 
-        set_signature(run, [*parameters.values(), *options])
-        return run
+        return _with_options(function, run, parameter, options)
 
     return decorate
+
+
+def _with_options(
+    function: Callable[..., None],
+    run: Callable[..., None],
+    parameter: str,
+    options: Sequence[inspect.Parameter],
+) -> Callable[..., None]:
+    """Gives `run`, which calls a function, its parameters, with options in the place of one."""
+    parameters = list(inspect.signature(function).parameters.values())
+    at = [each.name for each in parameters].index(parameter)
+    functools.update_wrapper(run, function)
+    set_signature(run, [*parameters[:at], *options, *parameters[at + 1 :]])
+    return run
 
 
 def set_signature(function: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> None:
@@ -135,8 +130,9 @@ def _option(name: str, *, shown: bool) -> inspect.Parameter:
         rich_help_panel=marks.group,
         hidden=not (shown or marks.common),
     )
-    kind = list[str] | None if name == "outputs" else _type(_annotation(name))
-    return option(name, Annotated[kind, declared])
+    kind = _kind(name)
+    text = list[str] if name == "outputs" else str  # `_value` parses it
+    return option(name, Annotated[(text if get_origin(kind) is tuple else kind) | None, declared])
 
 
 def _flags(name: str) -> tuple[str, ...]:
@@ -144,12 +140,14 @@ def _flags(name: str) -> tuple[str, ...]:
     flag = _KEYWORDS.get(name, "--" + name.replace("_", "-"))
     if name not in ExtractConfig.model_fields:
         return (flag,)
-    is_switch = bool in _members(_annotation(name))
-    return ExtractConfig.marks(name).flags or (f"{flag}/--no-{flag[2:]}" if is_switch else flag,)
+    switch = f"{flag}/--no-{flag[2:]}" if _kind(name) is bool else flag
+    return ExtractConfig.marks(name).flags or (switch,)
 
 
-def _annotation(name: str) -> Any:
-    return ExtractConfig.model_fields[name].annotation
+def _kind(name: str) -> Any:
+    """The type of a setting, without None."""
+    kind = _TYPES[name]
+    return get_args(kind)[0] if type(None) in get_args(kind) else kind
 
 
 def setting_help(name: str) -> str:
@@ -177,7 +175,7 @@ def as_option(name: str, value: str = "") -> str:
     return f"{on}={plain}" if plain.startswith("-") else f"{on} {plain}"
 
 
-def describe_cures(cures: "Mapping[str, str]") -> str:
+def describe_cures(cures: Mapping[str, str]) -> str:
     """What to pass so that truncation cuts less off, as the end of a sentence.
 
     Args:
@@ -187,7 +185,7 @@ def describe_cures(cures: "Mapping[str, str]") -> str:
     return f"; to keep more, pass {options}" if options else ""
 
 
-def _as_written(in_file: "Set[str]", name: str, value: str) -> str:
+def _as_written(in_file: Set[str], name: str, value: str) -> str:
     """A setting as TOML writes it if it stands in the config file, else as an option."""
     if name not in in_file:
         return as_option(name, value)
@@ -202,24 +200,7 @@ def _text(default: Any) -> str:
     return f"{default:.10g}" if isinstance(default, float) else str(default)
 
 
-def _members(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union, without `Annotated`; any other type alone."""
-    if get_origin(annotation) is Annotated:
-        return _members(get_args(annotation)[0])
-    if get_origin(annotation) is Literal or not get_args(annotation):
-        return (annotation,)
-    if get_origin(annotation) is tuple:
-        return (tuple,)
-    return tuple(member for part in get_args(annotation) for member in _members(part))
-
-
-def _type(annotation: Any) -> Any:
-    """The type that typer parses; lists arrive as text, which `_value` splits."""
-    (member,) = (m for m in _members(annotation) if m is not type(None))
-    return (str if member is tuple else member) | None
-
-
-def _settings(path: Path | None, values: "Mapping[str, Any]") -> ExtractConfig:
+def _settings(path: Path | None, values: Mapping[str, Any]) -> ExtractConfig:
     given = {k: _value(k, v) for k, v in values.items() if v is not None and v != []}
     return ExtractConfig.of(given) if path is None else ExtractConfig.load(path, **given)
 
@@ -227,7 +208,7 @@ def _settings(path: Path | None, values: "Mapping[str, Any]") -> ExtractConfig:
 def _value(name: str, value: Any) -> Any:
     if name == "outputs":
         return [parse_output(text) for text in value]
-    if tuple in _members(_annotation(name)):
+    if get_origin(_kind(name)) is tuple:
         return parse_entries(as_option(name), value)
     return value
 

@@ -3,18 +3,17 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from bert_features.cli.command import InputArgument, command
-from bert_features.cli.settings import takes_settings_of
+from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.batches.pieces import Offset
     from bert_features.readers.input_example import InputExample
     from bert_features.text.tokenization import FullTokenizer
 
@@ -31,7 +30,7 @@ _CALL_CHARACTERS = 1 << 18
 
 
 @command
-@takes_settings_of(*_SETTINGS)
+@takes_settings(*_SETTINGS)
 def tokenize(
     input_path: InputArgument,
     settings: ExtractConfig,
@@ -70,8 +69,8 @@ def tokenize(
     tokenizer = _make_tokenizer(settings)
     if special_tokens:
         _check_special_tokens(tokenizer)
-    for row in _rows(tokenizer, examples, special_tokens, max_seq_length, output_format):
-        sys.stdout.write(_line(row, tokenizer, output_format) + "\n")
+    for line in _lines(tokenizer, examples, special_tokens, max_seq_length, output_format):
+        sys.stdout.write(line + "\n")
 
 
 def _make_tokenizer(settings: ExtractConfig) -> "FullTokenizer":
@@ -114,30 +113,14 @@ def _check_special_tokens(tokenizer: "FullTokenizer") -> None:
         raise CheckpointError(f"the vocabulary lacks {', '.join(missing)}")
 
 
-class _Row(NamedTuple):
-    """The pieces of an example.
-
-    Attributes:
-      unique_id: its id.
-      ids: vocabulary ids.
-      type_ids: 1 for pieces of the second text.
-      offsets: the place of each piece in its text, None for [CLS] and [SEP]; only for `jsonl`.
-    """
-
-    unique_id: int | str
-    ids: list[int]
-    type_ids: list[int]
-    offsets: list["Offset"]
-
-
-def _rows(
+def _lines(
     tokenizer: "FullTokenizer",
     examples: Iterable["InputExample"],
     special_tokens: bool,
     max_seq_length: int | None,
     output_format: _Format,
-) -> Iterator[_Row]:
-    """The row of each example, in their order."""
+) -> Iterator[str]:
+    """What is printed for each example, in their order."""
     import numpy as np
 
     from bert_features.batches.long_text import LongText
@@ -146,9 +129,8 @@ def _rows(
     from bert_features.text.vocabulary import CLS, SEP
 
     cls, sep = ([tokenizer.vocab[t]] if special_tokens else [] for t in (CLS, SEP))
-    with_places = output_format == "jsonl"
     for chunk in _chunks(examples):
-        pieces = find_pieces(tokenizer, chunk, with_places=with_places)
+        pieces = find_pieces(tokenizer, chunk, with_places=output_format == "jsonl")
         texts = [part.tolist() for part in np.split(pieces.ids, np.cumsum(pieces.lengths)[:-1])]
         for i, example in enumerate(chunk):
             kept = int(pieces.lengths[2 * i]), int(pieces.lengths[2 * i + 1])
@@ -156,11 +138,20 @@ def _rows(
                 kept = kept_lengths(*kept, max_seq_length)
             first = [*cls, *texts[2 * i][: kept[0]], *sep]
             second = [*texts[2 * i + 1][: kept[1]], *(sep if kept[1] else [])]
-            offsets = offsets_of(pieces, i, kept, LongText()) if with_places else []
+            ids = first + second
+            if output_format == "ids":
+                yield " ".join(map(str, ids))
+                continue
+            tokens = tokenizer.convert_ids_to_tokens(ids)
+            if output_format == "tokens":
+                yield " ".join(tokens)
+                continue
+            offsets = offsets_of(pieces, i, kept, LongText())
             if not special_tokens:
                 offsets = [offset for offset in offsets if offset is not None]
             type_ids = [0] * len(first) + [1] * len(second)
-            yield _Row(example.unique_id, first + second, type_ids, offsets)
+            fields = {"id": example.unique_id, "tokens": tokens, "ids": ids}
+            yield json.dumps({**fields, "type_ids": type_ids, "offsets": offsets})
 
 
 def _chunks(examples: Iterable["InputExample"]) -> Iterator[list["InputExample"]]:
@@ -175,14 +166,3 @@ def _chunks(examples: Iterable["InputExample"]) -> Iterator[list["InputExample"]
             chunk, characters = [], 0
     if chunk:
         yield chunk
-
-
-def _line(row: _Row, tokenizer: "FullTokenizer", output_format: _Format) -> str:
-    """What is printed for an example."""
-    if output_format == "ids":
-        return " ".join(map(str, row.ids))
-    tokens = tokenizer.convert_ids_to_tokens(row.ids)
-    if output_format == "tokens":
-        return " ".join(tokens)
-    fields = {"id": row.unique_id, "tokens": tokens, "ids": row.ids}
-    return json.dumps({**fields, "type_ids": row.type_ids, "offsets": row.offsets})

@@ -1,12 +1,13 @@
 """bert-features verify: checks the numbers that this device computes."""
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from bert_features.cli.command import command
-from bert_features.cli.settings import takes_settings_of
+from bert_features.cli.settings import takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import DEVICES
@@ -29,7 +30,7 @@ _SIGNS = {"deviation": "<=", "cosine": ">="}
 
 
 @command
-@takes_settings_of(*_FILES, "do_lower_case", "device", "runtime", config=False)
+@takes_settings(*_FILES, "do_lower_case", "device", "runtime", config=False)
 def verify(
     settings: ExtractConfig,
     checkpoint: Annotated[
@@ -133,12 +134,8 @@ def _advice(report: "Report") -> str:
 
 
 def _summary(report: "Report") -> str:
-    outcomes = [check.outcome for check in report.checks]
-    counts = {
-        "passed": outcomes.count("pass"),
-        "failed": outcomes.count("fail"),
-        "skipped": outcomes.count("skipped"),
-    }
-    results = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    counts = Counter[str](check.outcome for check in report.checks)
+    words = {"pass": "passed", "fail": "failed", "skipped": "skipped"}
+    results = ", ".join(f"{counts[o]} {word}" for o, word in words.items() if counts[o])
     devices = f"{report.device_count} {report.device.upper()} device(s)"
     return f"{report.checkpoint} on {devices}, {report.runtime} runtime: {results}"

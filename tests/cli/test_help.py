@@ -69,8 +69,8 @@ def test_the_poolings_are_named_with_their_level():
 def test_every_command_has_examples_that_parse(name):
     help = run(name, "-h")
     assert help.stdout == run(name, "--help").stdout
-    for example in EXAMPLES[name]:
+    examples = [example for example in EXAMPLES if example.startswith(f"bert-features {name} ")]
+    assert examples
+    for example in examples:
         assert f"  {example}\n" in help.stdout  # on one line, to be copied
-        program, command, *arguments = shlex.split(example)
-        assert (program, command) == ("bert-features", name)
-        COMMANDS[name].make_context(name, arguments)
+        COMMANDS[name].make_context(name, shlex.split(example)[2:])
