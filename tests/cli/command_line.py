@@ -1,8 +1,10 @@
 """Runs the command line: in this process, or as the console script in a process of its own."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from typer.testing import CliRunner
 
@@ -22,3 +24,33 @@ def program(*arguments, **options):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TF_CPP")}
     options = {"stdin": subprocess.DEVNULL, "text": True, "env": environment} | options
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+AFRESH = """
+import json, sys
+from tests.cli.command_line import run
+
+for command in json.loads(sys.argv[1]):
+    result = run(*command)
+    print(json.dumps([result.exit_code, result.stdout, result.stderr, [*sys.modules]]))
+"""
+
+
+def run_afresh(commands, folder):
+    """Runs commands one after the other in a process that has imported no framework.
+
+    Returns:
+      The exit status, standard output, standard error and imported modules after each.
+    """
+    lines = json.dumps([[str(a) for a in command] for command in commands])
+    path = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", AFRESH, lines],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | path,
+    )
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    return [(*said, set(modules)) for *said, modules in results]

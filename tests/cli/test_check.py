@@ -1,8 +1,6 @@
 """check: one line for each features file, and status 1 if one is damaged."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 
@@ -109,24 +107,6 @@ def test_what_cannot_be_checked(tmp_path):
     assert run("check").exit_code == 2
 
 
-def test_tensorflow_is_not_imported(tmp_path):
-    paths = []
-    for format in ("tfrecord", "hdf5", "npz", "parquet", "arrow", "jsonl"):
-        paths.append(str(tmp_path / f"f.{format}"))
-        write(paths[-1], format)
-    code = (
-        "import sys\n"
-        "from bert_features.cli import app\n"
-        "app(['check', *sys.argv[1:]], standalone_mode=False)\n"
-        "assert not {'tensorflow', 'jax', 'keras'} & sys.modules.keys()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *paths], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count(": ok, 2 examples, ") == 6
-
-
 def test_an_error_names_options(tmp_path):
     done = run("check", tmp_path / "f")
     assert "f: No such file or directory" in done.stderr
@@ -164,12 +144,6 @@ def test_a_folder_is_repaired(toy, tmp_path):
     }
     done = run("check", tmp_path / "out" / "manifest.json", "--repair")
     assert (done.exit_code, len(done.stdout.splitlines())) == (0, 1)
-
-
-def test_a_folder_that_cannot_be_repaired(toy, tmp_path):
-    (tmp_path / "in.txt").write_text("a b\n" * 5)
-    line = ["extract", tmp_path / "in.txt", "-o", f"{tmp_path}/out/", "--checkpoint", toy]
-    assert run(*line, *SMALL, "--layers=-1", "--shard-examples", "2").exit_code == 0
     (tmp_path / "out" / "part-00001-of-00003.parquet").unlink()
     (tmp_path / "in.txt").write_text("a b\n" * 6)
     done = run("check", tmp_path / "out", "--repair")

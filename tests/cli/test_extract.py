@@ -35,29 +35,24 @@ def test_extract_prints_a_summary(toy, text, out):
     assert [len(r.tokens) for r in read_features(path)] == [14, 2, 5]
 
 
-def test_official_json_lines(toy, text, out):
-    path = out / "o.jsonl"
-    options = ["--checkpoint", toy, "--layers=-1,-2", "--format", "jsonl", *SMALL]
-    assert run("extract", text, "-o", path, *options).exit_code == 0
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["linex_index"] for line in lines] == [0, 1, 2]
-    first = lines[0]["features"][3]
-    assert first["token"] == "jack"
-    assert [layer["index"] for layer in first["layers"]] == [-1, -2]
-    assert len(first["layers"][0]["values"]) == TOY.hidden_size
-    assert first["layers"][0]["values"] == [round(v, 6) for v in first["layers"][0]["values"]]
-
-
 def test_json_lines_on_standard_output(toy, text, out, monkeypatch):
     """The lines are those of a file; the summary and the log go to standard error."""
     monkeypatch.chdir(out)
-    options = ["--checkpoint", toy, "--layers=-1", *SMALL]
+    options = ["--checkpoint", toy, "--layers=-1,-2", *SMALL]
     assert run("extract", text, "-o", "o.jsonl", *options).exit_code == 0
     result = run("extract", text, "-o", "-", "--ledger", "ledger", *options)
     assert result.exit_code == 0, result.output
     assert result.stdout == (out / "o.jsonl").read_text()
     assert "examples   3\n" in result.stderr
     assert f"output     standard output ({len(result.stdout) / 1e3:.1f} kB)\n" in result.stderr
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["linex_index"] for line in lines] == [0, 1, 2]
+    first = lines[0]["features"][3]
+    assert first["token"] == "jack"
+    assert [layer["index"] for layer in first["layers"]] == [-1, -2]
+    values = first["layers"][0]["values"]
+    assert len(values) == TOY.hidden_size
+    assert values == [round(value, 6) for value in values]
     assert len((out / "ledger").read_text().splitlines()) == 3
     assert run("extract", text, "-o", "o.jsonl", *options).exit_code == 1  # it exists
     assert run("extract", text, "-o", "o.jsonl", *options, "--overwrite").exit_code == 0
@@ -81,7 +76,7 @@ def test_a_share_on_standard_output(toy, text, out):
 def test_a_reader_that_goes(toy, out, tmp_path):
     """As `| head -1`: the run ends without a word, and no ledger is left."""
     path = tmp_path / "long.txt"
-    path.write_text("is this jacksonville ? no it is not .\n" * 100_000)
+    path.write_text("is this jacksonville ? no it is not .\n" * 20_000)
     pipe, said = tmp_path / "pipe", tmp_path / "said"
     os.mkfifo(pipe)
     options = ["--checkpoint", toy, "--layers=-1", "--ledger", out / "ledger", *SMALL]
@@ -140,18 +135,6 @@ def test_features_that_are_not_finite_are_reported(out, tmp_path, caplog):
     assert "non-finite  1 examples have NaN or infinite values\n" in result.stdout
     assert "the features of 1 of 1 examples have NaN or infinite values" in caplog.text
     assert run("extract", tmp_path / "in.txt", "-o", out / "o.jsonl", *options).exit_code == 1
-
-
-def test_standard_input(toy, out):
-    options = ["--checkpoint", toy, "--layers=-1", *SMALL]
-    result = run(
-        "extract", "-", "-o", out / "o.npz", "--format", "npz", *options, stdin=b"a b\nb\n"
-    )
-    assert result.exit_code == 0, result.output
-    assert [r.tokens for r in read_features(out / "o.npz")] == [
-        ("[CLS]", "a", "b", "[SEP]"),
-        ("[CLS]", "b", "[SEP]"),
-    ]
 
 
 @pytest.mark.parametrize("hidden_act", ["gelu_tanh", "gelu_erf"])
@@ -225,7 +208,7 @@ def wait_for(condition, process):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
     path, said = tmp_path / "long.txt", tmp_path / "said"
     path.write_text("is this jacksonville ? no it is not .\n" * 1_000_000)
@@ -264,7 +247,7 @@ def test_interrupted_while_waiting_for_input(toy, out, tmp_path):
 @pytest.mark.slow
 def test_disk_full(toy, out, tmp_path):
     path, said = tmp_path / "long.txt", tmp_path / "said"
-    path.write_text("is this jacksonville ? no it is not .\n" * 20_000)
+    path.write_text("is this jacksonville ? no it is not .\n" * 4_000)
     options = ["--checkpoint", toy, "--layers=-1,-2", *SMALL]
     command = ["extract", path, "-o", out / "o.parquet", *options]
     with fork(*command, stderr=said, max_file_size=1 << 20) as process:
@@ -284,14 +267,13 @@ def uncased_model(minilm_dir, tmp_path):
     return write_directory(tmp_path / "uncased_toy", config, vocab, random_weights(config))
 
 
-@pytest.mark.parametrize("file", ["udhr_300.txt", pytest.param("udhr.txt", marks=pytest.mark.slow)])
-def test_no_line_of_the_declaration_is_lost(data_file, read_lines, uncased_model, out, file):
-    lines = read_lines(file)
+def test_no_line_of_the_declaration_is_lost(data_file, read_lines, uncased_model, out):
+    lines = read_lines("udhr_300.txt")
     options = ["--checkpoint", uncased_model, "--layers=-1", "--max-seq-length", "64"]
-    result = run("extract", data_file(file), "-o", out / "all.parquet", *options)
+    result = run("extract", data_file("udhr_300.txt"), "-o", out / "all.parquet", *options)
     assert result.exit_code == 0, result.output
     records = read_features(out / "all.parquet")
-    assert len(records) == len(lines) == {"udhr_300.txt": 305, "udhr.txt": 35_870}[file]
+    assert len(records) == len(lines) == 305
     encodings = FullTokenizer(read_vocab(uncased_model / "vocab.txt")).encode(lines)
     for i, (record, encoding) in enumerate(zip(records, encodings, strict=True)):
         assert record.unique_id == i

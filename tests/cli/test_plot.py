@@ -1,8 +1,5 @@
 """bert-features plot: each kind from its options to its file; errors in one line."""
 
-import subprocess
-import sys
-
 import pytest
 
 from tests.cli.command_line import run
@@ -98,17 +95,3 @@ def test_a_file_that_cannot_be_written_is_refused_first(out, monkeypatch, output
     assert (result.exit_code, result.stdout) == (1, "")
     assert message in result.stderr
     assert (out / "old.png").read_text() == "precious"
-
-
-def test_help_loads_neither_a_framework_nor_a_package_of_the_extra():
-    check = (
-        "import sys, bert_features.cli\n"
-        "try: bert_features.cli.app(['plot', 'probe', '--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'tensorflow', 'jax', 'numpy', 'altair', 'vl_convert', 'sklearn', 'pyarrow'}\n"
-        "sys.exit(sorted(heavy & sys.modules.keys()) or None)"
-    )
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "--folds" in done.stdout
-    assert "  bert-features plot probe labelled.csv" in done.stdout
