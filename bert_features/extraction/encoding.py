@@ -68,7 +68,33 @@ def choose_output(outputs: Sequence[OutputSpec], name: str | None) -> OutputSpec
     raise ConfigError(f"output is {name!r}; allowed: {names}")
 
 
-def collect_vectors(
+def collect(
+    batches: Iterable[FeatureBatch],
+    output: Feature,
+    count: int | None,
+    *,
+    single: bool,
+    ragged: bool,
+) -> Any:
+    """The vectors of an output, as `FeatureExtractor.encode` returns them.
+
+    Args:
+      batches: the features of the texts.
+      output: the output.
+      count: number of texts, if it is known before the last batch.
+      single: whether there is a single text, whose own array is wanted.
+      ragged: whether vectors of tokens or words are wanted without padding.
+    """
+    if output.level == "sequence":
+        vectors = _collect_vectors(batches, output, count)
+        return vectors[0] if single else vectors
+    if ragged or single:
+        parts = _collect_ragged(batches, output)
+        return parts.values if single else parts
+    return _collect_padded(batches, output)
+
+
+def _collect_vectors(
     batches: Iterable[FeatureBatch], output: Feature, count: int | None
 ) -> np.ndarray:
     """The vectors of texts, [N, D]; `count` is N, if it is known before the last batch."""
@@ -80,14 +106,14 @@ def collect_vectors(
     return vectors
 
 
-def collect_ragged(batches: Iterable[FeatureBatch], output: Feature) -> Ragged:
+def _collect_ragged(batches: Iterable[FeatureBatch], output: Feature) -> Ragged:
     """The vectors of the tokens or words of texts, one text after the other."""
     lengths: list[np.ndarray] = []
     values = _join(_parts(batches, output, lengths), output)
     return Ragged(values, np.concatenate([[0], *lengths]).cumsum(dtype=np.int64))
 
 
-def collect_padded(batches: Iterable[FeatureBatch], output: Feature) -> Padded:
+def _collect_padded(batches: Iterable[FeatureBatch], output: Feature) -> Padded:
     """The vectors of the tokens or words of texts, as rows of the longest text's length."""
     of_batches: list[np.ndarray] = []
     parts = deque(_parts(batches, output, of_batches))

@@ -24,13 +24,7 @@ from bert_features.errors import ConfigError, as_keyword
 from bert_features.extraction import losses
 from bert_features.extraction.assembly import Assembler
 from bert_features.extraction.counts import Counts, ExampleCounts, counts_by_example
-from bert_features.extraction.encoding import (
-    choose_output,
-    collect_padded,
-    collect_ragged,
-    collect_vectors,
-    progress_bar,
-)
+from bert_features.extraction.encoding import choose_output, collect, progress_bar
 from bert_features.extraction.entries import Codec
 from bert_features.extraction.feature_store import FeatureStore
 from bert_features.extraction.preparation import Preparation
@@ -230,13 +224,7 @@ class FeatureExtractor:
         )
         with progress_bar(count, shown=show_progress) as progress:
             batches = self._batches_in_memory(lambda: examples, prompt, progress)
-            if wanted.level == "sequence":
-                vectors = collect_vectors(batches, wanted, count)
-                return vectors[0] if single else vectors
-            if ragged or single:
-                parts = collect_ragged(batches, wanted)
-                return parts.values if single else parts
-            return collect_padded(batches, wanted)
+            return collect(batches, wanted, count, single=single, ragged=ragged)
 
     def similarity(self, a: Any, b: Any = None, *, function: str | None = None) -> np.ndarray:
         """The similarity of each vector of `a` with each of `b`.

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -14,15 +14,18 @@ from pydantic import ValidationError
 
 from bert_features import __version__
 from bert_features.errors import ConfigError, ServiceError
-from bert_features.formats.records import Feature, FeatureRecord
-from bert_features.serving.connection import Connection
+from bert_features.extraction.encoding import collect
+from bert_features.formats.arrow_layout import METADATA_KEY, convert_from_arrow, schema_of
+from bert_features.formats.records import LEVELS, Feature, FeatureBatch, FeatureRecord
+from bert_features.serving.connection import Connection, in_thread
 from bert_features.serving.messages import Info
 from bert_features.serving.parts import Part, cut, kind_of
-from bert_features.serving.received import Received, collect, parse
 
 # Requests of a client that are under way at a time.
 IN_FLIGHT = 4
 _JSON, _ARROW = "application/json", "application/vnd.apache.arrow.stream"
+# The fields of a feature that its values have.
+_SHAPE = ("name", "level", "width", "dtype")
 _MAX_INFO_BYTES = 1 << 20
 # The most bytes of an answer, beside its vectors: tokens and words of a request of 8 MiB.
 _MAX_REST_BYTES = 256 << 20
@@ -101,9 +104,7 @@ class Client:
         single = isinstance(texts, str)
         wanted, names = self._choose(outputs)
         given = [texts] if isinstance(texts, str) else list(texts)
-        with_tokens = show_tokens or any(feature.level == "token" for feature in wanted)
-        received = self._compute(given, wanted, names, is_tokenized, with_tokens=with_tokens)
-        batches = [part.batch for part in received]
+        batches = self._compute(given, wanted, names, is_tokenized, with_tokens=show_tokens)
         arrays = {
             feature.name: collect(batches, feature, len(given), single=single, ragged=ragged)
             for feature in wanted
@@ -112,7 +113,7 @@ class Client:
         vectors = arrays if by_name else arrays[wanted[0].name]
         if not show_tokens:
             return vectors
-        tokens = [row for part in received for row in part.tokens or ()]
+        tokens = [list(row.tokens or ()) for batch in batches for row in batch.records(())]
         return vectors, tokens[0] if single else tokens
 
     def features(
@@ -132,8 +133,8 @@ class Client:
         if isinstance(texts, str):
             raise ConfigError("texts is one string; pass a list of texts, such as [text]")
         given = list(texts)
-        received = self._compute(given, wanted, names, is_tokenized, with_tokens=True)
-        return [record for part in received for record in part.records()]
+        batches = self._compute(given, wanted, names, is_tokenized, with_tokens=True)
+        return [record for batch in batches for record in batch.records(wanted)]
 
     def info(self) -> dict[str, Any]:
         """What the service reports: its model, outputs and limits, as /v1/info has them.
@@ -141,7 +142,7 @@ class Client:
         Raises:
           ServiceError: the service does not answer, or is of a version that does not fit.
         """
-        body = self._connection.request("GET", "/v1/info", accept=_JSON, max_bytes=_MAX_INFO_BYTES)
+        body = self._connection.request("/v1/info", accept=_JSON, max_bytes=_MAX_INFO_BYTES)
         try:
             self._info = Info.model_validate_json(body)
         except ValidationError as error:
@@ -199,30 +200,17 @@ class Client:
         is_tokenized: bool,
         *,
         with_tokens: bool,
-    ) -> list[Received]:
-        kind = kind_of(texts, is_tokenized=is_tokenized)
-        request = _Request(self._connection, self._info, wanted, names, with_tokens)
-        parts = cut(texts, kind, wanted, self._info)
-        return [answer for answers in self._in_order(request, parts) for answer in answers]
-
-    def _in_order(self, request: "_Request", parts: Iterator[Part]) -> Iterator[list[Received]]:
-        """The answers in the order of the parts; a few are under way at a time."""
+    ) -> list[FeatureBatch]:
         if self._connection.is_closed:
             raise ServiceError("the client is closed; make another one")
-        under_way: deque[Future[list[Received]]] = deque()
-        try:
-            for part in parts:
-                under_way.append(_start(request.send, part))
-                if len(under_way) == IN_FLIGHT:
-                    yield under_way.popleft().result()
-            while under_way:
-                yield under_way.popleft().result()
-        finally:
-            request.stop.set()
+        kind = kind_of(texts, is_tokenized=is_tokenized)
+        call = _Call(self._connection, self._info, wanted, names, with_tokens)
+        parts = cut(texts, kind, wanted, self._info)
+        return [batch for batches in call.answers(parts) for batch in batches]
 
 
 @dataclass
-class _Request:
+class _Call:
     """What the requests of a call share.
 
     Attributes:
@@ -241,11 +229,23 @@ class _Request:
     with_tokens: bool
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def send(self, part: Part) -> list[Received]:
+    def answers(self, parts: Iterable[Part]) -> Iterator[list[FeatureBatch]]:
+        """The answers in the order of the parts; a few are under way at a time."""
+        under_way: deque[Future[list[FeatureBatch]]] = deque()
+        try:
+            for part in parts:
+                under_way.append(in_thread(self._send, part))
+                if len(under_way) == IN_FLIGHT:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            self.stop.set()
+
+    def _send(self, part: Part) -> list[FeatureBatch]:
         """The answer for some texts; in halves if the service finds them too large."""
         try:
             answer = self.connection.request(
-                "POST",
                 "/v1/features",
                 accept=_ARROW,
                 # float32 holds what is bfloat16 in the service.
@@ -255,43 +255,36 @@ class _Request:
             )
         except ServiceError as error:
             if error.status == 413 and len(part.encoded) > 1:
-                return [answer for half in part.halves() for answer in self.send(half)]
+                return [answer for half in part.halves() for answer in self._send(half)]
             raise part.renumbered(error) from error
         return [self._parse(answer, part)]
 
-    def _parse(self, answer: bytes, part: Part) -> Received:
+    def _parse(self, answer: bytes, part: Part) -> FeatureBatch:
+        """The features in an answer, an Arrow stream."""
+        import pyarrow as pa
+
         url = self.connection.url
         try:
-            received = parse(answer)
+            table = pa.ipc.open_stream(answer).read_all()
+            table.validate(full=True)
+            given = json.loads(table.schema.metadata[METADATA_KEY])["features"]
+            if [[f[key] for key in _SHAPE] for f in given] != [
+                [getattr(f, key) for key in _SHAPE] for f in self.wanted
+            ]:
+                raise ServiceError(f"{url} has changed its outputs since this client was made")
+            tokens = LEVELS["token"] if self.with_tokens else ()
+            columns = dict.fromkeys([*schema_of(self.wanted, "int").names, *tokens])
+            batch = convert_from_arrow(table.select(list(columns)), self.wanted)
+        except ServiceError:
+            raise
         except Exception as error:  # damaged bytes make parsers raise almost anything
             raise ServiceError(
                 f"the answer of {url} is damaged, or of a version that does not fit "
                 f"{__version__} ({type(error).__name__})"
             ) from error
-        if list(map(_shape, received.features)) != list(map(_shape, self.wanted)):
-            raise ServiceError(f"{url} has changed its outputs since this client was made")
-        count = len(received.batch)
+        count = len(batch)
         if count != len(part.encoded):
             raise ServiceError(
                 f"{url} answered for {count} texts where {len(part.encoded)} were sent"
             )
-        ids = np.arange(part.start, part.start + count)
-        return replace(received, batch=replace(received.batch, unique_ids=ids))
-
-
-def _start(send: Callable[[Part], list[Received]], part: Part) -> Future[list[Received]]:
-    """Begins a request in a thread, which does not keep Python from ending, as a pool's would."""
-    future: Future[list[Received]] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(send(part))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="bert_features request", daemon=True).start()
-    return future
-
-
-def _shape(feature: Feature) -> tuple[str, str, int, str]:
-    return feature.name, feature.level, feature.width, feature.dtype
+        return replace(batch, unique_ids=np.arange(part.start, part.start + count))

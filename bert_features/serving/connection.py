@@ -6,10 +6,12 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
+from email.message import Message
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from urllib3.exceptions import LocationParseError
 from urllib3.util import Url, parse_url, wait_for_read
@@ -18,6 +20,8 @@ from bert_features import __version__
 from bert_features.config.serve_settings import check_token
 from bert_features.errors import ConfigError, ServiceError
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 # A machine that is there answers a connection within this.
 CONNECT_SECONDS = 5.0
 # The wait after a failure, which doubles with each further one; and the longest wait.
@@ -31,21 +35,22 @@ _BUSY = (429, 503)
 
 @dataclass(frozen=True)
 class _Reply:
-    """An answer: its status, its headers by name in small letters, its bytes."""
+    """An answer to a request such as `GET /v1/info`."""
 
+    request: str
     status: int
-    headers: dict[str, str]
+    headers: Message
     body: bytes
 
     @property
     def kind(self) -> str:
         """The media type, as `application/json`."""
-        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
     @property
     def retry_after(self) -> float:
         """Seconds that the service asks to wait; 0 if it does not, or names a date."""
-        value = self.headers.get("retry-after", "").strip()
+        value = self.headers.get("Retry-After", "").strip()
         return float(value) if re.fullmatch(r"\d{1,9}", value) else 0.0
 
     @property
@@ -55,14 +60,6 @@ class _Reply:
             return _printable(json.loads(self.body)["error"]["message"])
         except (ValueError, KeyError, TypeError):
             return None
-
-
-@dataclass
-class _Deadline:
-    """Whether the time of an attempt is over, and the socket to cut then."""
-
-    sock: socket.socket | None = None
-    is_over: bool = False
 
 
 class _LostError(Exception):
@@ -100,6 +97,7 @@ class Connection:
         self._headers = {"User-Agent": f"bert_features/{__version__}"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {check_token(token)}"
+        self._prefix = (self._parts.path or "").rstrip("/")
         self._idle: list[HTTPConnection] = []
         self._slots = threading.BoundedSemaphore(connections)
         self._has_answered = False
@@ -107,7 +105,6 @@ class Connection:
 
     def request(
         self,
-        method: str,
         path: str,
         *,
         accept: str,
@@ -118,11 +115,10 @@ class Connection:
         """The body of the answer to a request.
 
         Args:
-          method: `GET` or `POST`.
           path: the path, as `/v1/info`.
           accept: the media type that the answer must have.
           max_bytes: the most bytes that it may have.
-          body: JSON to send.
+          body: JSON to send by POST; by default the request is a GET.
           stop: once set, the request is given up before its next attempt.
 
         Raises:
@@ -139,7 +135,7 @@ class Connection:
                 with self._slots:
                     if stop.is_set():
                         break
-                    reply = self._attempt(method, path, headers, body, max_bytes)
+                    reply = self._attempt(path, headers, body, max_bytes)
             except _LostError as error:
                 if is_last:
                     raise ServiceError(
@@ -149,7 +145,7 @@ class Connection:
             else:
                 pause = max(pause, reply.retry_after)
                 if reply.status not in _BUSY or is_last or pause > MAX_PAUSE_SECONDS:
-                    return self._check(reply, f"{method} {path}", accept)
+                    return self._check(reply, accept)
             if stop.wait(pause):
                 break
         raise ServiceError(f"the request to {self.url} was given up")
@@ -162,23 +158,45 @@ class Connection:
                 self._idle.pop().close()
 
     def _attempt(
-        self, method: str, path: str, headers: dict[str, str], body: bytes | None, max_bytes: int
+        self, path: str, headers: dict[str, str], body: bytes | None, max_bytes: int
     ) -> _Reply:
-        connection = self._take()
-        with self._deadline(connection) as deadline:
+        connection, opened = self._take(), list[socket.socket]()
+        exchange = in_thread(self._exchange, connection, opened, path, headers, body, max_bytes)
+        try:
+            reply = exchange.result(self._timeout)
+        except TimeoutError as error:
+            for sock in opened:  # whatever the service sends meanwhile
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+            raise ServiceError(
+                f"{self.url} did not answer within {self._timeout:g} seconds; pass a longer "
+                "timeout, or fewer texts"
+            ) from error
+        except (OSError, HTTPException) as error:
+            raise _LostError(_printable(str(error) or type(error).__name__)) from error
+        self._has_answered = True
+        return reply
+
+    def _exchange(
+        self,
+        connection: HTTPConnection,
+        opened: list[socket.socket],
+        path: str,
+        headers: dict[str, str],
+        body: bytes | None,
+        max_bytes: int,
+    ) -> _Reply:
+        """Sends a request and reads its answer; notes the socket, for the end of the time."""
+        try:
             if connection.sock is None:
                 self._open(connection)
-            deadline.sock = connection.sock  # the connection may hand it over to the response
-            if deadline.is_over:  # while there was no socket to cut
-                raise TimeoutError
-            prefix = (self._parts.path or "").rstrip("/")
-            connection.request(method, prefix + path, body, headers)
+            opened.append(connection.sock)  # the connection may hand it over to the response
+            method = "GET" if body is None else "POST"
+            connection.request(method, self._prefix + path, body, headers)
             with connection.getresponse() as response:
                 limit = max_bytes if response.status == 200 else _MAX_ERROR_BYTES
                 content = response.read(limit + 1)
                 rest = response.length
-            if deadline.is_over:  # a cut header or body may look whole
-                raise TimeoutError
             if len(content) > limit:
                 raise ServiceError(
                     f"{self.url} answered with status {response.status} and more than {limit} "
@@ -186,44 +204,14 @@ class Connection:
                 )
             if rest:
                 raise _LostError("the answer is not whole")
-        self._has_answered = True
+        except BaseException:
+            connection.close()
+            raise
         if connection.sock is not None:
             self._idle.append(connection)
             if self.is_closed:
                 self.close()
-        found = {name.lower(): value for name, value in response.headers.items()}
-        return _Reply(response.status, found, content)
-
-    @contextlib.contextmanager
-    def _deadline(self, connection: HTTPConnection) -> Iterator["_Deadline"]:
-        """Cuts the connection when the time is over, whatever the service sends meanwhile."""
-        deadline = _Deadline()
-
-        def cut() -> None:
-            deadline.is_over = True
-            if (sock := deadline.sock or connection.sock) is not None:
-                with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
-
-        timer = threading.Timer(self._timeout, cut)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield deadline
-        except BaseException as error:
-            connection.close()
-            if isinstance(error, ServiceError | _LostError):
-                raise
-            if deadline.is_over or isinstance(error, TimeoutError):
-                raise ServiceError(
-                    f"{self.url} did not answer within {self._timeout:g} seconds; pass a longer "
-                    "timeout, or fewer texts"
-                ) from error
-            if isinstance(error, OSError | HTTPException):
-                raise _LostError(_printable(str(error) or type(error).__name__)) from error
-            raise
-        finally:
-            timer.cancel()
+        return _Reply(f"{method} {path}", response.status, response.headers, content)
 
     def _take(self) -> HTTPConnection:
         """A connection that is open still, or a new one, which is not open yet."""
@@ -248,7 +236,7 @@ class Connection:
             ) from error
         except ssl.SSLError as error:
             raise ServiceError(
-                f"no secure connection to {self.url}: {_printable(str(error))}; `bert-features "
+                f"no secure connection to {self.url}: {_printable(error)}; `bert-features "
                 "serve` itself speaks http"
             ) from error
         except OSError as error:
@@ -263,22 +251,23 @@ class Connection:
             ) from error
         connection.sock.settimeout(self._timeout)
 
-    def _check(self, reply: _Reply, request: str, accept: str) -> bytes:
+    def _check(self, reply: _Reply, accept: str) -> bytes:
         """The body, if it is what was asked for."""
         if reply.status == 200 and reply.kind == accept:
             return reply.body
-        error = ServiceError(self._explain(reply, request))
+        error = ServiceError(self._explain(reply))
         error.status = reply.status
         raise error
 
-    def _explain(self, reply: _Reply, request: str) -> str:
+    def _explain(self, reply: _Reply) -> str:
         if reply.status in range(300, 400):
-            place = reply.headers.get("location", "")[:_MAX_SHOWN]
+            place = reply.headers.get("Location", "")[:_MAX_SHOWN]
             return f"{self.url} redirects to {place!r}; pass the address of the service itself"
         if reply.message is None:
+            kind = _printable(reply.kind) or "no media type"
             return (
-                f"what answers at {self.url} is not `bert-features serve`: {request} gave status "
-                f"{reply.status} and {_printable(reply.kind) or 'no media type'}; check the address"
+                f"what answers at {self.url} is not `bert-features serve`: {reply.request} gave "
+                f"status {reply.status} and {kind}; check the address"
             )
         if reply.status == 401:
             return f"{self.url} refuses the request: {reply.message}; pass token="
@@ -301,3 +290,17 @@ def _printable(text: Any) -> str:
     """The beginning of a text that came over the network, with control characters escaped."""
     shown = str(text)[:_MAX_SHOWN]
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
+
+
+def in_thread(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+    """Calls a function in a thread, which does not keep Python from ending, as a pool's would."""
+    future: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="bert_features request", daemon=True).start()
+    return future
