@@ -224,9 +224,7 @@ def _add_failures(app: FastAPI) -> None:
     @app.exception_handler(RequestError)
     async def refuse(request: Request, error: RequestError) -> Response:
         del request
-        return Response(
-            dump(error.body()), error.status_code, headers=error.headers, media_type=JSON
-        )
+        return error.to_response()
 
     @app.exception_handler(RequestValidationError)
     async def refuse_body(request: Request, error: RequestValidationError) -> Response:

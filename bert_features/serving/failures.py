@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
+import orjson
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 # Type of an error -> its status.
 STATUSES = {
@@ -43,10 +45,12 @@ class RequestError(HTTPException):
         self.message = message
         self.param = param
 
-    def body(self) -> dict[str, dict[str, str | None]]:
-        """The body of the answer, in the shape of OpenAI's errors."""
+    def to_response(self) -> Response:
+        """The answer, in the shape of OpenAI's errors."""
         error = {"message": self.message, "type": self.type, "param": self.param, "code": None}
-        return {"error": error}
+        return Response(
+            orjson.dumps({"error": error}), self.status_code, self.headers, "application/json"
+        )
 
 
 def internal_error() -> RequestError:

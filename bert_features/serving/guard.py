@@ -5,10 +5,10 @@ import hmac
 import logging
 import time
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert_features.config.serve_settings import digest_of
-from bert_features.serving.answers import dump
 from bert_features.serving.failures import RequestError, internal_error
 from bert_features.serving.service import Service
 
@@ -59,24 +59,27 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, sent: "_Sent") -> None:
         try:
-            headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
-            self._check(scope, headers)
+            self._check(scope, Headers(scope=scope))
             await self._app(scope, self._bounded(receive), sent)
+            return
         except RequestError as error:
-            await sent.fail(error)
+            failure = error
         except _StalledError:
             # The server closes the connection, since the answer is not whole.
             logger.warning("a client did not take its answer; its connection is closed")
+            return
         except asyncio.CancelledError:
             logger.warning("a request was not answered in time when the service stopped")
             raise
         except Exception as error:
             logger.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
-            await sent.fail(internal_error())
+            failure = internal_error()
+        if not sent.status:
+            await failure.to_response()(scope, receive, sent)
 
-    def _check(self, scope: Scope, headers: dict[str, bytes]) -> None:
+    def _check(self, scope: Scope, headers: Headers) -> None:
         if scope["path"].startswith(_GUARDED):
-            self._check_token(headers.get("authorization", b"").decode("latin-1"))
+            self._check_token(headers.get("authorization", ""))
         if scope["path"].startswith("/v1/") and scope["method"] == "POST":
             if self._running > self._service.settings.limits.requests:
                 raise self._service.overloaded("too many requests are being answered")
@@ -97,15 +100,15 @@ class Guard:
                 headers={"WWW-Authenticate": "Bearer"},
             )
 
-    def _check_body(self, headers: dict[str, bytes]) -> None:
-        kind = headers.get("content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+    def _check_body(self, headers: Headers) -> None:
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise RequestError(
                 "unsupported_media_type",
                 f"Content-Type is {kind[:100]!r}; allowed: application/json",
             )
-        length = headers.get("content-length", b"0")
-        if length.isdigit() and int(length) > self._service.settings.limits.body_bytes:
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > self._service.settings.limits.body_bytes:
             raise self._too_large()
 
     def _bounded(self, receive: Receive) -> Receive:
@@ -173,17 +176,3 @@ class _Sent:
                 await self._send(message)
         except TimeoutError as error:
             raise _StalledError from error
-
-    async def fail(self, error: RequestError) -> None:
-        """Answers with an error, unless an answer has begun."""
-        if self.status:
-            return
-        headers = {"content-type": "application/json", **(error.headers or {})}
-        await self(
-            {
-                "type": "http.response.start",
-                "status": error.status_code,
-                "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
-            }
-        )
-        await self({"type": "http.response.body", "body": dump(error.body())})
