@@ -12,7 +12,8 @@ from bert_features.extraction.assembly import with_pieces
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
 from bert_features.formats.records import FeatureBatch
 from bert_features.serving.failures import RequestError
-from bert_features.serving.service import Answer, Service, describe
+from bert_features.serving.messages import Feature
+from bert_features.serving.service import Answer, Service
 from bert_features.text.vocabulary import SEP
 
 JSON = "application/json"
@@ -30,7 +31,7 @@ def to_json(service: Service, answer: Answer) -> bytes:
     return dump(
         {
             "model": service.model,
-            "features": [describe(feature) for feature in answer.features],
+            "features": [Feature.model_validate(f).model_dump() for f in answer.features],
             "results": list(_results(service, answer)),
             "usage": {"tokens": answer.tokens},
         }

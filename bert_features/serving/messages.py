@@ -75,6 +75,8 @@ class EmbeddingsRequest(_Request):
 class Feature(BaseModel):
     """One named feature; see docs/formats.md."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     name: str
     level: Literal["token", "word", "sequence"]
     width: int

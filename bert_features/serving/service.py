@@ -1,19 +1,19 @@
 """Service: what a replica does with a request, whatever form its answer takes."""
 
 import asyncio
-import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from bert_features import __version__
 from bert_features.batches.pieces import Pieces, find_pieces
+from bert_features.batches.words import WordSplit
 from bert_features.checkpoints.locate import MINILM
-from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import OutputSpec
+from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.errors import BertFeaturesError
 from bert_features.extraction.extractor import FeatureExtractor
@@ -25,8 +25,6 @@ from bert_features.serving.failures import RequestError, retry_after
 from bert_features.serving.messages import Feature, FeaturesRequest, Info, Output
 from bert_features.serving.metrics import ServiceMetrics
 from bert_features.serving.queue import Queue, QueueFullError
-from bert_features.serving.room import Room
-from bert_features.serving.sizes import answer_bytes, max_words
 
 _MINILM_IS = "all-MiniLM-L6-v2, the embedded model; not Google's BERT"
 _T = TypeVar("_T")
@@ -43,7 +41,6 @@ class Answer:
     """The features of the texts of a request.
 
     Attributes:
-      examples: the texts, as they were tokenised.
       features: the features that were asked for, in the order of the request.
       results: their values.
       pieces: the pieces of the texts, with their places if the request wants tokens.
@@ -51,7 +48,6 @@ class Answer:
       with_tokens: whether the request wants tokens.
     """
 
-    examples: Sequence[InputExample]
     features: tuple[OutputSpec, ...]
     results: FeatureBatch
     pieces: Pieces
@@ -77,7 +73,7 @@ class Service:
       settings: the settings.
       extractor: the extractor.
       metrics: counts of requests and texts.
-      room: the memory that answers under way may take.
+      bytes_under_way: what the answers may take that their clients do not have yet.
     """
 
     def __init__(self, extractor: FeatureExtractor, settings: ServeSettings) -> None:
@@ -92,38 +88,22 @@ class Service:
             noted=self.metrics.note_load,
         )
         self._pool = ThreadPoolExecutor(2, "answers")
-        self.room = Room(_ANSWERS_UNDER_WAY * settings.limits.answer_bytes)
+        self.bytes_under_way = 0
         for specs in self.catalog.outputs.values():
             self._engine.warm_up(specs)
-
-    @classmethod
-    def load(cls, config: ExtractConfig, settings: ServeSettings) -> Self:
-        """Loads the model.
-
-        Args:
-          config: see `catalog.config_to_serve`.
-          settings: the limits.
-        """
-        return cls(FeatureExtractor(config), settings)
-
-    @property
-    def description(self) -> str:
-        """What the model is, in words."""
-        name = self.extractor.checkpoint.name
-        return _MINILM_IS if name == MINILM else name
 
     async def compute(self, request: FeaturesRequest, until: ExitStack) -> Answer:
         """Computes the texts of a request.
 
         Args:
           request: the request.
-          until: closed when the answer has been sent, which then leaves its room.
+          until: closed when the answer has been sent.
 
         Raises:
           RequestError: it is beyond a limit, the queue is full, or its time is over.
         """
         features = self.catalog.find(request.outputs)
-        examples = examples_of(request)
+        field, examples = texts_of(request)
         limits = self.settings.limits
         if len(examples) > limits.texts:
             raise RequestError(
@@ -131,19 +111,14 @@ class Service:
                 f"the request has {len(examples)} texts; allowed: at most {limits.texts}",
             )
         prompted = self._prompted(examples)
-        find = functools.partial(
-            find_pieces, self.extractor.tokenizer, prompted, with_places=request.tokens
+        pieces = await self.in_thread(
+            lambda: find_pieces(self.extractor.tokenizer, prompted, with_places=request.tokens)
         )
-        pieces = await self.in_thread(find)
-        tokens = self._check_tokens(pieces, field_of(request))
-        words = max_words(examples, tokens, self.extractor.config.word_split)
-        size = answer_bytes(
-            features, {"sequence": len(examples), "token": self._kept(tokens), "word": words}
-        )
-        self._check_answer(size, until)
+        tokens = self._check_tokens(pieces, field)
+        self._check_answer(features, examples, tokens, until)
         results = await self._wait(examples, tokens, features)
         prompts = [len(p.text_a) - len(e.text_a) for p, e in zip(prompted, examples, strict=True)]
-        return Answer(prompted, features, results, pieces, prompts, request.tokens)
+        return Answer(features, results, pieces, prompts, request.tokens)
 
     def _prompted(self, examples: list[InputExample]) -> list[InputExample]:
         try:
@@ -179,7 +154,19 @@ class Service:
                 )
         return pieces.tokens
 
-    def _check_answer(self, size: int, until: ExitStack) -> None:
+    def _check_answer(
+        self,
+        features: Sequence[OutputSpec],
+        examples: Sequence[InputExample],
+        tokens: Sequence[int],
+        until: ExitStack,
+    ) -> None:
+        """Takes memory for an answer until a stack is closed; the bounds are known before."""
+        split = self.extractor.config.word_split
+        # Words have vectors even if they have no tokens, or if their tokens were cut off.
+        words = (max(n, _known_words(e, split)) for e, n in zip(examples, tokens, strict=True))
+        vectors = {"sequence": len(examples), "token": self._kept(tokens), "word": sum(words)}
+        size = sum(f.width * ITEM_SIZES[f.dtype] * vectors[f.level] for f in features)
         limit = self.settings.limits.answer_bytes
         if size > limit:
             raise RequestError(
@@ -188,8 +175,13 @@ class Service:
                 "Send fewer texts, or ask for fewer outputs",
                 param="outputs",
             )
-        if not self.room.take(size, until):
+        if self.bytes_under_way and self.bytes_under_way + size > _ANSWERS_UNDER_WAY * limit:
             raise self.overloaded("answers that take too much memory are under way")
+        self.bytes_under_way += size
+        until.callback(self._leave, size)
+
+    def _leave(self, size: int) -> None:
+        self.bytes_under_way -= size
 
     def overloaded(self, reason: str) -> RequestError:
         """The refusal of a request because there are too many."""
@@ -233,15 +225,16 @@ class Service:
         """The body of GET /v1/info."""
         preparation = self.extractor.preparation
         config = self.extractor.checkpoint.config
+        name = self.extractor.checkpoint.name
         return Info(
             model=self.model,
-            description=self.description,
+            description=_MINILM_IS if name == MINILM else name,
             layers=config.num_hidden_layers,
             hidden_size=config.hidden_size,
             max_seq_length=preparation.max_seq_length,
             long_text=preparation.long_text.policy,
             outputs=[
-                Output(name=name, features=[Feature(**describe(spec)) for spec in specs])
+                Output(name=name, features=[Feature.model_validate(spec) for spec in specs])
                 for name, specs in self.catalog.outputs.items()
             ],
             limits=self.settings.limits,
@@ -261,13 +254,13 @@ class Service:
         self._pool.shutdown(wait=False)
 
 
-def examples_of(request: FeaturesRequest) -> list[InputExample]:
-    """The texts of a request as examples.
+def texts_of(request: FeaturesRequest) -> tuple[str, list[InputExample]]:
+    """The field of a request that holds its texts, and these as examples.
 
     Raises:
       RequestError: not exactly one of texts, pairs and words is given.
     """
-    given = [name for name in ("texts", "pairs", "words") if getattr(request, name) is not None]
+    given = [name for name in _EXAMPLE_OF if getattr(request, name) is not None]
     if len(given) != 1:
         raise RequestError(
             "invalid_request",
@@ -275,25 +268,21 @@ def examples_of(request: FeaturesRequest) -> list[InputExample]:
             "texts, pairs and words",
             param=given[0] if given else "texts",
         )
-    if request.words is not None:
-        return [InputExample.from_words(i, words) for i, words in enumerate(request.words)]
-    if request.pairs is not None:
-        return [InputExample(i, a, b) for i, (a, b) in enumerate(request.pairs)]
-    return [InputExample(i, text) for i, text in enumerate(request.texts or ())]
+    (field,) = given
+    return field, [_EXAMPLE_OF[field](i, text) for i, text in enumerate(getattr(request, field))]
 
 
-def field_of(request: FeaturesRequest) -> str:
-    """The part of a request that holds its texts."""
-    return next(name for name in ("texts", "pairs", "words") if getattr(request, name) is not None)
+_EXAMPLE_OF: dict[str, Callable[[int, Any], InputExample]] = {
+    "texts": InputExample,
+    "pairs": lambda number, pair: InputExample(number, *pair),
+    "words": InputExample.from_words,
+}
 
 
-def describe(spec: OutputSpec) -> dict[str, Any]:
-    """A feature as answers describe it."""
-    return {
-        "name": spec.name,
-        "level": spec.level,
-        "width": spec.width,
-        "dtype": spec.dtype,
-        "layers": list(spec.layers),
-        "pooling": spec.pooling,
-    }
+def _known_words(example: InputExample, split: WordSplit) -> int:
+    """The words that are known before tokens are."""
+    if example.words_a is not None:
+        return len(example.words_a)
+    if split == "bert":
+        return 0
+    return len(example.text_a.split()) + len((example.text_b or "").split())
