@@ -28,12 +28,12 @@ def test_without_ray_serve_the_line_that_installs_it(monkeypatch):
 
 @pytest.fixture
 def cluster():
-    """A head without cores, and two nodes of one core."""
+    """Two nodes of one core."""
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    for _ in range(2):
-        cluster.add_node(num_cpus=1)
+    head = {"num_cpus": 1, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster.add_node(num_cpus=1)
     yield cluster
     cluster.shutdown()
 
@@ -95,8 +95,8 @@ def parents_of_replicas():
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray leaves log files and sockets open
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_replicas_on_two_nodes_answer_with_the_vectors_of_the_extractor(cluster, url, extractor):
-    nodes = {node.all_processes["raylet"][0].process.pid for node in cluster.worker_nodes}
-    assert nodes <= parents_of_replicas()
+    nodes = {node.all_processes["raylet"][0].process.pid for node in cluster.list_all_nodes()}
+    assert nodes == parents_of_replicas()
     for _ in range(4):
         answer = requests.post(f"{url}/v1/features", json={"texts": TEXTS}, timeout=60).json()
         given = [result["features"]["mean"] for result in answer["results"]]

@@ -1,6 +1,7 @@
 """bert-features serve as users start it: one process or several, and how it ends."""
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -28,10 +29,9 @@ OUTPUT = 'name = "mean", level = "sequence", pooling = "mean", layers = [-1]'
 class Program:
     """`bert-features serve` in a process of its own; a context manager."""
 
-    def __init__(self, checkpoint, *arguments, token=TOKEN):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+    def __init__(self, checkpoint, *arguments):
+        self.port = free_port()
+        self.checkpoint = checkpoint
         self.url = f"http://127.0.0.1:{self.port}"
         options = ["--checkpoint", checkpoint, "--uncased", "--output-spec", OUTPUT]
         options += ["--port", str(self.port), "--device", "cpu", *arguments]
@@ -40,7 +40,7 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "BERT_FEATURES_TOKEN": token},
+            env={**os.environ, "BERT_FEATURES_TOKEN": TOKEN},
         )
 
     def __enter__(self):
@@ -72,6 +72,17 @@ class Program:
         self.process.send_signal(number)
         _, errors = self.process.communicate(timeout=60)
         return self.process.returncode, errors.splitlines()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def damage(checkpoint):
+    (weights,) = Path(checkpoint).glob("*.data-00000-of-00001")
+    os.truncate(weights, 1000)
 
 
 def is_worker(pid):
@@ -125,10 +136,30 @@ class TestRefusals:
         assert "the token has 5 characters" in errors
         assert "Sh0rt" not in errors
 
+    @pytest.mark.usefixtures("_levels")
+    def test_a_model_that_cannot_be_loaded(self, toy, tmp_path):
+        damage(mine := shutil.copytree(toy, tmp_path / "mine"))
+        errors = self.refuse("--checkpoint", mine, "--uncased", "--port", free_port(), status=1)
+        assert "is truncated or corrupt" in errors
+
+
+@pytest.fixture
+def _levels():
+    """Sets the levels of logs back, which a service sets for its process."""
+    loggers = [
+        logging.getLogger(name) for name in ("bert_features", "bert_features.serve", "uvicorn")
+    ]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
 
 @pytest.fixture(scope="module")
-def service(toy):
-    with Program(toy, "--replicas", "2") as service:
+def service(toy, tmp_path_factory):
+    mine = shutil.copytree(toy, tmp_path_factory.mktemp("mine") / "mine")
+    # A process that ends is seen at once, not when an answer to uvicorn's ping is overdue.
+    with Program(mine, "--replicas", "2", "--max-seconds", "600") as service:
         yield service
 
 
@@ -157,13 +188,18 @@ class TestProcesses:
     def test_the_token_is_asked_for(self, service):
         assert requests.get(f"{service.url}/v1/info", timeout=10).status_code == 401
 
-    def test_a_process_that_dies_is_replaced_and_its_counts_stay(self, service):
+    def test_a_process_that_dies_is_replaced_as_often_as_it_takes_and_its_counts_stay(
+        self, service
+    ):
         before = service.workers()
-        first = min(before)
-        os.kill(first, signal.SIGKILL)
-        assert "another one replaces it" in service.process.stderr.readline()
-        assert service.ask(["it"]).status_code == 200
+        damage(service.checkpoint)
+        os.kill(min(before), signal.SIGKILL)
+        for reason in ("it was ended from outside", "is truncated or corrupt"):
+            line = service.process.stderr.readline()
+            assert reason in line
+            assert "another one replaces it" in line
         wait_until(lambda: len(service.workers() - before) == 1)
+        assert service.ask(["it"]).status_code == 200
         metrics = service.get("/metrics").text
         (count,) = re.findall(r'requests_total{path="/v1/features",status="200"} (.+)', metrics)
         assert float(count) == 61
@@ -187,7 +223,8 @@ class TestProcesses:
             status, errors = service.end(signal.SIGTERM)
         assert status == 0
         assert set(statuses) == {200}
-        assert errors == ["stopping; a second Ctrl-C does not wait for running requests"]
+        own = [line for line in errors if "another one replaces it" not in line]
+        assert own == ["stopping; a second Ctrl-C does not wait for running requests"]
         assert TOKEN not in "".join(service.lines)
 
 
@@ -200,40 +237,42 @@ def test_one_replica_is_one_process(toy):
     assert (status, len(errors)) == (0, 1)
 
 
-@pytest.mark.slow
-def test_processes_end_with_the_first_one(toy):
-    with Program(toy, "--replicas", "2") as service:
-        workers = service.workers()
-        assert len(workers) == 2
-        service.process.kill()
-        wait_until(lambda: not any(map(is_worker, workers)))
+ORPHAN = """
+import asyncio, multiprocessing, time
+from pathlib import Path
+from bert_features.serving.worker import Worker
+
+class App:
+    is_alive = True
+
+def work():
+    worker = Worker(None, None, [], Path(__file__).parent, None)
+    worker._app = App()
+    print(multiprocessing.current_process().pid, flush=True)
+    while True:
+        asyncio.run(worker.tick())
+        time.sleep(0.1)
+
+if __name__ == "__main__":
+    multiprocessing.get_context("spawn").Process(target=work).start()
+"""
+
+
+def test_processes_end_with_the_first_one(tmp_path):
+    (tmp_path / "orphan.py").write_text(ORPHAN)
+    command = [sys.executable, tmp_path / "orphan.py"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+        worker = int(first.stdout.readline())
+        time.sleep(0.5)
+        assert is_worker(worker)
+        first.kill()
+    wait_until(lambda: not is_worker(worker))
 
 
 @pytest.mark.slow
-def test_a_process_that_cannot_start_again_leaves_the_others_at_work(toy, tmp_path):
-    mine = shutil.copytree(toy, tmp_path / "mine")
-    (weights,) = mine.glob("*.data-00000-of-00001")
-    # A process that ends is seen at once, not when an answer to uvicorn's ping is overdue.
-    with Program(mine, "--replicas", "2", "--max-seconds", "600") as service:
-        whole = weights.read_bytes()
-        weights.write_bytes(whole[:1000])
-        before = service.workers()
-        os.kill(min(before), signal.SIGKILL)
-        assert "ended from outside" in service.process.stderr.readline()
-        assert "is truncated or corrupt" in service.process.stderr.readline()
-        assert service.ask(["it"]).status_code == 200
-        weights.write_bytes(whole)
-        wait_until(lambda: len(service.workers() - before) == 1)
-        assert service.end(signal.SIGTERM)[0] == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("replicas", ["1", "2"])
-def test_a_model_that_cannot_be_loaded_is_one_line(toy, tmp_path, replicas):
-    broken = shutil.copytree(toy, tmp_path / "broken")
-    (weights,) = broken.glob("*.data-00000-of-00001")
-    weights.write_bytes(weights.read_bytes()[:1000])
-    process = Program(broken, "--replicas", replicas).process
+def test_processes_that_cannot_load_the_model_end_in_one_line(toy, tmp_path):
+    damage(mine := shutil.copytree(toy, tmp_path / "mine"))
+    process = Program(mine, "--replicas", "2").process
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 1
     (line,) = [line for line in errors.splitlines() if not line.startswith("starting")]
