@@ -1,4 +1,4 @@
-"""A service on a port of this machine, in a thread."""
+"""A service in this process, and on a port of this machine."""
 
 import contextlib
 import socket
@@ -7,6 +7,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
+
+from bert_features.config.serve_settings import Limits, ServeSettings
+from bert_features.extraction.extractor import FeatureExtractor
+
+
+@contextlib.contextmanager
+def running(extractor: FeatureExtractor, **settings: Any) -> Iterator[Any]:
+    """A service with these settings and limits."""
+    from bert_features.serving.service import Service
+
+    limits = {name: settings.pop(name) for name in vars(Limits()) if name in settings}
+    service = Service(extractor, ServeSettings.of(limits=Limits(**limits), **settings))
+    yield service
+    service.close()
 
 
 @contextlib.contextmanager

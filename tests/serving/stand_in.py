@@ -13,6 +13,7 @@ import pyarrow as pa
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
 from bert_features.formats.records import Feature, FeatureBatch, Rows
 
+ARROW = "application/vnd.apache.arrow.stream"
 WIDTH = 3
 FEATURES = {
     "embedding": Feature("embedding", (-1,), "none", WIDTH, "float32", "sequence", "mean"),
@@ -148,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.answer()
 
     def answer(self) -> None:
-        self.reply(200, answer(self.body), "application/vnd.apache.arrow.stream")
+        self.reply(200, answer(self.body), ARROW)
 
     def reply(
         self, status: int, body: bytes, kind: str = "application/json", **headers: str

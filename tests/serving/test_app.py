@@ -4,6 +4,7 @@ import base64
 import io
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +17,6 @@ from bert_features.serving.messages import FeaturesRequest
 from tests.toy import TOY
 
 TEXTS = ["The jackson is", "", "it ville no", "a " * 30]
-
-
-@pytest.fixture
-def client(client_of):
-    return client_of()
 
 
 def post(client, path="/v1/features", headers=None, **body):
@@ -192,7 +188,8 @@ class TestState:
         assert info["version"] == bert_features.__version__
         assert [output["name"] for output in info["outputs"]][-1] == "layers"
 
-    def test_metrics(self, client):
+    def test_metrics(self, client_of):
+        client = client_of()
         post(client, texts=TEXTS)
         client.get("/nowhere")
         post(client, texts=[])
@@ -346,26 +343,20 @@ def slow(monkeypatch):
     release.set()
 
 
-def in_threads(count, call):
-    answers = [None] * count
-
-    def ask(i):
-        answers[i] = call(i)
-
-    threads = [threading.Thread(target=ask, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    return threads, answers
+def ask_in_threads(client, text, count, release, *, until):
+    """The answers to `count` requests, of which `until` come before the others are computed."""
+    with ThreadPoolExecutor(count) as threads:
+        answers = [threads.submit(post, client, texts=[text]) for _ in range(count)]
+        while sum(answer.done() for answer in answers) < until:
+            time.sleep(0.01)
+        release.set()
+    return [answer.result() for answer in answers]
 
 
 class TestOverload:
     def test_a_full_queue_says_when_to_try_again(self, client_of, slow):
         client = client_of(queued_tokens=20)
-        threads, answers = in_threads(9, lambda i: post(client, texts=["a b a b a b a b"]))
-        time.sleep(1)
-        slow.set()
-        for thread in threads:
-            thread.join()
+        answers = ask_in_threads(client, "a b a b a b a b", 9, slow, until=1)
         statuses = {answer.status_code for answer in answers}
         assert statuses == {200, 429}
         refused = next(answer for answer in answers if answer.status_code == 429)
@@ -375,11 +366,7 @@ class TestOverload:
 
     def test_too_many_requests_at_the_same_time(self, client_of, slow):
         client = client_of(requests=2)
-        threads, answers = in_threads(5, lambda i: post(client, texts=["a"]))
-        time.sleep(1)
-        slow.set()
-        for thread in threads:
-            thread.join()
+        answers = ask_in_threads(client, "a", 5, slow, until=3)
         assert sorted(answer.status_code for answer in answers) == [200, 200, 429, 429, 429]
 
     def test_a_request_that_takes_too_long(self, client_of, slow):

@@ -15,7 +15,7 @@ from bert_features import Client
 from bert_features.errors import ConfigError, InputError, ServiceError
 from bert_features.serving import client as client_module
 from bert_features.serving import connection
-from tests.serving.stand_in import LIMITS, StandIn, answer, make_info, vector_of
+from tests.serving.stand_in import ARROW, LIMITS, StandIn, answer, make_info, vector_of
 
 
 @pytest.fixture
@@ -262,24 +262,32 @@ def test_a_service_that_stays_busy_is_given_up(service):
         assert len(service.bodies) == 4  # nobody waits for an hour
 
 
+def begin(handler, **headers):
+    """The head of an answer whose body ends with the connection, if no header says otherwise."""
+    handler.send_response(200)
+    for name, value in {"Content-Type": ARROW, **headers}.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
+    handler.close_connection = True
+
+
+def drip(handler):
+    """A byte now and then, for ever."""
+    while True:
+        handler.wfile.write(b"x")
+        time.sleep(0.05)
+
+
 def cut_off(handler):
     """Promises more bytes than come."""
     body = answer(handler.body)
-    handler.send_response(200)
-    handler.send_header("Content-Type", "application/vnd.apache.arrow.stream")
-    handler.send_header("Content-Length", str(len(body)))
-    handler.end_headers()
+    begin(handler, Content_Length=str(len(body)))
     handler.wfile.write(body[: len(body) // 2])
-    handler.close_connection = True
 
 
 def cut_off_chunk(handler):
-    handler.send_response(200)
-    handler.send_header("Content-Type", "application/vnd.apache.arrow.stream")
-    handler.send_header("Transfer-Encoding", "chunked")
-    handler.end_headers()
+    begin(handler, Transfer_Encoding="chunked")
     handler.wfile.write(b"ffff\r\nARROW")
-    handler.close_connection = True
 
 
 def hang_up(handler):
@@ -304,34 +312,23 @@ def test_a_connection_that_the_service_closed_while_idle_is_made_again(service, 
     assert client.encode(["b"]).tolist() == vectors("b")
 
 
-def trickle(handler):
-    """A byte now and then, for ever."""
-    handler.send_response(200)
-    handler.send_header("Content-Type", "application/vnd.apache.arrow.stream")
-    handler.send_header("Content-Length", "1000000")
-    handler.end_headers()
-    for _ in range(100):
-        handler.wfile.write(b"x")
-        time.sleep(0.05)
-
-
 def hang(handler):
     time.sleep(5)
 
 
+def drip_a_body(handler):
+    begin(handler, Content_Length="1000000")
+    drip(handler)
+
+
 def drip_until_the_end(handler):
-    handler.send_response(200)
-    handler.end_headers()  # the body ends with the connection
-    for _ in range(100):
-        handler.wfile.write(b"x")
-        time.sleep(0.05)
+    begin(handler)
+    drip(handler)
 
 
 def drip_headers(handler):
     handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
-    for _ in range(100):
-        handler.wfile.write(b"x")
-        time.sleep(0.05)
+    drip(handler)
 
 
 def continue_for_ever(handler):
@@ -341,7 +338,7 @@ def continue_for_ever(handler):
 
 
 @pytest.mark.parametrize(
-    "slow", [hang, trickle, drip_until_the_end, drip_headers, continue_for_ever]
+    "slow", [hang, drip_a_body, drip_until_the_end, drip_headers, continue_for_ever]
 )
 def test_a_service_that_hangs_is_given_up_once(service, slow):
     with Client(service.url, timeout=0.4) as client:
@@ -357,9 +354,7 @@ def test_a_body_without_end_is_an_error(service, client, monkeypatch):
     monkeypatch.setattr(client_module, "_MAX_REST_BYTES", 1 << 20)
 
     def send_on(handler):
-        handler.send_response(200)
-        handler.send_header("Content-Type", "application/vnd.apache.arrow.stream")
-        handler.end_headers()
+        begin(handler)
         while True:
             handler.wfile.write(bytes(1 << 16))
 
@@ -405,9 +400,7 @@ def test_the_first_failure_ends_a_call(service):
     ],
 )
 def test_answers_that_do_not_fit(service, client, reply, message):
-    service.handlers = [
-        lambda h: h.reply(200, reply(h.body), "application/vnd.apache.arrow.stream")
-    ]
+    service.handlers = [lambda h: h.reply(200, reply(h.body), ARROW)]
     with pytest.raises(ServiceError, match=message):
         client.encode(["a", "b"])
 

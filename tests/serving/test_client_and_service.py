@@ -26,9 +26,15 @@ def url_of(service_of):
         yield lambda **settings: running.enter_context(over_http(service_of(**settings)))
 
 
-@pytest.fixture
-def client(url_of):
-    with Client(url_of()) as client:
+@pytest.fixture(scope="module")
+def url(service):
+    with over_http(service) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def client(url):
+    with Client(url) as client:
         yield client
 
 
@@ -79,10 +85,10 @@ def test_words_and_pairs(client, extractor):
     assert_close(client.encode(pairs), extractor.encode(pairs, "mean"))
 
 
-def test_the_code_of_the_page_runs(url_of):
+def test_the_code_of_the_page_runs(url):
     (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     found = {}
-    exec(compile(code.replace("http://127.0.0.1:8000", url_of()), PAGE.name, "exec"), found)
+    exec(compile(code.replace("http://127.0.0.1:8000", url), PAGE.name, "exec"), found)
     assert found["vectors"].shape == (2, 8)
     assert found["tokens"] == [["[CLS]", "is", "it", "[SEP]"], ["[CLS]", "no", "[SEP]"]]
     assert found["layers"]["layers_3"].values.shape == (1, 4, 8)

@@ -6,7 +6,6 @@ import threading
 import numpy as np
 import pytest
 
-from bert_features.extraction.counts import Counts
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.engine import Engine
 from bert_features.serving.queue import Job, Queue
@@ -100,13 +99,3 @@ def test_counts_are_those_of_the_load(extractor):
     ((counts, seconds),) = noted
     assert (counts.examples, counts.tokens) == (2, 7)
     assert seconds > 0
-
-
-def test_blocks_that_no_output_needs_make_no_difference(extractor):
-    examples = [InputExample(0, "the jackson is")]
-    alone = extractor.with_outputs(("word",)).compute(examples, Counts())
-    np.testing.assert_allclose(
-        alone.features["word"],
-        extractor(["the jackson is"])[0].features["word"],
-        atol=1e-6,
-    )

@@ -10,12 +10,10 @@ import pytest
 import requests
 
 from bert_features import ExtractConfig, FeatureExtractor, find_checkpoint
-from bert_features.config.serve_settings import Limits, ServeSettings
-from bert_features.runtime import tensorflow_devices
+from bert_features.config.serve_settings import ServeSettings
 from bert_features.serving.catalog import config_to_serve
-from bert_features.serving.service import Service
 from tests.serving.browser import chromium
-from tests.serving.over_http import over_http
+from tests.serving.over_http import over_http, running
 
 pytestmark = pytest.mark.slow
 
@@ -26,16 +24,10 @@ MONEY, RIVER = "She put her money in the bank.", "We sat on the bank of the rive
 
 @pytest.fixture(scope="module")
 def service():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tensorflow_devices, "_cpu", lambda: (None, 1))
-        config = ExtractConfig.of({"checkpoint": "minilm", "max_seq_length": 512})
-        architecture = find_checkpoint("minilm").config
-        service = Service(
-            FeatureExtractor(config_to_serve(config, architecture)),
-            ServeSettings.of(limits=Limits(tokens=1000)),
-        )
+    config = ExtractConfig.of({"checkpoint": "minilm", "max_seq_length": 512})
+    extractor = FeatureExtractor(config_to_serve(config, find_checkpoint("minilm").config))
+    with running(extractor, tokens=1000) as service:
         yield service
-        service.close()
 
 
 @pytest.fixture(scope="module")
