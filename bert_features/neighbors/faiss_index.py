@@ -20,8 +20,7 @@ from bert_features.formats.folder import FeatureFolder
 from bert_features.formats.manifest import MANIFEST
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature
-from bert_features.neighbors.blocks import blocks
-from bert_features.neighbors.search import Hits
+from bert_features.neighbors.search import Hits, blocks
 
 logger = logging.getLogger("bert_features")
 

@@ -12,10 +12,9 @@ from bert_features.errors import ConfigError
 from bert_features.formats import read_features
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureRecord, ShortRepr
-from bert_features.neighbors.blocks import blocks
 from bert_features.neighbors.faiss_index import search_index
 from bert_features.neighbors.queries import embed
-from bert_features.neighbors.search import Counts, Hits, Search
+from bert_features.neighbors.search import Counts, Hits, Search, blocks
 
 logger = logging.getLogger("bert_features")
 
@@ -101,16 +100,8 @@ def nearest(
         single = queries.ndim == 1
         vectors = _check_vectors(queries, chosen, token)
     else:
-        texts = _check_texts(queries)
-        vectors = embed(
-            file,
-            chosen,
-            texts,
-            token=token,
-            checkpoint=checkpoint,
-            config_file=config_file,
-            vocab_file=vocab_file,
-        )
+        named = {"checkpoint": checkpoint, "config_file": config_file, "vocab_file": vocab_file}
+        vectors = embed(file, chosen, _check_texts(queries), token=token, named=named)
     search = Search(vectors, top=top, similarity=similarity)  # it checks them
     if index is None:
         for block in blocks(file, chosen):

@@ -68,10 +68,8 @@ def embed(
     feature: Feature,
     texts: Sequence[str],
     *,
-    token: str | None = None,
-    checkpoint: str | None = None,
-    config_file: str | None = None,
-    vocab_file: str | None = None,
+    token: str | None,
+    named: dict[str, str | None],
 ) -> np.ndarray:
     """The vectors of texts, or of a word in each, as those of a features file were made.
 
@@ -80,9 +78,8 @@ def embed(
       feature: one of its features.
       texts: the texts.
       token: the word of each text whose vector is wanted, for a feature of words or tokens.
-      checkpoint: the checkpoint, if not the one that the file records.
-      config_file: its config, if not beside the weights.
-      vocab_file: its vocabulary, if not beside the weights.
+      named: the `checkpoint`, if not the one that the file records, and its `config_file` and
+        `vocab_file`, if not beside the weights.
 
     Returns:
       float64 [texts, D].
@@ -93,9 +90,9 @@ def embed(
       CheckpointError: the checkpoint is not usable, or is not the one that the file records.
     """
     words = check_words(feature, texts, token)
-    named = {"checkpoint": checkpoint, "config_file": config_file, "vocab_file": vocab_file}
+    chosen = named["checkpoint"] is not None
     config = _settings(file, named)
-    with _named_in(file, chosen=checkpoint is not None):
+    with _named_in(file, chosen=chosen):
         found = find_without_tensorflow(
             config.checkpoint,
             config_file=config.config_file,
@@ -103,26 +100,21 @@ def embed(
             hidden_act=config.hidden_act,
         )
     if found is not None:
-        _check_weights(file, found, chosen=checkpoint is not None)
+        _check_weights(file, found, chosen=chosen)
     import_tensorflow()
     from bert_features.extraction.extractor import FeatureExtractor
 
-    with _named_in(file, chosen=checkpoint is not None):
+    with _named_in(file, chosen=chosen):
         extractor = FeatureExtractor(config, checkpoint=found)
     if found is None:
-        _check_weights(file, extractor.checkpoint, chosen=checkpoint is not None)
+        _check_weights(file, extractor.checkpoint, chosen=chosen)
     _check_same(file, feature, extractor)
     records = extractor(list(texts))
     if feature.level == "sequence":
         return np.array([record.features[feature.name] for record in records], np.float64)
-    finders = {"word": _word_vector, "token": _token_vector}
-    vector = finders[feature.level]
-    return np.array(
-        [
-            vector(record, feature.name, str(word), extractor)
-            for record, word in zip(records, words, strict=True)
-        ]
-    )
+    vector = {"word": _word_vector, "token": _token_vector}[feature.level]
+    pairs = zip(records, words, strict=True)
+    return np.array([vector(record, feature.name, str(word), extractor) for record, word in pairs])
 
 
 def _settings(file: FeatureFile, named: dict[str, str | None]) -> ExtractConfig:

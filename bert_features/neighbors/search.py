@@ -7,6 +7,7 @@ equal vectors have equal similarities wherever they lie.
 Dimensions: `N` vectors of a block, `Q` queries, `D` width, `K` nearest vectors of a query.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ import numpy as np
 
 from bert_features.errors import ConfigError
 from bert_features.extraction.similarity import SIMILARITY_FUNCTIONS
+from bert_features.formats.reader import FeatureFile
+from bert_features.formats.records import Feature
 
 # Values of the largest array that the comparison of a block makes.
 _MAX_VALUES = 1 << 22
@@ -58,6 +61,31 @@ class Counts:
     compared: int = 0
     zero: int = 0
     not_finite: int = 0
+
+
+def blocks(
+    file: FeatureFile, feature: Feature
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """The vectors of a feature in the order of the file.
+
+    Yields:
+      Vectors [N, D]; the number of each one's record, int64 [N]; its place in that record, int64
+      [N], 0 where a record has one vector.
+
+    Raises:
+      OutputError: the file is damaged.
+    """
+    first = 0
+    for values, row_splits in file.blocks(feature.name):
+        count = len(values) if row_splits is None else len(row_splits) - 1
+        records = np.arange(first, first + count)
+        positions = np.zeros(len(values), np.int64)
+        if row_splits is not None:
+            lengths = np.diff(row_splits)
+            records = np.repeat(records, lengths)
+            positions = np.arange(len(values)) - np.repeat(row_splits[:-1], lengths)
+        yield values, records, positions
+        first += count
 
 
 class Search:
