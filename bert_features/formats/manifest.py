@@ -8,10 +8,12 @@ thousand. When all are finished, their records move into the manifest.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from bert_features.errors import OutputError, first_line
 from bert_features.files import Location, Store, name_of, open_store, storage_errors
@@ -90,29 +92,12 @@ class FinishedEntry(_Entry):
     counts: dict[str, _Count]
 
 
-class _File(_Entry):
-    """`manifest.json`."""
-
-    manifest_version: Literal[1]
-    format: str
-    suffix: str
-    id_type: Literal["int", "str"]
-    run: dict[str, Any]
-    inputs: tuple[InputEntry, ...]
-    shards: tuple[ShardEntry, ...]
-    finished: tuple[FinishedEntry, ...] | None = None
-
-
-# The fields of `manifest.json` that a `Manifest` has as well.
-_FIELDS = tuple(name for name in _File.model_fields if name != "manifest_version")
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True))
 class Manifest:
-    """What a features folder holds, or will hold.
+    """What a features folder holds, or will hold; the fields are those of `manifest.json`.
 
     Attributes:
-      folder: the folder: its path, or its address.
+      manifest_version: the version of the format.
       format: the format of its files.
       suffix: the suffix of their names.
       id_type: whether ids are `int` or `str`.
@@ -120,9 +105,10 @@ class Manifest:
       inputs: the inputs, in order.
       shards: the shards, in order; at least one.
       finished: the records of all shards once the run is finished; None until then.
+      folder: the folder: its path, or its address. It is not written.
     """
 
-    folder: Location
+    manifest_version: Literal[1] = MANIFEST_VERSION
     format: str
     suffix: str
     id_type: Literal["int", "str"]
@@ -130,6 +116,7 @@ class Manifest:
     inputs: tuple[InputEntry, ...]
     shards: tuple[ShardEntry, ...]
     finished: tuple[FinishedEntry, ...] | None = None
+    folder: Location = Path()
 
     @classmethod
     def read(cls, folder: Location) -> Self:
@@ -146,14 +133,14 @@ class Manifest:
             raise OutputError(f"cannot read {path}: {error.strerror}") from error
         try:
             _check_version(path, text)
-            file = _File.model_validate_json(text)
-            if not file.shards:
+            found = TypeAdapter(cls).validate_json(text)
+            if not found.shards:
                 raise ValueError("it lists no shards")
-            if file.finished is not None and len(file.finished) != len(file.shards):
-                raise ValueError(f"{len(file.shards)} shards, {len(file.finished)} finished")
+            if found.finished is not None and len(found.finished) != len(found.shards):
+                raise ValueError(f"{len(found.shards)} shards, {len(found.finished)} finished")
         except (ValueError, RecursionError) as error:  # pydantic's are of the first type too
             raise _damaged(path, error) from error
-        return cls(folder, **{name: getattr(file, name) for name in _FIELDS})
+        return replace(found, folder=folder)
 
     def begin(self) -> None:
         """Makes room for the records of finished shards.
@@ -170,9 +157,8 @@ class Manifest:
         Raises:
           OutputError: it cannot be written; what was there is as before.
         """
-        values = {name: getattr(self, name) for name in _FIELDS}
-        file = _File(manifest_version=MANIFEST_VERSION, **values)
-        self.store.write(MANIFEST, file.model_dump_json(indent=1) + "\n")
+        text = TypeAdapter(Manifest).dump_json(self, indent=1, exclude={"folder"})
+        self.store.write(MANIFEST, text.decode() + "\n")
 
     @property
     def records(self) -> int:

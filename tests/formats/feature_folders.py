@@ -25,7 +25,15 @@ def make_manifest(
         path="in.txt", bytes=7, modified_ns=None, version=None, records=sum(counts)
     )
     run = {"checkpoint": "sha256:ab", "note": "naïve 東京"}
-    return Manifest(folder, format, SUFFIX[format], id_type, run, (of_input,), tuple(shards))
+    return Manifest(
+        folder=folder,
+        format=format,
+        suffix=SUFFIX[format],
+        id_type=id_type,
+        run=run,
+        inputs=(of_input,),
+        shards=tuple(shards),
+    )
 
 
 def describe_shard(manifest: Manifest, shard: int) -> FinishedEntry:
