@@ -9,8 +9,8 @@ word_splits[i]:word_splits[i + 1].
 
 An .npy member begins with its length, which is known only at the end. The largest feature is the
 first member, and its header is written again at the end. Each other column goes to a hidden file of
-its own, a spool. Closing the writer copies the spools into the archive and removes them one by one.
-Until then the disk needs up to twice their space.
+its own, a spool, as one array after the other. Closing the writer copies the spools into the
+archive and removes them one by one. Until then the disk needs up to twice their space.
 
 The archive has the CRC-32 of each member, which covers the whole array and its header, so the
 metadata has no other. `np.load` compares it when it reads an array; a memory map does not, and
@@ -22,20 +22,17 @@ import json
 import os
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from isal import isal_zlib
 
-from bert_features.formats.column_file import ColumnFile, ColumnWriter, check_columns
-from bert_features.formats.columns import Column
+from bert_features.formats.column_file import ColumnFile, ColumnWriter
+from bert_features.formats.columns import Column, check_columns, columns_of
 from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.records import TEXT, Feature
 
-BLOCK_BYTES = 1 << 20
-# In front of each run of texts in a spool: their number, and their width in characters.
-RUN = struct.Struct("<qq")
 # The header of a zip member without its two fields of variable length: magic, their lengths.
 MEMBER_HEADER = struct.Struct("<4s22xHH")
 MEMBER_MAGIC = b"PK\x03\x04"
@@ -45,35 +42,32 @@ class Writer(ColumnWriter):
     """Writes an .npz archive, uncompressed, so that it can be mapped into memory."""
 
     def _begin(self) -> None:
-        file = self._create(self._partial(self.path))
-        self._archive = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED)
+        self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
         self._streamed: _StreamedMember | None = None
         if self._features:
             name = max(self._features, key=_expected_bytes).name
             self._streamed = _StreamedMember(self._archive, name, self._columns[name])
         # Numbered: the name of a feature may be too long for a file name, or not allowed in one.
         self._spools = {
-            name: self._create(self._temporary(f"column{i}"))
+            name: self._staging.create(self._staging.scratch(f"column{i}"))
             for i, name in enumerate(self._columns)
             if self._streamed is None or name != self._streamed.name
         }
-        self._text_widths = dict.fromkeys(self._columns, 1)
+        # Of texts, whose final width is not known yet.
+        self._dtypes = {
+            name: np.dtype("<U1" if column.dtype == TEXT else column.dtype)
+            for name, column in self._columns.items()
+        }
 
     def _append(self, name: str, values: np.ndarray) -> None:
         dtype = self._columns[name].dtype
+        # An array of texts is as wide as the longest text.
+        array = values.astype(np.str_ if dtype == TEXT else dtype, copy=False)
         if self._streamed is not None and name == self._streamed.name:
-            self._streamed.write(values)
-        elif dtype == TEXT:
-            self._spool_texts(name, values)
-        else:
-            self._spools[name].write(_raw(values.astype(dtype, copy=False)))
-
-    def _spool_texts(self, name: str, texts: np.ndarray) -> None:
-        # An array of texts is as wide as the longest text, so its final width is not known yet.
-        array = np.array(texts, np.str_)
-        width = array.dtype.itemsize // 4
-        self._text_widths[name] = max(self._text_widths[name], width)
-        self._spools[name].write(RUN.pack(len(array), width) + array.tobytes())
+            self._streamed.write(array)
+            return
+        self._dtypes[name] = np.promote_types(self._dtypes[name], array.dtype)
+        np.save(self._spools[name], array)
 
     def _finish(self) -> None:
         rows = {"sequence": self.records, "splits": self.records + 1, **self._totals}
@@ -83,10 +77,12 @@ class Writer(ColumnWriter):
             column = self._columns[name]
             count = rows[column.rows]
             shape = (count,) if column.width is None else (count, column.width)
-            self._copy(self._archive, name, column.dtype, shape)
+            spool = self._spools.pop(name)
+            self._write_member(name, self._dtypes[name], shape, _arrays(spool))
+            spool.close()
+            os.unlink(spool.name)  # noqa: PTH108 - BufferedRandom.name is the path as it was given
         metadata = np.array(json.dumps(self._metadata))
-        blocks = iter([metadata.tobytes()])
-        _write_member(self._archive, "metadata", metadata.dtype, (), blocks)
+        self._write_member("metadata", metadata.dtype, (), [metadata])
         self._archive.close()
 
     def _abandon(self) -> None:
@@ -94,24 +90,15 @@ class Writer(ColumnWriter):
             self._streamed.close()
         self._archive.close()
 
-    def _copy(
-        self, archive: zipfile.ZipFile, name: str, dtype: str, shape: tuple[int, ...]
+    def _write_member(
+        self, name: str, dtype: np.dtype, shape: tuple[int, ...], arrays: Iterable[np.ndarray]
     ) -> None:
-        """Moves a column from its spool into the archive."""
-        spool = self._spools.pop(name)
-        spool.seek(0)
-        blocks = _blocks(spool)
-        if dtype == TEXT:
-            dtype = f"<U{self._text_widths[name]}"
-            blocks = _text_blocks(spool, dtype)
-        _write_member(archive, name, np.dtype(dtype), shape, self._watched(blocks))
-        spool.close()
-        os.unlink(spool.name)  # noqa: PTH108 - BufferedRandom.name is the path as it was given
-
-    def _watched(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        for block in blocks:
-            yield block
-            self._raise_failure()
+        # force_zip64: the size, which is known only at the end, may exceed 4 GB.
+        with self._archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+            member.write(_npy_header(dtype, shape))
+            for array in arrays:
+                member.write(_raw(array.astype(dtype, copy=False)))
+                self._staging.raise_failure()
 
 
 class File(ColumnFile):
@@ -123,7 +110,7 @@ class File(ColumnFile):
         columns = self._columns
         self.close()
         header = parse_metadata(str(columns["metadata"].reshape(-1)[0]))
-        records = check_columns(columns, header.features, header.id_type)
+        records = check_columns(columns, columns_of(header.features, header.id_type))
         return header._replace(records=records, is_whole=header.is_whole is not False)
 
     def _verify(self) -> tuple[str, ...]:
@@ -162,7 +149,7 @@ class _StreamedMember:
 
     def write(self, values: np.ndarray) -> None:
         """Appends rows."""
-        data = _raw(values.astype(self._column.dtype, copy=False))
+        data = _raw(values)
         self._member.write(data)
         self._rows += len(values)
         self._size += len(data)
@@ -200,20 +187,6 @@ def _raw(values: np.ndarray) -> bytes | memoryview:
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 
-def _write_member(
-    archive: zipfile.ZipFile,
-    name: str,
-    dtype: np.dtype,
-    shape: tuple[int, ...],
-    blocks: Iterator[bytes],
-) -> None:
-    # force_zip64: the size, which is known only at the end, may exceed 4 GB.
-    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-        member.write(_npy_header(dtype, shape))
-        for block in blocks:
-            member.write(block)
-
-
 def _npy_header(dtype: np.dtype, shape: tuple[int | None, ...]) -> bytes:
     header = {
         "descr": np.lib.format.dtype_to_descr(dtype),
@@ -225,17 +198,10 @@ def _npy_header(dtype: np.dtype, shape: tuple[int | None, ...]) -> bytes:
     return encoded.getvalue()
 
 
-def _blocks(spool: io.BufferedRandom) -> Iterator[bytes]:
-    while block := spool.read(BLOCK_BYTES):
-        yield block
-
-
-def _text_blocks(spool: io.BufferedRandom, dtype: str) -> Iterator[bytes]:
-    """The runs of `_spool_texts`, each converted to the final width."""
-    while start := spool.read(RUN.size):
-        count, width = RUN.unpack(start)
-        texts = np.frombuffer(spool.read(count * width * 4), f"<U{width}")
-        yield texts.astype(dtype).tobytes()
+def _arrays(spool: io.BufferedRandom) -> Iterator[np.ndarray]:
+    spool.seek(0)
+    while spool.peek(1):
+        yield np.load(spool)
 
 
 def _map_member(file: io.BufferedReader, info: zipfile.ZipInfo) -> np.ndarray:
