@@ -20,7 +20,7 @@ from bert_features.extraction.counts import Counts
 from bert_features.extraction.ledger import Ledger
 from bert_features.extraction.store_place import store_place
 from bert_features.formats import FeatureWriter, IdType, open_writer
-from bert_features.formats.stream import StreamWriter
+from bert_features.formats.jsonl import StreamWriter
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.run import RunMonitor
 from bert_features.readers.examples import count_examples, read_examples
@@ -110,7 +110,7 @@ def _open_writer(
     extractor: "FeatureExtractor", target: FileTarget, id_type: IdType
 ) -> contextlib.AbstractContextManager[FeatureWriter | StreamWriter]:
     if target.output is None:
-        return contextlib.nullcontext(StreamWriter(features=extractor.features(), id_type=id_type))
+        return contextlib.nullcontext(StreamWriter(extractor.features()))
     return open_writer(
         target.output,
         format=target.format,

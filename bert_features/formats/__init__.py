@@ -93,12 +93,9 @@ def open_writer(
       overwrite: whether a file already at `path` may be replaced.
 
     Raises:
-      OutputError: the format is unknown or cannot hold a dtype, the file exists, or it cannot be
-        created there.
+      OutputError: the format is unknown, the file exists, or it cannot be created there.
     """
     writer: type[FeatureWriter] = _module(format).Writer
-    for feature in features:
-        check_dtype(format, feature.dtype)
     return writer(
         Path(path), features=features, metadata=metadata, id_type=id_type, overwrite=overwrite
     )

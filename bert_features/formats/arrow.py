@@ -5,14 +5,17 @@ and reads it. The values lie in the file as in memory, in record batches of abou
 examples. The metadata is JSON in the schema's metadata, under the key `bert_features`.
 
 Arrow has no checksums. So the metadata of each record batch has, under `bert_features_checksums`,
-those of its columns (`checksums.ColumnChecksums`), as JSON.
+those of its columns (`ColumnChecksums`), as JSON.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
+from bert_features.files.checksums import as_hex, checksum
 from bert_features.formats.arrow_layout import (
     CHECKSUMS_KEY,
     METADATA_KEY,
@@ -20,10 +23,10 @@ from bert_features.formats.arrow_layout import (
     convert_to_arrow,
     schema_of,
 )
-from bert_features.formats.checksums import ColumnChecksums, compare
+from bert_features.formats.columns import columns_of, convert_to_columns
 from bert_features.formats.groups import GroupFile, GroupWriter
 from bert_features.formats.headers import Header, parse_metadata
-from bert_features.formats.records import FeatureBatch, splits_of
+from bert_features.formats.records import TEXT, Feature, FeatureBatch, splits_of
 
 # The format begins with a word of 8 bytes; what follows, up to the footer, is a stream.
 _STREAM_BEGINS = 8
@@ -32,13 +35,14 @@ _STREAM_BEGINS = 8
 class Writer(GroupWriter):
     """Writes an Arrow IPC file, uncompressed, so that it can be mapped into memory."""
 
-    def _begin(self) -> None:
+    def _open(self) -> None:
         import pyarrow as pa
 
+        super()._open()
         metadata = json.dumps(self._metadata).encode()
         schema = schema_of(self._features, self._id_type)
         self._schema = schema.with_metadata({METADATA_KEY: metadata})
-        self._stream = pa.ipc.new_file(self._create(self._partial(self.path)), self._schema)
+        self._stream = pa.ipc.new_file(self._file, self._schema)
 
     def _write_group(self, batches: Sequence[FeatureBatch]) -> None:
         import pyarrow as pa
@@ -51,7 +55,8 @@ class Writer(GroupWriter):
         recorded = {"columns": checksums.of_columns()}
         self._stream.write_batch(group, {CHECKSUMS_KEY: json.dumps(recorded).encode()})
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
+        super()._finish()
         self._stream.close()
 
 
@@ -124,3 +129,58 @@ class File(GroupFile):
         if self._map is not None:
             self._map.close()
             self._map = None
+
+
+class ColumnChecksums:
+    """Checksums of the values of each column, of any number of batches, however they were cut.
+
+    They depend on the values alone: a change of the bytes that say how a file stores them, such as
+    their type or place, changes the checksum as soon as it changes a value.
+
+    Args:
+      features: the features of the batches.
+      id_type: the type of their ids.
+    """
+
+    def __init__(self, features: tuple[Feature, ...], id_type: str) -> None:
+        self._columns = columns_of(features, id_type)
+        self._crcs = dict.fromkeys(self._columns, 0)
+
+    def add(self, batch: FeatureBatch) -> None:
+        """Continues each column."""
+        columns = convert_to_columns(batch)
+        for name, (rows, dtype, _) in self._columns.items():
+            # Splits begin at 0 in every batch; lengths do not depend on where batches were cut.
+            values = np.diff(columns[name]) if rows == "splits" else columns[name]
+            data = _text_bytes(values) if dtype == TEXT else _number_bytes(values, dtype)
+            self._crcs[name] = checksum(data, self._crcs[name])
+
+    def of_columns(self) -> dict[str, str]:
+        """The checksum of each column."""
+        return {name: as_hex(crc) for name, crc in self._crcs.items()}
+
+
+def _text_bytes(texts: Any) -> bytes:
+    # No text of a format with column checksums holds NUL.
+    return "\0".join([*texts, ""]).encode()
+
+
+def _number_bytes(values: np.ndarray, dtype: str) -> Any:
+    little = np.dtype(dtype).newbyteorder("<")
+    return np.ascontiguousarray(values, little).reshape(-1).view(np.uint8)
+
+
+def compare(recorded: Mapping[str, str], found: Mapping[str, str], where: str) -> None:
+    """Refuses values that are not those that were written.
+
+    Args:
+      recorded: the checksum of each column when it was written.
+      found: the same as it is read.
+      where: the part of the file that was compared, for the message.
+
+    Raises:
+      ValueError: they differ.
+    """
+    for name, crc in found.items():
+        if recorded[name] != crc:
+            raise ValueError(f"{where}: the values of {name} are not those that were written")

@@ -52,6 +52,8 @@ def convert_to_arrow(batch: FeatureBatch, features: Sequence[Feature], schema: A
 
     def column(field: Any) -> Any:
         level = levels.get(field.name, "sequence")
+        if field.name not in columns:  # the token ids of JSON lines
+            return pa.nulls(len(batch), field.type)
         kind = field.type if level == "sequence" else field.type.value_type
         values = columns[field.name]
         if values.ndim > 1:

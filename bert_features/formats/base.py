@@ -1,22 +1,23 @@
 """What the writers of all formats share: a features file appears whole or not at all."""
 
 import contextlib
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from bert_features.errors import OutputError
+from bert_features.errors import OutputError, first_line
 from bert_features.files import Staging, real_target, remove_leftovers, storage_errors
 from bert_features.formats import sidecar
-from bert_features.formats.checks import check_batch, check_features, check_id_type, check_texts
-from bert_features.formats.checksums import METADATA_CHECKSUM, ChecksummedFile, checksum_of_json
-from bert_features.formats.columns import IdType
+from bert_features.formats.checks import check_texts
+from bert_features.formats.columns import (
+    IdType,
+    check_columns,
+    columns_of,
+    convert_to_columns,
+)
+from bert_features.formats.headers import complete_metadata
 from bert_features.formats.records import Feature, FeatureBatch
-
-FORMAT_VERSION = 2
 
 
 class FeatureWriter(ABC):
@@ -44,7 +45,6 @@ class FeatureWriter(ABC):
       OutputError: the file exists, or cannot be made where `path` says.
     """
 
-    # A format that has one opens its file with `_create_checksummed`.
     has_sidecar: ClassVar[bool] = False
     # Whether it keeps any text as it is, NUL and lone surrogates included.
     holds_any_text: ClassVar[bool] = False
@@ -63,9 +63,8 @@ class FeatureWriter(ABC):
         self._features = tuple(features)
         self._id_type = id_type
         self._closed = False
-        check_id_type(id_type)
-        check_features(self._features)
-        self._metadata = _complete(metadata, self._features, id_type)
+        self._columns = columns_of(self._features, id_type)
+        self._metadata = complete_metadata(metadata, self._features, id_type)
         targets = self.targets(Path(path))
         self.path = targets[-1]
         with storage_errors(f"write {self.path}"):
@@ -74,6 +73,10 @@ class FeatureWriter(ABC):
             orphans = sidecar.orphans(targets)
             self._staging = Staging(targets, overwrite=overwrite, replaceable=orphans)
         with self._whole_or_nothing():
+            # Writing to it never fails; `_staging.raise_failure` raises what went wrong, after each
+            # `_write` and `_finish`. Long loops inside those should call it too.
+            file = self._staging.create(self._staging.path(self.path))
+            self._file: Any = sidecar.ChecksummedFile(file) if self.has_sidecar else file
             self._open()
 
     @classmethod
@@ -85,20 +88,18 @@ class FeatureWriter(ABC):
 
     # What a format implements.
 
-    @abstractmethod
-    def _open(self) -> None:
-        """Begins the file, at `_partial(self.path)`."""
+    def _open(self) -> None:  # noqa: B027 - some formats have no beginning
+        """Begins the file, `_file`."""
 
     @abstractmethod
     def _write(self, batch: FeatureBatch) -> None:
         """Writes a batch, which is not empty and has been checked."""
 
-    @abstractmethod
-    def _finish(self) -> None:
-        """Writes what is pending, and closes what `_create` did not open."""
+    def _finish(self) -> None:  # noqa: B027 - some formats write everything at once
+        """Writes what is pending, and closes what a library opened."""
 
     def _abandon(self) -> None:  # noqa: B027 - some formats have nothing to close
-        """Closes what `_create` did not open, of a file that will be removed."""
+        """Closes what a library opened, of a file that will be removed."""
 
     # What a user calls.
 
@@ -112,12 +113,16 @@ class FeatureWriter(ABC):
         if self._closed:
             raise OutputError(f"cannot write {self.path}: it was closed already")
         with self._whole_or_nothing():
-            check_batch(batch, self._features, self._id_type)
+            columns = convert_to_columns(batch)
+            try:
+                check_columns(columns, self._columns)
+            except (KeyError, ValueError) as error:
+                raise OutputError(f"a batch is not as announced: {first_line(error)}") from error
             if not self.holds_any_text:
-                check_texts(batch, self._features, self._id_type)
+                check_texts(columns, self._columns)
             if len(batch):
                 self._write(batch)
-            self._raise_failure()
+            self._staging.raise_failure()
         self.records += len(batch)
 
     def close(self) -> None:
@@ -148,45 +153,11 @@ class FeatureWriter(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is None:
             self.close()
         else:
             self.discard()
-
-    # What formats use.
-
-    def _partial(self, target: Path) -> Path:
-        """The hidden file that is to become `target`."""
-        return self._staging.path(target)
-
-    def _temporary(self, name: str) -> Path:
-        """A hidden file that is gone when the writer is closed or discarded."""
-        return self._staging.scratch(name)
-
-    def _create(self, temporary: Path) -> io.BufferedRandom:
-        """Opens a temporary file to write and read.
-
-        Writing to it never fails; `_raise_failure` raises what went wrong. The base calls that
-        after each `_write` and `_finish`; long loops inside those should do so too.
-        """
-        return self._staging.create(temporary)
-
-    def _create_checksummed(self, temporary: Path) -> ChecksummedFile:
-        """Opens the features file of a format that has a sidecar; as `_create`."""
-        self._checksummed = ChecksummedFile(self._create(temporary))
-        return self._checksummed
-
-    def _raise_failure(self) -> None:
-        """Raises the first failure that a file of `_create` met."""
-        self._staging.raise_failure()
-
-    # The template's own steps.
 
     @contextlib.contextmanager
     def _whole_or_nothing(self) -> Iterator[None]:
@@ -197,7 +168,7 @@ class FeatureWriter(ABC):
                     yield
                 except Exception:
                     # A library may have stumbled over a failure that a file had kept quiet.
-                    self._raise_failure()
+                    self._staging.raise_failure()
                     raise
         except BaseException:
             self.discard()
@@ -207,23 +178,5 @@ class FeatureWriter(ABC):
         """Writes the sidecar, which is put in place before the features file."""
         # The count lets the reader see that a text or record file was cut between two records.
         content = self._metadata | {"records": self.records}
-        text = sidecar.make(content, self._checksummed, self._partial(self.path))
-        self._create(self._partial(self._staging.targets[0])).write(text)
-
-
-def _complete(
-    metadata: Mapping[str, Any], features: Sequence[Feature], id_type: str
-) -> dict[str, Any]:
-    complete = {
-        **metadata,
-        "features": [feature.to_metadata() for feature in features],
-        "id_type": id_type,
-        "format_version": FORMAT_VERSION,
-    }
-    try:
-        return complete | {METADATA_CHECKSUM: checksum_of_json(complete)}
-    except (TypeError, ValueError) as error:
-        raise OutputError(
-            f"metadata is not JSON: {error}; allowed are strings, numbers, booleans, None, "
-            "lists and dicts of them"
-        ) from error
+        text = sidecar.make(content, self._file, self._staging.path(self.path))
+        self._staging.create(self._staging.path(self._staging.targets[0])).write(text)

@@ -1,22 +1,12 @@
-"""Checks of a writer: features that it cannot hold, batches that differ from what was announced."""
+"""Checks of what a file is to hold: names of features, and texts that some formats cannot keep."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from bert_features.config.outputs import check_names_differ
 from bert_features.errors import BertFeaturesError, OutputError
-from bert_features.formats.columns import (
-    ID_TYPES,
-    RESERVED_NAMES,
-    SPLITS,
-    columns_of,
-    convert_to_columns,
-    levels_of,
-)
-from bert_features.formats.records import TEXT, Feature, FeatureBatch
-
-INTEGERS = "integers"
+from bert_features.formats.columns import RESERVED_NAMES, Column
+from bert_features.formats.records import TEXT
 
 
 def check_name(name: str, error: type[BertFeaturesError] = OutputError) -> None:
@@ -33,50 +23,9 @@ def check_name(name: str, error: type[BertFeaturesError] = OutputError) -> None:
         raise error(f"output name {name!r} contains '/' or NUL; choose a name without them")
 
 
-def check_features(features: Sequence[Feature]) -> None:
-    """Refuses names that cannot be columns, and names that are the same but for case."""
-    names = [feature.name for feature in features]
-    for name in names:
-        check_name(name)
-    check_names_differ(names, OutputError)
-
-
-def check_id_type(id_type: str) -> None:
-    """Refuses an unknown type of ids."""
-    if id_type not in ID_TYPES:
-        raise OutputError(f"id_type {id_type!r} is unknown; allowed: {', '.join(ID_TYPES)}")
-
-
-def check_batch(batch: FeatureBatch, features: Sequence[Feature], id_type: str) -> None:
-    """Refuses a batch that lacks columns of a file, or has them in another shape or type."""
-    columns = convert_to_columns(batch)
-    expected = columns_of(features, id_type)
-    if missing := [name for name in expected if name not in columns]:
-        raise OutputError(
-            f"a batch has the columns {', '.join(columns)}; it lacks {', '.join(missing)}"
-        )
-    rows = {"sequence": len(batch), "splits": len(batch) + 1}
-    for level in levels_of(features):
-        splits = columns[SPLITS[level]]
-        if len(splits) == 0 or splits[0] != 0 or np.any(np.diff(splits) < 0):
-            raise OutputError(f"a batch has {SPLITS[level]} that descend or do not begin at 0")
-        rows[level] = int(splits[-1])
-    for name, column in expected.items():
-        count = rows[column.rows]
-        shape = (count,) if column.width is None else (count, column.width)
-        dtype = INTEGERS if column.dtype in ("int32", "int64") else column.dtype
-        received = _describe(columns[name], dtype)
-        if received != (dtype, shape):
-            raise OutputError(
-                f"a batch of {len(batch)} examples has {name} of {received[0]} {received[1]}; "
-                f"expected {dtype} {shape}"
-            )
-
-
-def check_texts(batch: FeatureBatch, features: Sequence[Feature], id_type: str) -> None:
+def check_texts(columns: Mapping[str, np.ndarray], expected: Mapping[str, Column]) -> None:
     """Refuses texts that are not valid Unicode, or hold NUL, which ends a text in some formats."""
-    columns = convert_to_columns(batch)
-    for name, column in columns_of(features, id_type).items():
+    for name, column in expected.items():
         if column.dtype != TEXT:
             continue
         joined = "".join(columns[name].tolist())
@@ -94,12 +43,3 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _describe(values: np.ndarray, expected: str) -> tuple[str, tuple[int, ...]]:
-    """The type of the values of a column, named as in `expected`, and its shape."""
-    if values.dtype.kind not in "OU":
-        is_integer = expected == INTEGERS and values.dtype.kind in "iu"
-        return INTEGERS if is_integer else str(values.dtype), values.shape
-    is_text = all(issubclass(kind, str) for kind in set(map(type, values)))
-    return TEXT if is_text else "objects", values.shape

@@ -17,7 +17,7 @@ from bert_features.formats.columns import (
     cumulate_bytes,
     levels_of,
 )
-from bert_features.formats.records import TEXT, Feature, FeatureBatch
+from bert_features.formats.records import Feature, FeatureBatch
 
 
 class ColumnWriter(FeatureWriter):
@@ -32,7 +32,6 @@ class ColumnWriter(FeatureWriter):
         """Appends to a column."""
 
     def _open(self) -> None:
-        self._columns = columns_of(self._features, self._id_type)
         self._totals = dict.fromkeys(levels_of(self._features), 0)  # tokens and words so far
         self._begin()
         for level in self._totals:
@@ -114,27 +113,3 @@ class ColumnFile(reader.FeatureFile):
             stop = start + max(fitting, 1)
             yield start, stop
             start = stop
-
-
-def check_columns(columns: Mapping[str, Any], features: tuple[Feature, ...], id_type: str) -> int:
-    """Checks that the columns fit together and returns the number of records.
-
-    Raises:
-      ValueError, KeyError: they do not fit, or one is missing.
-    """
-    records = len(columns["unique_ids"])
-    rows = {"sequence": records, "splits": records + 1}
-    for level in levels_of(features):
-        rows[level] = int(columns[SPLITS[level]][-1])
-    for name, expected in columns_of(features, id_type).items():
-        column = columns[name]
-        count = rows[expected.rows]
-        shape = (count,) if expected.width is None else (count, expected.width)
-        # The dtype of texts depends on the format.
-        is_text = expected.dtype == TEXT and column.dtype.kind in "OU"
-        dtype = str(column.dtype) if is_text else expected.dtype
-        if (column.shape, str(column.dtype)) != (shape, dtype):
-            raise ValueError(
-                f"column {name} is {column.dtype} {column.shape}, expected {dtype} {shape}"
-            )
-    return records

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -12,13 +11,10 @@ import numpy as np
 from bert_features.formats.records import (
     LEVEL_OF,
     LEVELS,
-    SPANS,
     TEXT,
     Feature,
     FeatureBatch,
-    FeatureRecord,
     Rows,
-    splits_of,
 )
 
 IdType = Literal["int", "str"]
@@ -107,6 +103,28 @@ def convert_to_batch(columns: Mapping[str, Any], features: Sequence[Feature]) ->
     return FeatureBatch(ids, sequence, rows.get("token"), rows.get("word"))
 
 
+def check_columns(columns: Mapping[str, Any], expected: Mapping[str, Column]) -> int:
+    """Checks that the columns fit together and returns the number of records.
+
+    Raises:
+      ValueError, KeyError: they do not fit, or one is missing.
+    """
+    records = len(columns["unique_ids"])
+    rows = {"sequence": records, "splits": records + 1}
+    rows |= {level: int(columns[name][-1]) for level, name in SPLITS.items() if name in expected}
+    for name, (unit, dtype, width) in expected.items():
+        column = columns[name]
+        shape = (rows[unit],) if width is None else (rows[unit], width)
+        # Texts have another dtype in each format.
+        kinds = "OU" if dtype == TEXT else value_dtype(dtype).kind
+        is_alike = width is None and column.dtype.kind in kinds
+        if column.shape != shape or not (is_alike or str(column.dtype) == dtype):
+            raise ValueError(
+                f"column {name} is {column.dtype} {column.shape}, expected {dtype} {shape}"
+            )
+    return records
+
+
 def cumulate_bytes(
     splits: Mapping[str, np.ndarray], features: Sequence[Feature], examples: int
 ) -> np.ndarray:
@@ -135,48 +153,6 @@ def convert_ids(ids: Iterable[Any], id_type: str) -> np.ndarray:
 def text_array(texts: Iterable[str]) -> np.ndarray:
     """Texts as an array of dtype object."""
     return np.array(list(texts), object)
-
-
-def join_records(
-    records: Sequence[FeatureRecord], features: Sequence[Feature], id_type: str
-) -> FeatureBatch:
-    """Records as a batch; token ids that the format does not hold are -1."""
-    columns: dict[str, Any] = {
-        feature.name: join_values([record.features[feature.name] for record in records], feature)
-        for feature in features
-    }
-    columns["unique_ids"] = convert_ids((record.unique_id for record in records), id_type)
-    levels = levels_of(features)
-    if "token" in levels:
-        tokens = [record.tokens or () for record in records]
-        unknown = [np.full(len(row), -1, np.int32) for row in tokens]
-        ids = [each.token_ids for each in records]
-        columns["row_splits"] = splits_of(list(map(len, tokens)))
-        columns["tokens"] = text_array(chain.from_iterable(tokens))
-        columns["token_ids"] = _join_integers(
-            [none if row is None else row for row, none in zip(ids, unknown, strict=True)]
-        )
-    if "word" in levels:
-        words = [record.words or () for record in records]
-        columns["word_splits"] = splits_of(list(map(len, words)))
-        columns["words"] = text_array(chain.from_iterable(words))
-        for name in SPANS:
-            field = name.removeprefix("word_")
-            columns[name] = _join_integers(
-                [getattr(r.word_spans, field) for r in records if r.word_spans is not None]
-            )
-    return convert_to_batch(columns, features)
-
-
-def join_values(values: Sequence[np.ndarray], feature: Feature) -> np.ndarray:
-    """The vectors of one feature of several examples: [T, D], [W, D] or [N, D]."""
-    if not values:
-        return np.empty((0, feature.width), value_dtype(feature.dtype))
-    return np.stack(values) if feature.level == "sequence" else np.concatenate(values)
-
-
-def _join_integers(rows: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate([np.empty(0, np.int32), *rows]).astype(np.int32, copy=False)
 
 
 def find_parts(splits: np.ndarray, wanted: range) -> Iterator[tuple[int, int, int]]:

@@ -106,9 +106,7 @@ class FeatureFolder(FeatureFile):
 
     def _records(self, wanted: range) -> Iterator[FeatureRecord]:
         for number, start, stop in find_parts(self._starts, wanted):
-            shard = self._shard(number)
-            # Some formats read a whole file without looking for the places of its records first.
-            yield from shard if stop - start == len(shard) else shard[start:stop]
+            yield from self._shard(number)[start:stop]
 
     def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
         for number, start, stop in find_parts(self._starts, wanted):

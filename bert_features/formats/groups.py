@@ -20,27 +20,15 @@ MAX_BYTES = 64 << 20
 
 
 class GroupWriter(FeatureWriter):
-    """Collects batches into groups of about 16 MB or 1024 examples.
-
-    A format implements `_begin`, `_write_group` and `_end`.
-    """
-
-    @abstractmethod
-    def _begin(self) -> None:
-        """Begins the file."""
+    """Collects batches into groups of about 16 MB or 1024 examples."""
 
     @abstractmethod
     def _write_group(self, batches: Sequence[FeatureBatch]) -> None:
         """Writes batches, of at least one example together, as one group."""
 
-    @abstractmethod
-    def _end(self) -> None:
-        """Ends the file."""
-
     def _open(self) -> None:
         self._pending: list[FeatureBatch] = []
         self._pending_rows = self._pending_bytes = 0
-        self._begin()
 
     def _write(self, batch: FeatureBatch) -> None:
         for part in _parts(batch, self._features):
@@ -55,10 +43,6 @@ class GroupWriter(FeatureWriter):
 
     def _finish(self) -> None:
         self._flush()
-        self._end()
-
-    def _abandon(self) -> None:
-        self._pending = []
 
     def _flush(self) -> None:
         if self._pending:
@@ -81,11 +65,6 @@ class GroupFile(FeatureFile):
     @abstractmethod
     def _read_group(self, group: int, columns: list[str] | None = None) -> Any:
         """A group as a `pyarrow.Table`, of all columns or of some."""
-
-    def _verify(self) -> tuple[str, ...]:
-        for _ in self._batches(self._whole):
-            pass
-        return ()
 
     def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
         names = None if only is None else ["unique_id" if n == "unique_ids" else n for n in only]

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.formats.column_file import ColumnFile, ColumnWriter, check_columns
+from bert_features.formats.column_file import ColumnFile, ColumnWriter
+from bert_features.formats.columns import check_columns, columns_of
 from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.records import TEXT
 
@@ -32,7 +33,7 @@ class Writer(ColumnWriter):
         import h5py
 
         # Through a Python file, which hides a full disk: HDF5 could not close its file then.
-        self._h5 = h5py.File(self._create(self._partial(self.path)), "w")
+        self._h5 = h5py.File(self._file, "w")
         text = h5py.string_dtype("utf-8")
         # A dataset: an attribute holds 64 KB at most.
         self._h5.create_dataset("metadata", data=json.dumps(self._metadata), dtype=text)
@@ -69,21 +70,17 @@ class File(ColumnFile):
     """Reads an HDF5 file, a slice of its datasets at a time."""
 
     format = "hdf5"
+    _unchecked = ("texts",)
     _h5: Any = None
 
     def _read_header(self) -> Header:
         try:
             columns = self._columns
             header = parse_metadata(columns["metadata"][()])
-            records = check_columns(columns, header.features, header.id_type)
+            records = check_columns(columns, columns_of(header.features, header.id_type))
         finally:
             self.close()
         return header._replace(records=records)
-
-    def _verify(self) -> tuple[str, ...]:
-        for _ in self._batches(self._whole):
-            pass
-        return ("texts",)
 
     def _open(self) -> Mapping[str, Any]:
         import h5py

@@ -1,14 +1,27 @@
 """What a features file says about itself: its metadata, in the file or in a sidecar beside it."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_features.files.checksums import as_hex, checksum
 from bert_features.formats import sidecar
-from bert_features.formats.base import FORMAT_VERSION
-from bert_features.formats.checksums import METADATA_CHECKSUM, checksum_of_json
 from bert_features.formats.columns import ID_TYPES
 from bert_features.formats.records import Feature
+
+FORMAT_VERSION = 2
+# The key of the checksum of all other metadata, in the metadata.
+METADATA_CHECKSUM = "metadata_crc32c"
+
+
+def checksum_of_json(metadata: Mapping[str, Any]) -> str:
+    """The checksum of metadata, as it is written and as it is read again.
+
+    Raises:
+      TypeError, ValueError: it is not JSON.
+    """
+    return as_hex(checksum(json.dumps(metadata, allow_nan=False).encode()))
 
 
 class Header(NamedTuple):
@@ -30,16 +43,30 @@ class Header(NamedTuple):
     is_whole: bool | None = None
 
 
-def parse_metadata(text: str | bytes) -> Header:
-    """The header in the metadata that a writer left.
+def complete_metadata(
+    metadata: Mapping[str, Any], features: Sequence[Feature], id_type: str
+) -> dict[str, Any]:
+    """The metadata of a file, with what each writer adds.
+
+    Raises:
+      TypeError, ValueError: it is not JSON.
+    """
+    complete = {
+        **metadata,
+        "features": [feature.to_metadata() for feature in features],
+        "id_type": id_type,
+        "format_version": FORMAT_VERSION,
+    }
+    return complete | {METADATA_CHECKSUM: checksum_of_json(complete)}
+
+
+def parse_metadata(text: str | bytes | dict[str, Any]) -> Header:
+    """The header in the metadata that a writer left, as JSON or read already.
 
     Raises:
       ValueError, KeyError, TypeError: no writer of this package wrote it.
     """
-    return _check_metadata(json.loads(text))
-
-
-def _check_metadata(metadata: dict[str, Any]) -> Header:
+    metadata = text if isinstance(text, dict) else json.loads(text)
     records = metadata.pop("records", None)
     crc = metadata.pop(METADATA_CHECKSUM, None)
     is_whole = None if crc is None else crc == checksum_of_json(metadata)
@@ -64,4 +91,4 @@ def read_sidecar(path: Path) -> Header | None:
       ValueError, KeyError, TypeError: no writer of this package wrote it.
     """
     found = sidecar.read(path)
-    return None if found is None else _check_metadata(found.metadata)
+    return None if found is None else parse_metadata(found.metadata)

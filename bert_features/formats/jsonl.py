@@ -16,6 +16,7 @@ One line per example. It has these keys, in this order; a level without features
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -24,15 +25,25 @@ import numpy as np
 
 from bert_features.errors import OutputError
 from bert_features.formats.base import FeatureWriter
-from bert_features.formats.columns import convert_ids, value_dtype
+from bert_features.formats.columns import SPLITS, convert_ids, convert_to_batch, value_dtype
 from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.json_numbers import convert_to_text
 from bert_features.formats.record_file import RecordFile
-from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, WordSpans
+from bert_features.formats.records import LEVELS, TEXT, Feature, FeatureBatch, Rows
 
 # The key of each level; the vectors of a sequence stand there directly, without `layers`.
 KEYS = {"token": "features", "word": "words", "sequence": "sequence"}
-SPANS = {"start": "starts", "end": "ends", "type_id": "type_ids", "num_pieces": "num_pieces"}
+# The field of each column of tokens and words.
+FIELDS: dict[str, dict[str, str]] = {
+    "token": {"tokens": "token"},
+    "word": {
+        "words": "word",
+        "word_starts": "start",
+        "word_ends": "end",
+        "word_type_ids": "type_id",
+        "word_num_pieces": "num_pieces",
+    },
+}
 
 # Lines are searched in blocks of this many bytes, an id in the first bytes of its line.
 BLOCK_BYTES = 16 << 20
@@ -46,15 +57,53 @@ class Writer(FeatureWriter):
     has_sidecar = True
     holds_any_text = True
 
-    def _open(self) -> None:
-        self._file = self._create_checksummed(self._partial(self.path))
-
     def _write(self, batch: FeatureBatch) -> None:
         for line in convert_to_lines(batch, self._features):
             self._file.write(line)
 
-    def _finish(self) -> None:
-        """Does nothing: `_write` has written everything."""
+
+class StreamWriter:
+    """Writes the lines to standard output, as they are computed: no sidecar, not whole or nothing.
+
+    Args:
+      features: what each batch holds, in order.
+
+    Attributes:
+      records: number of examples written so far.
+      bytes_written: number of bytes written so far.
+
+    Raises:
+      OutputError: standard output is closed.
+    """
+
+    def __init__(self, features: Sequence[Feature]) -> None:
+        self.records = 0
+        self.bytes_written = 0
+        self._features = tuple(features)
+        if sys.stdout is None:
+            raise OutputError("cannot write to standard output: it is closed; pass a file")
+        self._file = sys.stdout.buffer
+
+    def write(self, batch: FeatureBatch) -> None:
+        """Writes a batch, and hands it on at once.
+
+        Raises:
+          BrokenPipeError: the reader has gone.
+          OutputError: the batch cannot be written.
+        """
+        lines = b"".join(convert_to_lines(batch, self._features))
+        try:
+            self._file.write(lines)
+            self._file.flush()
+        except BrokenPipeError:  # not a failure: the reader has had enough
+            raise
+        except OSError as error:
+            raise OutputError(
+                f"cannot write to standard output: {error.strerror or error}; what is there is "
+                "incomplete"
+            ) from error
+        self.records += len(batch)
+        self.bytes_written += len(lines)
 
 
 def convert_to_lines(batch: FeatureBatch, features: tuple[Feature, ...]) -> Iterator[bytes]:
@@ -67,11 +116,11 @@ def convert_to_lines(batch: FeatureBatch, features: tuple[Feature, ...]) -> Iter
     levels = _levels(features)
     # A whole batch at once: sequences have few numbers, and a call costs more than they do.
     sequence = _layers(levels["sequence"], batch.sequence)
-    for i, record in enumerate(batch.records(features)):
-        fields = [f'"linex_index": {json.dumps(record.unique_id)}']
-        for level in ("token", "word"):
+    for i, unique_id in enumerate(batch.unique_ids.tolist()):
+        fields = [f'"linex_index": {json.dumps(unique_id)}']
+        for level in FIELDS:
             if levels[level]:
-                items = _join_items(_HEADS[level](record), _layers(levels[level], record.features))
+                items = _items(batch.level(level).part(i, i + 1), level, levels[level])
                 fields.append(f'"{KEYS[level]}": [{items}]')
         if sequence:
             fields.append(f'"{KEYS["sequence"]}": [{sequence[i]}]')
@@ -92,26 +141,16 @@ def _layers(features: list[Feature], values: Mapping[str, np.ndarray]) -> list[s
     ]
 
 
-def _join_items(heads: Iterator[str], layers: list[str]) -> str:
+def _items(rows: Rows, level: str, features: list[Feature]) -> str:
+    """The tokens or words of an example."""
+    keys = FIELDS[level].values()
+    cells = zip(*(rows.columns[name].tolist() for name in FIELDS[level]), strict=True)
     return ", ".join(
-        f'{{{head}, "layers": [{row}]}}' for head, row in zip(heads, layers, strict=True)
+        "{"
+        + "".join(f'"{key}": {json.dumps(cell)}, ' for key, cell in zip(keys, row, strict=True))
+        + f'"layers": [{layers}]}}'
+        for row, layers in zip(cells, _layers(features, rows.features), strict=True)
     )
-
-
-def _token_heads(record: FeatureRecord) -> Iterator[str]:
-    for token in record.tokens or ():
-        yield f'"token": {json.dumps(token)}'
-
-
-def _word_heads(record: FeatureRecord) -> Iterator[str]:
-    spans = [getattr(record.word_spans, field).tolist() for field in SPANS.values()]
-    for word, *numbers in zip(record.words or (), *spans, strict=True):
-        pairs = zip(SPANS, numbers, strict=True)
-        yield ", ".join([f'"word": {json.dumps(word)}', *(f'"{key}": {n}' for key, n in pairs)])
-
-
-# The fields in front of the layers of a token or a word.
-_HEADS = {"token": _token_heads, "word": _word_heads}
 
 
 class File(RecordFile):
@@ -119,6 +158,7 @@ class File(RecordFile):
 
     format = "jsonl"
     has_token_ids = False
+    _unchecked = ("values",)  # in a file without a checksum
 
     def _read_header(self) -> Header:
         header = read_sidecar(self.path)
@@ -131,18 +171,6 @@ class File(RecordFile):
         example = json.loads(first)
         id_type = "str" if isinstance(example["linex_index"], str) else "int"
         return Header({}, _features_of(example), id_type, None)
-
-    def _all_records(self) -> Iterator[FeatureRecord]:
-        seen = 0
-        with self.path.open("rb") as lines:
-            for line in lines:
-                yield self._parse(json.loads(line))
-                seen += 1
-        self._check_count(seen)
-
-    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
-        for line in self._pieces(wanted):
-            yield self._parse(json.loads(line))
 
     def _scan(self) -> np.ndarray:
         ends = [np.zeros(1, np.int64)]
@@ -170,33 +198,21 @@ class File(RecordFile):
                 ids.append(_check_id(unique_id, self.id_type))
         return convert_ids(ids, self.id_type)
 
-    def _parse(self, example: Mapping[str, Any]) -> FeatureRecord:
-        levels = _levels(self.features)
-        parts: dict[str, Any] = {}
-        values: dict[str, np.ndarray] = {}
-        if levels["token"]:
-            items = example[KEYS["token"]]
-            parts["tokens"] = tuple(item["token"] for item in items)
-            values |= _values([item["layers"] for item in items], levels["token"])
-        if levels["word"]:
-            items = example[KEYS["word"]]
-            parts["words"] = tuple(item["word"] for item in items)
-            parts["word_spans"] = _spans(items)
-            values |= _values([item["layers"] for item in items], levels["word"])
-        if levels["sequence"]:
-            rows = _values([example[KEYS["sequence"]]], levels["sequence"])
-            values |= {name: vectors[0] for name, vectors in rows.items()}
-        return FeatureRecord(
-            unique_id=_check_id(example["linex_index"], self.id_type),
-            features={feature.name: values[feature.name] for feature in self.features},
-            **parts,
-        )
-
-
-def _spans(items: Sequence[Mapping[str, Any]]) -> WordSpans:
-    return WordSpans(
-        **{field: np.array([item[key] for item in items], np.int32) for key, field in SPANS.items()}
-    )
+    def _parse(self, piece: bytes) -> FeatureBatch:
+        example = json.loads(piece)
+        unique_id = _check_id(example["linex_index"], self.id_type)
+        columns: dict[str, Any] = {"unique_ids": convert_ids([unique_id], self.id_type)}
+        for level, features in _levels(self.features).items():
+            items = example[KEYS[level]] if features else []
+            if level == "sequence":
+                columns |= _values([items], features)
+            elif features:
+                columns[SPLITS[level]] = np.array([0, len(items)])
+                columns |= _values([item["layers"] for item in items], features)
+                for name, key in FIELDS[level].items():
+                    dtype = object if LEVELS[level][name] == TEXT else np.int32
+                    columns[name] = np.array([item[key] for item in items], dtype)
+        return convert_to_batch(columns, self.features)
 
 
 def _values(

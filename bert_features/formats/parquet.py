@@ -23,17 +23,18 @@ class Writer(GroupWriter):
     `parquet_pages` writes the vectors ten times as fast as pyarrow, and pyarrow writes the rest.
     """
 
-    def _begin(self) -> None:
+    def _open(self) -> None:
+        super()._open()
         metadata = json.dumps(self._metadata).encode()
         schema = schema_of(self._features, self._id_type).with_metadata({METADATA_KEY: metadata})
-        file = self._create(self._partial(self.path))
-        self._row_groups = RowGroupWriter(file, schema, self._features)
+        self._row_groups = RowGroupWriter(self._file, schema, self._features)
 
     def _write_group(self, batches: Sequence[FeatureBatch]) -> None:
         self._row_groups.write(batches)
-        self._raise_failure()
+        self._staging.raise_failure()
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
+        super()._finish()
         self._row_groups.close()
 
 

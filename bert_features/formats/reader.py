@@ -1,21 +1,18 @@
 """`FeatureFile`, the base of all readers: records are read when they are asked for."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, Self
 
-from bert_features.formats.records import FeatureRecord
 from bert_features.formats.source import RecordSource
-from bert_features.formats.views import Records
+from bert_features.formats.views import FeatureView
 
 # Most that a reader takes at once; a single longer example is still read whole.
 CHUNK_BYTES = 16 << 20
 CHUNK_RECORDS = 1024
 
 
-class FeatureFile(RecordSource, Records):
-    """A features file; `Records` lists what it and any slice of it can do.
+class FeatureFile(RecordSource, FeatureView):
+    """A features file: the view of all its records, see `FeatureView`.
 
     Only what is asked for is read, and only a bounded part of it is in memory at any time. Reading
     single records keeps the file open until `close`, or until the end of a `with` block; a closed
@@ -66,19 +63,10 @@ class FeatureFile(RecordSource, Records):
     def __bool__(self) -> bool:
         return True  # the file exists, even where `len` is 0
 
-    def __iter__(self) -> Iterator[FeatureRecord]:
-        # A file without a count in its header need not be scanned for it first.
-        return self.guarded(self._all_records())
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __reduce__(self) -> Any:
@@ -99,10 +87,5 @@ class FeatureFile(RecordSource, Records):
         return ""
 
     @property
-    @final
     def _source(self) -> RecordSource:
         return self
-
-    @property
-    def _range(self) -> range:
-        return self._whole

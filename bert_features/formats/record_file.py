@@ -4,21 +4,16 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 
 from bert_features.files.checksums import checksum_of_file
 from bert_features.formats import reader, sidecar
-from bert_features.formats.columns import join_records
 from bert_features.formats.records import FeatureBatch, FeatureRecord
 
 
 class RecordFile(reader.FeatureFile):
     """A features file of one piece of bytes per example, one after the other."""
-
-    # What `verify` cannot check in a file without a checksum.
-    _unchecked: ClassVar[tuple[str, ...]] = ("values",)
 
     @cached_property
     def _offsets(self) -> np.ndarray:
@@ -31,12 +26,14 @@ class RecordFile(reader.FeatureFile):
     def _scan(self) -> np.ndarray:
         """Finds `_offsets`."""
 
+    @abstractmethod
+    def _parse(self, piece: bytes) -> FeatureBatch:
+        """The batch of one example."""
+
     def _verify(self) -> tuple[str, ...]:
         found = sidecar.read(self.path)
         if found is None or found.crc32c is None:
-            for _ in self._all_records():
-                pass
-            return self._unchecked
+            return super()._verify()
         if checksum_of_file(self.path) != found.crc32c:
             raise ValueError("its bytes are not those that were written")
         return ()
@@ -58,22 +55,19 @@ class RecordFile(reader.FeatureFile):
             for begin, end in pairwise(bounds):
                 yield file.read(end - begin)
 
-    @abstractmethod
     def _records(self, wanted: range) -> Iterator[FeatureRecord]:
-        """The wanted records in order."""
+        for piece in self._pieces(wanted):
+            yield from self._parse(piece).records(self.features)
 
     def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
         del only  # records are read whole
-        pending: list[FeatureRecord] = []
+        pending: list[FeatureBatch] = []
         size = 0
-        for record in self._records(wanted):
-            pending.append(record)
-            size += sum(values.nbytes for values in record.features.values())
+        for example in map(self._parse, self._pieces(wanted)):
+            pending.append(example)
+            size += sum(values.nbytes for values in example.features.values())
             if size >= reader.CHUNK_BYTES or len(pending) >= reader.CHUNK_RECORDS:
-                yield join_records(pending, self.features, self.id_type)
+                yield FeatureBatch.join(pending)
                 pending, size = [], 0
         if pending:
-            yield join_records(pending, self.features, self.id_type)
-
-    def _record(self, number: int) -> FeatureRecord:
-        return next(self._records(range(number, number + 1)))
+            yield FeatureBatch.join(pending)

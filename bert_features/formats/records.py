@@ -66,7 +66,8 @@ class Rows(ShortRepr):
 
     Attributes:
       splits: int64 [N + 1]; the entries of example i lie at splits[i]:splits[i + 1].
-      columns: name -> [T], text as str of dtype object. Of tokens: `tokens` and `token_ids` int32.
+      columns: name -> [T], text as str of dtype object. Of tokens: `tokens` and `token_ids` int32
+        (not from JSON lines, which have none).
         Of words: `words`, as in the input; `word_starts` and `word_ends` int32, the first character
         of each word in its text and the position after its last one, -1 where the input is a list
         of words; `word_type_ids` int32, 1 for the words of text_b; and `word_num_pieces` int32, the
@@ -240,7 +241,8 @@ class FeatureBatch(ShortRepr):
             if tokens is not None:
                 rows["token"] = row = slice(tokens[i], tokens[i + 1])
                 parts["tokens"] = tuple(columns["tokens"][row].tolist())
-                parts["token_ids"] = columns["token_ids"][row]
+                if "token_ids" in columns:
+                    parts["token_ids"] = columns["token_ids"][row]
             if words is not None:
                 rows["word"] = row = slice(words[i], words[i + 1])
                 parts["words"] = tuple(columns["words"][row].tolist())

@@ -12,17 +12,42 @@ Sidecars of earlier versions may lack `features_file`, or have more in it.
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from bert_features.errors import OutputError
 from bert_features.files import real_target
 from bert_features.files.checksums import as_hex, checksum
-from bert_features.formats.checksums import ChecksummedFile
 
 END_BYTES = 64 << 10
 _FILE = "features_file"
 # What sidecars of earlier versions may have beside the metadata.
 _EARLIER = "replaces"
+
+
+class ChecksummedFile:
+    """A file that is only ever written at its end, and the checksum of what was written.
+
+    Nothing is read back, so the checksum also shows what the disk changed.
+
+    Args:
+      file: the file, at its beginning.
+
+    Attributes:
+      crc: the checksum of all bytes so far.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.crc = 0
+
+    def write(self, data: bytes) -> None:
+        """Appends some bytes."""
+        self._file.write(data)
+        self.crc = checksum(data, self.crc)
+
+    def flush(self) -> None:
+        """Passes on what is buffered, so that other readers of the file see it."""
+        self._file.flush()
 
 
 def sidecar_name(name: str) -> str:

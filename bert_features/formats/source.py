@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -23,18 +23,15 @@ class RecordSource(ABC):
 
     A format implements the methods that raise whatever they like on damaged bytes; the methods
     that others call turn every such failure into one `OutputError`.
-
-    Args:
-      path: the file to read.
-
-    Raises:
-      OutputError: the file is missing, was not written by a writer of this format, or is damaged.
     """
 
     format: str
+    metadata: dict[str, Any]
     has_token_ids: bool = True
     # Whether the values of a batch are views of the file, which is then read when they are used.
     is_mapped: ClassVar[bool] = False
+    # What has no checksum that is compared as it is read.
+    _unchecked: ClassVar[tuple[str, ...]] = ()
     _noun: ClassVar[str] = "file"  # what `path` is, in messages
 
     def __init__(self, path: Path) -> None:
@@ -80,12 +77,12 @@ class RecordSource(ABC):
     def _blocks(
         self, feature: Feature, wanted: range
     ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """See `views.Records.blocks`."""
+        """See `views.FeatureView.blocks`."""
         for batch in self._batches(wanted, [feature.name]):
             yield batch.features[feature.name], batch.row_splits(feature)
 
     def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
-        """See `views.Records.ragged`."""
+        """See `views.FeatureView.ragged`."""
         blocks = list(self._blocks(feature, wanted))
         if self.is_mapped and len(blocks) == 1:
             return blocks[0]
@@ -98,17 +95,15 @@ class RecordSource(ABC):
 
     def _all_ids(self) -> np.ndarray:
         """The id of each record; features are not read."""
-        batches = self._batches(self._whole, ["unique_ids"])
+        batches = self._batches(self._range, ["unique_ids"])
         none = convert_ids([], self.id_type)
         return np.concatenate([none, *(batch.unique_ids for batch in batches)])
 
-    @abstractmethod
     def _verify(self) -> tuple[str, ...]:
-        """Compares the values, and returns `texts` or `values` if they have no checksum."""
-
-    def _all_records(self) -> Iterator[FeatureRecord]:
-        """All records in order."""
-        return self._records(self._whole)
+        """Reads everything, and returns `texts` or `values` if they have no checksum."""
+        for _ in self._batches(self._range):
+            pass
+        return self._unchecked
 
     def _count_records(self) -> int:
         """Number of records in a file whose header does not record it."""
@@ -122,7 +117,7 @@ class RecordSource(ABC):
         return self._features
 
     @property
-    def _whole(self) -> range:
+    def _range(self) -> range:
         """The numbers of all records."""
         if self._count is None:
             with self._one_clear_error():

@@ -11,7 +11,7 @@ front of its own checksum. Checksums are masked CRC-32C, uint32; all is little-e
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,18 @@ import numpy as np
 from bert_features.errors import OutputError
 from bert_features.files.checksums import checksum
 from bert_features.formats.base import FeatureWriter
-from bert_features.formats.columns import convert_ids, levels_of
+from bert_features.formats.columns import (
+    SPLITS,
+    check_columns,
+    columns_of,
+    convert_ids,
+    convert_to_batch,
+    levels_of,
+    text_array,
+)
 from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.record_file import RecordFile
-from bert_features.formats.records import SPANS, Feature, FeatureBatch, FeatureRecord, WordSpans
+from bert_features.formats.records import LEVELS, TEXT, Feature, FeatureBatch
 from bert_features.formats.sidecar import sidecar_path
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
@@ -35,24 +43,17 @@ class Writer(FeatureWriter):
 
     has_sidecar = True
 
-    def _open(self) -> None:
-        self._file = self._create_checksummed(self._partial(self.path))
-
     def _write(self, batch: FeatureBatch) -> None:
-        for record in batch.records(self._features):
+        for i in range(len(batch)):
+            example = convert_to_example(batch.part(i, i + 1), self._features)
             # Deterministic: the fields are a map, whose order else differs from process to process.
-            example = convert_to_example(record).SerializeToString(deterministic=True)
-            self._file.write(frame(example))
-
-    def _finish(self) -> None:
-        """Does nothing: `_write` has written everything."""
+            self._file.write(frame(example.SerializeToString(deterministic=True)))
 
 
 class File(RecordFile):
     """Reads TFRecords, whose sidecar must be beside them."""
 
     format = "tfrecord"
-    _unchecked = ()  # each record has checksums
 
     def _read_header(self) -> Header:
         header = read_sidecar(self.path)
@@ -62,13 +63,6 @@ class File(RecordFile):
                 "which lists its features; copy it beside the file"
             )
         return header
-
-    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
-        tf = import_tensorflow()
-
-        for framed in self._pieces(wanted):
-            serialized = check_frame(framed)
-            yield self._parse(tf.train.Example.FromString(serialized))
 
     def _scan(self) -> np.ndarray:
         offsets = [0]
@@ -92,23 +86,25 @@ class File(RecordFile):
             ids.append(_unique_id(example, self.id_type))
         return convert_ids(ids, self.id_type)
 
-    def _parse(self, example: Any) -> FeatureRecord:
-        columns = example.features.feature
-        levels = levels_of(self.features)
-        parts: dict[str, Any] = {}
-        if "token" in levels:
-            parts["tokens"] = _texts(columns["tokens"])
-            parts["token_ids"] = _integers(columns["token_ids"], len(parts["tokens"]))
-        if "word" in levels:
-            parts["words"] = _texts(columns["words"])
-            parts["word_spans"] = WordSpans(
-                *(_integers(columns[name], len(parts["words"])) for name in SPANS)
-            )
-        return FeatureRecord(
-            unique_id=_unique_id(example, self.id_type),
-            features={f.name: _values(columns[f.name], f, parts) for f in self.features},
-            **parts,
-        )
+    def _parse(self, piece: bytes) -> FeatureBatch:
+        tf = import_tensorflow()
+
+        example = tf.train.Example.FromString(check_frame(piece))
+        fields = example.features.feature
+        columns = {"unique_ids": convert_ids([_unique_id(example, self.id_type)], self.id_type)}
+        for level in levels_of(self.features):
+            for name, dtype in LEVELS[level].items():
+                if dtype == TEXT:
+                    columns[name] = text_array(_texts(fields[name]))
+                    columns[SPLITS[level]] = np.array([0, len(columns[name])])
+                else:
+                    columns[name] = np.array(fields[name].int64_list.value, np.int32)
+        for feature in self.features:
+            (tensor,) = fields[feature.name].bytes_list.value
+            values = tf.io.parse_tensor(tensor, feature.dtype).numpy()
+            columns[feature.name] = values[None] if feature.level == "sequence" else values
+        check_columns(columns, columns_of(self.features, self.id_type))
+        return convert_to_batch(columns, self.features)
 
 
 def frame(serialized: bytes) -> bytes:
@@ -151,37 +147,17 @@ def _unique_id(example: Any, id_type: str) -> int | str:
     return checked
 
 
-def _texts(feature: Any) -> tuple[str, ...]:
-    return tuple(text.decode("utf-8") for text in feature.bytes_list.value)
+def _texts(field: Any) -> tuple[str, ...]:
+    return tuple(text.decode("utf-8") for text in field.bytes_list.value)
 
 
-def _integers(feature: Any, count: int) -> np.ndarray:
-    values = np.array(feature.int64_list.value, np.int32)
-    if len(values) != count:
-        raise ValueError(f"an example has {len(values)} numbers for {count} texts")
-    return values
-
-
-def _values(serialized: Any, feature: Feature, parts: dict[str, Any]) -> np.ndarray:
+def convert_to_example(example: FeatureBatch, features: Sequence[Feature]) -> Any:
+    """A `tf.train.Example` with the fields this module's docstring lists, of a single example."""
     tf = import_tensorflow()
 
-    (tensor,) = serialized.bytes_list.value
-    values: np.ndarray = tf.io.parse_tensor(tensor, feature.dtype).numpy()
-    counts = {"token": "tokens", "word": "words"}
-    rows = [len(parts[counts[feature.level]])] if feature.level in counts else []
-    if values.shape != (*rows, feature.width):
-        raise ValueError(f"{feature.name} is {values.shape}, expected {(*rows, feature.width)}")
-    return values
-
-
-def convert_to_example(record: FeatureRecord) -> Any:
-    """A `tf.train.Example` with the fields this module's docstring lists."""
-    tf = import_tensorflow()
-
-    def integers(values: Any) -> Any:
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-
-    def texts(values: Any) -> Any:
+    def column(values: np.ndarray) -> Any:
+        if values.dtype != object:
+            return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
         encoded = [text.encode("utf-8") for text in values]
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
 
@@ -190,15 +166,10 @@ def convert_to_example(record: FeatureRecord) -> Any:
         serialized = tf.make_tensor_proto(values).SerializeToString()
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=[serialized]))
 
-    is_text = isinstance(record.unique_id, str)
-    columns = {"unique_id": (texts if is_text else integers)([record.unique_id])}
-    if record.tokens is not None:
-        ids = [] if record.token_ids is None else record.token_ids.tolist()
-        columns |= {"tokens": texts(record.tokens), "token_ids": integers(ids)}
-    if record.words is not None:
-        columns["words"] = texts(record.words)
-        for name in SPANS:
-            values = getattr(record.word_spans, name.removeprefix("word_"))
-            columns[name] = integers(values.tolist())
-    columns |= {name: tensor(values) for name, values in record.features.items()}
-    return tf.train.Example(features=tf.train.Features(feature=columns))
+    fields = {"unique_id": column(example.unique_ids)}
+    for level in levels_of(features):
+        fields |= {name: column(example.level(level).columns[name]) for name in LEVELS[level]}
+    for feature in features:
+        values = example.features[feature.name]
+        fields[feature.name] = tensor(values[0] if feature.level == "sequence" else values)
+    return tf.train.Example(features=tf.train.Features(feature=fields))

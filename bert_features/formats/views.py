@@ -1,43 +1,57 @@
 """Records by number and by id, and their conversions: what a file and each slice of it can do."""
 
+import dataclasses
+import json
 import operator
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
-from bert_features.errors import OutputError
-from bert_features.formats.conversions import (
-    convert_to_dataset,
-    convert_to_frame,
-    convert_to_table,
-)
-from bert_features.formats.records import Feature, FeatureRecord
+from bert_features.errors import MissingExtraError, OutputError
+from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
+from bert_features.formats.columns import levels_of
+from bert_features.formats.records import LEVELS, SPANS, TEXT, Feature, FeatureRecord
 from bert_features.formats.source import RecordSource
+from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 
-class Records(ABC):
-    """Consecutive records of a features file, each read when it is asked for.
+class FeatureView:
+    """Consecutive records of a features file; `file[a:b]` makes one. Each is read when asked for.
 
-    `records[i]` is a record. `records[a:b]` is a view, which reads nothing yet. Iterating yields
-    the records in order, any number of times.
+    `view[i]` is a record. `view[a:b]` is a view, which reads nothing yet. Iterating yields the
+    records in order, any number of times.
+
+    Attributes:
+      metadata: the metadata of the file.
+      features: the features of each record, in order.
     """
 
+    metadata: dict[str, Any]
+
+    def __init__(self, source: RecordSource, records: range) -> None:
+        self._held = source, records
+        self.metadata = source.metadata
+
     @property
-    @abstractmethod
     def _source(self) -> RecordSource:
         """The file that holds the records."""
+        return self._held[0]
 
     @property
-    @abstractmethod
     def _range(self) -> range:
         """The numbers of the records in the file."""
+        return self._held[1]
 
     @property
-    @abstractmethod
     def features(self) -> tuple[Feature, ...]:
         """The features of each record, in order."""
+        return self._source.features
+
+    def __repr__(self) -> str:
+        features = ", ".join(feature.describe() for feature in self.features)
+        records = f"{self._range.start}:{self._range.stop}"
+        return f"<records {records} of {self._source.path}: {features}>"
 
     @property
     def ids(self) -> np.ndarray:
@@ -86,8 +100,8 @@ class Records(ABC):
         number = self._source._number_of(unique_id, self._range)
         if number is None:
             part = self._range
-            is_part = isinstance(self, FeatureView)
-            within = f" in records {part.start} to {part.stop - 1}" if is_part else ""
+            is_whole = isinstance(self, RecordSource)
+            within = "" if is_whole else f" in records {part.start} to {part.stop - 1}"
             raise OutputError(
                 f"no example of {self._source.path}{within} has the id {unique_id!r}; "
                 f"its {len(self)} ids are of type {self._source.id_type}, see `.ids`"
@@ -140,7 +154,27 @@ class Records(ABC):
         [S, D], [M, D] or [D] in its own dtype. S and M vary: batch with `padded_batch` or
         `ragged_batch`. A damaged file raises a `tf.errors.OpError` with the reader's message.
         """
-        return convert_to_dataset(self._source, self._range)
+        tf = import_tensorflow()
+
+        types = {"int32": tf.int32, TEXT: tf.string}
+        identifier = tf.string if self._source.id_type == "str" else tf.int64
+        columns = {
+            name: dtype
+            for name, dtype in self._level_columns().items()
+            if name != "token_ids" or self._source.has_token_ids
+        }
+        signature = {
+            "unique_id": tf.TensorSpec([], identifier),
+            **{name: tf.TensorSpec([None], types[dtype]) for name, dtype in columns.items()},
+            **{f.name: tf.TensorSpec(_shape(f), tf.as_dtype(f.dtype)) for f in self.features},
+        }
+
+        def rows() -> Iterator[dict[str, Any]]:
+            for cells in map(_cells_of, self):
+                yield {name: _encoded(cells[name]) for name in signature}
+
+        dataset = tf.data.Dataset.from_generator(rows, output_signature=signature)
+        return dataset.apply(tf.data.experimental.assert_cardinality(len(self)))
 
     def to_arrow(self) -> Any:
         """A `pyarrow.Table` with the columns and the metadata of the Parquet format, in memory.
@@ -148,7 +182,20 @@ class Records(ABC):
         bfloat16, which Arrow lacks, becomes float32, exactly. `token_ids` of JSON lines, which have
         none, are null.
         """
-        return convert_to_table(self._source, self._range)
+        import pyarrow as pa
+
+        source = self._source
+        features = tuple(_without_bfloat16(feature) for feature in self.features)
+        metadata = source.metadata | {
+            "features": [feature.to_metadata() for feature in features],
+            "id_type": source.id_type,
+        }
+        schema = schema_of(features, source.id_type).with_metadata(
+            {METADATA_KEY: json.dumps(metadata).encode()}
+        )
+        read = source.guarded(source._batches(self._range))
+        batches = [convert_to_arrow(batch, features, schema) for batch in read]
+        return pa.Table.from_batches(batches, schema)
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`, a row per example, with the columns of the Parquet format.
@@ -159,36 +206,62 @@ class Records(ABC):
         Raises:
           MissingExtraError: pandas is not installed.
         """
-        return convert_to_frame(self._source, self._range)
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingExtraError("pandas", "pandas") from error
+
+        rows = [_cells_of(record) for record in self]
+        id_dtype = object if self._source.id_type == "str" else np.int64
+        columns = {"unique_id": pd.Series([row["unique_id"] for row in rows], dtype=id_dtype)}
+        for name in (*self._level_columns(), *(feature.name for feature in self.features)):
+            cells = _objects([_cell(row[name]) for row in rows])
+            columns[name] = pd.Series(cells, dtype=object)
+        return pd.DataFrame(columns)
+
+    def _level_columns(self) -> dict[str, str]:
+        """The columns of tokens and words, and their dtypes."""
+        levels = levels_of(self.features)
+        return {name: dtype for level in levels for name, dtype in LEVELS[level].items()}
 
 
-class FeatureView(Records):
-    """Consecutive records of a features file; `file[a:b]` makes one.
+def _cells_of(record: FeatureRecord) -> dict[str, Any]:
+    """A record by the names of the columns; None for what it does not have."""
+    spans = {name: getattr(record.word_spans, name.removeprefix("word_"), None) for name in SPANS}
+    return {
+        "unique_id": record.unique_id,
+        "tokens": record.tokens,
+        "token_ids": record.token_ids,
+        "words": record.words,
+        **spans,
+        **record.features,
+    }
 
-    Attributes:
-      metadata: the metadata of the file.
-      features: the features of each record, in order.
-    """
 
-    def __init__(self, source: RecordSource, records: range) -> None:
-        self._of = source
-        self._records = records
-        self.metadata = source.metadata
+def _shape(feature: Feature) -> list[int | None]:
+    return [feature.width] if feature.level == "sequence" else [None, feature.width]
 
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        """The features of each record, in order."""
-        return self._of.features
 
-    @property
-    def _source(self) -> RecordSource:
-        return self._of
+def _encoded(cell: Any) -> Any:
+    """A cell whose texts, if it has several, are UTF-8."""
+    if not isinstance(cell, tuple):
+        return cell
+    # dtype object: NumPy's bytes type drops trailing NULs, and an empty list would become float64.
+    return np.array([text.encode("utf-8") for text in cell], object)
 
-    @property
-    def _range(self) -> range:
-        return self._records
 
-    def __repr__(self) -> str:
-        features = ", ".join(feature.describe() for feature in self.features)
-        records = f"{self._records.start}:{self._records.stop}"
-        return f"<records {records} of {self._of.path}: {features}>"
+def _without_bfloat16(feature: Feature) -> Feature:
+    is_bfloat16 = feature.dtype == "bfloat16"
+    return dataclasses.replace(feature, dtype="float32") if is_bfloat16 else feature
+
+
+def _cell(value: Any) -> Any:
+    return _objects(list(value)) if isinstance(value, tuple) else value
+
+
+def _objects(values: list[Any]) -> np.ndarray:
+    """An object array [len(values)]; arrays of one shape are kept apart, not stacked."""
+    cells = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        cells[i] = value
+    return cells

@@ -15,6 +15,7 @@ from bert_features.formats import (
     FORMATS,
     SUFFIXES,
     FeatureFile,
+    FeatureView,
     FeatureWriter,
     IdType,
     open_writer,
@@ -29,7 +30,6 @@ from bert_features.formats.records import (
     Rows,
     splits_of,
 )
-from bert_features.formats.views import Records
 
 SUFFIX = {name: suffix for suffix, name in SUFFIXES.items()} | {"hdf5": ".h5"}
 
@@ -238,7 +238,7 @@ def assert_reads(file: FeatureFile, expected: list[FeatureRecord]) -> None:
     assert_all_same([file.by_id(i) for i in ids[::-1]], expected[::-1])
 
 
-def assert_arrays(view: Records, feature: Feature, rows: list[np.ndarray]) -> None:
+def assert_arrays(view: FeatureView, feature: Feature, rows: list[np.ndarray]) -> None:
     """`ragged` and `blocks` give the vectors of some records."""
     values, splits = view.ragged(feature.name)
     blocks = list(view.blocks(feature.name))

@@ -75,11 +75,6 @@ def test_a_name_that_is_too_long(tmp_path: Path, format: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_metadata_that_is_not_json(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"metadata is not JSON: .*PosixPath"):
-        open_writer(tmp_path / "f", format="npz", features=ONE, metadata={"path": tmp_path})
-
-
 @all_formats
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("older", [True, False])

@@ -10,7 +10,8 @@ import pytest
 from bert_features.errors import OutputError
 from bert_features.files.checksums import checksum_of_file
 from bert_features.formats import FORMATS, IdType, read_features
-from bert_features.formats.checksums import ChecksummedFile, ColumnChecksums
+from bert_features.formats.arrow import ColumnChecksums
+from bert_features.formats.sidecar import ChecksummedFile
 from tests.formats.feature_files import (
     EVERYTHING,
     ONE,

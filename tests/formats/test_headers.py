@@ -21,8 +21,9 @@ from tests.formats.feature_files import (
 def test_a_file_of_another_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    monkeypatch.setattr("bert_features.formats.base.FORMAT_VERSION", version)
-    write(tmp_path / "f.npz", "npz", ONE)
+    with monkeypatch.context() as patch:
+        patch.setattr("bert_features.formats.headers.FORMAT_VERSION", version)
+        write(tmp_path / "f.npz", "npz", ONE)
     with pytest.raises(OutputError, match=f"format_version is {version}; this release reads 2"):
         read_features(tmp_path / "f.npz")
 
@@ -35,7 +36,7 @@ def test_a_file_with_an_unknown_type_of_ids(
     path = tmp_path / f"f{SUFFIX[format]}"
     with monkeypatch.context() as patch:
         patch.setattr(
-            "bert_features.formats.base._complete",
+            "bert_features.formats.base.complete_metadata",
             lambda metadata, features, id_type: {
                 **METADATA,
                 "features": [feature.to_metadata() for feature in features],

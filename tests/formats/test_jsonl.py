@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,10 @@ from bert_features.errors import OutputError
 from bert_features.formats import (
     read_features,
 )
+from bert_features.formats.jsonl import StreamWriter
 from bert_features.formats.records import SPANS, Feature, FeatureBatch, Rows
 from tests.formats.feature_files import (
+    EVERYTHING,
     MIXES,
     ONE,
     assert_same,
@@ -147,3 +152,47 @@ def test_jsonl_says_where_a_value_is_not_finite(tmp_path: Path, bad: str) -> Non
     rows[len(rows) // 3, 0] = np.nan  # the first of example 1
     with pytest.raises(OutputError, match=f"{bad} of example 1 has a value that is not finite"):
         write(tmp_path / "f.jsonl", "jsonl", features, batch)
+
+
+def test_the_lines_on_standard_output_are_those_of_a_file(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    batches = [make_batch(EVERYTHING, [2, 0, 3]), make_batch(EVERYTHING, [1])]
+    write(tmp_path / "f.jsonl", "jsonl", EVERYTHING, *batches)
+    writer = StreamWriter(EVERYTHING)
+    for batch in batches:
+        writer.write(batch)
+    expected = (tmp_path / "f.jsonl").read_bytes()
+    assert capfdbinary.readouterr().out == expected
+    assert (writer.records, writer.bytes_written) == (4, len(expected))
+
+
+def test_standard_output_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(OutputError, match="cannot write to standard output: it is closed; pass a"):
+        StreamWriter(ONE)
+
+
+def test_the_disk_is_full() -> None:
+    code = """
+        from bert_features.errors import OutputError
+        from bert_features.formats.jsonl import StreamWriter
+        from tests.formats.feature_files import ONE, make_batch
+        import os, sys
+        try:
+            StreamWriter(ONE).write(make_batch(ONE, [2]))
+        except OutputError as error:
+            print(error, file=sys.stderr)
+            os._exit(0)
+    """
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).resolve().parents[2],
+        )
+    assert done.stderr == (
+        "cannot write to standard output: No space left on device; what is there is incomplete\n"
+    )
