@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from bert_features.checkpoints.checkpoint import Checkpoint
@@ -131,16 +131,8 @@ def cut_input(
 
 def _shard(number: int, found: CutPart) -> ShardEntry:
     """A part of the input of this number, as a shard."""
-    span = found.part.span
-    return ShardEntry(
-        input=number,
-        first=found.part.first,
-        records=found.part.records or 0,
-        start=span.start,
-        end=span.end,
-        line=span.line,
-        crc32c=found.crc32c,
-    )
+    place = asdict(found.part) | {"records": found.part.records or 0}
+    return ShardEntry(input=number, crc32c=found.crc32c, **place)
 
 
 def _check_number_of_shards(count: int) -> None:

@@ -17,15 +17,14 @@ from bert_features.extraction.writing import write_behind
 from bert_features.files import storage_errors
 from bert_features.files.checksums import as_hex, checksum_of_file
 from bert_features.formats import FeatureWriter, open_writer, output_targets
+from bert_features.formats.jsonl import StreamWriter
 from bert_features.formats.manifest import FinishedEntry, Manifest
-from bert_features.formats.stream import StreamWriter
 from bert_features.machine.hardware import describe_processor
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.stages import StageClock
 from bert_features.readers import registry
 from bert_features.readers.input_example import InputExample
-from bert_features.readers.lines import Place, Span
-from bert_features.readers.source import Part
+from bert_features.readers.lines import Part, Place
 
 if TYPE_CHECKING:
     from bert_features.extraction.extractor import FeatureExtractor
@@ -107,7 +106,7 @@ class ShardWriter:
         place = Place()
         source = replace(
             source_of_input(self._extractor.config, manifest.inputs[entry.input].path),
-            part=Part(entry.first, entry.records, Span(entry.start, entry.end, entry.line)),
+            part=Part(entry.first, entry.records, entry.start, entry.end, entry.line),
             place=place,
         )
         with manifest.store.placing(manifest.name(shard)) as path:

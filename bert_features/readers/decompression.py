@@ -10,113 +10,84 @@ import bz2
 import gzip
 import io
 import lzma
-from collections.abc import Callable
-from typing import Any, BinaryIO, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
 
 _INPUT_BYTES = 1 << 16  # compressed bytes read at a time
 # Decompressed bytes held for the lines that are made of them.
 _OUTPUT_BYTES = 1 << 17
 
 
-class _Decoder(Protocol):
-    """Decompresses one stream: `bz2.BZ2Decompressor` or `lzma.LZMADecompressor`."""
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def needs_input(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
-
-
-class _Streams(io.RawIOBase):
+def _streams(file: BinaryIO, new_decoder: Callable[[], Any], padding: int = 1) -> Iterator[bytes]:
     """The decompressed bytes of all streams of a file.
 
     Args:
       file: the compressed file.
       new_decoder: makes the decoder of one stream.
       padding: the zeros after a stream are a multiple of this number of bytes.
-    """
 
-    def __init__(
-        self, file: BinaryIO, new_decoder: Callable[[], _Decoder], padding: int = 1
-    ) -> None:
-        self._file = file
-        self._new_decoder = new_decoder
-        self._padding = padding
-        self._decoder: _Decoder | None = None
-        self._streams = 0
-        self._pending = b""  # read and not decoded yet
+    Raises:
+      EOFError: the file ends within a stream.
+      OSError: a stream is damaged, or something else follows it.
+    """
+    stream, pending = 1, file.read(_INPUT_BYTES)
+    while pending:
+        decoder = new_decoder()
+        while not decoder.eof:
+            if decoder.needs_input:
+                pending = pending or file.read(_INPUT_BYTES)
+                if not pending:
+                    raise EOFError(f"it ends in the middle of stream {stream}; it was cut off")
+            try:
+                yield decoder.decompress(pending, _OUTPUT_BYTES)
+            except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
+                raise OSError(_reason(stream, error)) from error
+            pending = b""
+        zeros, pending = _skip_zeros(file, decoder.unused_data)
+        if zeros % padding:
+            raise OSError(
+                f"{zeros} zeros follow stream {stream}, not a multiple of {padding}; it is damaged"
+            )
+        stream += 1
+
+
+def _skip_zeros(file: BinaryIO, data: bytes) -> tuple[int, bytes]:
+    """The number of zeros in front of something else, in `data` and after it; and what follows."""
+    zeros = 0
+    while not (rest := data.lstrip(b"\0")):
+        zeros += len(data)
+        data = file.read(_INPUT_BYTES)
+        if not data:
+            return zeros, b""
+    return zeros + len(data) - len(rest), rest
+
+
+def _reason(stream: int, error: Exception) -> str:
+    if stream == 1:
+        return f"it is damaged, or not compressed as its suffix says: {error}"
+    return f"stream {stream} is damaged, or is no compressed data: {error}"
+
+
+class _Blocks(io.RawIOBase):
+    """The bytes of some blocks as a file."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+        self._left = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fills a buffer; 0 at the end of the last stream.
-
-        Raises:
-          EOFError: the file ends within a stream.
-          OSError: a stream is damaged, or something else follows it.
-        """
-        while self._decoder is not None or self._find_stream():
-            output = self._decode(len(buffer))
-            if output:
-                buffer[: len(output)] = output
-                return len(output)
-        return 0
-
-    def _find_stream(self) -> bool:
-        """Begins the next stream; False if there is none."""
-        if not self._streams:
-            self._pending = self._file.read(_INPUT_BYTES)
-        else:
-            self._skip_zeros()
-        if not self._pending:
-            return False
-        self._streams += 1
-        self._decoder = self._new_decoder()
-        return True
-
-    def _skip_zeros(self) -> None:
-        zeros = 0
-        while True:
-            rest = self._pending.lstrip(b"\0")
-            zeros += len(self._pending) - len(rest)
-            self._pending = rest or self._file.read(_INPUT_BYTES)
-            if rest or not self._pending:
-                break
-        if zeros % self._padding:
-            raise OSError(
-                f"{zeros} zeros follow stream {self._streams}, not a multiple of {self._padding}; "
-                "it is damaged"
-            )
-
-    def _decode(self, max_length: int) -> bytes:
-        decoder = self._decoder
-        assert decoder is not None
-        data = b""
-        if decoder.needs_input:
-            data = self._pending or self._file.read(_INPUT_BYTES)
-            self._pending = b""
-            if not data:
-                raise EOFError(f"it ends in the middle of stream {self._streams}; it was cut off")
-        try:
-            output = decoder.decompress(data, max_length)
-        except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
-            raise OSError(self._reason(error)) from error
-        if decoder.eof:
-            self._pending = decoder.unused_data
-            self._decoder = None
-        return output
-
-    def _reason(self, error: Exception) -> str:
-        if self._streams == 1:
-            return f"it is damaged, or not compressed as its suffix says: {error}"
-        return f"stream {self._streams} is damaged, or is no compressed data: {error}"
+        while not self._left:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._left = memoryview(block)
+        size = min(len(buffer), len(self._left))
+        buffer[:size] = self._left[:size]
+        self._left = self._left[size:]
+        return size
 
 
 def decompress(file: BinaryIO, suffix: str) -> io.BufferedReader:
@@ -147,9 +118,11 @@ def _open_zstandard(file: BinaryIO) -> Any:
 # Not fsspec's table: it has Zstandard only beside another package, and it does not buffer.
 _OPENERS: dict[str, Callable[[BinaryIO], Any]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file),
-    ".bz2": lambda file: _Streams(file, bz2.BZ2Decompressor),
+    ".bz2": lambda file: _Blocks(_streams(file, bz2.BZ2Decompressor)),
     # Not FORMAT_AUTO: garbage passes easily for the older format, which has no checksum.
-    ".xz": lambda file: _Streams(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), padding=4),
+    ".xz": lambda file: _Blocks(
+        _streams(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), padding=4)
+    ),
     ".zst": _open_zstandard,
 }
 SUFFIXES = frozenset(_OPENERS)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bert_features.config.input_format import MAX_LINE_BYTES
 from bert_features.errors import InputError
 from bert_features.files.checksums import checksum
 from bert_features.readers.opening import is_cheap_to_count, name_of, open_bytes, reading
@@ -30,18 +29,26 @@ _MIN_NULS = 2
 
 
 @dataclass(frozen=True)
-class Span:
-    """Whole lines of a file that follow each other.
+class Part:
+    """Examples of an input that follow each other, on whole lines.
 
     Attributes:
-      start: where the first begins, in bytes; 0 if the file can be read only from its beginning.
-      end: where the last ends; None for the end of the file.
-      line: number of lines before it.
+      first: the number that the first of them gets, unless it has an id of its own.
+      records: the number of examples; None for all that are left.
+      start: where their first line begins, in bytes; 0 if the file can be read only from its
+        beginning, and in Parquet, which has rows instead of lines.
+      end: where their last line ends; None for the end of the file.
+      line: number of lines or rows before them.
     """
 
+    first: int = 0
+    records: int | None = None
     start: int = 0
     end: int | None = None
     line: int = 0
+
+
+WHOLE = Part()
 
 
 @dataclass
@@ -68,10 +75,10 @@ class Place:
 def read_lines(
     path: str | Path,
     *,
-    encoding_errors: EncodingErrors = "strict",
-    max_line_bytes: int = MAX_LINE_BYTES,
-    span: Span = Span(),
-    place: Place | None = None,
+    encoding_errors: EncodingErrors,
+    max_line_bytes: int,
+    part: Part,
+    place: Place | None,
 ) -> Iterator[str]:
     r"""Reads the lines of a file, one at a time, "\n" included.
 
@@ -80,7 +87,7 @@ def read_lines(
       encoding_errors: what to do with bytes that are not UTF-8: `strict` refuses the file,
         `replace` puts U+FFFD in their place (which the tokenizer drops).
       max_line_bytes: the longest line that is read, "\n" included.
-      span: the lines to read.
+      part: the lines to read.
       place: told of each line before it is given.
 
     Raises:
@@ -88,12 +95,12 @@ def read_lines(
         looks like UTF-16 or UTF-32.
     """
     name = name_of(path)
-    sample, offset = b"", span.start
-    lines = read_raw_lines(path, max_line_bytes, span)
-    for number, line in enumerate(lines, start=span.line + 1):
+    sample, offset = b"", part.start
+    lines = read_raw_lines(path, max_line_bytes, part)
+    for number, line in enumerate(lines, start=part.line + 1):
         if place is not None:
             place.pass_line(line)
-        if span.start == 0 and offset < _SAMPLE_BYTES:
+        if part.start == 0 and offset < _SAMPLE_BYTES:
             sample += line
             if number == 1 or 0 in line:
                 _check_encoding(name, number, sample)
@@ -111,22 +118,18 @@ def read_lines(
         offset += len(line)
 
 
-def read_raw_lines(
-    path: str | Path,
-    max_line_bytes: int = MAX_LINE_BYTES,
-    span: Span = Span(),
-) -> Iterator[bytes]:
+def read_raw_lines(path: str | Path, max_line_bytes: int, part: Part = WHOLE) -> Iterator[bytes]:
     """The same lines, not decoded; no more than `max_line_bytes` of a line are ever held.
 
     Raises:
       InputError: the file cannot be read, or has a longer line.
     """
     with open_bytes(path) as file, reading(path):
-        if span.start:
-            file.seek(span.start)
-        left = math.inf if span.end is None else span.end - span.start
+        if part.start:
+            file.seek(part.start)
+        left = math.inf if part.end is None else part.end - part.start
         read_line = functools.partial(file.readline, max_line_bytes + 1)
-        for number, line in enumerate(iter(read_line, b""), start=span.line + 1):
+        for number, line in enumerate(iter(read_line, b""), start=part.line + 1):
             if len(line) > max_line_bytes:
                 problem = too_long("the line", max_line_bytes, missing="a line end")
                 raise InputError.naming(

@@ -91,7 +91,7 @@ def _batches(source: Source, file: Any, names: list[str]) -> Iterator[Any]:
 
 def _row_groups(source: Source, metadata: Any) -> tuple[list[int], int]:
     """The row groups from the first row that is read on; how many rows come before it in them."""
-    before, first = 0, source.part.span.line
+    before, first = 0, source.part.line
     for group in range(metadata.num_row_groups):
         rows = metadata.row_group(group).num_rows
         if before + rows > first:

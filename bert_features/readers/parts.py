@@ -12,9 +12,9 @@ from bert_features.errors import InputError
 from bert_features.files.checksums import as_hex, checksum
 from bert_features.readers import registry
 from bert_features.readers.ids import Ids
-from bert_features.readers.lines import Place, Span, read_raw_lines
+from bert_features.readers.lines import Part, Place, read_raw_lines
 from bert_features.readers.opening import is_compressed
-from bert_features.readers.source import Part, Source
+from bert_features.readers.source import Source
 
 # One example on each line, or in each row of Parquet. Of the others, csv has its header at the
 # beginning, and in CoNLL files what is on a line depends on the lines before it.
@@ -61,7 +61,7 @@ def cut(source: Source, size: int, *, first: int = 0, ids: Ids | None = None) ->
             if ids is not None:
                 ids.go_on(source)
                 for part in parts:
-                    ids.of_lines(part.part.span.line + 1, part.part.records or 0)
+                    ids.of_lines(part.part.line + 1, part.part.records or 0)
             yield from parts
             return
     yield from _cut_by_examples(source, size, first=first, ids=ids)
@@ -92,8 +92,8 @@ def _cut_lines(source: Source, size: int, first: int) -> list[CutPart] | None:
                 count += len(some)
             if not count:
                 return parts
-            span = Span(start, offset, number)
-            parts.append(CutPart(Part(first + number, count, span), as_hex(crc), "int"))
+            cut_out = Part(first + number, count, start, offset, number)
+            parts.append(CutPart(cut_out, as_hex(crc), "int"))
             number += count
     except (InputError, UnicodeDecodeError):
         return None
@@ -116,10 +116,10 @@ def _cut_by_examples(
                 id_type = "str" if isinstance(example.unique_id, str) else "int"
             if count == 0 and number > first:
                 return
-            span = Span(line=line) if in_rows else Span(start, place.offset, line)
-            if whole:
-                span = Span()
-            yield CutPart(Part(number, count, span), as_hex(place.crc), id_type)
+            found = Part(number, count, start, place.offset, line)
+            if whole or in_rows:
+                found = Part(number, count, line=0 if whole else line)
+            yield CutPart(found, as_hex(place.crc), id_type)
             number += count
             if count == 0:
                 return

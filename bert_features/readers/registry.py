@@ -16,7 +16,7 @@ from bert_features.readers.source import Source
 # used: some need a library that takes time to import.
 MODULES: dict[FormatName, str] = {
     "text": "bert_features.readers.text",
-    "words": "bert_features.readers.words",
+    "words": "bert_features.readers.text",
     "jsonl": "bert_features.readers.jsonl",
     "csv": "bert_features.readers.table",
     "tsv": "bert_features.readers.table",

@@ -2,12 +2,12 @@
 
 import abc
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
-from bert_features.readers.lines import EncodingErrors, Place, Span, read_lines
+from bert_features.readers.lines import WHOLE, EncodingErrors, Part, Place, read_lines
 from bert_features.readers.opening import name_of
 
 
@@ -49,21 +49,6 @@ class Origin(abc.ABC):
 
 
 @dataclass(frozen=True)
-class Part:
-    """Examples of an input that follow each other.
-
-    Attributes:
-      first: the number that the first of them gets, unless it has an id of its own.
-      records: the number of examples; None for all that are left.
-      span: their lines. In Parquet, which has rows instead of lines, only `span.line` counts.
-    """
-
-    first: int = 0
-    records: int | None = None
-    span: Span = field(default_factory=Span)
-
-
-@dataclass(frozen=True)
 class Source(Origin):
     """An input to read examples from.
 
@@ -78,32 +63,28 @@ class Source(Origin):
     path: str | Path
     input_format: InputFormat
     encoding_errors: EncodingErrors = "strict"
-    part: Part = field(default_factory=Part)
+    part: Part = WHOLE
     place: Place | None = None
 
     @property
     def first_line(self) -> int:
         """The number of the first line, or row, that is read; from 1."""
-        return self.part.span.line + 1
+        return self.part.line + 1
 
-    def lines(self) -> Iterator[str]:
-        """Its lines without a byte order mark; see `lines.read_lines`."""
-        lines = self.lines_with_mark()
-        if self.part.span.start == 0:
+    def lines(self, *, with_mark: bool = False) -> Iterator[str]:
+        """Its lines, with a byte order mark or without; see `lines.read_lines`."""
+        lines = read_lines(
+            self.path,
+            encoding_errors=self.encoding_errors,
+            max_line_bytes=self.input_format.max_line_bytes,
+            part=self.part,
+            place=self.place,
+        )
+        if self.part.start == 0 and not with_mark:
             for line in lines:
                 yield line.removeprefix("\ufeff")
                 break
         yield from lines
-
-    def lines_with_mark(self) -> Iterator[str]:
-        """Its lines as they are, a byte order mark included."""
-        return read_lines(
-            self.path,
-            encoding_errors=self.encoding_errors,
-            max_line_bytes=self.input_format.max_line_bytes,
-            span=self.part.span,
-            place=self.place,
-        )
 
     @property
     def name(self) -> str:

@@ -1,4 +1,7 @@
-"""Text: one on each line, or two as `text a ||| text b`, as the official script reads them."""
+"""Lines of text or of words: one example on each, `|||` separates the two texts of a pair.
+
+Text is `text a ||| text b`, as the official script reads it. Words are separated by white space.
+"""
 
 import re
 from collections.abc import Iterator
@@ -8,17 +11,20 @@ from bert_features.readers.input_example import InputExample
 from bert_features.readers.lines import count_lines
 from bert_features.readers.source import Source
 
-_SEPARATOR = " ||| "
+_SEPARATOR = "|||"
 # Greedy, as in google-research/bert's extract_features.py: the last separator splits.
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
 
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per line; empty lines too, so that line numbers and ids agree."""
+    if source.input_format.format == "words":
+        for number, line in enumerate(source.lines(), start=source.first_line):
+            yield InputExample.from_words(ids.of(number), *_split_words(line.split()))
+        return
     # The official script keeps a byte order mark.
-    for number, line in enumerate(source.lines_with_mark(), start=source.first_line):
-        text_a, text_b = split_pair(line)
-        yield InputExample(ids.of(number), text_a, text_b)
+    for number, line in enumerate(source.lines(with_mark=True), start=source.first_line):
+        yield InputExample(ids.of(number), *_split_text(line))
 
 
 def count_rows(source: Source) -> int | None:
@@ -26,8 +32,16 @@ def count_rows(source: Source) -> int | None:
     return count_lines(source.path)
 
 
-def split_pair(line: str) -> tuple[str, str | None]:
+def _split_text(line: str) -> tuple[str, str | None]:
     """The text of a line, without white space around it, and the second text if it is a pair."""
     line = line.strip()
     pair = _PAIR.match(line) if _SEPARATOR in line else None  # most lines are no pairs
     return (pair[1], pair[2]) if pair else (line, None)
+
+
+def _split_words(words: list[str]) -> tuple[list[str], list[str] | None]:
+    """Splits at the last separator between words, as `_split_text` does."""
+    for i in range(len(words) - 2, 0, -1):
+        if words[i] == _SEPARATOR:
+            return words[:i], words[i + 1 :]
+    return words, None

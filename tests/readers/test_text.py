@@ -1,4 +1,4 @@
-"""Words: white space separates them, `|||` separates two texts."""
+"""Words in text: white space separates them, `|||` separates two texts."""
 
 import itertools
 
