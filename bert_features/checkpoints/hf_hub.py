@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert_features.checkpoints import sentence_transformers
-from bert_features.checkpoints.locate import PICKLES, did_you_mean
+from bert_features.checkpoints.locate import PICKLES, meant
 from bert_features.errors import CheckpointError, MissingExtraError
 
 PREFIX = "hf:"
@@ -114,5 +114,5 @@ def fetch(model: HubModel) -> Path:
 
 def _hint(model: HubModel) -> str:
     """` (did you mean 'models/bert'?)` where a neighbour of the path has a similar name."""
-    meant = did_you_mean(model.id).strip()
-    return f" ({meant})" if meant else ""
+    hint = meant(model.id).strip()
+    return f" ({hint})" if hint else ""

@@ -1,7 +1,6 @@
 """Where the weights of a checkpoint are: in a directory, at a prefix or in a file."""
 
 import contextlib
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 from bert_features.checkpoints.published import ALIASES, PUBLISHED
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, is_index, is_object_based
+from bert_features.config.settings import did_you_mean
 from bert_features.errors import CheckpointError
 from bert_features.files import local_path
 
@@ -61,26 +61,25 @@ def locate(path: Path, name: str) -> tuple[Path, Kind]:
         )
     raise CheckpointError(
         f"there is no checkpoint {name!r}: no directory, no .safetensors file and no "
-        f"{prefix.name}.index at that path; {did_you_mean(name)}pass one of these, the name "
+        f"{prefix.name}.index at that path; {meant(name)}pass one of these, the name "
         "'minilm', a published "
         "name (bert-features download lists them), a TF-Hub handle, or a model of the Hugging Face "
         "Hub as 'hf:org/name'"
     )
 
 
-def did_you_mean(name: str) -> str:
+def meant(name: str) -> str:
     """`did you mean 'a' or 'b'? `, of published names and neighbours; empty if none is similar."""
     path = local_path(name)
     known = {}
     if path.name == name:  # else it is a path
-        known = {one.lower(): one for one in (MINILM, *PUBLISHED, *ALIASES)}
+        known = {one.lower(): repr(one) for one in (MINILM, *PUBLISHED, *ALIASES)}
     with contextlib.suppress(OSError, ValueError):
         for entry in path.parent.iterdir():
             if entry.is_dir() or entry.suffix in (".safetensors", ".index"):
                 neighbour = prefix_of(entry.name)
-                known[neighbour.lower()] = str(path.with_name(neighbour))
-    close = difflib.get_close_matches(path.name.lower(), known, n=3, cutoff=0.7)
-    return f"did you mean {' or '.join(repr(known[one]) for one in close)}? " if close else ""
+                known[neighbour.lower()] = repr(str(path.with_name(neighbour)))
+    return did_you_mean(path.name.lower(), known)
 
 
 def root_of(weights_path: Path) -> Path:

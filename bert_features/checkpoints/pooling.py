@@ -7,13 +7,8 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.outputs import AutoPooling, OutputConfig, uses_auto_pooling
 from bert_features.config.settings import shown
 
-# sentence-transformers' names of poolings, and those of this project.
-_POOLINGS = {
-    "cls": "cls",
-    "max": "max",
-    "mean": "mean",
-    "mean_sqrt_len_tokens": "sqrt_len_mean",
-}
+# A pooling that has another name in sentence-transformers than here.
+_RENAMED = {"mean_sqrt_len_tokens": "sqrt_len_mean"}
 
 
 def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> AutoPooling:
@@ -30,7 +25,8 @@ def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> Aut
     if settings is None or not uses_auto_pooling(outputs):
         return AutoPooling()
     settings.check_supported()
-    return AutoPooling("+".join(_POOLINGS[m] for m in settings.pooling_modes), settings.normalize)
+    poolings = (_RENAMED.get(mode, mode) for mode in settings.pooling_modes)
+    return AutoPooling("+".join(poolings), settings.normalize)
 
 
 def auto_length(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> int | None:

@@ -4,13 +4,15 @@ The addresses are those of its README.md and multilingual.md. Every archive is a
 `vocab.txt`, `bert_config.json` and the TF1 checkpoint `bert_model.ckpt`.
 """
 
-import difflib
 from dataclasses import dataclass
 from typing import Literal
 
 from bert_features.checkpoints.weight_names import parameter_count
 from bert_features.config.bert_config import BertConfig
+from bert_features.config.settings import did_you_mean
 from bert_features.errors import CheckpointError
+
+Casing = Literal["uncased", "cased"]
 
 SOURCE = "https://storage.googleapis.com/bert_models"
 
@@ -27,33 +29,16 @@ class Published:
       name: name of its archive, and of its folder in the cache. Where two archives have the same
         name, one is longer here.
       path: path of the archive below `SOURCE`.
-      layers: number of encoder blocks, L in the name.
-      hidden: width, H in the name.
-      heads: number of attention heads, A in the name.
-      vocab_size: number of entries of its vocabulary.
+      config: its architecture, the same as in its archive's `bert_config.json`.
       casing: `uncased` if text must be lower-cased.
       note: a remark for users who choose a checkpoint.
     """
 
     name: str
     path: str
-    layers: int
-    hidden: int
-    heads: int
-    vocab_size: int
-    casing: Literal["uncased", "cased"]
-    note: str = ""
-
-    @property
-    def config(self) -> BertConfig:
-        """Its architecture, the same as in its archive's `bert_config.json`."""
-        return BertConfig(
-            vocab_size=self.vocab_size,
-            hidden_size=self.hidden,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            intermediate_size=4 * self.hidden,
-        )
+    config: BertConfig
+    casing: Casing
+    note: str
 
     @property
     def parameters(self) -> int:
@@ -74,12 +59,21 @@ def _row(
     family: str,
     shape: tuple[int, int, int],
     vocab_size: int,
-    casing: Literal["uncased", "cased"],
+    casing: Casing,
     note: str = "",
+    name: str = "",
 ) -> Published:
+    """The row of an archive; L, H and A in its name are those of `shape`."""
     layers, hidden, heads = shape
-    name = f"{family}_L-{layers}_H-{hidden}_A-{heads}"
-    return Published(name, f"{date}/{name}.zip", layers, hidden, heads, vocab_size, casing, note)
+    archive = f"{family}_L-{layers}_H-{hidden}_A-{heads}"
+    config = BertConfig(
+        vocab_size=vocab_size,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
+    )
+    return Published(name or archive, f"{date}/{archive}.zip", config, casing, note)
 
 
 _BASE = (12, 768, 12)
@@ -94,13 +88,12 @@ BASE_OF_2020 = "uncased_L-12_H-768_A-12_2020_02_20"
 
 def _small(layers: int, hidden: int) -> Published:
     """One of the 24 smaller models; their heads are 64 wide."""
-    row = _row("2020_02_20", "uncased", (layers, hidden, hidden // 64), _ENGLISH_UNCASED, "uncased")
-    if (layers, hidden) != (12, 768):
-        return row
-    note = "BERT-Base retrained for the release of March 2020; not the one of the paper"
-    return Published(
-        BASE_OF_2020, row.path, *_BASE, vocab_size=_ENGLISH_UNCASED, casing="uncased", note=note
-    )
+    note = name = ""
+    if (layers, hidden) == (12, 768):
+        name = BASE_OF_2020
+        note = "BERT-Base retrained for the release of March 2020; not the one of the paper"
+    shape = (layers, hidden, hidden // 64)
+    return _row("2020_02_20", "uncased", shape, _ENGLISH_UNCASED, "uncased", note, name)
 
 
 _ROWS = (
@@ -164,13 +157,10 @@ def find_published(name: str) -> Published:
     """
     row = resolve(name)
     if row is None:
-        known = [*PUBLISHED, *ALIASES]
-        spelling = {one.lower(): one for one in known}
-        close = difflib.get_close_matches(name.lower(), spelling, n=3, cutoff=0.6)
-        meant = f"did you mean {' or '.join(spelling[one] for one in close)}? " if close else ""
+        known = {one.lower(): one for one in (*PUBLISHED, *ALIASES)}
         raise CheckpointError(
-            f"Google has published no checkpoint named {name!r}; {meant}"
-            "`bert-features download --list` shows them all"
+            f"Google has published no checkpoint named {name!r}; "
+            f"{did_you_mean(name.lower(), known)}`bert-features download --list` shows them all"
         )
     return row
 

@@ -9,6 +9,7 @@ import typer
 from bert_features.cli.command import command
 from bert_features.cli.settings import takes_settings
 from bert_features.cli.tables import table
+from bert_features.config.bert_config import CheckpointOptions
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import DEVICES
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -16,7 +17,6 @@ from bert_features.machine.quiet_tensorflow import import_tensorflow
 if TYPE_CHECKING:
     from bert_features.verify.report import Check, Report, Timing
 
-_FILES = ("config_file", "vocab_file", "hidden_act")
 # Wide enough for every value, so that each row can be printed as soon as it is known.
 _COLUMNS = {
     "check": 13,
@@ -30,7 +30,9 @@ _SIGNS = {"deviation": "<=", "cosine": ">="}
 
 
 @command
-@takes_settings(*_FILES, "do_lower_case", "device", "runtime", config=False)
+@takes_settings(
+    *CheckpointOptions.__annotations__, "do_lower_case", "device", "runtime", config=False
+)
 def verify(
     settings: ExtractConfig,
     checkpoint: Annotated[
@@ -60,9 +62,9 @@ def verify(
     """
     from bert_features.checkpoints.find import find_without_tensorflow
 
-    files = {name: getattr(settings, name) for name in _FILES}
+    files = settings.checkpoint_options()
     # Refuses at once: importing TensorFlow takes seconds.
-    find_without_tensorflow(checkpoint, network=False, **files)
+    find_without_tensorflow(checkpoint, **files)
     import_tensorflow(settings.runtime, settings.device)
 
     head = tuple(_COLUMNS)

@@ -1,7 +1,7 @@
 """The architecture of a BERT checkpoint, from its `bert_config.json` or `config.json`."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypedDict
 
 from pydantic import (
     BaseModel,
@@ -17,8 +17,19 @@ from bert_features.config.json_files import read_json_object
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
+GeluForm = Literal["gelu_erf", "gelu_tanh"]
 HiddenAct = Literal["gelu_erf", "gelu_tanh", "relu", "tanh", "linear"]
 Family = Literal["google", "huggingface"]
+
+
+class CheckpointOptions(TypedDict, total=False):
+    """What a user may say of a checkpoint, see `find_checkpoint`."""
+
+    config_file: str | Path | None
+    vocab_file: str | Path | None
+    hidden_act: GeluForm | None
+
+
 # Ids and positions are int32.
 Size = Annotated[int, Field(gt=0, lt=2**31)]
 

@@ -12,33 +12,23 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in _PRESETS.glob("*.toml"))
 
 
-def find_config(name: str | Path) -> Path:
-    """The file of a config: the one at this path, else the one of this name in the package.
+def read_config(name: str | Path) -> tuple[Path, str]:
+    """The file of a config, and its text: the file at this path, else the package's of this name.
 
     Raises:
-      ConfigError: there is neither.
+      ConfigError: there is neither, or it cannot be read.
     """
     path = Path(name)
-    if path.exists() and not path.is_dir():  # a pipe too
-        return path
-    preset = _PRESETS / f"{name}.toml"
-    if path.name == str(name) and preset.is_file():
-        return preset
-    reason = "it is a folder" if path.is_dir() else "there is no such file"
-    raise ConfigError(
-        f"cannot read the config {name}: {reason}; pass the path of a TOML file, or a name that "
-        f"comes with the package: {', '.join(preset_names())}"
-    )
-
-
-def read_config(path: Path) -> str:
-    """The text of a config.
-
-    Raises:
-      ConfigError: it cannot be read.
-    """
+    if not path.exists() or path.is_dir():  # a pipe is no regular file
+        reason = "it is a folder" if path.is_dir() else "there is no such file"
+        if str(name) not in preset_names():
+            raise ConfigError(
+                f"cannot read the config {name}: {reason}; pass the path of a TOML file, or a name "
+                f"that comes with the package: {', '.join(preset_names())}"
+            )
+        path = _PRESETS / f"{name}.toml"
     try:
-        return path.read_text(encoding="utf-8")
+        return path, path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from bert_features.config.bert_config import BertConfig
-from bert_features.config.config_files import find_config, read_config
+from bert_features.config.bert_config import BertConfig, CheckpointOptions, GeluForm
+from bert_features.config.config_files import read_config
 from bert_features.config.input_format import FormatName, InputFormat, LineBytes
 from bert_features.config.output_specs import OutputSpec, output_names, plan_outputs
 from bert_features.config.outputs import (
@@ -104,7 +104,7 @@ class ExtractConfig(Settings):
         common=True,
         flags=("--uncased/--cased",),
     )
-    hidden_act: Literal["gelu_erf", "gelu_tanh"] | None = setting(
+    hidden_act: GeluForm | None = setting(
         None, "Form of GELU; by default the form of the checkpoint's family.", MODEL
     )
     layers: tuple[LayerEntry, ...] = setting(
@@ -265,8 +265,8 @@ class ExtractConfig(Settings):
           ConfigError: the file cannot be read, is not TOML, or holds a key or a value that is not
             allowed.
         """
-        path = find_config(path)
-        values = read_toml(read_config(path), str(path))
+        path, text = read_config(path)
+        values = read_toml(text, str(path))
         try:
             cls.of(values, source=str(path))  # errors in the file name the file
         except ConfigError as error:
@@ -332,6 +332,14 @@ class ExtractConfig(Settings):
             raise ConfigError.naming("{cache_gb} is a limit for {cache}; pass {cache} too")
         check_names_differ(output_names(self.output_configs(), self.layers))
         return self
+
+    def checkpoint_options(self) -> CheckpointOptions:
+        """What the settings say of the checkpoint, as `find_checkpoint` takes it."""
+        return {
+            "config_file": self.config_file,
+            "vocab_file": self.vocab_file,
+            "hidden_act": self.hidden_act,
+        }
 
     def input_settings(self) -> InputFormat:
         """The format of the input and the places of its examples."""

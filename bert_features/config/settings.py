@@ -123,6 +123,12 @@ def shown(value: Any) -> str:
         return f"a number of {value.bit_length()} bits"
 
 
+def did_you_mean(name: str, known: Mapping[str, str], count: int = 3) -> str:
+    """`did you mean A or B? `, of known names (-> as shown); empty if none is similar."""
+    close = difflib.get_close_matches(name, known, n=count, cutoff=0.7)
+    return f"did you mean {' or '.join(known[one] for one in close)}? " if close else ""
+
+
 def read_toml(text: str, source: str) -> dict[str, Any]:
     """Reads TOML.
 
@@ -212,8 +218,7 @@ class Settings(BaseModel):
             return raised
         key = str(detail["loc"][0])
         if key not in cls.model_fields:
-            close = difflib.get_close_matches(key, cls.model_fields, n=1)
-            hint = f"did you mean '{close[0]}'? " if close else ""
+            hint = did_you_mean(key, {name: repr(name) for name in cls.model_fields}, count=1)
             allowed = ", ".join(cls.model_fields)
             return ConfigError(f"unknown setting {shown(key)}; {hint}allowed: {allowed}")
         received = values[key]

@@ -298,12 +298,7 @@ def check_run(config: ExtractConfig, inputs: Iterable[str], target: Target) -> C
     checkpoint = check_input_and_checkpoint(config, *inputs)
     if checkpoint is None:
         import_tensorflow(config.runtime, config.device)
-        checkpoint = find_checkpoint(
-            config.checkpoint,
-            config_file=config.config_file,
-            vocab_file=config.vocab_file,
-            hidden_act=config.hidden_act,
-        )
+        checkpoint = find_checkpoint(config.checkpoint, **config.checkpoint_options())
     target.check(checkpoint.files())
     return checkpoint
 

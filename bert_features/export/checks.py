@@ -14,6 +14,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import (
     check_vocab,
     find_without_tensorflow,
+    make_tokenizer,
     resolve_vocabulary,
 )
 from bert_features.checkpoints.pooling import auto_length, auto_pooling, auto_text_changes
@@ -233,8 +234,6 @@ def _check_pooler(source: ExportSource, signature: Signature) -> None:
 def _tokenizer(
     checkpoint: Checkpoint, do_lower_case: bool | None, *, needed: bool
 ) -> "FullTokenizer | None":
-    from bert_features.checkpoints.tokenizer import make_tokenizer
-
     casing_known = do_lower_case is not None or checkpoint.do_lower_case is not None
     if needed or (checkpoint.vocab_file is not None and casing_known):
         return make_tokenizer(checkpoint, do_lower_case)

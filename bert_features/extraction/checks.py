@@ -40,12 +40,7 @@ def check_input_and_checkpoint(
         check_lengths(config, config.max_seq_length)
     for input_path in input_paths:
         check_input(config, input_path)
-    checkpoint = find_without_tensorflow(
-        config.checkpoint,
-        config_file=config.config_file,
-        vocab_file=config.vocab_file,
-        hidden_act=config.hidden_act,
-    )
+    checkpoint = find_without_tensorflow(config.checkpoint, **config.checkpoint_options())
     if checkpoint is not None:
         check_lengths(config, row_length(config, checkpoint))
         config.plan_outputs(checkpoint.config, auto_pooling(checkpoint, config.output_configs()))

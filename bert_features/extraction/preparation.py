@@ -14,9 +14,8 @@ from bert_features.batches.bucketing import (
 )
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.find import find_checkpoint, make_tokenizer
 from bert_features.checkpoints.pooling import auto_pooling
-from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import (
     Feature,
@@ -83,10 +82,7 @@ class Preparation:
         checkpoint: Checkpoint | None = None,
     ) -> None:
         self.checkpoint = checkpoint or find_checkpoint(
-            config.checkpoint,
-            config_file=config.config_file,
-            vocab_file=config.vocab_file,
-            hidden_act=config.hidden_act,
+            config.checkpoint, **config.checkpoint_options()
         )
         bert_config = self.checkpoint.config
         length = row_length(config, self.checkpoint)

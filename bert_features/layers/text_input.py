@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import keras
 
 from bert_features.batches.truncation import MIN_SEQ_LENGTH
-from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.find import find_checkpoint, make_tokenizer
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.encoder.types import Tensor
 from bert_features.errors import ConfigError
@@ -105,8 +105,6 @@ class BertTextInput(keras.layers.Layer):
           CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
           ConfigError: the casing is unknown, or rows are longer than the checkpoint allows.
         """
-        from bert_features.checkpoints.tokenizer import make_tokenizer
-
         found = find_checkpoint(checkpoint, vocab_file=vocab_file)
         tokenizer = make_tokenizer(found, do_lower_case)
         positions = found.config.max_position_embeddings

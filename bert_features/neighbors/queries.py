@@ -93,12 +93,7 @@ def embed(
     chosen = named["checkpoint"] is not None
     config = _settings(file, named)
     with _named_in(file, chosen=chosen):
-        found = find_without_tensorflow(
-            config.checkpoint,
-            config_file=config.config_file,
-            vocab_file=config.vocab_file,
-            hidden_act=config.hidden_act,
-        )
+        found = find_without_tensorflow(config.checkpoint, **config.checkpoint_options())
     if found is not None:
         _check_weights(file, found, chosen=chosen)
     import_tensorflow()

@@ -58,8 +58,7 @@ class Model:
         checkpoint = check_input_and_checkpoint(own)
         if checkpoint is None:
             import_tensorflow(own.runtime, own.device)
-            names = ("config_file", "vocab_file", "hidden_act")
-            checkpoint = find_checkpoint(own.checkpoint, **{n: getattr(own, n) for n in names})
+            checkpoint = find_checkpoint(own.checkpoint, **own.checkpoint_options())
         return cls(own, checkpoint, resolve_vocabulary(checkpoint, own.do_lower_case)[1])
 
     @property

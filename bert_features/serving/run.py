@@ -64,12 +64,7 @@ def config_with_outputs(config: ExtractConfig) -> ExtractConfig:
     """
     from bert_features.checkpoints.pooling import auto_pooling
 
-    checkpoint = find_checkpoint(
-        config.checkpoint,
-        config_file=config.config_file,
-        vocab_file=config.vocab_file,
-        hidden_act=config.hidden_act,
-    )
+    checkpoint = find_checkpoint(config.checkpoint, **config.checkpoint_options())
     served = config_to_serve(config, checkpoint.config)
     outputs = served.plan_outputs(
         checkpoint.config, auto_pooling(checkpoint, served.output_configs())

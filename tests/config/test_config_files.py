@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from bert_features.config.config_files import find_config, preset_names
+from bert_features.config.config_files import preset_names, read_config
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
 
@@ -25,7 +25,7 @@ def test_the_presets_are_these():
 def test_every_preset_loads_and_says_what_it_is_for(name):
     config = ExtractConfig.load(name)
     assert config.layers == (-1, -2, -3, -4)
-    comment = find_config(name).read_text().split("\n\n")[0]
+    comment = read_config(name)[1].split("\n\n")[0]
     assert all(line.startswith("#") for line in comment.splitlines())
     assert comment.count(f"--config {name}\n") == 1
     cased = config.checkpoint.startswith(("cased", "multi_cased"))
