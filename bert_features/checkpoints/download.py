@@ -122,7 +122,6 @@ def download(
     progress: Progress | None = None,
     force: bool = False,
     forget: bool = False,
-    backoff: float = 0.5,
 ) -> Path:
     """Makes sure that a published checkpoint is in the cache.
 
@@ -133,7 +132,6 @@ def download(
       progress: called as bytes arrive.
       force: download it even if it is in the cache; its hash must be the recorded one.
       forget: download it even if it is in the cache, and record its hash instead of the old one.
-      backoff: seconds, see `fetch`.
 
     Returns:
       Its folder.
@@ -153,7 +151,7 @@ def download(
         if not again and (folder := find(row.name)):
             return folder
         record = None if forget else _read_record(row)
-        return _download(row, record, progress or (lambda done, total: None), backoff)
+        return _download(row, record, progress or (lambda done, total: None))
 
 
 def verify(name: str) -> Path:
@@ -247,18 +245,17 @@ def _cache_errors(verb: str) -> contextlib.AbstractContextManager[None]:
     return storage_errors(f"{verb} the cache {cache_dir()}", **IN_CACHE)
 
 
-def _download(row: Published, record: Record | None, progress: Progress, backoff: float) -> Path:
+def _download(row: Published, record: Record | None, progress: Progress) -> Path:
     folder, url = cache_dir() / row.name, url_of(row)
     partial = cache_dir() / f"{row.name}.zip.partial"
     by_hand = f"Or get that archive elsewhere and unpack its files into {folder}"
     check_target(real_target(folder), overwrite=True, folder=True, **IN_CACHE)
     logger.info("downloading %s from %s", row.name, url)
-    limit = row.max_bytes
-    fetch(url, partial, max_bytes=limit, progress=progress, otherwise=by_hand, backoff=backoff)
+    fetch(url, partial, max_bytes=row.max_bytes, progress=progress, otherwise=by_hand)
     with replacing(folder, overwrite=True, folder=True, **IN_CACHE) as fresh:
         try:
             new = _checked(row, record, url, partial)
-            unpack(partial, fresh, max_bytes=limit, source=url)
+            unpack(partial, fresh, max_bytes=row.max_bytes, source=url)
         except CheckpointError:  # it would be refused again; a full disk leaves it
             partial.unlink()
             raise

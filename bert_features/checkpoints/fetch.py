@@ -19,6 +19,7 @@ logger = logging.getLogger("bert_features")
 
 _BLOCK = 1 << 18
 _ATTEMPTS = 5
+_BACKOFF = 0.5  # seconds; doubles with each attempt, unless the server asks for another
 _TIMEOUT = (10.0, 60.0)  # seconds without a connection, and without a byte
 _PASSING_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 
@@ -37,7 +38,6 @@ def fetch(
     max_bytes: int,
     progress: Progress,
     otherwise: str,
-    backoff: float = 0.5,
 ) -> None:
     """Downloads a file, from the byte where an earlier call broke off.
 
@@ -47,7 +47,6 @@ def fetch(
       max_bytes: a larger file is refused.
       progress: called as bytes arrive.
       otherwise: what the user can do instead, for messages.
-      backoff: seconds; the wait doubles with each attempt, unless the server asks for another.
 
     Raises:
       CheckpointError: the server cannot be reached, answers with an error or keeps breaking off, or
@@ -61,7 +60,7 @@ def fetch(
 
     retry = Retry(
         _ATTEMPTS - 1,
-        backoff_factor=backoff,
+        backoff_factor=_BACKOFF,
         status_forcelist=_PASSING_STATUSES,
         raise_on_status=False,
     )

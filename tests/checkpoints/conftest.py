@@ -1,9 +1,10 @@
-"""Checkpoints of a toy, made once for all modules of the room."""
+"""Checkpoints of a toy, made once for all modules of the room; and a server of files."""
 
 import shutil
 
 import pytest
 
+from tests.reference.file_server import FileServer
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
@@ -25,3 +26,13 @@ def safetensors(tmp_path_factory):
 def copy(safetensors, tmp_path):
     """A safetensors directory that a test may spoil."""
     return shutil.copytree(safetensors, tmp_path / "copy")
+
+
+@pytest.fixture
+def file_server(monkeypatch):
+    """A web server without files; what fails is tried again at once."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("bert_features.checkpoints.fetch._BACKOFF", 0.001)
+    with FileServer() as running:
+        yield running

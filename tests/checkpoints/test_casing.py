@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 
-from bert_features.checkpoints.casing import casing_of_vocabulary
+from bert_features.checkpoints.casing import casing_of, casing_of_vocabulary
 from bert_features.checkpoints.find import check_casing, find_checkpoint
+from bert_features.checkpoints.tf_hub import names_of
 from bert_features.errors import CheckpointError
 from bert_features.text.vocabulary import read_vocab
 from tests.toy import TOY_VOCAB
@@ -24,42 +25,47 @@ from tests.toy import TOY_VOCAB
         ("multi_cased_L-12_H-768_A-12", False),
         ("bert-base-uncased", True),
         ("bert-base-cased", False),
+        ("tfhub.dev/google/bert_uncased_L-12_H-768_A-12/1", True),
+        ("tfhub.dev/google/bert_cased_L-12_H-768_A-12/1", False),
+        ("tfhub.dev/google/bert_multi_cased_L-12_H-768_A-12/1", False),
+        ("tfhub.dev/google/bert_chinese_L-12_H-768_A-12/1", True),
+        ("tfhub.dev/tensorflow/bert_zh_L-12_H-768_A-12/1", True),
+        ("tfhub.dev/tensorflow/small_bert/bert_en_uncased_L-2_H-128_A-2/2", True),
+        ("www.kaggle.com/models/tensorflow/bert/TensorFlow2/en-cased-l-12-h-768-a-12/4", False),
+        ("www.kaggle.com/models/tensorflow/bert/TensorFlow2/zh-l-12-h-768-a-12/4", True),
+        ("tfhub.dev/google/experts/bert/wiki_books/2", None),
         ("mine", None),
     ],
 )
-def test_the_name_tells_the_casing(tf1, tmp_path, name, lower):
+def test_the_name_shows_the_casing(tmp_path, name, lower):
+    names = names_of(f"https://host/{name}")
+    assert casing_of(tmp_path / "m" / "model.ckpt", "tf1", None, *names)[0] is lower
+
+
+@pytest.mark.parametrize(("name", "lower"), [("bert-uncased", True), ("bert-cased", False)])
+def test_a_casing_that_contradicts_the_folders_name(tf1, tmp_path, name, lower):
     found = find_checkpoint(shutil.copytree(tf1, tmp_path / name))
     assert found.do_lower_case is lower
-
-
-def test_the_tokenizer_config_tells_the_casing_first(tf1, tmp_path):
-    folder = shutil.copytree(tf1, tmp_path / "uncased_L-3")
-    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    checkpoint = find_checkpoint(folder)
-    assert checkpoint.do_lower_case is False
-    check_casing(checkpoint, False)
-    with pytest.raises(
-        CheckpointError, match=r"is cased \(do_lower_case is false.*pass do_lower_case=False"
-    ):
-        check_casing(checkpoint, True)
-
-
-def write_tokenizer(folder, **normalizer):
-    values = {"normalizer": {"type": "BertNormalizer", **normalizer}}
-    (folder / "tokenizer.json").write_text(json.dumps(values))
+    message = rf"cased \(its name is {name}\); pass do_lower_case={lower} or"
+    with pytest.raises(CheckpointError, match=message):
+        check_casing(found, not lower)
 
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_tokenizer_json_tells_the_casing_after_the_tokenizer_config(tf1, tmp_path, lower):
     name = "bert-base-cased" if lower else "bert-base-uncased"
     folder = shutil.copytree(tf1, tmp_path / name)
-    write_tokenizer(folder, lowercase=lower)
+    normalizer = {"type": "BertNormalizer", "lowercase": lower}
+    (folder / "tokenizer.json").write_text(json.dumps({"normalizer": normalizer}))
     found = find_checkpoint(folder)
     assert found.do_lower_case is lower
     stated = str(lower).lower()
     assert found.casing_evidence == f"normalizer.lowercase is {stated} in tokenizer.json"
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": not lower}))
-    assert find_checkpoint(folder).do_lower_case is not lower
+    found = find_checkpoint(folder)
+    stated = str(not lower).lower()
+    assert found.do_lower_case is not lower
+    assert found.casing_evidence == f"do_lower_case is {stated} in tokenizer_config.json"
 
 
 @pytest.mark.parametrize(

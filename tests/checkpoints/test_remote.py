@@ -37,6 +37,7 @@ def safetensors(object_store, tmp_path):
     folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS)
     (folder / "pytorch_model.bin").write_bytes(b"\x80")
     (folder / "README.md").write_text("of no use here")
+    (folder / "tokenizer.json").write_text("{}")
     upload(object_store, folder, "bucket/models/toy-cased")
     return object_store
 
@@ -55,16 +56,8 @@ def test_safetensors(safetensors, cache, end):
     assert checkpoint.vocab_file.name == "vocab.txt"
     assert checkpoint.weights_path.is_relative_to(cache)
     assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
-    assert copied(cache) == [".source.json", "config.json", "model.safetensors", "vocab.txt"]
-
-
-def test_a_vocabulary_in_a_tokenizer_json(safetensors, cache):
-    path = "bucket/models/toy-cased"
-    del safetensors.files[f"{path}/vocab.txt"]
-    safetensors.files[f"{path}/tokenizer.json"] = b"{}"
-    found = find_checkpoint(f"toy://{path}")
-    assert found.vocab_file.name == "tokenizer.json"
-    assert "tokenizer.json" in copied(cache)
+    names = [".source.json", "config.json", "model.safetensors", "tokenizer.json", "vocab.txt"]
+    assert copied(cache) == names
 
 
 @pytest.mark.parametrize("inner", ["", "0_Transformer"])
@@ -297,4 +290,4 @@ def test_sizes_that_the_store_does_not_report(safetensors, monkeypatch):
     for _ in range(2):
         checkpoint = find_checkpoint("toy://bucket/models/toy-cased")
         assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
-    assert len(safetensors.fetched) == 3  # each once
+    assert len(safetensors.fetched) == 4  # each once

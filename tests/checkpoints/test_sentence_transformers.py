@@ -28,7 +28,8 @@ THREE = modules_of("Transformer", "Pooling", "Normalize")
 def write(folder, modules=THREE, pooling=MEAN, **files):
     """A folder with these modules; `files` are those of the main folder without `.json`."""
     (folder / "1_Pooling").mkdir(parents=True, exist_ok=True)
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    if pooling is not None:
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     for name, values in {"modules": modules, **files}.items():
         (folder / f"{name}.json").write_text(json.dumps(values))
     return folder
@@ -122,14 +123,11 @@ def test_the_longest_sequence(tmp_path, stated, tokenizer, expected):
         (modules_of("Transformer"), MEAN, "its modules are Transformer, not"),
         (modules_of("Transformer", "Pooling", package="mine."), MEAN, r"are mine\.Transformer"),
         (THREE, {"pooling_mode_lasttoken": True}, "its pooling is lasttoken"),
+        (THREE, None, r"there is no 1_Pooling/config\.json; choose a pooling yourself"),
     ],
 )
 def test_what_is_not_followed_is_said_where_it_is_asked_for(tmp_path, modules, pooling, message):
     write(tmp_path, modules, pooling)
-    for module in modules:
-        (tmp_path / module["path"]).mkdir(exist_ok=True)
-        config = tmp_path / module["path"] / "config.json"
-        config.write_text(json.dumps(pooling))
     settings = read_sentence_transformers(tmp_path)
     with pytest.raises(CheckpointError, match=message):
         settings.check_supported()
@@ -178,21 +176,19 @@ def test_weights_beside_damaged_settings_are_usable(copy):
     assert "do_lower_case is None" in found.sentence_transformers.unsupported
 
 
-def test_a_pooling_without_its_config(tmp_path):
-    write(tmp_path)
-    (tmp_path / "1_Pooling" / "config.json").unlink()
-    # The weights are usable all the same.
-    settings = read_sentence_transformers(tmp_path)
-    with pytest.raises(CheckpointError, match=r"there is no 1_Pooling/config\.json; choose a pool"):
-        settings.check_supported()
-
-
-def test_weights_in_a_folder_of_their_own(safetensors, tmp_path):
+@pytest.fixture
+def nested(safetensors, tmp_path):
+    """A folder whose weights are in 0_Transformer; the two folders."""
     modules = modules_of("Transformer", "Pooling", transformer_path="0_Transformer")
-    write(tmp_path / "model", modules)
-    inner = shutil.copytree(safetensors, tmp_path / "model" / "0_Transformer")
+    main = write(tmp_path / "model", modules, config_sentence_transformers={})
+    inner = shutil.copytree(safetensors, main / "0_Transformer")
     (inner / "sentence_bert_config.json").write_text('{"max_seq_length": 20}')
-    found = find_checkpoint(tmp_path / "model")
+    return main, inner
+
+
+def test_weights_in_a_folder_of_their_own(nested):
+    main, inner = nested
+    found = find_checkpoint(main)
     assert found.weights_path == inner / "model.safetensors"
     assert found.vocab_file == inner / "vocab.txt"
     assert found.sentence_transformers.pooling_modes == ("mean",)
@@ -203,31 +199,29 @@ def test_weights_in_a_folder_of_their_own(safetensors, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("transformer", "pooling"),
-    [("./0_Transformer", "./1_Pooling"), ("0_Transformer/", "1_Pooling/")],
+    ("transformer", "pooling", "expected"),
+    [
+        ("./0_Transformer", "./1_Pooling", "0_Transformer"),
+        ("0_Transformer/", "1_Pooling/", "0_Transformer"),
+        (".", "1_Pooling", ""),
+        ("./", "1_Pooling", ""),
+    ],
 )
-def test_other_spellings_of_a_modules_folder(tmp_path, transformer, pooling):
+def test_other_spellings_of_a_modules_folder(tmp_path, transformer, pooling, expected):
     modules = modules_of("Transformer", "Pooling", transformer_path=transformer)
     modules[1]["path"] = pooling
     cls = {"pooling_mode_cls_token": True}
     settings = read_sentence_transformers(write(tmp_path, modules, cls))
-    assert settings.transformer_path == "0_Transformer"
+    assert settings.transformer_path == expected
     assert settings.pooling_modes == ("cls",)
     assert settings.unsupported is None
 
 
-@pytest.mark.parametrize("path", ["", ".", "./"])
-def test_the_main_folder_as_the_transformers(tmp_path, path):
-    modules = modules_of("Transformer", "Pooling", transformer_path=path)
-    assert read_sentence_transformers(write(tmp_path, modules)).transformer_path == ""
-
-
-@pytest.mark.parametrize("flag", [True, None])  # None damages the settings
-def test_the_settings_are_files_of_the_checkpoint(safetensors, tmp_path, flag):
-    modules = modules_of("Transformer", "Pooling", transformer_path="0_Transformer")
-    main = write(tmp_path / "model", modules, config_sentence_transformers={})
-    inner = shutil.copytree(safetensors, main / "0_Transformer")
-    (inner / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": flag}))
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_settings_are_files_of_the_checkpoint(nested, damaged):
+    main, inner = nested
+    if damaged:
+        (inner / "sentence_bert_config.json").write_text("{")
     settings = {
         main / "modules.json",
         main / "config_sentence_transformers.json",

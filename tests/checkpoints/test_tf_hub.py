@@ -1,5 +1,6 @@
 """Handles of TF-Hub, downloaded and unpacked by tensorflow_hub from a server of our own."""
 
+import gc
 import io
 import os
 import socket
@@ -15,7 +16,7 @@ from bert_features.checkpoints import tf_hub
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.errors import CheckpointError, MissingExtraError
-from tests.reference.file_server import FileServer, breaks_off_after, stalls_after
+from tests.reference.file_server import breaks_off_after, stalls_after
 from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model, write_tf1_hub_module
 from tests.toy import TOY, TOY_VOCAB, random_weights
 from tests.weights import assert_same
@@ -27,22 +28,21 @@ COMPRESSED = "?tf-hub-format=compressed"
 
 
 @pytest.fixture
-def server(tmp_path, monkeypatch):
+def server(file_server, tmp_path, monkeypatch):
     """All of tfhub.dev and Kaggle: the library's requests go here, by their paths."""
     tf_hub._import_tensorflow_hub()
     from tensorflow_hub.resolver import HttpResolverBase
 
     monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("TFHUB_CACHE_DIR", raising=False)
-    with FileServer() as server:
-        host = server.url.removesuffix("/models")
+    host = file_server.url.removesuffix("/models")
 
-        def call(self, request):
-            address = urlsplit(request.full_url)
-            return urllib.request.urlopen(f"{host}{address.path}?{address.query}")
+    def call(self, request):
+        address = urlsplit(request.full_url)
+        return urllib.request.urlopen(f"{host}{address.path}?{address.query}")
 
-        monkeypatch.setattr(HttpResolverBase, "_call_urlopen", call)
-        yield server
+    monkeypatch.setattr(HttpResolverBase, "_call_urlopen", call)
+    return file_server
 
 
 def archive(folder):
@@ -56,21 +56,17 @@ def path_of(handle):
     return urlsplit(handle).path + COMPRESSED
 
 
-def saved_model(tmp_path, **settings):
+@pytest.fixture(scope="module")
+def module(tmp_path_factory):
+    """The archive of a module of TF2."""
+    folder = tmp_path_factory.mktemp("module") / "m"
     tensors = garden_tensors(WEIGHTS, TOY.num_attention_heads)
-    return write_saved_model(tmp_path / "m", tensors, vocab=TOY_VOCAB, **settings)
-
-
-def write_config(tmp_path):
-    """The toy's heads are 4 wide, and nothing in a SavedModel of TF1 says so."""
-    path = tmp_path / "bert_config.json"
-    path.write_text(TOY.model_dump_json().replace("gelu_tanh", "gelu"))
-    return path
+    return archive(write_saved_model(folder, tensors, vocab=TOY_VOCAB, do_lower_case=True))
 
 
 @pytest.mark.parametrize("handle", [TFHUB, KAGGLE])
-def test_a_module_is_downloaded_once(server, tmp_path, handle):
-    server.files[path_of(handle)] = archive(saved_model(tmp_path, do_lower_case=True))
+def test_a_module_is_downloaded_once(server, module, tmp_path, handle):
+    server.files[path_of(handle)] = module
     checkpoint = find_checkpoint(handle)
     assert checkpoint.name == handle
     assert checkpoint.weights_path.is_relative_to(tmp_path / "cache" / "tfhub")
@@ -84,38 +80,27 @@ def test_a_module_is_downloaded_once(server, tmp_path, handle):
     assert "TFHUB_CACHE_DIR" not in os.environ
 
 
-def test_the_address_of_an_archive(server, tmp_path):
-    server.files["/my/module.tar.gz" + COMPRESSED] = archive(saved_model(tmp_path))
+def test_the_address_of_an_archive(server, module):
+    server.files["/my/module.tar.gz" + COMPRESSED] = module
     assert find_checkpoint("https://example.com/my/module.tar.gz").config == TOY
 
 
-def test_the_users_cache(server, tmp_path, monkeypatch):
+def test_the_users_cache(server, module, tmp_path, monkeypatch):
     monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "mine"))
-    server.files[path_of(TFHUB)] = archive(saved_model(tmp_path))
+    server.files[path_of(TFHUB)] = module
     assert find_checkpoint(TFHUB).weights_path.is_relative_to(tmp_path / "mine")
 
 
-@pytest.mark.parametrize(
-    ("path", "lower"),
-    [
-        ("tfhub.dev/google/bert_uncased_L-12_H-768_A-12/1", True),
-        ("tfhub.dev/google/bert_cased_L-12_H-768_A-12/1", False),
-        ("tfhub.dev/google/bert_multi_cased_L-12_H-768_A-12/1", False),
-        ("tfhub.dev/google/bert_chinese_L-12_H-768_A-12/1", True),
-        ("tfhub.dev/tensorflow/bert_zh_L-12_H-768_A-12/1", True),
-        ("tfhub.dev/tensorflow/small_bert/bert_en_uncased_L-2_H-128_A-2/2", True),
-        ("www.kaggle.com/models/tensorflow/bert/TensorFlow2/en-cased-l-12-h-768-a-12/4", False),
-        ("www.kaggle.com/models/tensorflow/bert/TensorFlow2/zh-l-12-h-768-a-12/4", True),
-        ("tfhub.dev/google/experts/bert/wiki_books/2", None),
-    ],
-)
-def test_the_handle_shows_the_casing_of_a_tf1_module(server, tmp_path, path, lower):
+def test_the_handle_shows_the_casing_of_a_tf1_module(server, tmp_path):
     tensors = {f"module/bert/{name}": value for name, value in WEIGHTS.items()}
     folder = write_tf1_hub_module(tmp_path / "m", tensors, vocab=TOY_VOCAB)
-    server.files[path_of(f"https://{path}")] = archive(folder)
-    checkpoint = find_checkpoint(f"https://{path}", config_file=write_config(tmp_path))
-    assert checkpoint.kind == "tf1"
-    assert checkpoint.do_lower_case is lower
+    server.files[path_of(TFHUB)] = archive(folder)
+    # The toy's heads are 4 wide, and nothing in a SavedModel of TF1 says so.
+    config = tmp_path / "bert_config.json"
+    config.write_text(TOY.model_dump_json().replace("gelu_tanh", "gelu"))
+    checkpoint = find_checkpoint(TFHUB, config_file=config)
+    assert (checkpoint.kind, checkpoint.do_lower_case) == ("tf1", True)
+    assert checkpoint.casing_evidence == "its name is bert_en_uncased_L-3_H-8_A-2"
 
 
 def left_in(cache):
@@ -132,36 +117,21 @@ def test_a_page_in_place_of_an_archive(server, tmp_path):
 
 # The library leaves a connection that broke off to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_download_that_breaks_off(server, tmp_path):
-    server.files[path_of(TFHUB)] = archive(saved_model(tmp_path))
-    server.script.append(breaks_off_after(1000))
-    with pytest.raises(CheckpointError, match="cannot download "):
-        find_checkpoint(TFHUB)
-    assert left_in(tmp_path / "cache") == []
-    assert find_checkpoint(TFHUB).config == TOY
-
-
-def test_a_server_that_is_silent(server, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("stalls", "message"), [(False, ""), (True, ".*timed out")])
+def test_a_download_that_breaks_off(server, module, tmp_path, monkeypatch, stalls, message):
     go_on = threading.Event()
-    server.files[path_of(TFHUB)] = archive(saved_model(tmp_path))
-    server.script = [stalls_after(0, go_on)]
-    monkeypatch.setattr(tf_hub, "_TIMEOUT", 0.2)
+    server.files[path_of(TFHUB)] = module
+    server.script = [stalls_after(0, go_on) if stalls else breaks_off_after(1000)]
     before = socket.getdefaulttimeout()
-    try:
-        with pytest.raises(CheckpointError, match=r"cannot download .*timed out"):
-            find_checkpoint(TFHUB)
-    finally:
-        go_on.set()
-    assert socket.getdefaulttimeout() == before
-
-
-def test_a_module_that_is_not_a_bert(server, tmp_path):
-    import numpy as np
-
-    folder = write_saved_model(tmp_path / "m", {"dense/kernel": np.ones((2, 2), np.float32)})
-    server.files[path_of(TFHUB)] = archive(folder)
-    with pytest.raises(CheckpointError, match=r"uncased_L-3_H-8_A-2/4 has no bert_config\.json, a"):
+    monkeypatch.setattr(tf_hub, "_TIMEOUT", 0.2)
+    with pytest.raises(CheckpointError, match=f"cannot download {message}"):
         find_checkpoint(TFHUB)
+    go_on.set()
+    assert socket.getdefaulttimeout() == before
+    assert left_in(tmp_path / "cache") == []
+    monkeypatch.setattr(tf_hub, "_TIMEOUT", 60.0)
+    assert find_checkpoint(TFHUB).config == TOY
+    gc.collect()
 
 
 def test_an_archive_that_is_not_a_saved_model(server, tmp_path):

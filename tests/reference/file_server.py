@@ -1,15 +1,13 @@
 """A web server of a few files that misbehaves on demand, and remembers what it was asked for."""
 
-import base64
 import contextlib
-import hashlib
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class FileServer:
-    """Serves `files` (path -> bytes), with strong ETags and ranges.
+    """Serves `files` (path -> bytes), with ranges.
 
     `script` holds what the next answers do instead: functions of (handler, body), used up one by
     one. `asked` holds the headers of each request, `sent` the bytes of each answer's body,
@@ -73,60 +71,43 @@ class FileServer:
         self._server.server_close()
 
 
-def etag(body):
-    return f'"{hashlib.md5(body).hexdigest()}"'
-
-
-def goog_hash(body):
-    """The checksums of a whole file as Google Cloud Storage states them; the CRC is made up."""
-    return f"crc32c=n03x6A==,md5={base64.b64encode(hashlib.md5(body).digest()).decode()}"
-
-
-def serve(handler, body, *, tag=etag, **headers):
-    """As a good server does: the rest, if asked for, and if it is still the same file."""
+def serve(handler, body):
+    """As a good server does: the whole file, or the rest that was asked for."""
     wanted = re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", ""))
-    same = handler.headers.get("If-Range", tag(body)) == tag(body)
-    if not wanted or not same:
-        handler.head(200, Content_Length=len(body), ETag=tag(body), **headers)
-        handler.send(body)
-        return
-    first = int(wanted[1])
-    if first >= len(body):
+    first = int(wanted[1]) if wanted else 0
+    if not wanted:
+        handler.head(200, Content_Length=len(body))
+    elif first >= len(body):
         handler.head(416, Content_Range=f"bytes */{len(body)}", Content_Length=0)
-        return
-    headers |= {"Content_Range": f"bytes {first}-{len(body) - 1}/{len(body)}", "ETag": tag(body)}
-    handler.head(206, Content_Length=len(body) - first, **headers)
+    else:
+        stated = f"bytes {first}-{len(body) - 1}/{len(body)}"
+        handler.head(206, Content_Range=stated, Content_Length=len(body) - first)
     handler.send(body[first:])
 
 
-def breaks_off_after(count, **headers):
+def breaks_off_after(count):
     """Announces all of the file, sends `count` bytes of it and hangs up."""
 
     def answer(handler, body):
-        handler.head(200, **{"Content_Length": len(body), "ETag": etag(body), **headers})
+        handler.head(200, Content_Length=len(body))
         handler.send(body[:count])
 
     return answer
 
 
-def ignores_range(handler, body):
-    handler.head(200, Content_Length=len(body), ETag=etag(body))
-    handler.send(body)
-
-
-def answers(code, part=slice(None), **headers):
-    """Says whatever it is told to say."""
+def answers(code, **headers):
+    """Says whatever it is told to say, and sends the whole file."""
 
     def answer(handler, body):
         handler.head(code, **headers)
-        handler.send(body[part])
+        handler.send(body)
 
     return answer
 
 
-def status(code, **headers):
+def status(code):
     def answer(handler, body):
-        handler.head(code, Content_Length=5, **headers)
+        handler.head(code, Content_Length=5)
         handler.send(b"sorry")
 
     return answer
@@ -136,7 +117,7 @@ def stalls_after(count, go_on):
     """Sends `count` bytes, then nothing until the event `go_on`."""
 
     def answer(handler, body):
-        handler.head(200, Content_Length=len(body), ETag=etag(body))
+        handler.head(200, Content_Length=len(body))
         handler.send(body[:count])
         go_on.wait(60)
         try:
