@@ -17,7 +17,7 @@ from typing import Any
 
 from bert_features import ExtractConfig, FeatureExtractor
 from bert_features.extraction.counts import Counts
-from bert_features.extraction.store_place import open_store, store_place
+from bert_features.extraction.feature_store import open_store, store_place
 from bert_features.extraction.writing import write_behind
 from bert_features.formats import open_writer
 from bert_features.readers.input_example import InputExample
@@ -56,7 +56,7 @@ def run(extractor: FeatureExtractor, folder: Path, found: Iterator[InputExample]
             overwrite=True,
         ) as writer,
         store_place(extractor.config, output) as place,
-        open_store(place, extractor) as store,
+        open_store(place, extractor.preparation) as store,
     ):
         batches = extractor.batches(lambda: found, progress=note, warn=False, store=store)
         write_behind(batches, writer.write, max_bytes=256 << 20)

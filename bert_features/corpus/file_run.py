@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import Shard
 from bert_features.corpus.shards import compute_shard
-from bert_features.corpus.summary import ExtractSummary, Progress, find_cures
+from bert_features.corpus.summary import ExtractSummary, Progress
 from bert_features.corpus.target import FileTarget, check_run, files_read
 from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts
+from bert_features.extraction.feature_store import store_place
 from bert_features.extraction.ledger import Ledger
-from bert_features.extraction.store_place import store_place
 from bert_features.formats import FeatureWriter, IdType, open_writer
 from bert_features.formats.jsonl import StreamWriter
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -93,7 +93,7 @@ def run_file(
         time.monotonic() - started,
         writer.bytes_written,
         target.output,
-        cures=find_cures(config, checkpoint),
+        cures=losses.find_cures(config, checkpoint),
         stages=monitor.times(),
     )
 

@@ -11,7 +11,7 @@ from bert_features.config.shards import MAX_COUNT
 from bert_features.corpus.inputs import Stamp, check_still, look_up_all, source_of_input
 from bert_features.corpus.settings import record_settings
 from bert_features.errors import InputError
-from bert_features.extraction.versions import describe_vocabulary, find_versions
+from bert_features.extraction.description import describe_vocabulary, find_versions
 from bert_features.files import Location
 from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import InputEntry, Manifest, ShardEntry

@@ -20,8 +20,8 @@ from bert_features.corpus.plan import describe_run
 from bert_features.corpus.resuming import find_differences
 from bert_features.corpus.worker import Worker, portable, report_logs
 from bert_features.errors import DeviceError, OutputError
-from bert_features.extraction.store_place import check_cache
-from bert_features.extraction.versions import find_versions
+from bert_features.extraction.description import find_versions
+from bert_features.extraction.feature_store import check_cache
 from bert_features.machine.hardware import limit_cores
 from bert_features.machine.selection import choose_runtime
 from bert_features.ray.cluster import (

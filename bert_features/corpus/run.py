@@ -27,13 +27,12 @@ from bert_features.corpus.resuming import (
     warn_of_other_processor,
 )
 from bert_features.corpus.shards import ShardWriter
-from bert_features.corpus.summary import ExtractSummary, Progress, find_cures
+from bert_features.corpus.summary import ExtractSummary, Progress
 from bert_features.corpus.target import FolderTarget, check_run
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts
-from bert_features.extraction.feature_store import StorePlace
-from bert_features.extraction.store_place import store_place
+from bert_features.extraction.feature_store import StorePlace, store_place
 from bert_features.files import open_store, storage_errors
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
 from bert_features.formats.shard_files import find_missing
@@ -123,7 +122,7 @@ class FolderRun:
             time.monotonic() - state.started,
             sum(entry.bytes for entry in state.done.values()),
             self._folder,
-            cures=find_cures(self._config, self._checkpoint),
+            cures=losses.find_cures(self._config, self._checkpoint),
             before=state.before,
             shards=len(manifest.shards),
             stages=monitor.times(),

@@ -10,9 +10,8 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.inputs import changed_input, source_of_input
 from bert_features.extraction.counts import Counts
-from bert_features.extraction.feature_store import StorePlace
+from bert_features.extraction.feature_store import StorePlace, open_store
 from bert_features.extraction.ledger import Ledger
-from bert_features.extraction.store_place import open_store
 from bert_features.extraction.writing import write_behind
 from bert_features.files import storage_errors
 from bert_features.files.checksums import as_hex, checksum_of_file
@@ -163,15 +162,15 @@ def compute_shard(
       BertFeaturesError: see `FeatureExtractor.batches`.
     """
     counts = Counts()
-
-    def note(latest: Counts) -> None:
-        nonlocal counts
-        counts = latest
-        progress(latest)
-
-    with open_store(place, extractor) as store:
+    with open_store(place, extractor.preparation) as store:
         batches = extractor.batches(
-            examples, progress=note, ledger=ledger, warn=False, stages=stages, store=store
+            examples,
+            counts=counts,
+            progress=progress,
+            ledger=ledger,
+            warn=False,
+            stages=stages,
+            store=store,
         )
         max_bytes = extractor.config.buffer_mb << 20
         write_behind(batches, writer.write, max_bytes=max_bytes, stages=stages)

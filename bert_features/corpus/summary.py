@@ -4,10 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.config.extract_config import ExtractConfig
-from bert_features.extraction import losses
-from bert_features.extraction.checks import row_length
 from bert_features.extraction.counts import Counts
 from bert_features.files import Location
 from bert_features.monitor.stages import StageTimes
@@ -52,12 +48,3 @@ class ExtractSummary:
         """Real tokens of this run divided by its whole time."""
         tokens = self.counts.tokens - self.before.tokens
         return tokens / self.seconds if self.seconds else 0.0
-
-
-def find_cures(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, str]:
-    """The settings that would keep what truncation cuts off, with their values."""
-    return losses.truncation_cures(
-        max_seq_length=row_length(config, checkpoint),
-        positions=checkpoint.config.max_position_embeddings,
-        in_windows=config.long_text == "window",
-    )

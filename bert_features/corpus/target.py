@@ -22,7 +22,7 @@ from bert_features.corpus.folder import check_folder, check_outside
 from bert_features.corpus.inputs import Inputs, find_inputs
 from bert_features.errors import ConfigError, InputError, OutputError
 from bert_features.extraction.checks import check_input_and_checkpoint, check_outputs
-from bert_features.extraction.store_place import check_cache
+from bert_features.extraction.feature_store import check_cache
 from bert_features.files import (
     STDOUT,
     Location,

@@ -1,107 +1,262 @@
 """From the device's batches back to examples in the order of the input.
 
 Batches come by length, and a long example comes in several rows. The results of a sorting window
-go to their places in arrays that hold the whole window; when its last batch is in, its examples are
-cut off in batches of their own. Nearly everything is array work: at 50,000 rows a second one Python
-object for each row would keep a core busy.
+go to their places in arrays that hold the whole window. Nearly everything is array work: at 50,000
+rows a second one Python object for each row would keep a core busy.
 
-Shape legend: `N` examples, `T` tokens and `W` words of all examples, `D` width of an output.
+Shape legend: `N` examples of the window, `R` their rows, `T` tokens that the rows own, `W` words,
+`B` rows of a batch, `S` its length, `D` width of an output.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from bert_features.batches.input_fn import Batch, Window
+from bert_features.batches.segments import count_by_row, expand_ranges
+from bert_features.batches.word_tables import WordTable
+from bert_features.batches.words import word_strings
 from bert_features.config.output_specs import OutputSpec
+from bert_features.extraction.counts import Counts, find_non_finite
 from bert_features.extraction.memory import Memory
-from bert_features.extraction.window_results import WindowResults
-from bert_features.formats.records import FeatureBatch
+from bert_features.formats.columns import text_array
+from bert_features.formats.records import SPANS, FeatureBatch, Rows
+from bert_features.monitor.stages import StageClock
+from bert_features.readers.input_example import InputExample
 
-# Examples of a FeatureBatch: enough to make a writer's cost per call small.
+_MIN_NORM = 1e-12
+# Examples of a batch that is written: enough to make a writer's cost per call small.
 _ROWS_PER_BATCH = 512
 
 
-class Assembler:
-    """Puts the rows of batches together again.
+class WindowResults:
+    """Takes the outputs of the batches of one sorting window.
 
     Args:
+      window: the window.
       outputs: what the device computes.
       in_windows: whether an example may have several rows. Outputs of level 'sequence' then come
         unfinished, as float32 and not normalised, and are averaged here first.
-      pieces: the vocabulary, an array of str.
-      unknown_id: id of [UNK].
-      expand: makes the examples of a window from those of its rows, None if it has no rows; by
-        default they are the same.
+      memory: where the arrays of the window come from; by default memory of their own.
     """
 
     def __init__(
         self,
+        window: Window,
         outputs: Sequence[OutputSpec],
-        *,
         in_windows: bool,
-        pieces: np.ndarray,
-        unknown_id: int,
-        expand: Callable[[Window, FeatureBatch | None], FeatureBatch] | None = None,
+        memory: Memory | None = None,
     ) -> None:
-        self._outputs = tuple(outputs)
-        self._in_windows = in_windows
-        self._pieces = pieces
-        self._unknown_id = unknown_id
-        self._expand = expand
-        self._window: Window | None = None
-        self._results: WindowResults
-        self._ready: deque[FeatureBatch] = deque()
-        self._memory = Memory()
+        self._memory = memory or Memory()
+        columns = window.columns
+        self._window, self._outputs, self._in_windows = window, tuple(outputs), in_windows
+        self._lengths = columns["lengths"]
+        self._own_starts = columns.get("own_starts", np.zeros_like(self._lengths))
+        self._own = columns.get("own_ends", self._lengths) - self._own_starts
+        self._places = np.cumsum(self._own) - self._own  # of each row among the T tokens
+        examples = columns["unique_ids"] - columns["unique_ids"][0]
+        self._first_rows = np.flatnonzero(np.diff(examples, prepend=-1))
+        self._values: dict[str, np.ndarray] = {}
+        self._missing = len(self._lengths)
+        if window.words is not None:
+            self._sort_words(window.words)
 
-    def add(self, batch: Batch, outputs: Mapping[str, np.ndarray]) -> FeatureBatch | None:
-        """Takes a batch and its outputs [B, S, D] or [B, D].
+    @property
+    def complete(self) -> bool:
+        """Whether all rows are here."""
+        return self._missing == 0
 
-        Returns:
-          The examples of a sorting window, in order, with its last batch; else None.
-        """
-        results = self.assemble(batch, outputs)
-        if self._expand is not None and (results is not None or not batch.window.examples):
-            results = self._expand(batch.window, results)
-        if results is not None:
-            self._ready.append(results)
-        return results
+    def add(self, batch: Batch, outputs: Mapping[str, np.ndarray]) -> None:
+        """Copies the outputs of a batch, [B, S, D] or [B, D], to their places."""
+        rows = batch.rows
+        for output in self._outputs:
+            values = outputs[output.name]
+            if output.level == "sequence":
+                self._array(output, values, len(self._lengths))[rows] = values[: len(rows)]
+            elif output.level == "token":
+                self._add_tokens(rows, values, output)
+            else:
+                self._add_words(rows, values, output)
+        self._missing -= len(rows)
 
-    def assemble(self, batch: Batch, outputs: Mapping[str, np.ndarray]) -> FeatureBatch | None:
-        """As `add`; gives the examples of the window themselves, and keeps nothing of them."""
-        if not batch.window.examples:
-            return None
-        if batch.window is not self._window:
-            self._window = batch.window
-            self._results = WindowResults(
-                batch.window, self._outputs, in_windows=self._in_windows, memory=self._memory
+    def _array(self, output: OutputSpec, values: np.ndarray, count: int) -> np.ndarray:
+        if output.name not in self._values:
+            self._values[output.name] = self._memory.empty((count, values.shape[-1]), values.dtype)
+        return self._values[output.name]
+
+    def _add_tokens(self, rows: np.ndarray, values: np.ndarray, output: OutputSpec) -> None:
+        array = self._array(output, values, int(self._own.sum()))
+        own = self._own[rows]
+        begins = np.arange(len(rows)) * values.shape[1] + self._own_starts[rows]
+        flat = values.reshape(-1, values.shape[-1])
+        # Two calls for a batch, which work without the interpreter's lock. A slice for each row
+        # copies faster, but keeps the lock, or gives it up for each row (docs/decisions.md).
+        taken = self._memory.empty((int(own.sum()), values.shape[-1]), values.dtype)
+        np.take(flat, expand_ranges(begins, own), axis=0, out=taken, mode="clip")
+        array[expand_ranges(self._places[rows], own)] = taken
+
+    def _sort_words(self, table: WordTable) -> None:
+        """Sorts the words that have a vector by the row that it is taken from."""
+        example_of_word = np.repeat(np.arange(len(table.row_splits) - 1), np.diff(table.row_splits))
+        found = np.flatnonzero(table.windows >= 0)
+        row_of_word = self._first_rows[example_of_word[found]] + table.windows[found]
+        order = np.argsort(row_of_word, kind="stable")
+        self._words = found[order]
+        bounds = np.arange(len(self._lengths) + 1)
+        self._word_splits = np.searchsorted(row_of_word[order], bounds)
+
+    def _add_words(self, rows: np.ndarray, values: np.ndarray, output: OutputSpec) -> None:
+        table = self._window.words
+        assert table is not None  # the input_fn finds words for such outputs
+        if output.name not in self._values:  # words that are in no row have zeros
+            self._values[output.name] = np.zeros(
+                (len(table.windows), values.shape[-1]), values.dtype
             )
-        self._results.add(batch, outputs)
-        if not self._results.complete:
-            return None
-        results = self._results
-        del self._results
-        return results.batch(self._unknown_id)
+        counts = np.diff(self._word_splits)[rows]
+        words = self._words[expand_ranges(self._word_splits[rows], counts)]
+        begins = np.repeat(np.arange(len(rows)) * values.shape[1], counts)
+        flat = values.reshape(-1, values.shape[-1])
+        self._values[output.name][words] = flat[begins + table.indices[words]]
 
-    def take_batches(self, *, flush: bool = False) -> Iterator[FeatureBatch]:
-        """The finished examples, by the batch; the smaller rest only with `flush`."""
-        count = sum(map(len, self._ready))
-        while count >= _ROWS_PER_BATCH or (flush and count):
-            size = min(count, _ROWS_PER_BATCH)
-            count -= size
-            yield with_pieces(FeatureBatch.join(list(self._taken(size))), self._pieces)
+    def batch(self, unknown_id: int) -> FeatureBatch:
+        """The examples of the window, all rows of which are here.
 
-    def _taken(self, count: int) -> Iterator[FeatureBatch]:
-        """Takes the next `count` examples."""
-        while count:
-            first = self._ready.popleft()
-            size = min(count, len(first))
-            if size < len(first):
-                self._ready.appendleft(first.part(size, len(first)))
-            yield first.part(0, size)
-            count -= size
+        Its `tokens` have their ids alone. `words` are there if an output has level `word`.
+        """
+        features: dict[str, dict[str, np.ndarray]] = {"sequence": {}, "token": {}, "word": {}}
+        for output in self._outputs:
+            averaged = self._in_windows and output.level == "sequence"
+            values = self._averaged(output) if averaged else self._values[output.name]
+            features[output.level][output.name] = values
+        examples, table = self._window.examples, self._window.words
+        words = None
+        if features["word"] and table is not None:
+            spans = {name: getattr(table, name.removeprefix("word_")) for name in SPANS}
+            texts = words_of(examples, spans, table.row_splits)
+            words = Rows(table.row_splits, {"words": texts, **spans}, features["word"])
+        ids, splits = self._tokens()
+        batch = FeatureBatch(
+            ids_of(examples),
+            features["sequence"],
+            Rows(splits, {"token_ids": ids}, features["token"]),
+            words,
+        )
+        return replace(batch, counts=self._counts(batch, ids == unknown_id))
+
+    def _tokens(self) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of the examples, each once: ids, int32 [T], and splits, int64 [N + 1]."""
+        values = self._window.columns["values"]
+        if self._in_windows:
+            begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
+            values = values[expand_ranges(begins, self._own)]
+        splits = np.append(self._places[self._first_rows], int(self._own.sum()))
+        return values, splits.astype(np.int64)
+
+    def _counts(self, batch: FeatureBatch, unknown: np.ndarray) -> dict[str, np.ndarray]:
+        """The counts of each example, see `counts.COUNTS`; `unknown` is bool [T]."""
+        first, table = self._first_rows, self._window.words
+        splits = batch.level("token").splits
+        none = np.zeros(len(batch), np.int64)
+        return {
+            "tokens_kept": np.diff(splits) - self._specials()[first],
+            "tokens_lost": self._window.columns["tokens_lost"][first],
+            "windows": np.diff(np.append(first, len(self._lengths))),
+            "tokens_unknown": count_by_row(unknown, splits),
+            "non_finite": self._non_finite(batch),
+            "tokens": np.add.reduceat(self._lengths, first),
+            **dict.fromkeys(("words", "words_vanished", "words_lost"), none),
+            **({} if table is None else table.counts()),
+        }
+
+    def _non_finite(self, batch: FeatureBatch) -> np.ndarray:
+        """Bool [N]: the examples with a NaN or an infinity among their features."""
+        examples = np.zeros(len(batch), bool)
+        columns = batch.features
+        for output in self._outputs:
+            found = find_non_finite(columns[output.name])
+            if found is not None:
+                splits = batch.row_splits(output)
+                examples |= found if splits is None else count_by_row(found, splits) > 0
+        return examples
+
+    def _averaged(self, output: OutputSpec) -> np.ndarray:
+        """[N, D]: the mean of the rows' vectors by their tokens, finished as on the device."""
+        rows = self._values[output.name].astype(np.float32, copy=False)
+        vectors = rows[self._first_rows]
+        counted = self._lengths - (0 if output.special_tokens else self._specials())
+        bounds = np.append(self._first_rows, len(rows))
+        for example in np.flatnonzero(np.diff(bounds) > 1).tolist():
+            its = slice(bounds[example], bounds[example + 1])
+            vectors[example] = np.average(rows[its], axis=0, weights=counted[its])
+        if output.normalize:
+            norms = np.sqrt(np.matmul(vectors[:, None, :], vectors[:, :, None])[:, :, 0])
+            vectors /= np.maximum(norms, np.float32(_MIN_NORM))
+        with np.errstate(over="ignore"):  # what overflows is counted
+            return vectors.astype(output.dtype, copy=False)
+
+    def _specials(self) -> np.ndarray:
+        """int64 [R]: the number of [CLS] and [SEP] in each row."""
+        return np.where(self._window.columns["type_starts"] < self._lengths, 3, 2)
+
+
+def assemble(
+    computed: Iterable[tuple[Batch, Mapping[str, np.ndarray]]],
+    outputs: Sequence[OutputSpec],
+    *,
+    in_windows: bool,
+    unknown_id: int,
+    counts: Counts,
+    stages: StageClock,
+) -> Iterator[tuple[Batch, FeatureBatch | None]]:
+    """Puts the rows of batches together again.
+
+    Args:
+      computed: the batches and their outputs, [B, S, D] or [B, D].
+      outputs: what the device computes.
+      in_windows: see `WindowResults`.
+      unknown_id: id of [UNK].
+      counts: to these the batches are added.
+      stages: measures what the caller's thread does.
+
+    Yields:
+      Each batch; the last one of a sorting window with the examples of the window in their order,
+      the others with None.
+    """
+    memory = Memory()
+    window: WindowResults | None = None
+    for batch, values in computed:
+        stages.lead("assemble")
+        counts.add_batch(batch.columns)
+        results = None
+        if batch.columns:
+            window = window or WindowResults(batch.window, outputs, in_windows, memory)
+            window.add(batch, values)
+            if window.complete:
+                results, window = window.batch(unknown_id), None
+        yield batch, results
+    stages.lead("assemble")
+
+
+def regroup(batches: Iterable[FeatureBatch]) -> Iterator[FeatureBatch]:
+    """The same examples in batches of 512, the last of which may have fewer.
+
+    Only the examples of a batch that spans several of the given ones are copied.
+    """
+    held: list[FeatureBatch] = []
+    missing = _ROWS_PER_BATCH
+    for batch in batches:
+        start = 0
+        while len(batch) - start >= missing:
+            held.append(batch.part(start, start + missing))
+            start, missing = start + missing, _ROWS_PER_BATCH
+            yield FeatureBatch.join(held)
+            held = []
+        if start < len(batch):
+            held.append(batch.part(start, len(batch)))
+            missing -= len(batch) - start
+    if held:
+        yield FeatureBatch.join(held)
 
 
 def with_pieces(batch: FeatureBatch, pieces: np.ndarray) -> FeatureBatch:
@@ -119,3 +274,28 @@ def with_pieces(batch: FeatureBatch, pieces: np.ndarray) -> FeatureBatch:
         columns = batch.tokens.columns
         tokens = replace(batch.tokens, columns={"tokens": pieces[columns["token_ids"]], **columns})
     return replace(batch, tokens=tokens, counts={})
+
+
+def ids_of(examples: Sequence[InputExample]) -> np.ndarray:
+    """The ids of examples: [N], int64 or str (dtype object)."""
+    ids = [example.unique_id for example in examples]
+    return np.array(ids, np.int64 if set(map(type, ids)) == {int} else object)
+
+
+def words_of(
+    examples: Sequence[InputExample], spans: Mapping[str, np.ndarray], splits: np.ndarray
+) -> np.ndarray:
+    """The words of examples, str [W] of dtype object.
+
+    Args:
+      examples: N examples.
+      spans: int32 [W] each, by the names of `SPANS`.
+      splits: int64 [N + 1], where the words of each example begin.
+    """
+    words: list[str] = []
+    bounds = splits.tolist()
+    places = [spans[name] for name in ("word_starts", "word_ends", "word_type_ids")]
+    for i, example in enumerate(examples):
+        rows = slice(bounds[i], bounds[i + 1])
+        words += word_strings(example, *(values[rows] for values in places))
+    return text_array(words)

@@ -16,9 +16,7 @@ from bert_features.checkpoints.pooling import auto_length, auto_pooling
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
 from bert_features.extraction.prompts import Prompts
-from bert_features.files import (
-    is_url,
-)
+from bert_features.files import is_url
 from bert_features.formats import check_dtype
 from bert_features.formats.checks import check_name
 from bert_features.readers.examples import read_examples

@@ -122,22 +122,29 @@ class Counts:
         self.tokens_lost += int(batch["tokens_lost"].sum())
         self.truncated_examples += int(np.count_nonzero(batch["tokens_lost"]))
 
-    def add_reused(self, counts: Mapping[str, np.ndarray], *, from_cache: int) -> None:
-        """Adds what `add_batch` would have counted for examples that were not computed.
+    def add_rows(self, counts: Mapping[str, np.ndarray]) -> None:
+        """Adds what `add_batch` counts, for examples that are not computed.
 
         Args:
           counts: the counts of the examples, by the names of `COUNTS`.
-          from_cache: how many of them another run had computed.
         """
-        examples, tokens = len(counts["tokens"]), int(counts["tokens"].sum())
-        self.examples += examples
+        self.examples += len(counts["tokens"])
         self.rows += int(counts["windows"].sum())
-        self.tokens += tokens
+        self.tokens += int(counts["tokens"].sum())
         self.tokens_lost += int(counts["tokens_lost"].sum())
         self.truncated_examples += int(np.count_nonzero(counts["tokens_lost"]))
-        self.examples_reused += examples
+
+    def add_reused(self, counts: Mapping[str, np.ndarray], *, from_cache: int) -> None:
+        """Adds examples whose features were known already.
+
+        Args:
+          counts: their counts, by the names of `COUNTS`.
+          from_cache: how many of them another run had computed.
+        """
+        self.add_rows(counts)
+        self.examples_reused += len(counts["tokens"])
         self.examples_from_cache += from_cache
-        self.tokens_reused += tokens
+        self.tokens_reused += int(counts["tokens"].sum())
 
     def add_examples(self, counts: Mapping[str, np.ndarray]) -> None:
         """Adds what is counted when examples are finished, by the names of `COUNTS`."""

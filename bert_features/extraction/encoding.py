@@ -6,7 +6,7 @@ Dimensions: `N` texts, `S` tokens or words of the longest text, `T` tokens or wo
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from bert_features.errors import ConfigError
 from bert_features.extraction.counts import Counts
 from bert_features.formats.columns import value_dtype
 from bert_features.formats.records import FeatureBatch, describe_array
+from bert_features.readers.input_example import InputExample
 
 
 class Padded(NamedTuple):
@@ -68,92 +69,62 @@ def choose_output(outputs: Sequence[OutputSpec], name: str | None) -> OutputSpec
     raise ConfigError(f"output is {name!r}; allowed: {names}")
 
 
-def collect(
-    batches: Iterable[FeatureBatch],
-    output: Feature,
-    count: int | None,
-    *,
-    single: bool,
-    ragged: bool,
-) -> Any:
+def collect(batches: Iterable[FeatureBatch], output: Feature, *, single: bool, ragged: bool) -> Any:
     """The vectors of an output, as `FeatureExtractor.encode` returns them.
 
     Args:
       batches: the features of the texts.
       output: the output.
-      count: number of texts, if it is known before the last batch.
-      single: whether there is a single text, whose own array is wanted.
-      ragged: whether vectors of tokens or words are wanted without padding.
+      single: whether there is one text, whose own array is wanted.
+      ragged: whether the vectors of tokens or words are wanted without padding.
     """
+    parts: deque[np.ndarray] = deque()
+    lengths: list[np.ndarray] = []  # of the texts of each batch
+    for batch in batches:
+        parts.append(batch.features[output.name])
+        splits = batch.row_splits(output)
+        lengths += [] if splits is None else [np.diff(splits)]
     if output.level == "sequence":
-        vectors = _collect_vectors(batches, output, count)
+        vectors = _join(parts, output)
         return vectors[0] if single else vectors
-    if ragged or single:
-        parts = _collect_ragged(batches, output)
-        return parts.values if single else parts
-    return _collect_padded(batches, output)
-
-
-def _collect_vectors(
-    batches: Iterable[FeatureBatch], output: Feature, count: int | None
-) -> np.ndarray:
-    """The vectors of texts, [N, D]; `count` is N, if it is known before the last batch."""
-    parts = (batch.features[output.name] for batch in batches)
-    if count is None:
+    if single:
         return _join(parts, output)
-    vectors = np.empty((count, output.width), value_dtype(output.dtype))
-    _fill(vectors, parts)
-    return vectors
+    if ragged:
+        splits = np.concatenate([[0], *lengths]).cumsum(dtype=np.int64)
+        return Ragged(_join(parts, output), splits)
+    return _pad(parts, lengths, output)
 
 
-def _collect_ragged(batches: Iterable[FeatureBatch], output: Feature) -> Ragged:
-    """The vectors of the tokens or words of texts, one text after the other."""
-    lengths: list[np.ndarray] = []
-    values = _join(_parts(batches, output, lengths), output)
-    return Ragged(values, np.concatenate([[0], *lengths]).cumsum(dtype=np.int64))
+# Both free each part once it is copied, so that the peak is not twice the result.
 
 
-def _collect_padded(batches: Iterable[FeatureBatch], output: Feature) -> Padded:
-    """The vectors of the tokens or words of texts, as rows of the longest text's length."""
-    of_batches: list[np.ndarray] = []
-    parts = deque(_parts(batches, output, of_batches))
-    lengths = np.concatenate(of_batches) if of_batches else np.zeros(0, np.int64)
-    mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
+def _join(parts: deque[np.ndarray], output: Feature) -> np.ndarray:
+    joined = np.empty((sum(map(len, parts)), output.width), value_dtype(output.dtype))
+    done = 0
+    while parts:
+        part = parts.popleft()
+        joined[done : done + len(part)] = part
+        done += len(part)
+    return joined
+
+
+def _pad(parts: deque[np.ndarray], lengths: list[np.ndarray], output: Feature) -> Padded:
+    """The vectors of tokens or words as rows of the longest text's length."""
+    all_lengths = np.concatenate([np.zeros(0, np.int64), *lengths])
+    mask = np.arange(all_lengths.max(initial=0)) < all_lengths[:, None]
     values = np.zeros((*mask.shape, output.width), value_dtype(output.dtype))
     done = 0
-    for part_lengths in of_batches:
+    for part_lengths in lengths:
         rows = slice(done, done + len(part_lengths))
-        values[rows][mask[rows]] = parts.popleft()  # frees each part once it is copied
+        values[rows][mask[rows]] = parts.popleft()
         done = rows.stop
     return Padded(values, mask)
 
 
-def _parts(
-    batches: Iterable[FeatureBatch], output: Feature, lengths: list[np.ndarray]
-) -> Iterator[np.ndarray]:
-    """The vectors of each batch, [T of the batch, D]; adds the lengths of its texts to a list."""
-    for batch in batches:
-        lengths.append(np.diff(batch.level(output.level).splits))
-        yield batch.features[output.name]
-
-
-def _join(parts: Iterable[np.ndarray], output: Feature) -> np.ndarray:
-    held = deque(parts)
-    joined = np.empty((sum(map(len, held)), output.width), value_dtype(output.dtype))
-    # Each part is freed once it is copied, so that the peak is not twice the result.
-    _fill(joined, (held.popleft() for _ in range(len(held))))
-    return joined
-
-
-def _fill(array: np.ndarray, parts: Iterable[np.ndarray]) -> None:
-    done = 0
-    for part in parts:
-        array[done : done + len(part)] = part
-        done += len(part)
-
-
 @contextlib.contextmanager
-def progress_bar(total: int | None, *, shown: bool) -> Iterator[Callable[[Counts], Any] | None]:
+def progress_bar(
+    examples: Iterable[InputExample], *, shown: bool
+) -> Iterator[Callable[[Counts], Any] | None]:
     """A bar on standard error; gives the function that takes the totals, or None if not shown."""
     if not shown:
         yield None
@@ -164,5 +135,5 @@ def progress_bar(total: int | None, *, shown: bool) -> Iterator[Callable[[Counts
 
     columns = (TextColumn("encode"), BarColumn(), MofNCompleteColumn(), TextColumn("texts"))
     with Progress(*columns, TimeLeft(), console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=total)
+        task = bar.add_task("", total=len(examples) if isinstance(examples, Sized) else None)
         yield lambda counts: bar.update(task, completed=counts.examples)

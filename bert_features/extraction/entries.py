@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_features.config.output_specs import OutputSpec
+from bert_features.extraction.assembly import ids_of, words_of
 from bert_features.extraction.counts import COUNTS
-from bert_features.extraction.window_results import ids_of, words_of
 from bert_features.formats.columns import SPLITS, convert_to_batch, value_dtype
 from bert_features.formats.records import SPANS, FeatureBatch, splits_of
 from bert_features.readers.input_example import InputExample

@@ -2,10 +2,9 @@
 
 import copy
 import functools
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,36 +12,25 @@ from bert_features.batches.input_fn import Batch, TextInputFn, Window
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import (
-    OutputSpec,
-    needs_pooler,
-    outputs_on_device,
-)
-from bert_features.config.settings import shown
-from bert_features.encoder.step import DeviceStep, Precision
-from bert_features.errors import ConfigError, as_keyword
+from bert_features.config.output_specs import needs_pooler
+from bert_features.encoder.step import DeviceStep
+from bert_features.errors import ConfigError
 from bert_features.extraction import losses
-from bert_features.extraction.assembly import Assembler
+from bert_features.extraction.assembly import assemble, regroup, with_pieces
 from bert_features.extraction.counts import Counts, ExampleCounts, counts_by_example
+from bert_features.extraction.description import describe_output
 from bert_features.extraction.encoding import choose_output, collect, progress_bar
-from bert_features.extraction.entries import Codec
 from bert_features.extraction.feature_store import FeatureStore
 from bert_features.extraction.preparation import Preparation
 from bert_features.extraction.reuse import Reuse
-from bert_features.extraction.similarity import SIMILARITY_FUNCTIONS, compute_similarity
-from bert_features.extraction.versions import describe_vocabulary, find_versions
+from bert_features.extraction.similarity import compute_similarity, recorded_function
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
-from bert_features.runtime.base import CompiledStep, Runtime
+from bert_features.runtime.base import Runtime
 from bert_features.runtime.loop import prefetched, run_in_turn, run_step
 from bert_features.text.vocabulary import CLS, SEP, UNK
-
-logger = logging.getLogger("bert_features")
-
-# A bfloat16 product that takes longer than this many float32 ones is worth a warning.
-_TOLERATED_SLOWDOWN = 1.1
 
 
 class FeatureExtractor:
@@ -81,13 +69,18 @@ class FeatureExtractor:
         self.outputs = self.preparation.outputs
         self.tokenizer = self.preparation.tokenizer
         self.devices = self.preparation.devices
-        self.precision = _resolve_precision(config.precision, self.devices.kind)
-        if self.precision == "bfloat16" and self.devices.kind == "cpu":
-            _warn_if_slow(self.preparation.runtime)
-        self._model = self._load_model()
-        self._step = self._compile()
+        self.precision = self.preparation.precision
+        self._model = DeviceStep(
+            self.checkpoint.config,
+            read_weights(self.checkpoint, pooler=needs_pooler(self.outputs)),
+            self.preparation.device_outputs,
+            special_ids=self.tokenizer.convert_tokens_to_ids([CLS, SEP]),
+            precision=self.precision,
+            use_one_hot_embeddings=self.config.use_one_hot_embeddings,
+            fuse_qkv=self.devices.kind != "tpu",
+        )
+        self._step = self.preparation.runtime.compile(self._model.step, self._model.weights)
         self.pieces = np.array(self.tokenizer.tokens, object)
-        (self._unknown_id,) = self.tokenizer.convert_tokens_to_ids([UNK])
 
     @classmethod
     def from_checkpoint(cls, checkpoint: str | Path = "minilm", **settings: Any) -> Self:
@@ -118,16 +111,14 @@ class FeatureExtractor:
         other = copy.copy(self)
         other.preparation = self.preparation.with_outputs(names)
         other.outputs = other.preparation.outputs
-        other._model = self._model.computing(other._outputs_on_device())
-        other._step = other._compile()
+        other._model = self._model.computing(other.preparation.device_outputs)
+        other._step = self.preparation.runtime.compile(other._model.step, other._model.weights)
         return other
 
     def __repr__(self) -> str:
         outputs = ", ".join(output.describe() for output in self.outputs)
-        devices = f"{self.devices.count} {self.devices.kind}"
-        return (
-            f"<FeatureExtractor {self.checkpoint.name}: {outputs}; {self.precision} on {devices}>"
-        )
+        name, devices = self.checkpoint.name, f"{self.devices.count} {self.devices.kind}"
+        return f"<FeatureExtractor {name}: {outputs}; {self.precision} on {devices}>"
 
     def __call__(
         self,
@@ -163,15 +154,15 @@ class FeatureExtractor:
           InputError: `texts` is a single string, contains something other than texts, or is a table
             whose columns are not named or do not fit.
         """
-        found, _ = self._examples(
+        found = examples_of_texts(
             texts,
+            self.config.input_settings(),
             text_field=text_field,
             text_b_field=text_b_field,
             tokens_field=tokens_field,
             id_field=id_field,
         )
-        examples = list(found)  # a wrong one is found before anything is computed
-        batches = self._batches_in_memory(lambda: examples)
+        batches = self._batches_in_memory(list(found))  # a wrong one is found before the rest
         return [record for batch in batches for record in batch.records(self.features())]
 
     def encode(
@@ -216,15 +207,19 @@ class FeatureExtractor:
         wanted = choose_output(self.outputs, output)
         prompt = self.preparation.prompts.find(prompt, prompt_name)
         single = isinstance(texts, str | InputExample)
-        examples, count = self._examples(
-            [texts] if isinstance(texts, str | InputExample) else texts,
+        given = [texts] if isinstance(texts, str | InputExample) else texts
+        found = examples_of_texts(
+            given,
+            self.config.input_settings(),
             text_field=text_field,
             text_b_field=text_b_field,
             tokens_field=tokens_field,
         )
-        with progress_bar(count, shown=show_progress) as progress:
-            batches = self._batches_in_memory(lambda: examples, prompt, progress)
-            return collect(batches, wanted, count, single=single, ragged=ragged)
+        # A wrong one is found before anything is computed.
+        examples = list(found) if isinstance(given, Sized) else found
+        with progress_bar(examples, shown=show_progress) as progress:
+            batches = self._batches_in_memory(examples, prompt, progress)
+            return collect(batches, wanted, single=single, ragged=ragged)
 
     def similarity(self, a: Any, b: Any = None, *, function: str | None = None) -> np.ndarray:
         """The similarity of each vector of `a` with each of `b`.
@@ -242,67 +237,28 @@ class FeatureExtractor:
           ConfigError: the function, or the one that the checkpoint records, is neither of the two;
             the vectors have other shapes, or their widths differ.
         """
-        settings = self.checkpoint.sentence_transformers
-        recorded = None if settings is None else settings.similarity
-        if function is None and recorded is not None and recorded not in SIMILARITY_FUNCTIONS:
-            raise ConfigError(
-                f"{self.checkpoint.name} records the similarity function {shown(recorded)}, which "
-                "is not available; pass function='cosine' or function='dot'"
-            )
-        return compute_similarity(a, b, function=function or recorded or "cosine")
-
-    def _examples(
-        self, texts: Texts | Table, **fields: str | None
-    ) -> tuple[Iterable[InputExample], int | None]:
-        """The examples of texts, and their number; texts of an iterator are taken one by one."""
-        examples = examples_of_texts(texts, self.config.input_settings(), **fields)
-        if not isinstance(texts, Sized):
-            return examples, None
-        in_memory = list(examples)  # a wrong one is found before anything is computed
-        return in_memory, len(in_memory)
+        return compute_similarity(a, b, function=function or recorded_function(self.checkpoint))
 
     def _batches_in_memory(
         self,
-        examples: Callable[[], Iterable[InputExample]],
+        examples: Iterable[InputExample],
         prompt: str | None = None,
         progress: Callable[[Counts], None] | None = None,
     ) -> Iterator[FeatureBatch]:
-        """As `batches`; refuses a shard, and logs a warning if truncation cut any text."""
+        """As `batches`; refuses a shard."""
         if self.config.shard is not None:
             raise ConfigError(
                 f"shard is {self.config.shard!r}, a share of the file that extract() reads; of "
                 "texts in memory pass those that are to be computed"
             )
-        counts = Counts()
-
-        def note(latest: Counts) -> None:
-            nonlocal counts
-            counts = latest
-            if progress:
-                progress(latest)
-
-        found = examples()
-        few = isinstance(found, list) and self.preparation.fit_one_batch(found)
-        yield from self.batches(examples, progress=note, prompt=prompt, threads=not few)
-        if counts.truncated_examples:
-            cures = self.preparation.truncation_cures()
-            keywords = " or ".join(as_keyword(*cure) for cure in cures.items())
-            logger.warning(
-                "%d of %d texts did not fit max_seq_length %d and lost %d tokens%s%s",
-                counts.truncated_examples,
-                counts.examples,
-                self.preparation.max_seq_length,
-                counts.tokens_lost,
-                " of their shorter texts, which may take half of a window"
-                if self.preparation.in_windows
-                else "",
-                f"; to keep more, pass {keywords}" if keywords else "",
-            )
+        threads = not (isinstance(examples, list) and self.preparation.fit_one_batch(examples))
+        return self.batches(lambda: examples, progress=progress, prompt=prompt, threads=threads)
 
     def batches(
         self,
         examples: Callable[[], Iterable[InputExample]],
         *,
+        counts: Counts | None = None,
         progress: Callable[[Counts], None] | None = None,
         ledger: Callable[[ExampleCounts], None] | None = None,
         prompt: str | None = None,
@@ -315,13 +271,14 @@ class FeatureExtractor:
 
         Args:
           examples: gives an iterator over the examples.
+          counts: the totals so far, to which the examples are added.
           progress: called after every step of the device with the totals so far. Examples are
             computed by length and may wait for their turn, so this runs ahead of the output.
           ledger: called for each example, in order, with its counts.
           prompt: a text to put before each text; None for the default, see `encode`.
           threads: prepare and compute batches at the same time, in threads. A few examples in
             memory are done sooner without.
-          warn: log a warning at the end if the features are worthless (`losses.warn`).
+          warn: log a warning at the end of each loss.
           stages: measures all stages but writing.
           store: features of texts that are known; each other text is computed once and added.
 
@@ -329,56 +286,41 @@ class FeatureExtractor:
           ConfigError: the outputs cannot have a prompt.
           InputError: the examples cannot be read, or the long text policy refuses one.
         """
-        counts, stages = Counts(), stages or StageClock()
+        totals, stages = counts or Counts(), stages or StageClock()
         input_fn = self.preparation.input_fn(examples, prompt=prompt, stages=stages)
-        assembler, windows = self._assembler(), input_fn.windows()
+        reuse = None
         if store is not None:
-            compute = functools.partial(self._compute, counts=counts)
-            reuse = Reuse(store, input_fn, Codec(self.outputs), compute, counts, stages)
-            assembler, windows = self._assembler(reuse.expand), reuse.windows()
-        for batch, outputs in self._run(input_fn, windows, stages, threads=threads):
-            stages.lead("assemble")
-            finished = assembler.add(batch, outputs)
-            counts.add_batch(batch.columns)
-            if finished is not None:
-                counts.add_examples(finished.counts)
-                if ledger:
-                    for example in counts_by_example(finished):
+            # The texts that it computes have their prompt already.
+            compute = functools.partial(self.compute, counts=totals, prompt="", few=False)
+            reuse = Reuse(store, input_fn, self.outputs, compute, totals, stages)
+        steps = self._run(input_fn, (reuse or input_fn).windows(), totals, stages, threads=threads)
+
+        def finished() -> Iterator[FeatureBatch]:
+            for batch, results in steps:
+                if reuse is not None and (results is not None or not batch.columns):
+                    results = reuse.expand(batch.window, results)
+                if results is not None:
+                    totals.add_examples(results.counts)
+                if results is not None and ledger is not None:
+                    for example in counts_by_example(results):
                         ledger(example)
-            if progress:
-                progress(counts)
-            yield from assembler.take_batches()
-        stages.lead("assemble")
-        yield from assembler.take_batches(flush=True)
+                if progress:
+                    progress(totals)
+                if results is not None:
+                    yield results
+
+        for batch in regroup(finished()):
+            yield with_pieces(batch, self.pieces)
         if warn:
-            losses.warn(counts, self.checkpoint)
+            losses.warn_without_summary(totals, self.config, self.checkpoint)
 
     def features(self) -> tuple[Feature, ...]:
         """The features of each example, as an output file describes them."""
-        return self.preparation.features()
+        return self.outputs
 
     def metadata(self) -> dict[str, Any]:
         """The facts that a reader of the output needs to make it again."""
-        checkpoint = self.checkpoint
-        versions = find_versions(self.preparation.runtime.name)
-        versions.pop("jaxlib", None)  # files and caches never named it
-        return {
-            "config": self.config.model_dump(
-                mode="json", exclude=set(ExtractConfig.names("reuse"))
-            ),
-            "checkpoint": {
-                "name": checkpoint.name,
-                "family": checkpoint.family,
-                "sha256": checkpoint.sha256,
-                "bert_config": checkpoint.config.model_dump(mode="json"),
-            },
-            "vocabulary": describe_vocabulary(checkpoint),
-            "do_lower_case": self.tokenizer.do_lower_case,
-            **self.preparation.prompts.metadata(),
-            "precision": self.precision,
-            "runtime": self.preparation.runtime.name,
-            "versions": versions,
-        }
+        return describe_output(self.preparation)
 
     @property
     def device(self) -> str:
@@ -395,60 +337,51 @@ class FeatureExtractor:
         """Number of times the device step was traced so far."""
         return self._step.traces
 
-    def _assembler(
-        self, expand: Callable[[Window, FeatureBatch | None], FeatureBatch] | None = None
-    ) -> Assembler:
-        return Assembler(
-            self.outputs,
-            in_windows=self.preparation.in_windows,
-            pieces=self.pieces,
-            unknown_id=self._unknown_id,
-            expand=expand,
-        )
-
-    def compute(self, examples: Sequence[InputExample], counts: Counts) -> FeatureBatch:
-        """The results of examples in memory, in their order, computed in the caller's thread.
+    def compute(
+        self,
+        examples: Sequence[InputExample],
+        counts: Counts,
+        *,
+        prompt: str | None = None,
+        few: bool = True,
+    ) -> FeatureBatch:
+        """The results of examples in memory, in their order.
 
         Several threads may call it at the same time.
 
         Args:
           examples: at least one.
           counts: to these the batches are added.
+          prompt: see `batches`.
+          few: whether all is done in the caller's thread. The last bits may differ otherwise.
 
         Raises:
-          ConfigError: the examples cannot have the checkpoint's default prompt.
+          ConfigError: the examples cannot have the prompt.
           InputError: the long text policy refuses an example.
         """
-        input_fn = self.preparation.input_fn(lambda: examples)
-        return self._compute(input_fn, counts, few=True)
-
-    def _compute(self, input_fn: TextInputFn, counts: Counts, *, few: bool = False) -> FeatureBatch:
-        """The results of an input that fits into memory; adds its batches to the counts."""
-        assembler, parts = self._assembler(), []
-        clock = StageClock()  # the run goes on to put results together, while this computes
-        windows = input_fn.windows()
-        for batch, outputs in self._run(input_fn, windows, clock, threads=not few, few=few):
-            counts.add_batch(batch.columns)
-            if (results := assembler.assemble(batch, outputs)) is not None:
-                parts.append(results)
-        return FeatureBatch.join(parts)
+        input_fn = self.preparation.input_fn(lambda: examples, prompt=prompt)
+        # A clock of its own: a run that computes these apart goes on to measure its own stages.
+        clock, windows = StageClock(), input_fn.windows()
+        computed = self._run(input_fn, windows, counts, clock, threads=not few, few=few)
+        return FeatureBatch.join([results for _, results in computed if results is not None])
 
     def _run(
         self,
         input_fn: TextInputFn,
         windows: Iterator[Window],
+        counts: Counts,
         stages: StageClock,
         *,
         threads: bool,
         few: bool = False,
-    ) -> Iterator[tuple[Batch, dict[str, np.ndarray]]]:
-        """The batches of an input with their outputs, [B, S, D] or [B, D]."""
+    ) -> Iterator[tuple[Batch, FeatureBatch | None]]:
+        """The batches of an input; the last one of each window with the window's results."""
         windows = stages.queued("windows_prepared", windows)
         if threads:
             # Two threads: one reads and tokenizes the next window, one cuts this one into batches.
             windows = prefetched(windows)
         run = run_step if threads else run_in_turn
-        return run(
+        computed = run(
             self._step,
             input_fn.stream(self.preparation.batch_params(few=few), windows),
             lambda batch: {
@@ -456,38 +389,11 @@ class FeatureExtractor:
             },
             stages,
         )
-
-    def _compile(self) -> CompiledStep:
-        return self.preparation.runtime.compile(self._model.step, self._model.weights)
-
-    def _outputs_on_device(self) -> tuple[OutputSpec, ...]:
-        return outputs_on_device(self.outputs, in_windows=self.preparation.in_windows)
-
-    def _load_model(self) -> DeviceStep:
-        return DeviceStep(
-            self.checkpoint.config,
-            read_weights(self.checkpoint, pooler=needs_pooler(self.outputs)),
-            self._outputs_on_device(),
-            special_ids=self.tokenizer.convert_tokens_to_ids([CLS, SEP]),
-            precision=self.precision,
-            use_one_hot_embeddings=self.config.use_one_hot_embeddings,
-            fuse_qkv=self.devices.kind != "tpu",
-        )
-
-
-def _resolve_precision(
-    precision: Literal["auto", "float32", "bfloat16"], device_kind: str
-) -> Precision:
-    if precision != "auto":
-        return precision
-    return "bfloat16" if device_kind == "tpu" else "float32"
-
-
-def _warn_if_slow(runtime: Runtime) -> None:
-    slowdown = runtime.bfloat16_slowdown()
-    if slowdown > _TOLERATED_SLOWDOWN:
-        logger.warning(
-            "precision is bfloat16, in which a matrix product takes %.1f times as long as in "
-            "float32 on this CPU; float32 would be faster, and more exact",
-            slowdown,
+        return assemble(
+            computed,
+            self.outputs,
+            in_windows=self.preparation.in_windows,
+            unknown_id=self.tokenizer.vocab[UNK],
+            counts=counts,
+            stages=stages,
         )

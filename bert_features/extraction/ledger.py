@@ -8,7 +8,6 @@ import functools
 import json
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from bert_features.extraction.counts import ExampleCounts
@@ -52,14 +51,9 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         try:
-            if kind is None:
+            if exception[0] is None:
                 with self._errors():
                     self._staging.commit()
         finally:

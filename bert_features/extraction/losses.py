@@ -3,6 +3,9 @@
 import logging
 
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import as_keyword
+from bert_features.extraction.checks import row_length
 from bert_features.extraction.counts import Counts
 
 logger = logging.getLogger("bert_features")
@@ -38,15 +41,30 @@ def warn(counts: Counts, checkpoint: Checkpoint) -> None:
         )
 
 
-def truncation_cures(*, max_seq_length: int, positions: int, in_windows: bool) -> dict[str, str]:
-    """The settings that would keep what truncation cut off, with their values.
+def warn_without_summary(counts: Counts, config: ExtractConfig, checkpoint: Checkpoint) -> None:
+    """As `warn`; also logs what truncation cut off, which the summary of a run says otherwise."""
+    warn(counts, checkpoint)
+    if not counts.truncated_examples:
+        return
+    cures = find_cures(config, checkpoint)
+    keywords = " or ".join(as_keyword(*cure) for cure in cures.items())
+    logger.warning(
+        "%d of %d texts did not fit max_seq_length %d and lost %d tokens%s%s",
+        counts.truncated_examples,
+        counts.examples,
+        row_length(config, checkpoint),
+        counts.tokens_lost,
+        " of their shorter texts, which may take half of a window"
+        if config.long_text == "window"
+        else "",
+        f"; to keep more, pass {keywords}" if keywords else "",
+    )
 
-    Args:
-      max_seq_length: the limit of the run.
-      positions: the checkpoint's maximum.
-      in_windows: whether long texts are computed in windows already.
-    """
-    cures = {} if in_windows else {"long_text": "'window'"}
-    if max_seq_length < positions:
+
+def find_cures(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, str]:
+    """The settings that would keep what truncation cuts off, with their values as in Python."""
+    positions = checkpoint.config.max_position_embeddings
+    cures = {} if config.long_text == "window" else {"long_text": "'window'"}
+    if row_length(config, checkpoint) < positions:
         cures["max_seq_length"] = str(positions)
     return cures

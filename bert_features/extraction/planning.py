@@ -6,23 +6,21 @@ Importing this imports no framework: `plan` does, after the checks that need non
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bert_features.batches.bucketing import BatchShapes, plan_batches
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import (
-    OutputSpec,
-)
+from bert_features.config.output_specs import OutputSpec
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.extraction.checks import check_input_and_checkpoint
+from bert_features.extraction.counts import Counts
+from bert_features.extraction.losses import find_cures
+from bert_features.formats.records import FeatureBatch
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.readers.examples import read_examples
-from bert_features.text.vocabulary import CLS, SEP, UNK
-
-if TYPE_CHECKING:
-    from bert_features.batches.word_tables import WordTable
+from bert_features.text.vocabulary import UNK
 
 # Suggested lengths are multiples of this: the sublane tile of a TPU's bfloat16 registers is 16, of
 # float32 8; and no device likes odd shapes.
@@ -66,21 +64,14 @@ class BucketPlan:
     filler_tokens: int = 0
 
 
-@dataclass(repr=False)
-class Plan:
-    """What a run would do.
+@dataclass(repr=False, kw_only=True)
+class Plan(Counts):
+    """What a run would do: its totals, as far as they depend on the texts alone, and more.
 
     Attributes:
       shapes: the shapes that batches may have.
       outputs: the outputs.
-      examples: number of examples in the input.
-      truncated_examples: examples that would lose pieces.
-      tokens_lost: pieces they would lose.
       windowed_examples: examples that would be computed in several windows.
-      words: number of words, if an output has words.
-      words_without_vector: words whose vector would be zero.
-      tokens_kept: pieces that would stand in a row, each once, without [CLS] and [SEP].
-      tokens_unknown: those of `tokens_kept` that are [UNK].
       cures: settings that would keep what truncation cuts off, with their values as in Python.
       output_tokens: tokens in the output, [CLS] and [SEP] included, each once.
       example_lengths: number of examples that have 0, 1, 2, … tokens, [CLS] and [SEP] included,
@@ -91,14 +82,7 @@ class Plan:
 
     shapes: BatchShapes
     outputs: tuple[OutputSpec, ...]
-    examples: int = 0
-    truncated_examples: int = 0
-    tokens_lost: int = 0
     windowed_examples: int = 0
-    words: int = 0
-    words_without_vector: int = 0
-    tokens_kept: int = 0
-    tokens_unknown: int = 0
     cures: dict[str, str] = field(default_factory=dict)
     output_tokens: int = 0
     example_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
@@ -115,19 +99,9 @@ class Plan:
         )
 
     @property
-    def tokens(self) -> int:
-        """Real tokens that the device computes, those of every window."""
-        return sum(bucket.tokens for bucket in self.buckets)
-
-    @property
-    def computed_tokens(self) -> int:
-        """Tokens that the device computes, padding and filler rows included."""
-        return sum(bucket.computed_tokens for bucket in self.buckets)
-
-    @property
-    def pad_waste(self) -> float:
-        """The share of computed tokens that are padding or filler."""
-        return 1.0 - self.tokens / self.computed_tokens if self.computed_tokens else 0.0
+    def words_without_vector(self) -> int:
+        """Words whose vector would be zero."""
+        return self.words_vanished + self.words_lost
 
     @property
     def filler_share(self) -> float:
@@ -202,6 +176,7 @@ def plan(
     """
     checkpoint = check_input_and_checkpoint(config, input_path)
     import_tensorflow(config.runtime, config.device)
+    from bert_features.extraction.assembly import WindowResults
     from bert_features.extraction.preparation import Preparation
 
     preparation = Preparation(config, checkpoint=checkpoint)
@@ -209,17 +184,16 @@ def plan(
         input_path, config.input_settings(), encoding_errors=config.encoding_errors
     )
     input_fn = preparation.input_fn(lambda: preparation.shard.take(examples))
-    result = Plan(input_fn.shapes(preparation.batch_params()), preparation.outputs)
-    result.cures = preparation.truncation_cures()
-    unknown, *special = preparation.tokenizer.convert_tokens_to_ids([UNK, CLS, SEP])
-    result.buckets = [BucketPlan(length) for length in preparation.buckets]
+    result = Plan(
+        shapes=input_fn.shapes(preparation.batch_params()),
+        outputs=preparation.outputs,
+        cures=find_cures(preparation.config, preparation.checkpoint),
+        buckets=[BucketPlan(length) for length in preparation.buckets],
+    )
+    (unknown_id,) = preparation.tokenizer.convert_tokens_to_ids([UNK])
     held: list[np.ndarray] = []
     for chunk in input_fn.chunks():
-        _add_examples(result, chunk.columns)
-        result.tokens_unknown += _count_own(chunk.columns, [unknown])
-        result.tokens_kept -= _count_own(chunk.columns, special)
-        if chunk.words is not None:
-            _add_words(result, chunk.words)
+        _add_examples(result, WindowResults(chunk, (), preparation.in_windows).batch(unknown_id))
         held.append(chunk.columns["lengths"])
         if sum(int(lengths.sum()) for lengths in held) >= preparation.window_tokens:
             _add_rows(result, np.concatenate(held))
@@ -231,37 +205,14 @@ def plan(
     return result
 
 
-def _add_examples(result: Plan, chunk: dict[str, np.ndarray]) -> None:
-    positions = chunk["unique_ids"] - chunk["unique_ids"].min(initial=0)
-    first = np.flatnonzero(np.diff(positions, prepend=-1))
-    own = chunk["lengths"]
-    if "num_windows" in chunk:
-        own = chunk["own_ends"] - chunk["own_starts"]
-        result.windowed_examples += int(np.count_nonzero(chunk["num_windows"][first] > 1))
-    kept = np.add.reduceat(own, first) if len(first) else own
-    lost = chunk["tokens_lost"][first]
-    result.examples += len(first)
-    result.output_tokens += int(kept.sum())
-    result.tokens_kept += int(kept.sum())
-    result.tokens_lost += int(lost.sum())
-    result.truncated_examples += int(np.count_nonzero(lost))
-    result.example_lengths = _add_counts(result.example_lengths, kept + lost)
-
-
-def _count_own(chunk: dict[str, np.ndarray], ids: list[int]) -> int:
-    """How many tokens have one of some ids; those that stand in several windows count once."""
-    found = np.isin(chunk["values"], ids)
-    if "own_starts" not in chunk:
-        return int(np.count_nonzero(found))
-    before = np.concatenate([[0], np.cumsum(found)])
-    begins = np.cumsum(chunk["lengths"]) - chunk["lengths"]
-    counts = before[begins + chunk["own_ends"]] - before[begins + chunk["own_starts"]]
-    return int(counts.sum())
-
-
-def _add_words(result: Plan, table: "WordTable") -> None:
-    result.words += len(table.num_pieces)
-    result.words_without_vector += int(np.count_nonzero(table.num_pieces == 0))
+def _add_examples(result: Plan, batch: FeatureBatch) -> None:
+    """Adds examples, of which there are no features."""
+    counts, lengths = batch.counts, np.diff(batch.level("token").splits)
+    result.add_rows(counts)
+    result.add_examples(counts)
+    result.windowed_examples += int(np.count_nonzero(counts["windows"] > 1))
+    result.output_tokens += int(lengths.sum())
+    result.example_lengths = _add_counts(result.example_lengths, lengths + counts["tokens_lost"])
 
 
 def _add_rows(result: Plan, lengths: np.ndarray) -> None:
@@ -269,6 +220,7 @@ def _add_rows(result: Plan, lengths: np.ndarray) -> None:
     result.row_lengths = _add_counts(result.row_lengths, lengths)
     batches = plan_batches(lengths, result.shapes)
     tokens = np.add.reduceat(lengths[batches.order], batches.starts)
+    result.computed_tokens += int(batches.rows @ batches.lengths)
     by_length = {bucket.length: bucket for bucket in result.buckets}
     columns = (batches.lengths, batches.counts, batches.rows, tokens)
     for length, count, rows, real in zip(*(c.tolist() for c in columns), strict=True):

@@ -4,7 +4,7 @@ import bisect
 import copy
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from bert_features.batches.bucketing import (
     DEVICE_BATCH_TOKENS,
@@ -17,20 +17,19 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint, make_tokenizer
 from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import (
-    Feature,
-    OutputSpec,
-)
+from bert_features.config.output_specs import OutputSpec, outputs_on_device
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError
 from bert_features.extraction.checks import check_lengths, row_length
-from bert_features.extraction.losses import truncation_cures
 from bert_features.extraction.prompts import Prompts
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
+
+if TYPE_CHECKING:
+    from bert_features.encoder.step import Precision
 
 # Tokens of a batch. On a CPU more tokens keep the cores no busier and leave more padding
 # (scripts/benchmarking/diary.md).
@@ -96,7 +95,10 @@ class Preparation:
         # Before the tokenizer makes its tables: a TPU must be started before TensorFlow's first op.
         self.runtime = runtime or make_runtime(config.runtime, config.device, config.attention)
         self.devices = self.runtime.devices
-        self.shard = resolve_shard(config.shard, self.runtime)
+        if config.shard == AUTO:
+            self.shard = Shard(*self.runtime.process)
+        else:
+            self.shard = Shard() if config.shard is None else Shard.parse(config.shard)
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.buckets = self._buckets()
         self.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)
@@ -116,17 +118,14 @@ class Preparation:
         return other
 
     @property
+    def device_outputs(self) -> tuple[OutputSpec, ...]:
+        """What the device computes for the outputs."""
+        return outputs_on_device(self.outputs, in_windows=self.in_windows)
+
+    @property
     def in_windows(self) -> bool:
         """Whether an example may have several rows."""
         return self.long_text.policy == "window"
-
-    def truncation_cures(self) -> dict[str, str]:
-        """The settings that would keep what truncation cuts off, with their values."""
-        return truncation_cures(
-            max_seq_length=self.max_seq_length,
-            positions=self.checkpoint.config.max_position_embeddings,
-            in_windows=self.in_windows,
-        )
 
     def _buckets(self) -> tuple[int, ...]:
         length = self.max_seq_length
@@ -200,25 +199,14 @@ class Preparation:
         return len(sizes) <= shapes.rows[bisect.bisect_left(shapes.buckets, longest)]
 
     @functools.cached_property
+    def precision(self) -> "Precision":
+        """The precision of the arithmetic."""
+        return self.runtime.choose_precision(self.config.precision)
+
+    @functools.cached_property
     def shapes(self) -> BatchShapes:
         """The shapes that batches may have."""
         return self.input_fn(lambda: ()).shapes(self.batch_params())
-
-    def features(self) -> tuple[Feature, ...]:
-        """The features that come out, as an output file describes them."""
-        return self.outputs
-
-
-def resolve_shard(shard: str | None, runtime: Runtime | None) -> Shard:
-    """The share of a job that the setting `shard` names.
-
-    Args:
-      shard: the setting; None for the whole job.
-      runtime: with `auto`, the runtime that knows the number of this process.
-    """
-    if shard == AUTO and runtime is not None:
-        return Shard(*runtime.process)
-    return Shard() if shard is None else Shard.parse(shard)
 
 
 def _window_tokens(outputs: Iterable[OutputSpec], buffer_mb: int) -> int:

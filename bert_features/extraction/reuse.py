@@ -10,17 +10,17 @@ can be full. What is not found then is computed there and then.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from bert_features.batches.input_fn import Chunk, TextInputFn, Window
+from bert_features.config.output_specs import OutputSpec
+from bert_features.extraction.assembly import ids_of
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.entries import Codec
 from bert_features.extraction.feature_store import Entry, FeatureStore, NewEntry
-from bert_features.extraction.window_results import ids_of
 from bert_features.formats.records import FeatureBatch
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
@@ -37,28 +37,21 @@ def key_of(example: InputExample) -> bytes:
     return hashlib.blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 
-class Text(NamedTuple):
-    """A distinct text: the first example that has it, and its key."""
-
-    example: InputExample
-    key: bytes
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SievedWindow(Chunk):
     """A sorting window in which no text repeats; `examples` are those to compute.
 
     Attributes:
       everyone: the examples of the input, N, in their order.
       keys: the key of the text of each.
-      new: the texts of `examples`.
-      known: the texts that the store has.
+      new: the keys of `examples`.
+      known: the texts that the store has, by key: the first example of each.
     """
 
-    everyone: list[InputExample] = field(default_factory=list)
-    keys: list[bytes] = field(default_factory=list)
-    new: list[Text] = field(default_factory=list)
-    known: list[Text] = field(default_factory=list)
+    everyone: list[InputExample]
+    keys: list[bytes]
+    new: list[bytes]
+    known: dict[bytes, InputExample]
 
 
 class Reuse:
@@ -67,7 +60,7 @@ class Reuse:
     Args:
       store: what is known already.
       input_fn: the input.
-      codec: writes and reads entries.
+      outputs: the outputs.
       compute: computes examples apart from the input; it counts them.
       counts: the totals to add reused examples to.
       stages: measures looking up texts, as a part of tokenizing.
@@ -77,13 +70,13 @@ class Reuse:
         self,
         store: FeatureStore,
         input_fn: TextInputFn,
-        codec: Codec,
-        compute: Callable[[TextInputFn], FeatureBatch],
+        outputs: Sequence[OutputSpec],
+        compute: Callable[[list[InputExample]], FeatureBatch],
         counts: Counts,
         stages: StageClock,
     ) -> None:
         self._stages = stages
-        self._store, self._input_fn, self._codec = store, input_fn, codec
+        self._store, self._input_fn, self._codec = store, input_fn, Codec(outputs)
         self._compute, self._counts = compute, counts
         # Texts under way, which the store will have: the tokens of each, by key.
         self._under_way: dict[bytes, int] = {}
@@ -92,19 +85,28 @@ class Reuse:
         """The sorting windows of the input; one whose texts are all known has no examples."""
         filling, computed = _Filling(), 0
         for _, examples in self._input_fn.read():
+            texts: dict[bytes, InputExample] = {}  # those that the window does not have yet
             with self._stages.timing("tokenize"):
                 keys = [key_of(example) for example in examples]
-                texts = filling.find_fresh(examples, keys)
+                for key, example in zip(keys, examples, strict=True):
+                    if key not in filling.tokens_of:
+                        texts.setdefault(key, example)
                 known = self._known(texts)
-            new = [text for key, text in texts.items() if key not in known]
-            filling.add_known([text for key, text in texts.items() if key in known], known)
+            filling.tokens_of |= known
+            filling.known |= {key: text for key, text in texts.items() if key in known}
+            new = {key: text for key, text in texts.items() if key not in known}
             if new:
-                chunk = self._input_fn.lay_out([text.example for text in new], computed)
-                tokens = filling.add_new(new, chunk)
+                chunk = self._input_fn.lay_out(list(new.values()), computed)
+                tokens = dict(zip(new, _tokens_of_examples(chunk), strict=True))
+                filling.tokens_of |= tokens
+                filling.new += new
+                filling.chunks.append(chunk)
                 computed += len(new)
                 if self._store.accepts:
                     self._under_way |= tokens
-            filling.add_examples(examples, keys)
+            filling.everyone += examples
+            filling.keys += keys
+            filling.tokens += sum(filling.tokens_of[key] for key in keys)
             if filling.tokens >= self._input_fn.window_tokens:
                 yield filling.window()
                 filling = _Filling()
@@ -131,29 +133,28 @@ class Reuse:
             parts.append(self._keep(window.new, results))
             if len(window.new) == len(window.everyone):
                 return results
-        found = self._store.fetch([text.key for text in window.known])
-        hits = [text for text in window.known if text.key in found]
-        missed = [text for text in window.known if text.key not in found]
+        found = self._store.fetch(list(window.known))
+        hits = [key for key in window.known if key in found]
+        missed = [key for key in window.known if key not in found]
         if hits:
-            entries = [found[text.key].value for text in hits]
-            parts.append(self._codec.decode(entries, [text.example for text in hits]))
+            entries = [found[key].value for key in hits]
+            parts.append(self._codec.decode(entries, [window.known[key] for key in hits]))
         if missed:
-            computed = self._compute(self._input_fn.over([text.example for text in missed]))
+            computed = self._compute([window.known[key] for key in missed])
             parts.append(self._keep(missed, computed))
-        rows = {text.key: row for row, text in enumerate([*window.new, *hits, *missed])}
+        rows = {key: row for row, key in enumerate([*window.new, *hits, *missed])}
         places = np.array([rows[key] for key in window.keys], np.int64)
         taken = FeatureBatch.join(parts).take(places)
-        self._count(taken, places, len(window.new), [found[text.key] for text in hits])
+        self._count(taken, places, len(window.new), [found[key] for key in hits])
         return replace(taken, unique_ids=ids_of(window.everyone))
 
-    def _keep(self, texts: list[Text], results: FeatureBatch) -> FeatureBatch:
+    def _keep(self, keys: list[bytes], results: FeatureBatch) -> FeatureBatch:
         """Stores the features of texts; gives what an entry has."""
         results = self._codec.kept_columns(results)
         tokens = results.counts["tokens"].tolist()
-        entries = zip(texts, tokens, self._codec.encode(results), strict=True)
-        self._store.add(NewEntry(text.key, count, value) for text, count, value in entries)
-        for text in texts:
-            self._under_way.pop(text.key, None)
+        self._store.add(map(NewEntry, keys, tokens, self._codec.encode(results)))
+        for key in keys:
+            self._under_way.pop(key, None)
         return results
 
     def _count(self, taken: FeatureBatch, places: np.ndarray, new: int, hits: list[Entry]) -> None:
@@ -169,63 +170,40 @@ class Reuse:
         )
 
 
+@dataclass
 class _Filling:
-    """A sorting window while it is filled.
+    """A sorting window while it is filled; see `SievedWindow`.
 
     Attributes:
-      everyone: the examples of the input.
-      tokens: the tokens of all of them.
+      tokens: the tokens of `everyone`.
+      tokens_of: the tokens of each distinct text, by key.
+      chunks: the rows of the new texts.
     """
 
-    def __init__(self) -> None:
-        self.everyone: list[InputExample] = []
-        self.tokens = 0
-        self._keys: list[bytes] = []
-        self._tokens_of: dict[bytes, int] = {}  # of each distinct text
-        self._chunks: list[Chunk] = []
-        self._new: list[Text] = []
-        self._known: list[Text] = []
-
-    def find_fresh(
-        self, examples: Iterable[InputExample], keys: Iterable[bytes]
-    ) -> dict[bytes, Text]:
-        """The distinct texts of some examples that the window does not have yet, by key."""
-        fresh: dict[bytes, Text] = {}
-        for example, key in zip(examples, keys, strict=True):
-            if key not in self._tokens_of and key not in fresh:
-                fresh[key] = Text(example, key)
-        return fresh
-
-    def add_known(self, texts: list[Text], tokens: Mapping[bytes, int]) -> None:
-        """Adds texts that are known, with their tokens by key."""
-        self._known += texts
-        self._tokens_of.update(tokens)
-
-    def add_new(self, texts: list[Text], chunk: Chunk) -> dict[bytes, int]:
-        """Adds texts that are to be computed, and their rows; gives the tokens of each."""
-        examples = chunk.columns["unique_ids"] - chunk.columns["unique_ids"][0]
-        counts = np.bincount(examples, chunk.columns["lengths"]).astype(np.int64).tolist()
-        tokens = {text.key: count for text, count in zip(texts, counts, strict=True)}
-        self._new += texts
-        self._tokens_of.update(tokens)
-        self._chunks.append(chunk)
-        return tokens
-
-    def add_examples(self, examples: list[InputExample], keys: list[bytes]) -> None:
-        """Adds examples whose texts are there."""
-        self.everyone += examples
-        self._keys += keys
-        self.tokens += sum(self._tokens_of[key] for key in keys)
+    everyone: list[InputExample] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    new: list[bytes] = field(default_factory=list)
+    known: dict[bytes, InputExample] = field(default_factory=dict)
+    tokens: int = 0
+    tokens_of: dict[bytes, int] = field(default_factory=dict)
+    chunks: list[Chunk] = field(default_factory=list)
 
     def window(self) -> SievedWindow:
         """The window."""
-        joined = Chunk.join(self._chunks) if self._chunks else Chunk([], {})
+        joined = Chunk.join(self.chunks) if self.chunks else Chunk([], {})
         return SievedWindow(
             joined.examples,
             joined.columns,
             joined.words,
             everyone=self.everyone,
-            keys=self._keys,
-            new=self._new,
-            known=self._known,
+            keys=self.keys,
+            new=self.new,
+            known=self.known,
         )
+
+
+def _tokens_of_examples(chunk: Chunk) -> list[int]:
+    """The tokens of all rows of each example."""
+    examples = chunk.columns["unique_ids"] - chunk.columns["unique_ids"][0]
+    tokens: list[int] = np.bincount(examples, chunk.columns["lengths"]).astype(int).tolist()
+    return tokens

@@ -3,11 +3,12 @@
 Dimensions: `N` and `M` vectors, `D` their width.
 """
 
-from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 
 SimilarityFunction = Literal["cosine", "dot"]
@@ -41,19 +42,32 @@ def compute_similarity(a: Any, b: Any = None, *, function: str = "cosine") -> np
             f"the vectors of a have {first.shape[1]} values and the vectors of b "
             f"{second.shape[1]}; pass vectors of one width"
         )
-    products: np.ndarray = _PREPARED[function](first) @ _PREPARED[function](second).T
+    if function == "cosine":
+        first, second = _unit(first), _unit(second)
+    products: np.ndarray = first @ second.T
     return products
+
+
+def recorded_function(checkpoint: Checkpoint) -> str:
+    """The similarity function that a checkpoint records, else `cosine`.
+
+    Raises:
+      ConfigError: it is not available.
+    """
+    settings = checkpoint.sentence_transformers
+    if settings is None or settings.similarity is None:
+        return "cosine"
+    if settings.similarity not in SIMILARITY_FUNCTIONS:
+        raise ConfigError(
+            f"{checkpoint.name} records the similarity function {shown(settings.similarity)}, "
+            "which is not available; pass function='cosine' or function='dot'"
+        )
+    return settings.similarity
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
     norms: np.ndarray = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(norms, _MIN_NORM))
-
-
-_PREPARED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "cosine": _unit,
-    "dot": lambda vectors: vectors,
-}
 
 
 def _vectors(name: str, values: Any) -> np.ndarray:

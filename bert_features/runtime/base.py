@@ -2,15 +2,21 @@
 
 import abc
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 
 from bert_features.errors import ConfigError, DeviceError
 from bert_features.machine.names import Device
+
+if TYPE_CHECKING:
+    from bert_features.encoder.step import Precision
+
+logger = logging.getLogger("bert_features")
 
 _KINDS = ("tpu", "gpu", "cpu")  # best first
 _Found = TypeVar("_Found")
@@ -18,6 +24,8 @@ _Found = TypeVar("_Found")
 # The product that `slowdown` times: feed-forward of a small BERT, for 512 tokens.
 _PROBE_SHAPES = ((512, 384), (384, 1536))
 _PROBES = 5
+# A bfloat16 product that takes longer than this many float32 ones is worth a warning.
+_TOLERATED_SLOWDOWN = 1.1
 
 # (values of the weights, batch) -> outputs; pure.
 Step = Callable[[Sequence[Any], Mapping[str, Any]], dict[str, Any]]
@@ -164,6 +172,24 @@ class Runtime(abc.ABC):
           step: the pure device step.
           weights: Keras variables, in the order that the step takes their values.
         """
+
+    def choose_precision(self, wanted: Literal["auto", "float32", "bfloat16"]) -> "Precision":
+        """The precision of the arithmetic; warns of bfloat16 where it is slower.
+
+        Args:
+          wanted: the precision, or `auto`: bfloat16 on TPUs, else float32.
+        """
+        if wanted == "auto":
+            return "bfloat16" if self.devices.kind == "tpu" else "float32"
+        if wanted == "bfloat16" and self.devices.kind == "cpu":
+            slowdown = self.bfloat16_slowdown()
+            if slowdown > _TOLERATED_SLOWDOWN:
+                logger.warning(
+                    "precision is bfloat16, in which a matrix product takes %.1f times as long as "
+                    "in float32 on this CPU; float32 would be faster, and more exact",
+                    slowdown,
+                )
+        return wanted
 
     @abc.abstractmethod
     def bfloat16_slowdown(self) -> float:

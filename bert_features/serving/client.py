@@ -106,7 +106,7 @@ class Client:
         given = [texts] if isinstance(texts, str) else list(texts)
         batches = self._compute(given, wanted, names, is_tokenized, with_tokens=show_tokens)
         arrays = {
-            feature.name: collect(batches, feature, len(given), single=single, ragged=ragged)
+            feature.name: collect(batches, feature, single=single, ragged=ragged)
             for feature in wanted
         }
         by_name = len(arrays) > 1 or not (outputs is None or isinstance(outputs, str))

@@ -11,9 +11,9 @@ import time
 import numpy as np
 import pytest
 
-from bert_features import read_features
+from bert_features import ExtractConfig, find_checkpoint, read_features
 from bert_features.cli.settings import describe_cures
-from bert_features.extraction.losses import truncation_cures
+from bert_features.extraction.losses import find_cures
 from bert_features.text.tokenization import FullTokenizer
 from bert_features.text.vocabulary import read_vocab
 from tests.cli.command_line import SMALL, program, run
@@ -109,8 +109,9 @@ def test_truncation_is_reported(toy, text, out):
         (8, "tail", "--long-text window or --max-seq-length 24"),
     ],
 )
-def test_the_summary_names_the_cures_that_help(length, long_text, cure):
-    cures = truncation_cures(max_seq_length=length, positions=24, in_windows=long_text == "window")
+def test_the_summary_names_the_cures_that_help(toy, length, long_text, cure):
+    config = ExtractConfig(max_seq_length=length, long_text=long_text)
+    cures = find_cures(config, find_checkpoint(toy))
     assert describe_cures(cures) == (f"; to keep more, pass {cure}" if cure else "")
 
 

@@ -8,8 +8,9 @@ import pytest
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import LongText
 from bert_features.config.output_specs import OutputSpec
-from bert_features.extraction.assembly import Assembler
-from bert_features.extraction.counts import counts_by_example
+from bert_features.extraction.assembly import assemble, regroup, with_pieces
+from bert_features.extraction.counts import Counts, counts_by_example
+from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenization import FullTokenizer
 from tests.toy import TOY_VOCAB, WORDS
@@ -51,40 +52,41 @@ def stream(examples, tokenizer, policy):
     return input_fn.stream({"batch_tokens": 30})
 
 
-def make_assembler(outputs, tokenizer, policy):
-    return Assembler(
-        outputs,
-        in_windows=policy == "window",
-        pieces=np.array(tokenizer.tokens, object),
-        unknown_id=tokenizer.vocab["[UNK]"],
-    )
-
-
-def run(examples, tokenizer, outputs, *, policy):
-    """The batches with random outputs, and what the assembler makes of them."""
+def compute(examples, tokenizer, outputs, *, policy):
+    """The batches with random outputs."""
     rng = np.random.default_rng(1)
-    assembler = make_assembler(outputs, tokenizer, policy)
-    computed, counts, features = [], [], []
     for batch in stream(examples, tokenizer, policy):
         shape = batch.columns["input_mask"].shape
-        values = {
-            output.name: rng.normal(
-                size=(*shape[: 1 if output.level == "sequence" else 2], D)
-            ).astype(np.float32)
-            for output in outputs
-        }
-        computed.append((batch.columns, values))
-        if (results := assembler.add(batch, values)) is not None:
-            counts += counts_by_example(results)
-        features += assembler.take_batches()
-    features += assembler.take_batches(flush=True)
-    return computed, counts, features
+        yield (
+            batch,
+            {
+                output.name: rng.normal(
+                    size=(*shape[: 1 if output.level == "sequence" else 2], D)
+                ).astype(np.float32)
+                for output in outputs
+            },
+        )
+
+
+def put_together(computed, tokenizer, outputs, *, policy):
+    """The results of each sorting window."""
+    unknown_id = tokenizer.vocab["[UNK]"]
+    assembled = assemble(
+        computed,
+        outputs,
+        in_windows=policy == "window",
+        unknown_id=unknown_id,
+        counts=Counts(),
+        stages=StageClock(),
+    )
+    return [results for _, results in assembled if results is not None]
 
 
 def rows_by_example(computed):
     """Example -> its rows in order: the row's columns, and its outputs."""
     rows = defaultdict(dict)
-    for columns, values in computed:
+    for batch, values in computed:
+        columns = batch.columns
         for i, example in enumerate(columns["unique_ids"].tolist()):
             if example >= 0:
                 row = {name: column[i] for name, column in columns.items()}
@@ -98,7 +100,11 @@ def rows_by_example(computed):
 def test_every_value_is_at_its_place(tokenizer, policy, count):
     examples = make_examples(count, seed=count)
     outputs = [spec("token"), spec("word"), spec("sequence")]
-    computed, counts, batches = run(examples, tokenizer, outputs, policy=policy)
+    computed = list(compute(examples, tokenizer, outputs, policy=policy))
+    windows = put_together(computed, tokenizer, outputs, policy=policy)
+    counts = [each for results in windows for each in counts_by_example(results)]
+    pieces = np.array(tokenizer.tokens, object)
+    batches = [with_pieces(batch, pieces) for batch in regroup(windows)]
     records = [record for batch in batches for record in batch.records(tuple(outputs))]
     assert [r.unique_id for r in records] == [c.unique_id for c in counts] == list(range(count))
     assert [len(batch) for batch in batches] == [512] * (count // 512) + [count % 512]
@@ -141,10 +147,8 @@ def test_values_that_are_not_finite_are_found(tokenizer, policy):
     """Those of padding, and of tokens that another window gives, do not count."""
     examples = make_examples(30, seed=3)
     outputs = [spec("token")]
-    computed, _, _ = run(examples, tokenizer, outputs, policy=policy)
-    assembler = make_assembler(outputs, tokenizer, policy)
-    found = []
-    for batch, (_, values) in zip(stream(examples, tokenizer, policy), computed, strict=True):
+    computed = list(compute(examples, tokenizer, outputs, policy=policy))
+    for batch, values in computed:
         columns = batch.columns
         position = np.arange(columns["input_mask"].shape[1])
         is_own = (position >= columns["own_starts"][:, None]) & (
@@ -152,6 +156,6 @@ def test_values_that_are_not_finite_are_found(tokenizer, policy):
         )
         values["token"][~is_own] = np.nan
         values["token"][(columns["unique_ids"] == 7), 0, 1] = np.inf  # [CLS] of each row
-        if (results := assembler.add(batch, values)) is not None:
-            found += counts_by_example(results)
-    assert [c.unique_id for c in found if c.non_finite] == [7]
+    windows = put_together(computed, tokenizer, outputs, policy=policy)
+    found = [each for results in windows for each in counts_by_example(results)]
+    assert [each.unique_id for each in found if each.non_finite] == [7]

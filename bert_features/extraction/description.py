@@ -1,0 +1,82 @@
+"""What features depend on, as files, manifests and caches name it.
+
+Importing this imports no framework.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.machine.hardware import processor_models
+from bert_features.machine.tpu_installation import tensorflow_version
+
+if TYPE_CHECKING:
+    from bert_features.extraction.preparation import Preparation
+
+_PACKAGES = ("bert_features", "tensorflow-text", "keras", "numpy")
+# What makes the libraries compute in another way.
+_VARIABLES = (
+    *("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE"),
+    *("TF_XLA_FLAGS", "XLA_FLAGS", "NVIDIA_TF32_OVERRIDE", "LIBTPU_INIT_ARGS"),
+)
+
+
+def find_versions(runtime: str) -> dict[str, str | None]:
+    """The versions on this machine of what computes with a runtime, by package."""
+    names = [*_PACKAGES, *(["jax", "jaxlib"] if runtime == "jax" else [])]
+    versions: dict[str, str | None] = {name: importlib.metadata.version(name) for name in names}
+    return versions | {"tensorflow": tensorflow_version(), "python": platform.python_version()}
+
+
+def describe_vocabulary(checkpoint: Checkpoint) -> dict[str, str | None]:
+    """The SHA-256 of the vocabulary of a checkpoint."""
+    path = checkpoint.vocab_file
+    return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest() if path else None}
+
+
+def describe_output(preparation: "Preparation") -> dict[str, Any]:
+    """The facts that a reader of a run's output needs to make it again."""
+    checkpoint, runtime = preparation.checkpoint, preparation.runtime.name
+    versions = find_versions(runtime)
+    versions.pop("jaxlib", None)  # files and caches never named it
+    return {
+        "config": preparation.config.model_dump(
+            mode="json", exclude=set(ExtractConfig.names("reuse"))
+        ),
+        "checkpoint": {
+            "name": checkpoint.name,
+            "family": checkpoint.family,
+            "sha256": checkpoint.sha256,
+            "bert_config": checkpoint.config.model_dump(mode="json"),
+        },
+        "vocabulary": describe_vocabulary(checkpoint),
+        "do_lower_case": preparation.tokenizer.do_lower_case,
+        **preparation.prompts.metadata(),
+        "precision": preparation.precision,
+        "runtime": runtime,
+        "versions": versions,
+    }
+
+
+def fingerprint(preparation: "Preparation") -> str:
+    """All that the features of a text depend on, beside the text: JSON with sorted keys."""
+    facts = describe_output(preparation)
+    settings = facts.pop("config")
+    facts["checkpoint"].pop("name")
+    tokens = "\n".join(preparation.tokenizer.tokens)
+    facts |= {
+        "settings": {name: settings[name] for name in ExtractConfig.names("features")},
+        "tokens": hashlib.sha256(tokens.encode("utf-8", "surrogatepass")).hexdigest(),
+        "outputs": [asdict(output) for output in preparation.outputs],
+        "shapes": asdict(preparation.shapes),
+        "device": preparation.devices.kind,
+        "machine": processor_models(),
+        "environment": {name: os.environ.get(name) for name in _VARIABLES},
+    }
+    return json.dumps(facts, sort_keys=True)
