@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_features.batches.truncation import MIN_SEQ_LENGTH
+from bert_features.batches.long_text import MIN_SEQ_LENGTH
 from bert_features.errors import ConfigError
 
 FILLER_ID = -1  # unique_ids of a row that only fills up a batch

@@ -6,7 +6,6 @@ the rows.
 Shape legend: `R` rows, `T` tokens of all these rows, `B` rows of a batch, `S` length of the bucket.
 """
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,13 +21,14 @@ from bert_features.batches.bucketing import (
     resolve_buckets,
 )
 from bert_features.batches.long_text import LongText
+from bert_features.batches.pieces import tokenize_units
 from bert_features.batches.rows import Layout
 from bert_features.batches.segments import Rows
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import Units, WordPieces, WordSplit, find_words, text_lengths
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
-from bert_features.text.tokenization import FullTokenizer, utf8
+from bert_features.text.tokenization import FullTokenizer
 from bert_features.text.vocabulary import CLS, SEP
 
 # Bounds of one call of the tokenizer's graph: enough rows to make its overhead small (as many as
@@ -214,12 +214,6 @@ class TextInputFn:
             rows, words = self._rows(examples)
             return Chunk(examples, self._columns(rows, first), words)
 
-    def over(self, examples: Iterable[InputExample]) -> "TextInputFn":
-        """The same for other examples."""
-        other = copy.copy(self)
-        other._examples, other._stages = lambda: examples, StageClock()
-        return other
-
     def read(self) -> Iterator[tuple[int, list[InputExample]]]:
         """Reads examples by the chunk: the number of its first example, and its examples."""
         return self._stages.timed("read", self._read())
@@ -244,15 +238,10 @@ class TextInputFn:
     def _rows(self, examples: list[InputExample]) -> tuple[Rows, WordTable | None]:
         """Tokenises examples and lays them out: their rows, and their words, if wanted."""
         units = Units.of(examples, self._words)
-        texts = tf.constant([utf8(unit) for unit in units.strings], tf.string)
+        with_places = self._words is not None and not all(units.are_words)
+        pieces = tokenize_units(self._tokenizer, units, with_places=with_places)
+        values, lengths, starts, ends = pieces
         words: WordPieces | None = None
-        if self._words is None or all(units.are_words):
-            values, lengths = self._tokenizer.ids_of(texts)
-            starts = ends = np.zeros_like(values)
-        else:
-            pieces = self._tokenizer.tokenize_with_offsets(texts)
-            values, lengths = pieces.ids.values.numpy(), pieces.ids.row_lengths().numpy()
-            starts, ends = pieces.starts.values.numpy(), pieces.ends.values.numpy()
         if self._words is not None:
             words = find_words(
                 units,
@@ -270,22 +259,11 @@ class TextInputFn:
 
     def _columns(self, rows: Rows, first: int) -> Columns:
         """Rows as columns; `first` is the position of their first example in the input."""
-        columns = {
-            "values": rows.values,
-            "lengths": rows.lengths,
-            "unique_ids": first + rows.examples,
-            "type_starts": rows.type_starts,
-            "tokens_lost": rows.tokens_lost,
-        }
+        names = ["values", "lengths", "type_starts", "tokens_lost"]
         if self._needs_window_columns:
-            columns |= {
-                "word_indices": rows.word_indices,
-                "window": rows.windows,
-                "num_windows": rows.num_windows,
-                "own_starts": rows.own_starts,
-                "own_ends": rows.own_ends,
-            }
-        return columns
+            names += _WINDOW_COLUMNS
+        columns = {"unique_ids": first + rows.examples}
+        return columns | {name: getattr(rows, name) for name in names}
 
     @property
     def _needs_window_columns(self) -> bool:

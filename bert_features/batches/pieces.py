@@ -54,17 +54,33 @@ def find_pieces(
       with_places: whether to find the places of the pieces, which takes longer.
     """
     units = Units.of(examples, None)
+    ids, lengths, starts, ends = tokenize_units(tokenizer, units, with_places=with_places)
+    places = None
+    if with_places:
+        begins = [start for example in examples for start in _unit_starts(example)]
+        places = np.stack([starts, ends], axis=1)
+        places += np.repeat(np.array(begins, np.int64), lengths)[:, None]
+    return Pieces(ids, text_lengths(lengths, np.array(units.per_text, np.int64)), places)
+
+
+def tokenize_units(
+    tokenizer: FullTokenizer, units: Units, *, with_places: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Tokenises units.
+
+    Returns:
+      The ids of all pieces, int32 [P]; the number of pieces of each unit, int64; and the first
+      character of each piece in its unit, and one past its last, int32 [P], or zeros if they are
+      not wanted, as they take longer.
+    """
     texts = tf.constant([utf8(unit) for unit in units.strings], tf.string)
-    per_text = np.array(units.per_text, np.int64)
     if not with_places:
         ids, lengths = tokenizer.ids_of(texts)
-        return Pieces(ids, text_lengths(lengths, per_text))
+        nowhere = np.zeros_like(ids)
+        return ids, lengths, nowhere, nowhere
     pieces = tokenizer.tokenize_with_offsets(texts)
-    lengths = pieces.ids.row_lengths().numpy()
-    places = np.stack([pieces.starts.values.numpy(), pieces.ends.values.numpy()], axis=1)
-    starts = np.array([start for example in examples for start in _unit_starts(example)], np.int64)
-    places += np.repeat(starts, lengths)[:, None]
-    return Pieces(pieces.ids.values.numpy(), text_lengths(lengths, per_text), places)
+    starts, ends = pieces.starts.values.numpy(), pieces.ends.values.numpy()
+    return pieces.ids.values.numpy(), pieces.ids.row_lengths().numpy(), starts, ends
 
 
 def _unit_starts(example: InputExample) -> list[int]:

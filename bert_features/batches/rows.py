@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bert_features.batches.long_text import LongText
+from bert_features.batches.long_text import LongText, kept_lengths
 from bert_features.batches.segments import (
     CLS,
     SEP_A,
@@ -20,7 +20,6 @@ from bert_features.batches.segments import (
     Texts,
     expand_ranges,
 )
-from bert_features.batches.truncation import kept_lengths
 from bert_features.batches.windows import replace_with_windows
 from bert_features.batches.word_tables import WordTable, place_words
 from bert_features.batches.words import WordPieces
@@ -76,7 +75,7 @@ class Layout:
             word_indices=np.full(len(indices), -1, np.int32),
             lengths=plan.lengths.sum(axis=1),
             examples=plan.examples,
-            windows=windows.astype(np.int32),
+            window=windows.astype(np.int32),
             num_windows=np.bincount(plan.examples)[plan.examples].astype(np.int32),
             type_starts=plan.lengths[:, : SEP_A + 1].sum(axis=1).astype(np.int32),
             own_starts=plan.own[:, 0].astype(np.int32),

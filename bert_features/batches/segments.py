@@ -77,7 +77,7 @@ class Rows:
       word_indices: int32 [T], the number of each token's word in its row, or -1.
       lengths: int64 [R], number of tokens.
       examples: int64 [R], the number of each row's example among the N.
-      windows: int32 [R], the number of each row among its example's.
+      window: int32 [R], the number of each row among its example's.
       num_windows: int32 [R], number of rows of its example.
       type_starts: int32 [R], where text_b begins.
       own_starts: int32 [R], the first token taken from this row, not from another window that
@@ -90,7 +90,7 @@ class Rows:
     word_indices: np.ndarray
     lengths: np.ndarray
     examples: np.ndarray
-    windows: np.ndarray
+    window: np.ndarray
     num_windows: np.ndarray
     type_starts: np.ndarray
     own_starts: np.ndarray

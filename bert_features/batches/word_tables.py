@@ -104,7 +104,7 @@ def place_words(
     count = len(words.texts)
     windows = np.full(count, -1, np.int32)
     indices, num_pieces = np.zeros(count, np.int32), np.zeros(count, np.int32)
-    windows[found.words[best]] = rows.windows[found.rows[best]]
+    windows[found.words[best]] = rows.window[found.rows[best]]
     indices[found.words[best]] = found.numbers[best]
     num_pieces[found.words[best]] = found.sizes[best]
     return WordTable(

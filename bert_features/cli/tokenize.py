@@ -123,9 +123,8 @@ def _lines(
     """What is printed for each example, in their order."""
     import numpy as np
 
-    from bert_features.batches.long_text import LongText
+    from bert_features.batches.long_text import LongText, kept_lengths
     from bert_features.batches.pieces import find_pieces, offsets_of
-    from bert_features.batches.truncation import kept_lengths
     from bert_features.text.vocabulary import CLS, SEP
 
     cls, sep = ([tokenizer.vocab[t]] if special_tokens else [] for t in (CLS, SEP))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bert_features.batches.truncation import MIN_SEQ_LENGTH
+from bert_features.batches.long_text import MIN_SEQ_LENGTH
 from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import (
     check_vocab,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
-from bert_features.batches.truncation import MIN_SEQ_LENGTH
+from bert_features.batches.long_text import MIN_SEQ_LENGTH
 from bert_features.checkpoints.find import find_checkpoint, make_tokenizer
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.encoder.types import Tensor

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from bert_features.batches.truncation import MIN_SEQ_LENGTH, kept_lengths
+from bert_features.batches.long_text import MIN_SEQ_LENGTH, kept_lengths
 from bert_features.errors import ConfigError
 from bert_features.readers.input_example import InputExample
 from bert_features.text.vocabulary import CLS, SEP

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bert_features.batches.long_text import LongText
+from bert_features.batches.long_text import LongText, kept_lengths
 from bert_features.batches.rows import Layout
 from bert_features.batches.words import WordPieces
 from bert_features.errors import ConfigError, InputError
@@ -203,3 +203,21 @@ def test_windows_too_short_for_a_pair_are_refused(seq_length):
     with pytest.raises(InputError, match="windows of pairs need at least 5"):
         lay_out("window", seq_length, [(2, 5)])
     assert own_tokens(lay_out("window", 5, [(2, 5)])[0]) == [CLS, 0, SEP, *range(2, 7), SEP]
+
+
+def official_truncation(length_a, length_b, seq_length):
+    """_truncate_seq_pair of the official script, one token at a time."""
+    limit = seq_length - (3 if length_b else 2)
+    while length_a + length_b > limit:
+        if length_a > length_b:
+            length_a -= 1
+        else:
+            length_b -= 1
+    return length_a, length_b
+
+
+def test_truncation_is_the_official_one():
+    for a in range(15):
+        for b in range(15):
+            for seq_length in range(3, 24):
+                assert kept_lengths(a, b, seq_length) == official_truncation(a, b, seq_length)
