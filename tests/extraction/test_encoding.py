@@ -23,11 +23,7 @@ TEXTS = [" ".join(WORDS[(i + j) % 6] for j in range(i * 7 % 14)) for i in range(
 
 @pytest.fixture(scope="module")
 def extractor(toy):
-    from bert_features.runtime import tensorflow_devices
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tensorflow_devices, "_cpu", lambda: (None, 1))
-        return FeatureExtractor.from_checkpoint(toy, outputs=OUTPUTS, **SETTINGS)
+    return FeatureExtractor.from_checkpoint(toy, outputs=OUTPUTS, **SETTINGS)
 
 
 @pytest.fixture(scope="module")

@@ -28,17 +28,16 @@ def text(tmp_path):
     "settings",
     [
         {},
-        {"long_text": "head_tail", "level": "word"},
+        {"long_text": "head_tail", "level": "word", "format": "jsonl"},
         {"long_text": "window", "stride": 5, "level": "word"},
-        {"long_text": "window", "level": "sequence", "format": "npz"},
+        {"long_text": "window", "level": "sequence"},
     ],
     ids=str,
 )
-@pytest.mark.parametrize("file_format", ["npz", "jsonl"])
-def test_a_plan_comes_true(toy, text, tmp_path, settings, file_format):
+def test_a_plan_comes_true(toy, text, tmp_path, settings):
     config = ExtractConfig.of(
         {"checkpoint": toy, "layers": (-1,), "max_seq_length": 20, "buckets": (5, 10)}
-        | {"batch_tokens": 70, "do_lower_case": True, **settings, "format": file_format}
+        | {"batch_tokens": 70, "do_lower_case": True, "format": "npz", **settings}
     )
     foretold = plan(config, text)
     summary = extract(config, text, tmp_path / "out")
@@ -57,7 +56,7 @@ def test_a_plan_comes_true(toy, text, tmp_path, settings, file_format):
         foretold.example_lengths, np.bincount(lengths, minlength=len(foretold.example_lengths))
     )
     # What is written beside the features, tokens, words and ids, counts much in so narrow a model.
-    if file_format == "npz":
+    if config.format == "npz":
         assert foretold.output_bytes("npz") < summary.bytes_written
 
 
@@ -71,8 +70,8 @@ def cost_of(buckets, row_lengths):
 
 
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("most", [1, 2, 3, 5])
-def test_suggested_buckets_are_the_best_there_are(seed, most):
+def test_suggested_buckets_are_the_best_there_are(seed):
+    most = (1, 2, 3, 5)[seed % 4]
     rng = np.random.default_rng(seed)
     row_lengths = rng.integers(0, 100, 41) * (rng.random(41) < 0.4)
     row_lengths[0] = 0

@@ -14,13 +14,9 @@ EXAMPLES = [InputExample(i, "is this jacksonville ?" if i % 3 else "no") for i i
 
 @pytest.fixture(scope="module")
 def extractor(toy):
-    from bert_features.runtime import tensorflow_devices
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tensorflow_devices, "_cpu", lambda: (None, 1))
-        made = FeatureExtractor.from_checkpoint(
-            toy, do_lower_case=True, max_seq_length=8, batch_size=64, layers=(-1,)
-        )
+    made = FeatureExtractor.from_checkpoint(
+        toy, do_lower_case=True, max_seq_length=8, batch_size=64, layers=(-1,)
+    )
     measure(made, EXAMPLES)  # traces the step
     return made
 
@@ -40,16 +36,16 @@ def slowly(examples):
 
 
 def test_slow_reading_is_named(extractor):
-    found = measure(extractor, slowly(EXAMPLES[:200]))
+    found = measure(extractor, slowly(EXAMPLES[:120]))
     assert found.limiting == "read"
-    assert found.busy["read"] >= 2
+    assert found.busy["read"] >= 1.2
     assert found.busy["tokenize"] < found.busy["read"]
 
 
 def test_slow_writing_is_named(extractor):
-    found = measure(extractor, EXAMPLES, lambda batch: time.sleep(1))
+    found = measure(extractor, EXAMPLES, lambda batch: time.sleep(0.6))
     assert found.limiting == "write"
-    assert found.busy["write"] >= 2  # two batches of features
+    assert found.busy["write"] >= 1.2  # two batches of features
 
 
 def test_a_slow_device_is_named(extractor, monkeypatch):
@@ -58,7 +54,7 @@ def test_a_slow_device_is_named(extractor, monkeypatch):
 
     def slow(self, batch):
         started = run(self, batch)
-        time.sleep(0.2)
+        time.sleep(0.1)
         return started
 
     monkeypatch.setattr(step, "__call__", slow)
