@@ -9,7 +9,9 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from bert_features.cli import main as run
+    from bert_features.machine.quiet_tensorflow import claim_process
 
+    claim_process()
     run()
 
 

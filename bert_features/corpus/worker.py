@@ -11,6 +11,7 @@ from bert_features.corpus.executor import Finished, Job, Log, Message, Progress,
 from bert_features.corpus.shards import ShardWriter
 from bert_features.errors import BertFeaturesError, DeviceError, first_line
 from bert_features.extraction.counts import Counts
+from bert_features.machine.quiet_tensorflow import claim_process
 
 _PROGRESS_SECONDS = 0.2
 _MAX_CHARACTERS = 300
@@ -33,6 +34,7 @@ class Worker:
     """
 
     def __init__(self, job: Job, report: Callable[[Message], None]) -> None:
+        claim_process()
         self._report = report
         self._writer = ShardWriter.load(job.config, job.manifest, place=job.place)
         self._name = (socket.gethostname(), os.getpid())

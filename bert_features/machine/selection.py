@@ -37,7 +37,7 @@ def choose_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> str
             received=wanted,
             allowed=", ".join(get_args(RuntimeName)),
         )
-    runtime = wanted if wanted != "auto" else _backend_set() or _for_hardware(device)
+    runtime = wanted if wanted != "auto" else backend_set() or _for_hardware(device)
     if runtime == "jax" and not _is_importable("jax"):
         raise MissingExtraError("jax", "jax")
     return runtime
@@ -60,7 +60,7 @@ def activate_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> N
         os.environ[_BACKEND] = runtime
 
 
-def _backend_set() -> str | None:
+def backend_set() -> str | None:
     """The backend that Keras has, or that the environment sets."""
     if "keras" in sys.modules:
         backend = sys.modules["keras"].backend.backend()

@@ -17,7 +17,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.errors import BertFeaturesError, DeviceError, first_line
 from bert_features.machine.hardware import cores, limit_cores
-from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.machine.quiet_tensorflow import claim_process, import_tensorflow
 from bert_features.machine.shares import Share
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class Worker:
 
     def __call__(self) -> "Guard":
         """Loads the model; without success the process ends, and leaves the error in the folder."""
+        claim_process()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the first process decides
         self.set_up_logging()
         silence_uvicorn()

@@ -41,6 +41,37 @@ def test_importing_through_the_package_drops_tensorflows_messages_and_turns_oned
         assert result.stdout == "True\n"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("claims", [True, False])
+def test_a_process_of_our_own_does_not_load_what_it_does_not_use(claims, tmp_path):
+    """Keras imports matplotlib, and scikit-learn, which imports SciPy, where they are installed."""
+    for name in ("matplotlib", "sklearn", "scipy"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('it was looked for')")
+    result = run(
+        f"""
+        import importlib, sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        from bert_features.machine import quiet_tensorflow
+        if {claims}:
+            quiet_tensorflow.claim_process()
+        found = set()
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                found.add(name)
+        sys.meta_path.insert(0, Finder())
+        quiet_tensorflow.import_tensorflow("tensorflow").keras.layers.Dense
+        print(sorted({{"matplotlib", "sklearn", "scipy"}} & found))
+        try:
+            import scipy
+        except ImportError as error:
+            print(error)
+        """
+    )
+    looked_for = [] if claims else ["matplotlib", "scipy", "sklearn"]
+    assert result.stdout.splitlines() == [str(looked_for), "it was looked for"], result.stderr
+
+
 def test_a_failed_import_tells_all():
     result = run(
         """
