@@ -7,14 +7,13 @@ import typer
 
 from bert_features.cli.command import command
 from bert_features.cli.settings import takes_settings
+from bert_features.config.bert_config import CheckpointOptions
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
-_FILES = ("config_file", "vocab_file", "hidden_act")
-
 
 @command
-@takes_settings(*_FILES, "do_lower_case", config=False)
+@takes_settings(*CheckpointOptions.__annotations__, "do_lower_case", config=False)
 def convert(
     checkpoint: Annotated[
         str, typer.Argument(metavar="IN", help="Checkpoint to convert: any value of --checkpoint.")
@@ -33,7 +32,7 @@ def convert(
 
     Weights, config, vocabulary and casing stay the same.
     """
-    files = {name: getattr(settings, name) for name in _FILES}
+    files = settings.checkpoint_options()
     common: dict[str, Any] = {"do_lower_case": settings.do_lower_case, "overwrite": overwrite}
     if to == "savedmodel":
         _export(checkpoint, out, files, **common)
@@ -50,7 +49,7 @@ def convert(
     print(f"wrote {out}")
 
 
-def _export(checkpoint: str, out: Path, files: dict[str, Any], **common: Any) -> None:
+def _export(checkpoint: str, out: Path, files: CheckpointOptions, **common: Any) -> None:
     from bert_features.checkpoints.find import find_checkpoint
     from bert_features.checkpoints.read import has_pooler
     from bert_features.export.checks import check_before

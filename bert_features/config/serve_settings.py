@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -76,19 +77,15 @@ class ServeSettings:
         """
         digest = None if token is None else digest_of(check_token(token))
         settings = cls(limits=limits or Limits(), token_digest=digest, **values)  # type: ignore[arg-type]
-        if not 0 < settings.port <= _MAX_PORT:
-            raise ConfigError.naming(
-                "{port} is {value}; allowed: 1 to {limit}", value=settings.port, limit=_MAX_PORT
-            )
-        if settings.replicas < 1:
-            raise ConfigError.naming(
-                "{replicas} is {value}; allowed: 1 or more", value=settings.replicas
-            )
-        if not 0 <= settings.drain_seconds < math.inf:
-            raise ConfigError.naming(
-                "{drain_seconds} is {value}; allowed: a number of 0 or more",
-                value=settings.drain_seconds,
-            )
+        for name, low, high, allowed in (
+            ("port", 1, _MAX_PORT, f"1 to {_MAX_PORT}"),
+            ("replicas", 1, math.inf, "1 or more"),
+            ("drain_seconds", 0, sys.float_info.max, "a number of 0 or more"),
+        ):
+            if not low <= (value := getattr(settings, name)) <= high:
+                raise ConfigError.naming(
+                    f"{{{name}}} is {{value}}; allowed: {allowed}", value=value
+                )
         return settings
 
     @property

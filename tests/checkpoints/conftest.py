@@ -6,6 +6,7 @@ import pytest
 
 from tests.reference.file_server import FileServer
 from tests.reference.tf1_checkpoint import write_directory
+from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
 WEIGHTS = random_weights(TOY)
@@ -20,6 +21,14 @@ def tf1(tmp_path_factory):
 @pytest.fixture(scope="session")
 def safetensors(tmp_path_factory):
     return write_directory(tmp_path_factory.mktemp("st"), TOY, TOY_VOCAB, WEIGHTS)
+
+
+@pytest.fixture(scope="session")
+def saved_model(tmp_path_factory):
+    """A module of TF-Hub, uncased."""
+    tensors = garden_tensors(WEIGHTS, TOY.num_attention_heads)
+    folder = tmp_path_factory.mktemp("hub") / "3"
+    return write_saved_model(folder, tensors, vocab=TOY_VOCAB, do_lower_case=True)
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from bert_features.cli import convert as command
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
-from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model
 from tests.toy import TOY, TOY_VOCAB, random_weights
 from tests.weights import assert_same
 
@@ -64,10 +63,8 @@ def test_there_and_back(write_source, tmp_path, kind, way, hidden_act):
     assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
 
 
-def test_from_tf_hub(tmp_path):
-    tensors = garden_tensors(WEIGHTS, TOY.num_attention_heads)
-    folder = write_saved_model(tmp_path / "hub", tensors, vocab=TOY_VOCAB, do_lower_case=False)
-    source = find_checkpoint(folder)
+def test_from_tf_hub(saved_model, tmp_path):
+    source = find_checkpoint(saved_model)
     for to in TARGETS:
         assert_same_checkpoint(find_checkpoint(convert(source, tmp_path / to, to=to)), source)
 
@@ -84,9 +81,9 @@ def test_the_tf1_files_are_those_of_google(write_source, tmp_path):
     ]
     assert json.loads((out / "bert_config.json").read_text())["hidden_act"] == "gelu"
     stored = tf.train.load_checkpoint(str(out / "bert_model.ckpt"))
-    assert stored.get_variable_to_shape_map().keys() == {f"bert/{name}" for name in WEIGHTS}
-    for name, value in WEIGHTS.items():
-        np.testing.assert_array_equal(stored.get_tensor(f"bert/{name}"), value)
+    names = stored.get_variable_to_shape_map()
+    wanted = {f"bert/{name}": value for name, value in WEIGHTS.items()}
+    assert_same({name: stored.get_tensor(name) for name in names}, wanted)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:  # as google-research/bert does
         name = "bert/pooler/dense/bias"
         variable = tf.compat.v1.get_variable(name, shape=[8], use_resource=False)
@@ -100,11 +97,7 @@ def test_the_safetensors_are_those_of_hugging_face(write_source, tmp_path):
     values = json.loads((out / "config.json").read_text())
     assert (values["model_type"], values["hidden_act"]) == ("bert", "gelu_new")
     assert len({path.stat().st_mode for path in out.iterdir()}) == 1
-    expected = huggingface_weights(WEIGHTS, TOY)
-    stored = load_file(out / "model.safetensors")
-    assert stored.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(stored[name], value)
+    assert_same(load_file(out / "model.safetensors"), huggingface_weights(WEIGHTS, TOY))
 
 
 @pytest.mark.parametrize("family", ["google", "huggingface"])
@@ -127,8 +120,6 @@ def test_a_gelu_that_the_official_code_refuses_is_said(
     assert ran.exit_code == 0, ran.output
     line = "hidden_act gelu_erf, which google-research/bert's own code refuses"
     assert [line in said for said in caplog.messages] == [True] * refused
-    words = {"gelu_erf", "gelu"}
-    assert json.loads((tmp_path / "out" / "bert_config.json").read_text())["hidden_act"] in words
     assert find_checkpoint(tmp_path / "out").config.hidden_act == (hidden_act or "gelu_erf")
 
 

@@ -13,7 +13,6 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.errors import CheckpointError, ConfigError
 from tests.reference.object_store import ObjectStore, ServerError
 from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
-from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model
 from tests.toy import TOY, TOY_VOCAB, random_weights
 from tests.weights import assert_same
 
@@ -96,47 +95,35 @@ def test_a_folder_of_sentence_transformers(object_store, tmp_path, cache, inner)
 
 
 @pytest.mark.parametrize("end", ["", "/bert_model.ckpt", "/bert_model.ckpt.index"])
-def test_a_tf1_checkpoint_without_those_beside_it(object_store, tmp_path, cache, end):
-    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS, kind="tf1")
-    upload(object_store, folder, "bucket/run")
-    for step in (1, 2):
-        for part in folder.glob("bert_model.ckpt.*"):
-            name = part.name.replace("bert_model.ckpt", f"model.ckpt-{step}")
-            object_store.files[f"bucket/run/{name}"] = part.read_bytes()
+def test_a_tf1_checkpoint_without_those_beside_it(object_store, tf1, cache, end):
+    upload(object_store, tf1, "bucket/run")
+    files = object_store.files
+    for path in [path for path in files if "/bert_model.ckpt." in path]:
+        for step in (1, 2):
+            files[path.replace("bert_model.ckpt", f"model.ckpt-{step}")] = files[path]
     assert_same(read_weights(find_checkpoint(f"toy://bucket/run{end}"), pooler=True), WEIGHTS)
     assert not [name for name in copied(cache) if name.startswith("model.ckpt-")]
 
 
-def test_the_latest_by_the_state_file(object_store, tmp_path, cache):
-    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS, kind="tf1")
-    for part in list(folder.glob("bert_model.ckpt.*")):
+def test_the_latest_by_the_state_file(object_store, tf1, cache):
+    upload(object_store, tf1, "bucket/run")
+    files = object_store.files
+    for path in [path for path in files if "/bert_model.ckpt." in path]:
+        content = files.pop(path)
         for step in (1, 2):
-            name = part.name.replace("bert_model.ckpt", f"model.ckpt-{step}")
-            (folder / name).write_bytes(part.read_bytes())
-        part.unlink()
-    (folder / "checkpoint").write_text('model_checkpoint_path: "/old/machine/model.ckpt-2"\n')
-    upload(object_store, folder, "bucket/run")
+            files[path.replace("bert_model.ckpt", f"model.ckpt-{step}")] = content
+    files["bucket/run/checkpoint"] = b'model_checkpoint_path: "/old/machine/model.ckpt-2"\n'
     assert find_checkpoint("toy://bucket/run").weights_path.name == "model.ckpt-2"
     assert "model.ckpt-1.index" not in copied(cache)
 
 
-def test_a_saved_model(object_store, tmp_path, cache):
-    tensors = garden_tensors(WEIGHTS, TOY.num_attention_heads)
-    folder = write_saved_model(tmp_path / "m", tensors, vocab=TOY_VOCAB, do_lower_case=True)
-    upload(object_store, folder, "bucket/hub/4")
+def test_a_saved_model(object_store, saved_model):
+    upload(object_store, saved_model, "bucket/hub/4")
     for end in ("", "/saved_model.pb"):
-        checkpoint = find_checkpoint(
-            f"toy://bucket/hub/4{end}", config_file=str(write_config(tmp_path))
-        )
+        checkpoint = find_checkpoint(f"toy://bucket/hub/4{end}")
         assert checkpoint.do_lower_case is True
         assert checkpoint.vocab_file.parent.name == "assets"
         assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
-
-
-def write_config(tmp_path):
-    path = tmp_path / "c.json"
-    path.write_text(json.dumps(TOY.model_dump() | {"hidden_act": "gelu"}))
-    return path
 
 
 def test_shards(safetensors, tmp_path, cache):

@@ -17,7 +17,7 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.errors import CheckpointError, MissingExtraError
 from tests.reference.file_server import breaks_off_after, stalls_after
-from tests.reference.tf2_checkpoint import garden_tensors, write_saved_model, write_tf1_hub_module
+from tests.reference.tf2_checkpoint import write_tf1_hub_module
 from tests.toy import TOY, TOY_VOCAB, random_weights
 from tests.weights import assert_same
 
@@ -57,11 +57,8 @@ def path_of(handle):
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory):
-    """The archive of a module of TF2."""
-    folder = tmp_path_factory.mktemp("module") / "m"
-    tensors = garden_tensors(WEIGHTS, TOY.num_attention_heads)
-    return archive(write_saved_model(folder, tensors, vocab=TOY_VOCAB, do_lower_case=True))
+def module(saved_model):
+    return archive(saved_model)
 
 
 @pytest.mark.parametrize("handle", [TFHUB, KAGGLE])
