@@ -63,7 +63,7 @@ def convert(
     out = Path(out)
     check_out(out, checkpoint.files(), overwrite=overwrite)
     source = _with_casing(checkpoint, do_lower_case)
-    vocab_file = checked_vocabulary(source)
+    vocab_file, _ = checked_vocabulary(source)
     weights = read_weights(source, pooler=has_pooler(source))
     # TensorFlow and safetensors have errors of their own.
     with replacing(out, overwrite=overwrite, folder=True, every=True) as folder:

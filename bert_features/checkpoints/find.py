@@ -299,8 +299,8 @@ def check_vocab(tokens: Sequence[str], config: BertConfig, path: str | Path) -> 
         )
 
 
-def checked_vocabulary(checkpoint: Checkpoint) -> Path:
-    """The file of a checkpoint's vocabulary, which belongs to it.
+def checked_vocabulary(checkpoint: Checkpoint) -> tuple[Path, list[str]]:
+    """The file of a checkpoint's vocabulary, which belongs to it, and its pieces.
 
     Raises:
       CheckpointError: there is no vocabulary, or it does not fit the checkpoint.
@@ -309,8 +309,9 @@ def checked_vocabulary(checkpoint: Checkpoint) -> Path:
         raise CheckpointError.naming(
             "there is no vocab.txt beside {path}; pass {vocab_file}", path=checkpoint.weights_path
         )
-    check_vocab(read_vocab(checkpoint.vocab_file), checkpoint.config, checkpoint.vocab_file)
-    return checkpoint.vocab_file
+    tokens = read_vocab(checkpoint.vocab_file)
+    check_vocab(tokens, checkpoint.config, checkpoint.vocab_file)
+    return checkpoint.vocab_file, tokens
 
 
 def resolve_vocabulary(
@@ -327,7 +328,7 @@ def resolve_vocabulary(
         contradicts it.
       ConfigError: `do_lower_case` is None and the checkpoint does not record its casing.
     """
-    tokens = read_vocab(checked_vocabulary(checkpoint))
+    _, tokens = checked_vocabulary(checkpoint)
     if do_lower_case is None:
         do_lower_case = checkpoint.do_lower_case
     if do_lower_case is None:
