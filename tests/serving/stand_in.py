@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
-from bert_features.formats.records import Feature, FeatureBatch, Rows
+from bert_features.formats.records import Feature, FeatureBatch
 
 ARROW = "application/vnd.apache.arrow.stream"
 WIDTH = 3
 FEATURES = {
-    "embedding": Feature("embedding", (-1,), "none", WIDTH, "float32", "sequence", "mean"),
-    "last_layer": Feature("last_layer", (-1,), "none", WIDTH, "float16", "token", "none"),
+    name: Feature(name, (-1,), "none", WIDTH, "float32", "sequence", "mean")
+    for name in ("embedding", "other")
 }
 LIMITS = {
     "body_bytes": 1 << 20, "texts": 100, "tokens": 10000, "answer_bytes": 1 << 20,
@@ -46,35 +46,22 @@ def make_info(**changes: Any) -> dict[str, Any]:
 
 def vector_of(text: Any) -> list[float]:
     """What the stand-in computes: numbers that show which text they are of."""
-    joined = " ".join(text) if isinstance(text, list) else text
+    joined = " ".join(text)
     return [len(joined), sum(map(ord, joined)) % 1000, 1]
 
 
 def answer(body: dict[str, Any], *, count: int | None = None) -> bytes:
     """The Arrow stream for a request; of another number of texts if a test wants that."""
     (kind,) = {"texts", "pairs", "words"} & set(body)
-    texts = body[kind][:count]
-    rows = [["[CLS]", *(t if isinstance(t, list) else t.split()), "[SEP]"] for t in texts]
+    vectors = np.array([vector_of(text) for text in body[kind][:count]], np.float32)
     features = tuple(FEATURES[name] for name in body["outputs"])
-    pieces = [piece for row in rows for piece in row]
-    splits = np.cumsum([0, *map(len, rows)])
-    of_texts = np.array([vector_of(text) for text in texts], np.float32).reshape(-1, WIDTH)
-    of_tokens = np.array([[len(piece), 0, 1] for piece in pieces], np.float16)
-    with_tokens = any(feature.level == "token" for feature in features)
-    ids = np.arange(len(pieces), dtype=np.int32)
-    tokens = {"tokens": np.array(pieces, object), "token_ids": ids}
-    rows_of_tokens = Rows(splits, tokens, {"last_layer": of_tokens})
-    batch = FeatureBatch(np.arange(len(texts)), {"embedding": of_texts}, rows_of_tokens)
-    table = pa.Table.from_batches([convert_to_arrow(batch, features, schema_of(features, "int"))])
-    if body["tokens"] and not with_tokens:
-        table = table.append_column("tokens", pa.array(rows, pa.list_(pa.string())))
-        ids = [list(range(len(row))) for row in rows]
-        table = table.append_column("token_ids", pa.array(ids, pa.list_(pa.int32())))
+    values = {feature.name: vectors.reshape(-1, WIDTH) for feature in features}
+    batch = FeatureBatch(np.arange(len(vectors)), values)
     metadata = {"model": "toy", "features": [feature.to_metadata() for feature in features]}
-    table = table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()})
+    schema = schema_of(features, "int").with_metadata({METADATA_KEY: json.dumps(metadata)})
     sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(convert_to_arrow(batch, features, schema))
     return sink.getvalue()
 
 

@@ -13,8 +13,6 @@ from bert_features.errors import ServiceError
 from tests.serving.over_http import over_http
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
-pytestmark = pytest.mark.slow
-
 TEXTS = ["The jackson is", "", "it ville no", "a " * 30, "no it is not . the a b"]
 NAMES = ["mean", "last", "word", "half", "brain"]
 
@@ -55,6 +53,9 @@ def test_each_output_is_what_the_extractor_gives(client, extractor):
             found, expected = found.values, expected.values
         assert_close(found, expected)
     assert_close(client.encode(TEXTS[0], "last"), extractor.encode(TEXTS[0], "last"))
+    found, expected = (c.encode(TEXTS, "last", ragged=True) for c in (client, extractor))
+    assert_close(found.values, expected.values)
+    np.testing.assert_array_equal(found.row_splits, expected.row_splits)
 
 
 def test_all_layers_come_by_name(client, extractor):
@@ -63,7 +64,7 @@ def test_all_layers_come_by_name(client, extractor):
     assert_close(layers["layers_3"].values, extractor.encode(TEXTS, "last").values)
 
 
-@pytest.mark.parametrize("outputs", [["mean", "last", "word"], ["word", "brain"], "mean"])
+@pytest.mark.parametrize("outputs", [["mean", "last", "word"], "word", "mean"])
 def test_records_are_those_of_the_extractor(client, extractor, outputs):
     found = client.features(TEXTS, outputs)
     for record, expected in zip(found, extractor(TEXTS), strict=True):
@@ -82,6 +83,7 @@ def test_words_and_pairs(client, extractor):
     found, tokens = client.encode(words, is_tokenized=True, show_tokens=True)
     assert_close(found, extractor.encode(words, "mean"))
     assert tokens == [list(record.tokens) for record in extractor(words)]
+    assert client.encode("is", show_tokens=True)[1] == ["[CLS]", "is", "[SEP]"]
     assert_close(client.encode(pairs), extractor.encode(pairs, "mean"))
 
 
@@ -95,14 +97,15 @@ def test_the_code_of_the_page_runs(url):
 
 
 def test_many_texts_through_small_limits_from_several_threads(url_of, extractor):
-    texts = [f"{'it is ' * (i % 5)}jackson {'no ' * (i % 3)}" for i in range(200)]
-    expected = extractor.encode(texts, "mean")
+    texts = [f"{'it is ' * (i % 5)}jackson {'no ' * (i % 3)}" for i in range(100)]
+    names = ["mean", "half", "mean", "brain"]
     with (
         Client(url_of(texts=9, tokens=64, body_bytes=(1 << 14) + 300)) as client,
-        ThreadPoolExecutor(3) as threads,
+        ThreadPoolExecutor(len(names)) as threads,
     ):
-        for found in threads.map(client.encode, [texts] * 3):
-            assert_close(found, expected)
+        for name, found in zip(names, threads.map(client.encode, [texts] * 4, names), strict=True):
+            assert_close(found, extractor.encode(texts, name))
+        assert [record.unique_id for record in client.features(texts)] == [*range(len(texts))]
 
 
 def test_a_text_beyond_the_limits_is_named(url_of):
@@ -110,14 +113,3 @@ def test_a_text_beyond_the_limits_is_named(url_of):
         with pytest.raises(ServiceError, match=r"answered 413: .*texts\[3\].*at most 20") as error:
             client.encode([*["is"] * 3, "is " * 30, "is"])
         assert error.value.status == 413
-
-
-def test_the_token(url_of):
-    url = url_of(token="a-good-token")
-    with Client(url, token="a-good-token") as client:
-        assert client.encode(["is"]).shape == (1, 8)
-        assert client.info()["model"] == "uncased_toy"
-    for token, problem in (("a-bad-token", "is wrong"), (None, "is missing")):
-        with pytest.raises(ServiceError, match=f"the token {problem}.*; pass token=") as error:
-            Client(url, token=token)
-        assert error.value.status == 401
