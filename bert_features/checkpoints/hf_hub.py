@@ -4,18 +4,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_features.checkpoints import sentence_transformers
-from bert_features.checkpoints.locate import PICKLES, meant
+from bert_features.checkpoints.locate import BESIDE_WEIGHTS, PICKLES, meant
+from bert_features.checkpoints.sentence_transformers import MAIN_CONFIG, MODULES
 from bert_features.errors import CheckpointError, MissingExtraError
 
 PREFIX = "hf:"
 # Files to fetch. Weights in pickles (pytorch_model.bin) are never downloaded.
 _OF_CHECKPOINT = [
-    "config.json",
-    "vocab.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    sentence_transformers.TRANSFORMER_CONFIG,
+    *BESIDE_WEIGHTS,
     "model.safetensors",
     "model.safetensors.index.json",
     "model-?????-of-?????.safetensors",
@@ -24,8 +20,7 @@ _OF_CHECKPOINT = [
 _TRANSFORMER = "0_Transformer"
 FILES = [
     *_OF_CHECKPOINT,
-    sentence_transformers.MODULES,
-    sentence_transformers.MAIN_CONFIG,
+    *(MODULES, MAIN_CONFIG),
     "*_Pooling/config.json",
     *(f"{_TRANSFORMER}/{name}" for name in _OF_CHECKPOINT),
 ]

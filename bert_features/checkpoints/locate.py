@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bert_features.checkpoints.published import ALIASES, PUBLISHED
+from bert_features.checkpoints.sentence_transformers import TRANSFORMER_CONFIG
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, is_index, is_object_based
 from bert_features.config.settings import did_you_mean
@@ -20,6 +21,11 @@ PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 SAVED_MODEL = "saved_model.pb"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TOKENIZER = "tokenizer.json"
+# Files that belong to weights wherever these are.
+BESIDE_WEIGHTS = (
+    *("config.json", "bert_config.json", "vocab.txt"),
+    *(TOKENIZER, TOKENIZER_CONFIG, TRANSFORMER_CONFIG),
+)
 # TensorFlow's file that names the latest checkpoint of a directory.
 STATE_FILE = "checkpoint"
 VARIABLES = "variables/variables"  # prefix of the weights in a SavedModel

@@ -17,12 +17,7 @@ from typing import Any
 
 from bert_features import files
 from bert_features.checkpoints import locate
-from bert_features.checkpoints.sentence_transformers import (
-    MAIN_CONFIG,
-    MODULES,
-    TRANSFORMER_CONFIG,
-    transformer_path,
-)
+from bert_features.checkpoints.sentence_transformers import MAIN_CONFIG, MODULES, transformer_path
 from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, weight_map_in
 from bert_features.config.json_files import parse_json, read_json_object
 from bert_features.errors import CheckpointError
@@ -31,18 +26,7 @@ from bert_features.files import IN_CACHE, cache_dir, locked, replacing
 logger = logging.getLogger("bert_features")
 
 # Files that are copied with the weights, from any folder of the checkpoint.
-_BESIDE_WEIGHTS = frozenset(
-    {
-        "config.json",
-        "bert_config.json",
-        "vocab.txt",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        MODULES,
-        MAIN_CONFIG,
-        TRANSFORMER_CONFIG,
-    }
-)
+_BESIDE_WEIGHTS = (*locate.BESIDE_WEIGHTS, MODULES, MAIN_CONFIG)
 # The folders of a checkpoint: of a SavedModel, and of modules of sentence-transformers (1_Pooling).
 _INNER = re.compile(r"variables|assets|\d+_\w+")
 _SOURCE = ".source.json"

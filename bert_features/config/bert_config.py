@@ -1,7 +1,7 @@
 """The architecture of a BERT checkpoint, from its `bert_config.json` or `config.json`."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypedDict
+from typing import Annotated, Any, Literal, Self, TypedDict, get_args
 
 from pydantic import (
     BaseModel,
@@ -38,13 +38,7 @@ _MIN_EPS = 2.0**-126
 
 # The meaning of the word in the config of each family. google-research/bert's modeling.py computes
 # "gelu" by the tanh approximation; Hugging Face's ACT2FN["gelu"] is the exact, erf form.
-_SAME: dict[str, HiddenAct] = {
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
-    "gelu_erf": "gelu_erf",
-    "gelu_tanh": "gelu_tanh",
-}
+_SAME: dict[str, HiddenAct] = {form: form for form in get_args(HiddenAct)}
 ACTIVATIONS: dict[Family, dict[str, HiddenAct]] = {
     "google": {"gelu": "gelu_tanh", **_SAME},
     "huggingface": {

@@ -12,12 +12,7 @@ from bert_features.config.output_specs import (
     plan_outputs,
     resolve_layers,
 )
-from bert_features.config.outputs import (
-    POOLING_ALIASES,
-    POOLINGS,
-    AutoPooling,
-    OutputConfig,
-)
+from bert_features.config.outputs import POOLING_ALIASES, POOLINGS, AutoPooling, OutputConfig
 from bert_features.errors import ConfigError
 from tests.toy import TOY  # three blocks of width 8
 
