@@ -143,12 +143,11 @@ def _check_hidden_act(hidden_act: str | None) -> None:
 def _describe(name: str, located: _Located, **options: Unpack[CheckpointOptions]) -> Checkpoint:
     """The checkpoint whose weights have been located."""
     weights_path, kind, settings = located
-    folders = locate.folders_of(weights_path)
-    config_path = _file(options.get("config_file"), folders, CONFIG_NAMES[kind])
+    config_path = _file(options.get("config_file"), weights_path, CONFIG_NAMES[kind])
     config, family = _config(name, weights_path, kind, config_path)
     if hidden_act := options.get("hidden_act"):
         config = config.model_copy(update={"hidden_act": hidden_act})
-    vocab_path = _file(options.get("vocab_file"), folders, VOCAB_NAMES)
+    vocab_path = _file(options.get("vocab_file"), weights_path, VOCAB_NAMES)
     casing, evidence = casing_of(weights_path, kind, vocab_path, *_names_of(name))
     found = Checkpoint(
         name=name,
@@ -215,9 +214,9 @@ def local_file(path: str | Path) -> Path:
     return remote.fetch_file(str(path)) if files.is_url(path) else files.local_path(path)
 
 
-def _file(wanted: str | Path | None, folders: Sequence[Path], names: Sequence[str]) -> Path | None:
-    """The file that was asked for, or else one of these names in one of the folders."""
-    return locate.beside(folders, names) if wanted is None else local_file(wanted)
+def _file(wanted: str | Path | None, weights_path: Path, names: Sequence[str]) -> Path | None:
+    """The file that was asked for, or else one of these names beside the weights."""
+    return locate.beside(weights_path, names) if wanted is None else local_file(wanted)
 
 
 def _names_of(name: str) -> list[str]:

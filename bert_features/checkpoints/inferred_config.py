@@ -48,7 +48,8 @@ def infer_config(shapes: Mapping[str, tuple[int, ...]], name: str) -> BertConfig
     values = {
         "vocab_size": known["word"][0],
         "hidden_size": hidden,
-        "num_hidden_layers": _num_layers(shapes),
+        # Their number, not the highest: that may be anything.
+        "num_hidden_layers": len(weight_names.blocks_of(shapes)),
         "num_attention_heads": heads,
         "intermediate_size": known["intermediate"][1],
         "max_position_embeddings": known["position"][0],
@@ -80,8 +81,3 @@ def _heads(query: tuple[int, ...], hidden: int, name: str) -> tuple[int, str]:
         query=query,
         hidden=hidden,
     )
-
-
-def _num_layers(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    # Their number, not the highest: that may be anything.
-    return len(weight_names.blocks_of(shapes))

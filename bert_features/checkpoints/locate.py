@@ -100,14 +100,10 @@ def is_saved_model(weights_path: Path) -> bool:
     return folder.name == "variables" and (folder.parent / SAVED_MODEL).is_file()
 
 
-def folders_of(weights_path: Path) -> list[Path]:
-    """The folders of the config and the vocabulary: beside the weights, or the assets."""
+def beside(weights_path: Path, names: Sequence[str]) -> Path | None:
+    """The first of these files beside the weights; of a SavedModel, also among its assets."""
     root = root_of(weights_path)
-    return [root, root / "assets"] if is_saved_model(weights_path) else [root]
-
-
-def beside(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
-    """The first of these names in the first of the folders that has one."""
+    folders = [root, root / "assets"] if is_saved_model(weights_path) else [root]
     paths = (folder / name for folder in folders for name in names)
     return next((path for path in paths if path.is_file()), None)
 

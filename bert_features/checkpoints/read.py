@@ -13,8 +13,8 @@ from bert_features.checkpoints.weight_readers import (
     Reader,
     damage_is_an_error,
     open_weights,
-    size_of,
     some,
+    weight_files,
 )
 from bert_features.errors import CheckpointError
 
@@ -82,7 +82,9 @@ def check_config(checkpoint: Checkpoint) -> None:
       CheckpointError: the config describes more than the files can hold, or a file cannot be read.
     """
     path, kind = checkpoint.weights_path, checkpoint.kind
-    if weight_names.parameter_count(checkpoint.config, pooler=False) > size_of(path, kind):
+    with damage_is_an_error(path):
+        size = sum(file.stat().st_size for file in weight_files(path, kind))
+    if weight_names.parameter_count(checkpoint.config, pooler=False) > size:
         reader = open_weights(path, kind)
         _check_names(checkpoint, reader.shapes(), stored_names(reader, path, kind), pooler=False)
 

@@ -64,17 +64,6 @@ def weight_files(path: Path, kind: Kind) -> list[Path]:
     return [path, *_shards(path, _read_weight_map(path)).values()]
 
 
-def size_of(path: Path, kind: Kind) -> int:
-    """The size of a checkpoint's weights in bytes.
-
-    Raises:
-      CheckpointError: a file cannot be read.
-    """
-    files = weight_files(path, kind)
-    with damage_is_an_error(path):
-        return sum(file.stat().st_size for file in files)
-
-
 def is_index(path: Path) -> bool:
     """Whether a path is the index of a safetensors checkpoint in shards."""
     return path.name.endswith(INDEX_SUFFIX)

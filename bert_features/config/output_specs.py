@@ -80,11 +80,6 @@ class OutputSpec(Feature):
 
     states: tuple[int, ...] = field(kw_only=True)
 
-    @property
-    def is_pooled_output(self) -> bool:
-        """Whether this is [CLS] through the pooler, a layer with its own weights."""
-        return self.pooling == "pooler"
-
 
 def resolve_layers(layers: Sequence[int | str], num_layers: int) -> tuple[int, ...]:
     """Resolves LAYERS entries: 0 for the embeddings, 1 … num_layers for the blocks' outputs.
@@ -235,8 +230,8 @@ def blocks_needed(outputs: Sequence[OutputSpec]) -> int:
 
 
 def needs_pooler(outputs: Sequence[OutputSpec]) -> bool:
-    """Whether an output needs the pooler."""
-    return any(output.is_pooled_output for output in outputs)
+    """Whether an output is [CLS] through the pooler, a layer with its own weights."""
+    return any(output.pooling == "pooler" for output in outputs)
 
 
 def check_special_ids(outputs: Sequence[OutputSpec], special_ids: Sequence[int]) -> None:

@@ -48,7 +48,7 @@ def compute_outputs(
     states = EncoderOutputs.from_dict(encoded)
     results = {}
     for output in outputs:
-        if output.is_pooled_output:
+        if output.pooling == "pooler":
             vectors = ops.cast(states.pooled_output, "float32")
         else:
             vectors = _POOLERS[output.level](_combine(states, output), batch, output, special_ids)
