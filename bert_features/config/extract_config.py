@@ -18,13 +18,12 @@ from bert_features.config.outputs import (
     AutoPooling,
     Combine,
     Float32,
-    LayerEntry,
+    LayersSetting,
     Level,
     OutputConfig,
     OutputDtype,
     check_names_differ,
     parse_outputs,
-    split_layers,
 )
 from bert_features.config.settings import (
     DEVICES,
@@ -107,7 +106,7 @@ class ExtractConfig(Settings):
     hidden_act: GeluForm | None = setting(
         None, "Form of GELU; by default the form of the checkpoint's family.", MODEL
     )
-    layers: tuple[LayerEntry, ...] = setting(
+    layers: LayersSetting = setting(
         DEFAULT_LAYERS,
         "LAYERS to extract: encoder blocks, -L to L-1, and the word `embeddings`.",
         OUTPUTS,
@@ -286,11 +285,6 @@ class ExtractConfig(Settings):
         if values.get("outputs"):
             values = {**values, "outputs": parse_outputs(values["outputs"], source=source)}
         return super().of(values, source=source)
-
-    @field_validator("layers", mode="before")
-    @classmethod
-    def _split_layers(cls, value: Any) -> Any:
-        return split_layers(value)
 
     @model_validator(mode="before")
     @classmethod

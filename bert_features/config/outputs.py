@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from bert_features.config.settings import MAX_INT, OUTPUTS, Positive, Settings, setting, shown
 from bert_features.errors import BertFeaturesError, ConfigError
@@ -89,6 +89,10 @@ def _is_entry(entry: Any) -> bool:
     return isinstance(entry, Integral | str) and not isinstance(entry, bool)
 
 
+# LAYERS as the type of a setting.
+LayersSetting = Annotated[tuple[LayerEntry, ...], BeforeValidator(split_layers)]
+
+
 class OutputConfig(Settings):
     """One output as the user describes it; `Feature` explains each setting.
 
@@ -98,7 +102,7 @@ class OutputConfig(Settings):
     name: str | None = setting(
         None, "Name of the output in records and files.", OUTPUTS, min_length=1
     )
-    layers: tuple[LayerEntry, ...] | None = setting(
+    layers: LayersSetting | None = setting(
         None,
         "Layers to take: encoder blocks, -L to L-1, and the word `embeddings`.",
         OUTPUTS,
@@ -137,11 +141,6 @@ class OutputConfig(Settings):
         None, "Number of values of each vector to keep, from the first.", OUTPUTS
     )
     dtype: OutputDtype | None = setting(None, "Data type of the features.", OUTPUTS)
-
-    @field_validator("layers", mode="before")
-    @classmethod
-    def _split_layers(cls, value: Any) -> Any:
-        return split_layers(value)
 
     @field_validator("pooling")
     @classmethod
