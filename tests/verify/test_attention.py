@@ -13,7 +13,7 @@ from bert_features.verify import run as run_module
 from bert_features.verify.attention import time_forms
 from bert_features.verify.checks import TEXTS
 from bert_features.verify.report import Check, Report, Timing
-from tests.verify.reports import check_named, verify_toy
+from tests.verify.reports import verify_toy
 
 
 class Chip:
@@ -160,10 +160,3 @@ def test_the_numbers_of_both_forms_are_compared(monkeypatch, mine, other):
     assert asked == [other]
     assert len(comparison.expected) == len(comparison.received) == 2 * (1 + len(TEXTS))
     assert comparison.measure("deviation") == pytest.approx(1e-3 / (1 + 2.001))
-
-
-@pytest.mark.usefixtures("alone")
-def test_on_a_cpu_there_is_one_form(toy):
-    check = check_named(verify_toy(toy), "attention")
-    assert check.outcome == "skipped"
-    assert check.compared == "the Pallas kernel is for TPUs with the JAX runtime"

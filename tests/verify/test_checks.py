@@ -13,12 +13,11 @@ from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.runtime import tensorflow as runtime
 from bert_features.runtime.base import Started
 from bert_features.verify import checks
-from bert_features.verify import run as run_module
 from bert_features.verify.checks import TEXTS
 from bert_features.verify.run import verify
 from tests.conftest import NUM_DEVICES
 from tests.reference.golden_values import PATH, golden_values
-from tests.verify.reports import check_named, outcomes, verify_toy
+from tests.verify.reports import check_named, leave_checks, outcomes, verify_toy
 
 pytestmark = pytest.mark.eight_devices
 INVARIANCES = {"determinism", "batch", "padding"}
@@ -52,11 +51,11 @@ def tampered(weights):
     return weights | {name: changed}
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("one_device", "alone")
 def test_weights_that_are_not_the_checkpoints_fail(minilm_dir, monkeypatch):
     read = extraction.read_weights
     monkeypatch.setattr(extraction, "read_weights", lambda *a, **k: tampered(read(*a, **k)))
+    leave_checks(monkeypatch, "golden values", "reference", "batch")
     result = run("--precision", "float32", "--json")
     assert result.exit_code == 1
     report = json.loads(result.stdout)
@@ -64,12 +63,6 @@ def test_weights_that_are_not_the_checkpoints_fail(minilm_dir, monkeypatch):
     failed = {c["name"]: c for c in report["checks"] if c["outcome"] == "fail"}
     assert failed.keys() == {"golden values", "reference"}
     assert failed["golden values"]["measured"] > 1e-4
-
-
-def only_golden(monkeypatch):
-    """Leaves one check; `run` has the table under its own name."""
-    table = {"golden values": checks.CHECKS["golden values"]}
-    monkeypatch.setattr(run_module, "CHECKS", table)
 
 
 @pytest.mark.usefixtures("one_device", "alone")
@@ -86,7 +79,7 @@ def test_other_golden_values_fail(minilm_dir, tmp_path, monkeypatch, name, chang
         values = dict(stored)
     np.savez(tmp_path / "golden.npz", **(values | {name: changed(values[name])}))
     monkeypatch.setattr(checks, "GOLDEN", str(tmp_path / "golden.npz"))
-    only_golden(monkeypatch)
+    leave_checks(monkeypatch, "golden values")
     (check,) = verify(precisions=("float32",)).checks
     assert check.outcome == "fail"
     assert message in check.compared
@@ -94,7 +87,7 @@ def test_other_golden_values_fail(minilm_dir, tmp_path, monkeypatch, name, chang
 
 @pytest.mark.usefixtures("one_device", "alone")
 def test_the_golden_values_are_not_of_another_gelu(minilm_dir, monkeypatch):
-    only_golden(monkeypatch)
+    leave_checks(monkeypatch, "golden values")
     (check,) = verify(precisions=("float32",), hidden_act="gelu_tanh").checks
     assert (check.outcome, check.measured) == ("skipped", None)
 
@@ -137,7 +130,6 @@ def test_vectors_that_depend_on_something_else_fail(toy, monkeypatch, change, fa
     assert outcomes(verify_toy(toy))["fail"] == failed
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_a_device_that_computes_something_else_fails(toy, monkeypatch):
     compute = runtime._StepByShape.__call__
@@ -149,7 +141,8 @@ def test_a_device_that_computes_something_else_fails(toy, monkeypatch):
         return Started(lambda: outputs)
 
     monkeypatch.setattr(runtime._StepByShape, "__call__", with_a_bad_device)
-    assert "devices" in outcomes(verify_toy(toy))["fail"]
+    leave_checks(monkeypatch, "devices", "determinism")
+    assert outcomes(verify_toy(toy))["fail"] == {"devices"}
 
 
 @pytest.mark.usefixtures("one_device", "alone")

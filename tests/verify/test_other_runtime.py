@@ -8,7 +8,7 @@ from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.verify import other_runtime
 from bert_features.verify.checks import TEXTS
 from bert_features.verify.other_runtime import OtherRuntime
-from tests.verify.reports import check_named, verify_toy
+from tests.verify.reports import check_named, leave_checks, verify_toy
 
 
 class Other:
@@ -32,6 +32,7 @@ def test_the_other_runtime_must_agree(toy, monkeypatch, difference, outcome):
     states = [np.stack(list(r.features.values())) + difference for r in extractor(TEXTS)]
     monkeypatch.setattr(other_runtime, "unavailable_reason", lambda runtime: "")
     monkeypatch.setattr(other_runtime, "OtherRuntime", lambda *arguments: Other(lambda: states))
+    leave_checks(monkeypatch, "runtimes")
     check = check_named(verify_toy(toy), "runtimes")
     assert check.outcome == outcome
     assert check.compared == "tensorflow here with jax on the CPU"
@@ -39,6 +40,7 @@ def test_the_other_runtime_must_agree(toy, monkeypatch, difference, outcome):
 
 def test_without_jax_the_runtimes_are_not_compared(toy, monkeypatch):
     monkeypatch.setattr(other_runtime.importlib.util, "find_spec", lambda name: None)
+    leave_checks(monkeypatch, "runtimes")
     check = check_named(verify_toy(toy), "runtimes")
     assert check.outcome == "skipped"
     assert check.compared == f"jax is not installed: pip install {extra_requirement('jax')}"
