@@ -1,6 +1,7 @@
 """`nearest`: the sentences, words or tokens of a features file that are nearest to a query."""
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,10 @@ import numpy as np
 from bert_features.errors import ConfigError
 from bert_features.formats import read_features
 from bert_features.formats.reader import FeatureFile
-from bert_features.formats.records import Feature, FeatureRecord, ShortRepr
+from bert_features.formats.records import Feature, ShortRepr
 from bert_features.neighbors.faiss_index import search_index
 from bert_features.neighbors.queries import embed
-from bert_features.neighbors.search import Counts, Hits, Search, blocks
+from bert_features.neighbors.search import Hits, Search, blocks
 
 logger = logging.getLogger("bert_features")
 
@@ -163,37 +164,27 @@ def _check_vectors(vectors: np.ndarray, feature: Feature, token: str | None) -> 
     return np.atleast_2d(vectors)
 
 
-def _warn(counts: Counts) -> None:
-    left_out = counts.zero + counts.not_finite
-    if left_out:
+def _warn(counts: Counter[str]) -> None:
+    zero, not_finite = counts["zero"], counts["not_finite"]
+    if zero or not_finite:
         logger.warning(
             "%s of %s vectors were left out: %s zero, %s not finite",
-            *(f"{count:,}" for count in (left_out, left_out + counts.compared)),
-            *(f"{count:,}" for count in (counts.zero, counts.not_finite)),
+            *(f"{n:,}" for n in (zero + not_finite, counts.total(), zero, not_finite)),
         )
 
 
 def _describe(file: FeatureFile, feature: Feature, hits: Sequence[Hits]) -> list[list[Neighbor]]:
     # In the order of the file: a group of records, or a shard, is then read once.
     numbers = sorted({int(number) for found in hits for number in found.records})
-    records = {number: _without_vectors(file[number]) for number in numbers}
-    return [
-        [
-            _neighbor(feature, similarity, number, position, records[number])
-            for similarity, number, position in zip(*(c.tolist() for c in found), strict=True)
-        ]
-        for found in hits
-    ]
+    known: dict[int, tuple[int | str, tuple[str, ...] | None]] = {}
+    for number in numbers:  # without the vectors
+        record = file[number]
+        tokens = {"token": record.tokens, "word": record.words}.get(feature.level)
+        known[number] = record.unique_id, tokens
 
+    def neighbor(similarity: float, number: int, position: int) -> Neighbor:
+        unique_id, tokens = known[number]
+        place = None if tokens is None else position
+        return Neighbor(similarity, unique_id, number, place, tokens)
 
-def _without_vectors(record: FeatureRecord) -> FeatureRecord:
-    return FeatureRecord(record.unique_id, {}, tokens=record.tokens, words=record.words)
-
-
-def _neighbor(
-    feature: Feature, similarity: float, number: int, position: int, record: FeatureRecord
-) -> Neighbor:
-    if feature.level == "sequence":
-        return Neighbor(similarity, record.unique_id, number)
-    tokens = record.tokens if feature.level == "token" else record.words
-    return Neighbor(similarity, record.unique_id, number, position, tokens)
+    return [list(map(neighbor, *(column.tolist() for column in found))) for found in hits]

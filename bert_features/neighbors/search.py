@@ -7,8 +7,8 @@ equal vectors have equal similarities wherever they lie.
 Dimensions: `N` vectors of a block, `Q` queries, `D` width, `K` nearest vectors of a query.
 """
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -37,30 +37,10 @@ class Hits(NamedTuple):
     records: np.ndarray
     positions: np.ndarray
 
-    @classmethod
-    def none(cls) -> "Hits":
-        """No vector."""
-        return cls(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
-
     def best(self, top: int) -> "Hits":
         """The `top` nearest of these."""
         order = np.lexsort((self.positions, self.records, -self.similarities))[:top]
         return Hits(*(column[order] for column in self))
-
-
-@dataclass
-class Counts:
-    """The vectors that were seen.
-
-    Attributes:
-      compared: those that were compared.
-      zero: zero vectors, which have no direction and are left out.
-      not_finite: vectors with a value that is NaN or infinite, which are left out.
-    """
-
-    compared: int = 0
-    zero: int = 0
-    not_finite: int = 0
 
 
 def blocks(
@@ -97,7 +77,8 @@ class Search:
       similarity: `cosine`, or `dot` for the plain product.
 
     Attributes:
-      counts: the vectors that were added so far.
+      counts: the vectors that were added so far: `compared`; and left out, because `zero` ones have
+        no direction, and `not_finite` ones hold NaN or infinity.
 
     Raises:
       ConfigError: `top` is below 1, the similarity is unknown, or a query is zero or not finite.
@@ -120,8 +101,9 @@ class Search:
         self._units = (self._queries / self._lengths[:, None]).astype(np.float32)
         # The bound of a sum of D float32 products, relative to the lengths; twice, for the norms.
         self._error = np.float32(2 * (self._queries.shape[1] + 8) * 2.0**-24)
-        self._hits = [Hits.none() for _ in self._queries]
-        self.counts = Counts()
+        none = Hits(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
+        self._hits = [none for _ in self._queries]
+        self.counts = Counter[str]()
 
     def hits(self) -> list[Hits]:
         """The nearest vectors of each query."""
@@ -188,16 +170,16 @@ class Search:
             upper += errors[:, None]
         unusual = np.flatnonzero(~usual)
         upper[unusual] = np.where(self._is_usable(vectors[unusual]), np.inf, -np.inf)[:, None]
-        self.counts.compared += int(usual.sum())
+        self.counts["compared"] += int(usual.sum())
         return upper, errors
 
     def _is_usable(self, vectors: np.ndarray) -> np.ndarray:
         """Whether vectors, whose lengths are unusual, can be compared, bool [N]; counts them."""
         finite = np.isfinite(vectors).all(axis=1)
         usable = finite & vectors.any(axis=1)
-        self.counts.compared += int(usable.sum())
-        self.counts.not_finite += int((~finite).sum())
-        self.counts.zero += int((finite & ~usable).sum())
+        self.counts["compared"] += int(usable.sum())
+        self.counts["not_finite"] += int((~finite).sum())
+        self.counts["zero"] += int((finite & ~usable).sum())
         return np.asarray(usable)
 
     def _exact(self, vectors: np.ndarray, query: np.ndarray, length: float) -> np.ndarray:

@@ -40,6 +40,21 @@ def extracted(tmp_path_factory, toy):
     return folder
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_extractor_of_each_configuration():
+    """Making one takes half a second."""
+    made = {}
+
+    def make(config, **options):
+        if repr(config) not in made:
+            made[repr(config)] = FeatureExtractor(config, **options)
+        return made[repr(config)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bert_features.extraction.extractor.FeatureExtractor", make)
+        yield
+
+
 @all_formats
 @pytest.mark.parametrize("feature", EVERYTHING, ids=lambda feature: feature.level)
 def test_every_format_gives_the_nearest_vectors(tmp_path, format, feature):
