@@ -4,7 +4,7 @@ Columns are separated by tabs if a line has any, else by blanks.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bert_features.config.input_format import CONLL_COLUMNS
@@ -64,12 +64,27 @@ def count_rows(source: Source) -> int | None:
 
 
 def _sentences(source: Source) -> Iterator[_Sentence]:
-    sort: Callable[[_Sentence, list[str]], None]
-    sort = _sort_conllu if source.input_format.format == "conllu" else _SortConll()
-    for number, lines in _blocks(source):
-        sentence = _Sentence(number)
-        sort(sentence, lines)
+    is_conllu = source.input_format.format == "conllu"
+    shape: tuple[bool, int] | None = None  # shape of a line that is surely a word
+    for first, lines in _blocks(source):
+        sure = (line for line in lines if not line.startswith(("#", _DOCUMENT_START)))
+        shape = next(map(_shape, sure), shape)
+        sentence = _Sentence(first)
+        for number, line in enumerate(lines, start=first):
+            columns = _columns(line)
+            no_word = _NO_WORD.match(columns[0]) if is_conllu else line.startswith(_DOCUMENT_START)
+            if line.startswith("#") and (is_conllu or _is_comment(line, shape)):
+                sentence.comments.append(line)
+            elif not no_word:
+                sentence.words.append((number, columns))
         yield sentence
+
+
+def _is_comment(line: str, shape: tuple[bool, int] | None) -> bool:
+    """Whether a line with `#` is no word, such as `#tag`: it has other columns than words have."""
+    if shape is None:  # nothing to compare it with yet
+        return "\t" not in line
+    return _shape(line) != shape or _KEY_VALUE.match(line) is not None
 
 
 def _blocks(source: Source) -> Iterator[tuple[int, list[str]]]:
@@ -96,42 +111,6 @@ def _columns(line: str) -> list[str]:
         return line.split("\t")
     # Not str.split(): some words hold a no-break space.
     return [column for column in line.split(" ") if column]
-
-
-def _sort_conllu(sentence: _Sentence, lines: list[str]) -> None:
-    for number, line in enumerate(lines, start=sentence.line):
-        if line.startswith("#"):
-            sentence.comments.append(line)
-            continue
-        columns = _columns(line)
-        if not _NO_WORD.match(columns[0]):
-            sentence.words.append((number, columns))
-
-
-class _SortConll:
-    """Sorts the lines of a sentence in which a word, such as `#tag`, may look like a comment."""
-
-    def __init__(self) -> None:
-        self._shape: tuple[bool, int] | None = None  # shape of a line that is surely a word
-
-    def __call__(self, sentence: _Sentence, lines: list[str]) -> None:
-        for line in lines:
-            if not line.startswith(("#", _DOCUMENT_START)):
-                self._shape = _shape(line)
-                break
-        for number, line in enumerate(lines, start=sentence.line):
-            if line.startswith(_DOCUMENT_START):
-                continue
-            if line.startswith("#") and self._is_comment(line):
-                sentence.comments.append(line)
-            else:
-                sentence.words.append((number, _columns(line)))
-
-    def _is_comment(self, line: str) -> bool:
-        """Whether a line with `#` has other columns than a line that is surely a word."""
-        if self._shape is None:  # nothing to compare it with yet
-            return "\t" not in line
-        return _shape(line) != self._shape or _KEY_VALUE.match(line) is not None
 
 
 def _shape(line: str) -> tuple[bool, int]:

@@ -5,7 +5,6 @@ import threading
 
 import pytest
 
-from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
 from bert_features.readers.examples import count_examples, examples_of_texts, read_examples
 from bert_features.readers.input_example import InputExample
@@ -58,15 +57,3 @@ def test_texts_are_taken_as_they_are():
         list(examples_of_texts("text"))
     with pytest.raises(InputError, match=r"texts\[1\] is None"):
         list(examples_of_texts(["a", None]))
-
-
-def test_the_suffix_tells_the_format_unless_it_is_named(tmp_path):
-    path = tmp_path / "in.csv"
-    path.write_bytes(b"text,id\na,x\n")
-    assert list(read_examples(path)) == [InputExample("x", "a")]
-    text = InputFormat("text")
-    assert list(read_examples(path, text)) == [
-        InputExample(0, "text,id"),
-        InputExample(1, "a,x"),
-    ]
-    assert count_examples(path, text) == 2

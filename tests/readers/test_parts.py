@@ -45,7 +45,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("name", [*FILES, "rows.parquet", "none.parquet", "table.csv"])
-@pytest.mark.parametrize("size", [1, 2, 3, 129, 131, 5000])
+@pytest.mark.parametrize("size", [1, 3, 131, 5000])
 def test_the_parts_are_the_whole(folder, name, size):
     whole = _source(folder / name)
     found, numbers = [], []
@@ -70,7 +70,7 @@ WEIGHTS = [8, 6, 1, 2, 0.1, 0.1, 0.1, 0.1, 1]
 @pytest.mark.parametrize("errors", ["strict", "replace"])
 def test_lines_as_they_are_give_the_parts_that_examples_give(tmp_path, errors):
     random, path, seen = Random(5), tmp_path / "in.txt", collections.Counter()
-    for _ in range(500):
+    for _ in range(250):
         pieces = random.choices(PIECES, WEIGHTS, k=random.randint(0, 40))
         (mark,) = random.choices([b"", codecs.BOM_UTF8, codecs.BOM_UTF16_LE], [8, 1, 1])
         path.write_bytes(mark + b"".join(pieces))
