@@ -52,14 +52,9 @@ FORMATS: dict[str, str] = {
 }
 
 # Data types that each format can hold: Arrow, NumPy itself and HDF5 have no bfloat16.
-DTYPES: dict[str, tuple[str, ...]] = {
-    "parquet": ("float16", "float32"),
-    "arrow": ("float16", "float32"),
-    "jsonl": ("float16", "float32", "bfloat16"),
-    "npz": ("float16", "float32"),
-    "hdf5": ("float16", "float32"),
-    "tfrecord": ("float16", "float32", "bfloat16"),
-}
+DTYPES: dict[str, tuple[str, ...]] = dict.fromkeys(FORMATS, ("float16", "float32")) | dict.fromkeys(
+    ("jsonl", "tfrecord"), ("float16", "float32", "bfloat16")
+)
 
 SUFFIXES: dict[str, str] = {
     ".parquet": "parquet",

@@ -24,16 +24,11 @@ class ColumnWriter(FeatureWriter):
     """Writes flat columns, each of which grows with every batch."""
 
     @abstractmethod
-    def _begin(self) -> None:
-        """Begins the file, whose columns are `_columns`."""
-
-    @abstractmethod
     def _append(self, name: str, values: np.ndarray) -> None:
         """Appends to a column."""
 
     def _open(self) -> None:
         self._totals = dict.fromkeys(levels_of(self._features), 0)  # tokens and words so far
-        self._begin()
         for level in self._totals:
             self._append(SPLITS[level], np.zeros(1, np.int64))
 

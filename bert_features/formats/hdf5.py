@@ -12,6 +12,7 @@ outside the chunks.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ CHUNK_BYTES = 512 << 10
 class Writer(ColumnWriter):
     """Writes an HDF5 file by appending to its datasets."""
 
-    def _begin(self) -> None:
+    def _open(self) -> None:
         import h5py
 
         # Through a Python file, which hides a full disk: HDF5 could not close its file then.
@@ -38,26 +39,25 @@ class Writer(ColumnWriter):
         # A dataset: an attribute holds 64 KB at most.
         self._h5.create_dataset("metadata", data=json.dumps(self._metadata), dtype=text)
         for name, column in self._columns.items():
+            dtype = np.dtype(text if column.dtype == TEXT else column.dtype)
             shape = () if column.width is None else (column.width,)
-            self._add(name, text if column.dtype == TEXT else column.dtype, *shape)
+            bytes_of_chunk = CHUNK_BYTES if shape else CHUNK_BYTES // 8
+            rows = bytes_of_chunk // max(dtype.itemsize * math.prod(shape), 1)
+            self._h5.create_dataset(
+                name,
+                (0, *shape),
+                dtype,
+                maxshape=(None, *shape),
+                chunks=(max(rows, 1), *shape),
+                fletcher32=column.dtype != TEXT,  # texts have no place for it
+            )
+        super()._open()
 
     def _finish(self) -> None:
         self._h5.close()
 
     def _abandon(self) -> None:
         self._h5.close()
-
-    def _add(self, name: str, dtype: Any, *shape: int) -> None:
-        row_bytes = max(np.dtype(dtype).itemsize * int(np.prod(shape)), 1)
-        rows = max(CHUNK_BYTES // 8 // row_bytes if not shape else CHUNK_BYTES // row_bytes, 1)
-        self._h5.create_dataset(
-            name,
-            (0, *shape),
-            dtype,
-            maxshape=(None, *shape),
-            chunks=(rows, *shape),
-            fletcher32=np.dtype(dtype) != object,  # texts have no place for it
-        )
 
     def _append(self, name: str, values: np.ndarray) -> None:
         dataset = self._h5[name]

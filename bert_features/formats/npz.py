@@ -29,7 +29,7 @@ import numpy as np
 from isal import isal_zlib
 
 from bert_features.formats.column_file import ColumnFile, ColumnWriter
-from bert_features.formats.columns import Column, check_columns, columns_of
+from bert_features.formats.columns import check_columns, columns_of
 from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.records import TEXT, Feature
 
@@ -41,38 +41,39 @@ MEMBER_MAGIC = b"PK\x03\x04"
 class Writer(ColumnWriter):
     """Writes an .npz archive, uncompressed, so that it can be mapped into memory."""
 
-    def _begin(self) -> None:
+    def _open(self) -> None:
         self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
-        self._streamed: _StreamedMember | None = None
-        if self._features:
-            name = max(self._features, key=_expected_bytes).name
-            self._streamed = _StreamedMember(self._archive, name, self._columns[name])
+        self._first = max(self._features, key=_expected_bytes).name
+        self._first_info = zipfile.ZipInfo(f"{self._first}.npy")
+        # force_zip64: the size, which is known only at the end, may exceed 4 GB.
+        self._first_member = self._archive.open(self._first_info, "w", force_zip64=True)
+        self._first_member.write(self._first_header(rows=0))
         # Numbered: the name of a feature may be too long for a file name, or not allowed in one.
         self._spools = {
             name: self._staging.create(self._staging.scratch(f"column{i}"))
             for i, name in enumerate(self._columns)
-            if self._streamed is None or name != self._streamed.name
+            if name != self._first
         }
         # Of texts, whose final width is not known yet.
         self._dtypes = {
             name: np.dtype("<U1" if column.dtype == TEXT else column.dtype)
             for name, column in self._columns.items()
         }
+        super()._open()
 
     def _append(self, name: str, values: np.ndarray) -> None:
         dtype = self._columns[name].dtype
         # An array of texts is as wide as the longest text.
         array = values.astype(np.str_ if dtype == TEXT else dtype, copy=False)
-        if self._streamed is not None and name == self._streamed.name:
-            self._streamed.write(array)
+        if name == self._first:
+            self._first_member.write(_raw(array))
             return
         self._dtypes[name] = np.promote_types(self._dtypes[name], array.dtype)
         np.save(self._spools[name], array)
 
     def _finish(self) -> None:
         rows = {"sequence": self.records, "splits": self.records + 1, **self._totals}
-        if self._streamed is not None:
-            self._streamed.finish()
+        self._finish_first(rows[self._columns[self._first].rows])
         for name in list(self._spools):
             column = self._columns[name]
             count = rows[column.rows]
@@ -86,14 +87,28 @@ class Writer(ColumnWriter):
         self._archive.close()
 
     def _abandon(self) -> None:
-        if self._streamed is not None:
-            self._streamed.close()
+        self._first_member.close()
         self._archive.close()
+
+    def _first_header(self, rows: int) -> bytes:
+        _, dtype, width = self._columns[self._first]
+        return _npy_header(np.dtype(dtype), (rows, width))
+
+    def _finish_first(self, rows: int) -> None:
+        """Ends the first member, and writes its header again with the number of rows."""
+        self._first_member.close()
+        empty, header = self._first_header(rows=0), self._first_header(rows)
+        assert len(header) == len(empty)  # NumPy leaves room for the number to grow
+        # A CRC-32 is linear: what the first bytes change does not depend on the bytes behind them.
+        behind = self._first_info.file_size - len(header)
+        for changed in (empty, header):
+            self._first_info.CRC ^= isal_zlib.crc32_combine(isal_zlib.crc32(changed), 0, behind)
+        self._file.seek(self._first_info.header_offset)
+        self._file.write(self._first_info.FileHeader(zip64=True) + header)
 
     def _write_member(
         self, name: str, dtype: np.dtype, shape: tuple[int, ...], arrays: Iterable[np.ndarray]
     ) -> None:
-        # force_zip64: the size, which is known only at the end, may exceed 4 GB.
         with self._archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
             member.write(_npy_header(dtype, shape))
             for array in arrays:
@@ -126,54 +141,6 @@ class File(ColumnFile):
                 info.filename.removesuffix(".npy"): _map_member(file, info)
                 for info in archive.infolist()
             }
-
-
-class _StreamedMember:
-    """The first member of an archive: an array whose number of rows is known only at its end.
-
-    Args:
-      archive: the archive, which has no member yet.
-      name: name of the array.
-      column: its dtype and width.
-    """
-
-    def __init__(self, archive: zipfile.ZipFile, name: str, column: Column) -> None:
-        self.name = name
-        self._archive, self._column = archive, column
-        self._rows = self._size = 0
-        self._info = zipfile.ZipInfo(f"{name}.npy")
-        # force_zip64: the size may exceed 4 GB.
-        self._member = archive.open(self._info, "w", force_zip64=True)
-        self._header = self._make_header()
-        self._member.write(self._header)
-
-    def write(self, values: np.ndarray) -> None:
-        """Appends rows."""
-        data = _raw(values)
-        self._member.write(data)
-        self._rows += len(values)
-        self._size += len(data)
-
-    def finish(self) -> None:
-        """Ends the member, and writes its header again with the number of rows."""
-        self.close()
-        header = self._make_header()
-        assert len(header) == len(self._header)  # NumPy leaves room for the number to grow
-        # A CRC-32 is linear: what the first bytes change does not depend on the bytes behind them.
-        for changed in (self._header, header):
-            crc = isal_zlib.crc32_combine(isal_zlib.crc32(changed), 0, self._size)
-            self._info.CRC ^= crc
-        file = self._archive.fp
-        assert file is not None  # the archive is open
-        file.seek(self._info.header_offset)
-        file.write(self._info.FileHeader(zip64=True) + header)
-
-    def close(self) -> None:
-        """Ends the member as it is."""
-        self._member.close()
-
-    def _make_header(self) -> bytes:
-        return _npy_header(np.dtype(self._column.dtype), (self._rows, self._column.width))
 
 
 def _expected_bytes(feature: Feature) -> tuple[int, int]:
