@@ -49,15 +49,6 @@ all_formats = pytest.mark.parametrize("format", FORMATS)
 ONE = (Feature("layer_output_0", (-1,), "none", 3, "float32"),)
 
 
-def several(dtype: str) -> tuple[Feature, ...]:
-    """A plain block, the embeddings, and a combination; widths differ."""
-    return (
-        Feature("layer_output_0", (-1,), "none", 4, dtype),
-        Feature("layer_output_1", ("embeddings",), "none", 4, dtype),
-        Feature("last four", (-4, -3, -2, -1), "concat", 16, dtype),
-    )
-
-
 def make_batch(
     features: tuple[Feature, ...],
     lengths: list[int],
@@ -190,7 +181,14 @@ MIXES = {
     "sequence": mix("sequence"),
     "all": (*mix("sequence", "token", "word"), Feature("sum", (-2, -1), "sum", 1, "float32")),
     "word and sequence": mix("word", "sequence"),
+    # A plain block, the embeddings, and a combination; widths differ.
+    "several of tokens": (
+        Feature("layer_output_0", (-1,), "none", 4, "float16"),
+        Feature("layer_output_1", ("embeddings",), "none", 4, "float16"),
+        Feature("last four", (-4, -3, -2, -1), "concat", 16, "float16"),
+    ),
 }
+MIXES_AND_IDS = [(name, "str" if "word" in name or name == "all" else "int") for name in MIXES]
 
 
 EVERYTHING = MIXES["all"]

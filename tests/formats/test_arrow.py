@@ -1,16 +1,12 @@
 """Arrow IPC as pyarrow reads it, and through a memory map."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from bert_features.errors import OutputError
 from bert_features.formats import read_features
-from bert_features.formats.arrow_layout import convert_to_arrow, schema_of
 from tests.formats.feature_files import (
     EVERYTHING,
     assert_all_same,
@@ -18,31 +14,6 @@ from tests.formats.feature_files import (
     mix,
     write,
 )
-
-
-def read_table(path: Path) -> Any:
-    with pa.memory_map(str(path)) as mapped:
-        return pa.ipc.open_file(mapped).read_all()
-
-
-@pytest.mark.parametrize("id_type", ["int", "str"])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_arrow_as_pyarrow_sees_it(tmp_path: Path, dtype: str, id_type: Any) -> None:
-    features = mix("token", "word", "sequence", dtype=dtype)
-    batches = [
-        make_batch(features, [2, 0, 1], id_type=id_type),
-        make_batch(features, [3], first_id=3, id_type=id_type),
-    ]
-    path = tmp_path / "f.arrow"
-    write(path, "arrow", features, *batches, id_type=id_type)
-    table = read_table(path)
-    table.validate(full=True)
-    schema = schema_of(features, id_type)
-    expected = [convert_to_arrow(batch, features, schema) for batch in batches]
-    assert table.equals(pa.Table.from_batches(expected))
-    metadata = json.loads(table.schema.metadata[b"bert_features"])
-    assert metadata["checkpoint"] == "sha256:ab"
-    assert metadata.items() >= read_features(path).metadata.items()
 
 
 def test_vectors_of_one_record_batch_are_a_view_of_the_file(

@@ -1,5 +1,6 @@
 """Parquet and Arrow files as other programs read them; each has a reader of its own."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def test_the_types_of_columns(tmp_path: Path, format: str) -> None:
     write(path, format, features, make_batch(features, [1, 0], id_type="str"), id_type="str")
     schema = pq.read_schema(path) if format == "parquet" else read_arrow(path).schema
     texts, numbers = pa.list_(pa.string()), pa.list_(pa.int32())
+    assert json.loads(schema.metadata[b"bert_features"])["checkpoint"] == "sha256:ab"
     assert dict(zip(schema.names, schema.types, strict=True)) == {
         "unique_id": pa.string(),
         "tokens": texts,

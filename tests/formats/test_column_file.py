@@ -10,26 +10,11 @@ from bert_features.formats import (
 )
 from tests.formats.feature_files import (
     EVERYTHING,
-    ONE,
     SUFFIX,
     assert_same,
     make_batch,
     write,
 )
-
-
-@pytest.mark.parametrize("format", ["npz", "hdf5"])
-def test_columns_are_read_in_chunks(
-    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Chunks of 5 tokens: less than the third example, which is read on its own."""
-    monkeypatch.setattr("bert_features.formats.reader.CHUNK_BYTES", 5 * 3 * 4)
-    monkeypatch.setattr("bert_features.formats.reader.CHUNK_RECORDS", 2)
-    batch = make_batch(ONE, [0, 1, 9, 0, 0, 0, 2])
-    path = tmp_path / f"f{SUFFIX[format]}"
-    write(path, format, ONE, batch)
-    for pair in zip(read_features(path), batch.records(ONE), strict=True):
-        assert_same(*pair)
 
 
 @pytest.mark.parametrize("format", ["npz", "hdf5"])

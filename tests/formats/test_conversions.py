@@ -19,6 +19,7 @@ from bert_features.formats import (
 from tests.formats.feature_files import (
     EVERYTHING,
     MIXES,
+    MIXES_AND_IDS,
     ONE,
     SUFFIX,
     all_formats,
@@ -32,8 +33,7 @@ from tests.formats.feature_files import (
 
 
 @all_formats
-@pytest.mark.parametrize("name", MIXES)
-@pytest.mark.parametrize("id_type", ["int", "str"])
+@pytest.mark.parametrize(("name", "id_type"), MIXES_AND_IDS)
 def test_to_arrow(tmp_path: Path, format: str, name: str, id_type: IdType) -> None:
     features = MIXES[name]
     batches = some_batches(features, id_type)
@@ -93,8 +93,10 @@ def test_to_pandas_without_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         read_features(tmp_path / "f.npz").to_pandas()
 
 
-@all_formats
-@pytest.mark.parametrize("id_type", ["int", "str"])
+@pytest.mark.parametrize(
+    ("format", "id_type"),
+    [("npz", "int"), ("parquet", "str"), ("jsonl", "str"), ("tfrecord", "int")],
+)
 def test_to_dataset(tmp_path: Path, format: str, id_type: IdType) -> None:
     dtype = "bfloat16" if "bfloat16" in DTYPES[format] else "float16"
     features = mix("token", "word", "sequence", dtype=dtype)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import gc
-import json
 import os
 import pickle
 import shutil
@@ -127,23 +126,11 @@ def test_what_a_path_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert caught.value.spelled(lambda name, _: f"--{name}").endswith("; leave --format out")
 
 
-@two_formats
-def test_another_process_gets_the_folder_and_not_its_records(tmp_path: Path, format: str) -> None:
-    write_many(tmp_path / "folder", format)
-    folder = read_features(tmp_path / "folder")
-    expected = folder[23]
-    for whole in (folder, folder[15:]):
-        pickled = pickle.dumps(whole)
-        assert len(pickled) < 2000
-        assert_same(pickle.loads(pickled)[-1], expected)
-
-
 def open_parts(folder: Path) -> set[str]:
     """The shards that this process has open or mapped."""
     links = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
     maps = Path("/proc/self/maps").read_text().splitlines()
-    paths = [Path(name) for name in (*links, *(line.split(maxsplit=5)[-1] for line in maps))]
-    return {path.name for path in paths if path.parent == folder}
+    return {line.rpartition("/")[2] for line in (*links, *maps) if f"{folder}/" in line}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="open files are listed by Linux's /proc")
@@ -194,11 +181,11 @@ def test_threads_share_a_folder(tmp_path: Path) -> None:
     folder = read_features(tmp_path / "folder")
 
     def read(step: int) -> list[int | str]:
-        return [folder[step * i % 24].unique_id for i in range(48)]
+        return [folder[step * i % 24].unique_id for i in range(24)]
 
     with ThreadPoolExecutor(8) as pool:
-        for step, ids in enumerate(pool.map(read, range(16))):
-            assert ids == [step * i % 24 for i in range(48)]
+        for step, ids in enumerate(pool.map(read, range(9))):
+            assert ids == [step * i % 24 for i in range(24)]
 
 
 @two_formats
@@ -234,16 +221,6 @@ def forget_the_end(manifest: Manifest) -> None:
     assert manifest.finished is not None
     for shard in (0, 2):
         manifest.finish_shard(shard, manifest.finished[shard])
-
-
-def cut_manifest(manifest: Manifest) -> None:
-    path = manifest.folder / MANIFEST
-    path.write_bytes(path.read_bytes()[:-20])
-
-
-def another_version(manifest: Manifest) -> None:
-    path = manifest.folder / MANIFEST
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"manifest_version": 2}))
 
 
 def remove_two_shards(manifest: Manifest) -> None:
@@ -288,8 +265,6 @@ def unknown_format(manifest: Manifest) -> None:
             "FOLDER: its run is not finished: 2 of 12 shards are done; run the same extract "
             "command again to resume it",
         ),
-        (cut_manifest, r"FOLDER/manifest\.json: it is damaged, or not one of bert_features "),
-        (another_version, r"FOLDER/manifest\.json: its manifest_version is 2, and this release re"),
         (
             remove_two_shards,
             r"FOLDER: 2 of its 12 shards not found, part-00001-of-00012\.\w+ first; take them",

@@ -9,7 +9,7 @@ from bert_features.errors import OutputError
 from bert_features.files.checksums import checksum_of_file
 from bert_features.formats import check_output, open_writer, read_features, sidecar
 from bert_features.formats.records import FeatureBatch
-from tests.formats.feature_files import ONE, SIDECARS, make_batch, make_sidecar_old
+from tests.formats.feature_files import ONE, SIDECARS, make_batch
 
 sidecar_formats = pytest.mark.parametrize("format", sorted(SIDECARS))
 
@@ -74,16 +74,6 @@ def test_a_false_pair_is_refused(tmp_path: Path, format: str, same_size: bool) -
 
 
 @sidecar_formats
-def test_sidecars_of_earlier_versions_are_read(tmp_path: Path, format: str) -> None:
-    path = tmp_path / "f"
-    write_run(path, format, 1)
-    make_sidecar_old(path)
-    file = read_features(path, format=format)
-    assert file.metadata["run"] == 1
-    assert [record.unique_id for record in file] == [0, 1]
-
-
-@sidecar_formats
 def test_an_orphan_is_replaced_without_being_asked(tmp_path: Path, format: str) -> None:
     path = tmp_path / "f"
     write_run(path, format, 1)
@@ -121,13 +111,3 @@ def test_a_sidecar_of_an_earlier_version_that_replaces_another(tmp_path: Path, f
     with read_features(path, format=format) as file:
         assert file.metadata["run"] == 1
         assert file.verify() == ()
-
-
-@sidecar_formats
-def test_a_replaced_file_leaves_no_trace(tmp_path: Path, format: str) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    for path, runs in ((one, (2,)), (two, (1, 2))):
-        for run in runs:
-            write_run(path, format, run)
-    assert one.read_bytes() == two.read_bytes()
-    assert sidecar_of(one).read_bytes() == sidecar_of(two).read_bytes()

@@ -13,10 +13,8 @@ from bert_features.formats import IdType, read_features
 from bert_features.formats.records import SPANS
 from tests.formats.feature_files import (
     ONE,
-    assert_refused,
     cells_of,
     make_batch,
-    make_sidecar_old,
     mix,
     write,
 )
@@ -47,16 +45,6 @@ def test_tfrecord_as_tensorflow_sees_it(tmp_path: Path, dtype: str, id_type: IdT
                 cell = np.char.encode(np.array(cell, np.str_), "utf-8").astype(object)
             np.testing.assert_array_equal(received.numpy(), cell)
     assert json.loads((tmp_path / "f.tfrecord.metadata.json").read_text())["records"] == 2
-
-
-def test_a_tfrecord_whose_bytes_changed(tmp_path: Path) -> None:
-    path = tmp_path / "f.tfrecord"
-    write(path, "tfrecord", ONE, make_batch(ONE, [5, 5]))
-    content = bytearray(path.read_bytes())
-    content[len(content) // 3] ^= 1
-    path.write_bytes(content)
-    make_sidecar_old(path)
-    assert_refused(path, "tfrecord")
 
 
 def test_a_tfrecord_without_its_sidecar(tmp_path: Path) -> None:
