@@ -11,7 +11,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -41,6 +41,14 @@ def fork(
     finally:
         process.kill()
         process.join()
+
+
+def call_in_fork(function: Callable[..., None], *arguments: object) -> None:
+    """Calls a function of a test's module in a fork, and waits for its end."""
+    process = _FORKS.Process(target=function, args=arguments)
+    process.start()
+    process.join(600)
+    assert process.exitcode == 0
 
 
 def _run(arguments: list[str], streams: list[str], max_file_size: int | None) -> None:

@@ -1,12 +1,7 @@
 """extract: what it prints, what it writes, how it fails."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -16,8 +11,7 @@ from bert_features.cli.settings import describe_cures
 from bert_features.extraction.losses import find_cures
 from bert_features.text.tokenization import FullTokenizer
 from bert_features.text.vocabulary import read_vocab
-from tests.cli.command_line import SMALL, program, run
-from tests.cli.forks import fork
+from tests.cli.command_line import SMALL, run
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
@@ -70,25 +64,6 @@ def test_a_share_on_standard_output(toy, text, out):
     options = ["--checkpoint", toy, "--layers=-1", *SMALL]
     result = run("extract", text, "-o", "-", "--shard", "1/2", *options)
     assert [json.loads(line)["linex_index"] for line in result.stdout.splitlines()] == [1]
-
-
-@pytest.mark.slow
-def test_a_reader_that_goes(toy, out, tmp_path):
-    """As `| head -1`: the run ends without a word, and no ledger is left."""
-    path = tmp_path / "long.txt"
-    path.write_text("is this jacksonville ? no it is not .\n" * 20_000)
-    pipe, said = tmp_path / "pipe", tmp_path / "said"
-    os.mkfifo(pipe)
-    options = ["--checkpoint", toy, "--layers=-1", "--ledger", out / "ledger", *SMALL]
-    command = ["extract", path, "-o", "-", *options, "--buffer-mb", "1"]
-    with fork(*command, stdout=pipe, stderr=said) as process:
-        with pipe.open() as reader:
-            assert json.loads(reader.readline())["linex_index"] == 0
-        process.join(600)
-        assert process.exitcode == 128 + signal.SIGPIPE
-    progress = r"([\d,]+ (of [\d,]+ )?examples\b.*, .*\n)*"
-    assert re.fullmatch(r"running on 1 CPU device\(s\) \(.*\)\n" + progress, said.read_text())
-    assert list(out.iterdir()) == []
 
 
 def test_truncation_is_reported(toy, text, out):
@@ -188,78 +163,6 @@ def test_failures_are_one_line_and_leave_nothing(toy, text, out, prepare, option
     assert list(out.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_a_terminal_sees_no_noise_and_the_exit_status(toy, text, out):
-    options = ["--checkpoint", toy, "--layers=-1", *SMALL]
-    process = program("extract", text, "-o", out / "o.parquet", *options)
-    stdout, stderr = process.communicate(timeout=600)
-    assert process.returncode == 0, stderr
-    # A run that takes long, as on a busy machine, reports its progress too.
-    progress = r"([\d,]+ (of [\d,]+ )?examples\b.*, .*\n)*"
-    assert re.fullmatch(r"running on 1 CPU device\(s\) \(.*\)\n" + progress, stderr)
-    assert stdout.startswith("examples   3\n")
-
-
-def wait_for(condition, process):
-    deadline = time.monotonic() + 600
-    while not condition():
-        assert time.monotonic() < deadline
-        assert process.is_alive()
-        time.sleep(0.05)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
-    path, said = tmp_path / "long.txt", tmp_path / "said"
-    path.write_text("is this jacksonville ? no it is not .\n" * 1_000_000)
-    options = ["--checkpoint", toy, "--layers=-1", "--buffer-mb", "1", *SMALL]
-    with fork("extract", path, "-o", out / "o.parquet", *options, stderr=said) as process:
-        wait_for(lambda: any(p.stat().st_size for p in out.rglob("*") if p.is_file()), process)
-        os.kill(process.pid, sent)
-        process.join(600)
-        assert process.exitcode == 128 + sent
-    by = "" if sent == signal.SIGINT else f" by {sent.name}"
-    line = f"bert-features: interrupted{by}; nothing was written"
-    assert said.read_text().splitlines()[-1] == line
-    assert list(out.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_interrupted_while_waiting_for_input(toy, out, tmp_path):
-    pipe, said = tmp_path / "pipe", tmp_path / "said"
-    os.mkfifo(pipe)
-    options = ["--checkpoint", toy, "--layers=-1", *SMALL]
-    command = ["extract", "-", "-o", out / "o.parquet", *options]
-    with fork(*command, stdin=pipe, stderr=said) as process:
-        with pipe.open("w") as texts:
-            texts.write("is this\n")  # the ids' type is that of the first
-            texts.flush()
-            wait_for(lambda: list(out.iterdir()), process)
-            time.sleep(1)  # until it waits
-            os.kill(process.pid, signal.SIGTERM)
-            process.join(600)
-        assert process.exitcode == 128 + signal.SIGTERM
-    line = "bert-features: interrupted by SIGTERM; nothing was written"
-    assert said.read_text().splitlines()[-1] == line
-    assert list(out.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_disk_full(toy, out, tmp_path):
-    path, said = tmp_path / "long.txt", tmp_path / "said"
-    path.write_text("is this jacksonville ? no it is not .\n" * 4_000)
-    options = ["--checkpoint", toy, "--layers=-1,-2", *SMALL]
-    command = ["extract", path, "-o", out / "o.parquet", *options]
-    with fork(*command, stderr=said, max_file_size=1 << 20) as process:
-        process.join(600)
-        assert process.exitcode == 1
-    stderr = said.read_text()
-    assert re.search(r"bert-features: cannot write .*o\.parquet: .*nothing was left behind", stderr)
-    assert "Traceback" not in stderr
-    assert list(out.iterdir()) == []
-
-
 @pytest.fixture
 def uncased_model(minilm_dir, tmp_path):
     """A folder with toy weights for the vocabulary of MiniLM."""
@@ -280,47 +183,6 @@ def test_no_line_of_the_declaration_is_lost(data_file, read_lines, uncased_model
         assert record.unique_id == i
         assert list(record.tokens) == ["[CLS]", *encoding.tokens[:62], "[SEP]"]
         assert record.features["layer_output_0"].shape == (len(record.tokens), 8)
-
-
-# Runs a job; prints, as its first quarter is done and at the end, the peak of its memory in MB.
-GROWTH = """
-import resource, sys
-from bert_features import ExtractConfig, extract
-
-peaks = []
-
-def note(counts, total):
-    if counts.examples * 4 >= total and not peaks:
-        peaks.append(peak())
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-
-text, output, checkpoint = sys.argv[1:]
-settings = {"checkpoint": checkpoint, "layers": [-1, -2, -3, "embeddings"], "buffer_mb": 4}
-extract(ExtractConfig.of({**settings, "max_seq_length": 64}), text, output, progress=note)
-print(*peaks, peak())
-"""
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_input(minilm_dir, read_lines, out, tmp_path):
-    """Kept in memory, the features of the last three quarters would take more than the bound."""
-    lines, bound = read_lines("udhr_300.txt") * 11, 100
-    vocab = read_vocab(minilm_dir / "vocab.txt")
-    sizes = {"vocab_size": len(vocab), "max_position_embeddings": 64, "hidden_size": 128}
-    config = TOY.model_copy(update=sizes)
-    model = write_directory(tmp_path / "uncased_wide", config, vocab, random_weights(config))
-    (tmp_path / "in.txt").write_text("\n".join(lines), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", GROWTH, tmp_path / "in.txt", out / "o.npz", model],
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    first, last = map(int, done.stdout.split())
-    assert len(read_features(out / "o.npz")) == len(lines)
-    assert (out / "o.npz").stat().st_size * 3 / 4 > 1.5 * bound * 1e6
-    assert last < first + bound
 
 
 def test_several_inputs(toy, out, monkeypatch):

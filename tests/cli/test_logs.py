@@ -12,9 +12,7 @@ import typer
 from bert_features.cli import edge, progress
 from bert_features.cli.logs import _Formatter, error_line, log_form
 from bert_features.cli.progress import EXAMPLES, MEGABYTES, ProgressDisplay
-from bert_features.monitor.stages import STAGES
 from tests.cli.command_line import SMALL, program, run
-from tests.cli.forks import fork
 from tests.clocks import stop_clock
 
 
@@ -55,27 +53,6 @@ def test_an_interruption_is_an_object(capsys):
     (line,) = read_lines(capsys.readouterr().err)
     assert line["message"] == "interrupted by SIGTERM"
     assert caught.value.exit_code == 143
-
-
-@pytest.mark.slow
-def test_a_run_writes_objects_alone(toy, tmp_path):
-    """In a process of its own, with a terminal's worth of warnings; the summary is an object."""
-    (tmp_path / "in.txt").write_text("a b\n" * 5 + "漢 字\n" * 5, encoding="utf-8")
-    said, printed = tmp_path / "said", tmp_path / "printed"
-    options = ["--checkpoint", toy, "--layers=-1", *SMALL, "--log-json"]
-    command = ["extract", tmp_path / "in.txt", "-o", tmp_path / "o.npz", *options]
-    with fork(*command, stdout=printed, stderr=said) as process:
-        process.join(120)
-        assert process.exitcode == 0, said.read_text()
-    lines = read_lines(said.read_text())
-    assert [line["level"] for line in lines] == ["info", "warning"]
-    assert "are [UNK]" in lines[1]["message"]
-    summary = json.loads(printed.read_text())
-    assert (summary["examples"], summary["tokens_unknown"]) == (10, 10)
-    assert summary["output"] == str(tmp_path / "o.npz")
-    assert set(summary["stages"]["busy_seconds"]) == set(STAGES)
-    assert summary["stages"]["limiting"] in STAGES
-    assert summary["stages"]["advice"].startswith(summary["stages"]["limiting"])
 
 
 def test_features_on_standard_output_leave_the_summary_to_the_log(toy, text, caplog):

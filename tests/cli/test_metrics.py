@@ -1,12 +1,9 @@
 """--metrics: read back by prometheus_client's own parser."""
 
 import importlib.util
-import os
 import re
 import shutil
 import socket
-import time
-import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,7 +16,6 @@ from bert_features.extraction.counts import Counts
 from bert_features.monitor.run import State
 from bert_features.monitor.stages import STAGES
 from tests.cli.command_line import SMALL, run
-from tests.cli.forks import fork
 from tests.clocks import stop_clock
 
 
@@ -82,34 +78,6 @@ def test_a_folder_has_its_shards(toy, text, out, tmp_path):
         found = metrics_of(path)
         assert (found["shards"], found["finished_shards"], found["finished"]) == (2, 2, 1)
         assert found["examples_total"] == 3
-
-
-@pytest.mark.slow
-def test_a_port_serves_while_the_run_lasts(toy, tmp_path):
-    source, said = tmp_path / "source", tmp_path / "said"
-    os.mkfifo(source)
-    options = ["--checkpoint", toy, "--layers=-1", *SMALL, "--buffer-mb", "1", "--metrics", "0"]
-    command = ["extract", "-", "-o", tmp_path / "o.parquet", *options]
-    with fork(*command, stdin=source, stderr=said) as process, source.open("w") as input:
-        for _ in range(10_000):
-            input.write("is this jacksonville ? no it is not .\n")
-        input.flush()  # and not closed: the run cannot end
-        deadline = time.monotonic() + 120
-        found = {}
-        while not found.get("bert_features_tokens_total") and time.monotonic() < deadline:
-            url = re.search(r"metrics are at (http://127\.0\.0\.1:\d+/metrics)\n", said.read_text())
-            if url:
-                with urllib.request.urlopen(url[1], timeout=10) as answer:
-                    assert answer.headers["Content-Type"].startswith("text/plain")
-                    found = parse(answer.read().decode())
-            time.sleep(0.05)
-        assert found["bert_features_tokens_total"] > 0
-        assert found["bert_features_finished"] == 0
-        assert found["bert_features_stage_busy_seconds_total"]["tokenize"] > 0
-        assert process.is_alive()
-        input.close()
-        process.join(120)
-        assert process.exitcode == 0, said.read_text()
 
 
 def test_the_file_is_written_now_and_then(begun, out, monkeypatch):

@@ -1,7 +1,4 @@
-"""oneDNN is on for every x86 CPU, unless the user says otherwise.
-
-That TensorFlow obeys is tested in test_quiet_tensorflow.py.
-"""
+"""oneDNN is on for every x86 CPU, unless the user says otherwise."""
 
 import os
 import platform
@@ -21,6 +18,14 @@ def untouched(monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(hardware, "cpu_flags", lambda: frozenset({"avx2"}))
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+
+
+@pytest.mark.skipif(not onednn.is_x86(), reason="TensorFlow decides on other CPUs")
+def test_it_is_on_here():
+    """`tests/conftest.py` imports this package and then TensorFlow."""
+    from tensorflow.python.util import _pywrap_util_port
+
+    assert _pywrap_util_port.IsMklEnabled() == (onednn.find_off() is None)
 
 
 def test_the_variable_is_set_on_x86_alone(untouched, monkeypatch):

@@ -1,0 +1,191 @@
+"""Runs in processes of their own: what a terminal sees, how a run is ended, what it takes.
+
+All are in one file, so that one process imports TensorFlow for them; see `tests/cli/forks.py`.
+"""
+
+import json
+import os
+import re
+import resource
+import signal
+import time
+import urllib.request
+
+import pytest
+
+from bert_features import ExtractConfig, extract, read_features
+from bert_features.monitor.stages import STAGES
+from bert_features.text.vocabulary import read_vocab
+from tests.cli.command_line import SMALL, program
+from tests.cli.forks import call_in_fork, fork
+from tests.cli.test_logs import read_lines as read_objects
+from tests.cli.test_metrics import parse
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, random_weights
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_reader_that_goes(toy, out, tmp_path):
+    """As `| head -1`: the run ends without a word, and no ledger is left."""
+    path = tmp_path / "long.txt"
+    path.write_text("is this jacksonville ? no it is not .\n" * 20_000)
+    pipe, said = tmp_path / "pipe", tmp_path / "said"
+    os.mkfifo(pipe)
+    options = ["--checkpoint", toy, "--layers=-1", "--ledger", out / "ledger", *SMALL]
+    command = ["extract", path, "-o", "-", *options, "--buffer-mb", "1"]
+    with fork(*command, stdout=pipe, stderr=said) as process:
+        with pipe.open() as reader:
+            assert json.loads(reader.readline())["linex_index"] == 0
+        process.join(600)
+        assert process.exitcode == 128 + signal.SIGPIPE
+    progress = r"([\d,]+ (of [\d,]+ )?examples\b.*, .*\n)*"
+    assert re.fullmatch(r"running on 1 CPU device\(s\) \(.*\)\n" + progress, said.read_text())
+    assert list(out.iterdir()) == []
+
+
+def test_a_terminal_sees_no_noise_and_the_exit_status(toy, text, out):
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL]
+    process = program("extract", text, "-o", out / "o.parquet", *options)
+    stdout, stderr = process.communicate(timeout=600)
+    assert process.returncode == 0, stderr
+    # A run that takes long, as on a busy machine, reports its progress too.
+    progress = r"([\d,]+ (of [\d,]+ )?examples\b.*, .*\n)*"
+    assert re.fullmatch(r"running on 1 CPU device\(s\) \(.*\)\n" + progress, stderr)
+    assert stdout.startswith("examples   3\n")
+
+
+def wait_for(condition, process):
+    deadline = time.monotonic() + 600
+    while not condition():
+        assert time.monotonic() < deadline
+        assert process.is_alive()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
+    path, said = tmp_path / "long.txt", tmp_path / "said"
+    path.write_text("is this jacksonville ? no it is not .\n" * 1_000_000)
+    options = ["--checkpoint", toy, "--layers=-1", "--buffer-mb", "1", *SMALL]
+    with fork("extract", path, "-o", out / "o.parquet", *options, stderr=said) as process:
+        wait_for(lambda: any(p.stat().st_size for p in out.rglob("*") if p.is_file()), process)
+        os.kill(process.pid, sent)
+        process.join(600)
+        assert process.exitcode == 128 + sent
+    by = "" if sent == signal.SIGINT else f" by {sent.name}"
+    line = f"bert-features: interrupted{by}; nothing was written"
+    assert said.read_text().splitlines()[-1] == line
+    assert list(out.iterdir()) == []
+
+
+def test_interrupted_while_waiting_for_input(toy, out, tmp_path):
+    pipe, said = tmp_path / "pipe", tmp_path / "said"
+    os.mkfifo(pipe)
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL]
+    command = ["extract", "-", "-o", out / "o.parquet", *options]
+    with fork(*command, stdin=pipe, stderr=said) as process:
+        with pipe.open("w") as texts:
+            texts.write("is this\n")  # the ids' type is that of the first
+            texts.flush()
+            wait_for(lambda: list(out.iterdir()), process)
+            time.sleep(1)  # until it waits
+            os.kill(process.pid, signal.SIGTERM)
+            process.join(600)
+        assert process.exitcode == 128 + signal.SIGTERM
+    line = "bert-features: interrupted by SIGTERM; nothing was written"
+    assert said.read_text().splitlines()[-1] == line
+    assert list(out.iterdir()) == []
+
+
+def test_disk_full(toy, out, tmp_path):
+    path, said = tmp_path / "long.txt", tmp_path / "said"
+    path.write_text("is this jacksonville ? no it is not .\n" * 4_000)
+    options = ["--checkpoint", toy, "--layers=-1,-2", *SMALL]
+    command = ["extract", path, "-o", out / "o.parquet", *options]
+    with fork(*command, stderr=said, max_file_size=1 << 20) as process:
+        process.join(600)
+        assert process.exitcode == 1
+    stderr = said.read_text()
+    assert re.search(r"bert-features: cannot write .*o\.parquet: .*nothing was left behind", stderr)
+    assert "Traceback" not in stderr
+    assert list(out.iterdir()) == []
+
+
+def test_a_run_writes_objects_alone(toy, tmp_path):
+    """--log-json, with warnings; the summary is an object."""
+    (tmp_path / "in.txt").write_text("a b\n" * 5 + "漢 字\n" * 5, encoding="utf-8")
+    said, printed = tmp_path / "said", tmp_path / "printed"
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL, "--log-json"]
+    command = ["extract", tmp_path / "in.txt", "-o", tmp_path / "o.npz", *options]
+    with fork(*command, stdout=printed, stderr=said) as process:
+        process.join(120)
+        assert process.exitcode == 0, said.read_text()
+    lines = read_objects(said.read_text())
+    assert [line["level"] for line in lines] == ["info", "warning"]
+    assert "are [UNK]" in lines[1]["message"]
+    summary = json.loads(printed.read_text())
+    assert (summary["examples"], summary["tokens_unknown"]) == (10, 10)
+    assert summary["output"] == str(tmp_path / "o.npz")
+    assert set(summary["stages"]["busy_seconds"]) == set(STAGES)
+    assert summary["stages"]["limiting"] in STAGES
+    assert summary["stages"]["advice"].startswith(summary["stages"]["limiting"])
+
+
+def test_a_port_serves_while_the_run_lasts(toy, tmp_path):
+    source, said = tmp_path / "source", tmp_path / "said"
+    os.mkfifo(source)
+    options = ["--checkpoint", toy, "--layers=-1", *SMALL, "--buffer-mb", "1", "--metrics", "0"]
+    command = ["extract", "-", "-o", tmp_path / "o.parquet", *options]
+    with fork(*command, stdin=source, stderr=said) as process, source.open("w") as input:
+        for _ in range(10_000):
+            input.write("is this jacksonville ? no it is not .\n")
+        input.flush()  # and not closed: the run cannot end
+        deadline = time.monotonic() + 120
+        found = {}
+        while not found.get("bert_features_tokens_total") and time.monotonic() < deadline:
+            url = re.search(r"metrics are at (http://127\.0\.0\.1:\d+/metrics)\n", said.read_text())
+            if url:
+                with urllib.request.urlopen(url[1], timeout=10) as answer:
+                    assert answer.headers["Content-Type"].startswith("text/plain")
+                    found = parse(answer.read().decode())
+            time.sleep(0.05)
+        assert found["bert_features_tokens_total"] > 0
+        assert found["bert_features_finished"] == 0
+        assert found["bert_features_stage_busy_seconds_total"]["tokenize"] > 0
+        assert process.is_alive()
+        input.close()
+        process.join(120)
+        assert process.exitcode == 0, said.read_text()
+
+
+def note_peaks(text, output, checkpoint, noted):
+    """Runs a job; notes the peak of its memory in MB as a quarter is done, and at the end."""
+    peaks = []
+
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+    def note(counts, total):
+        if counts.examples * 4 >= total and not peaks:
+            peaks.append(peak())
+
+    settings = {"checkpoint": checkpoint, "layers": [-1, -2, -3, "embeddings"], "buffer_mb": 4}
+    settings |= {"max_seq_length": 64, "buckets": [64]}
+    extract(ExtractConfig.of(settings), text, output, progress=note)
+    noted.write_text(json.dumps([*peaks, peak()]))
+
+
+def test_memory_does_not_grow_with_the_input(minilm_dir, read_lines, out, tmp_path):
+    """Kept in memory, the features of the last three quarters would take more than the bound."""
+    lines, bound = read_lines("udhr_300.txt") * 11, 100
+    vocab = read_vocab(minilm_dir / "vocab.txt")
+    sizes = {"vocab_size": len(vocab), "max_position_embeddings": 64, "hidden_size": 128}
+    config = TOY.model_copy(update=sizes)
+    model = write_directory(tmp_path / "uncased_wide", config, vocab, random_weights(config))
+    (tmp_path / "in.txt").write_text("\n".join(lines), encoding="utf-8")
+    call_in_fork(note_peaks, tmp_path / "in.txt", out / "o.npz", str(model), tmp_path / "noted")
+    first, last = json.loads((tmp_path / "noted").read_text())
+    assert len(read_features(out / "o.npz")) == len(lines)
+    assert (out / "o.npz").stat().st_size * 3 / 4 > 1.5 * bound * 1e6
+    assert last < first + bound
