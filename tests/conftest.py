@@ -181,27 +181,36 @@ def s3(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     s3_server.reset()
 
 
-@pytest.fixture
-def gs(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of an empty bucket of a server of Google Cloud Storage."""
-    import fsspec.config
-    from fsspec.registry import _registry
+@pytest.fixture(scope="session")
+def gs_server() -> Iterator[Any]:
+    """A server of Google Cloud Storage; the fixture `gs` gives a test an empty bucket."""
     from gcp_storage_emulator.server import create_server
-    from gcsfs.core import GCSFileSystem
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
+    logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
+    server = create_server("127.0.0.1", port, in_memory=True, default_bucket="bucket")
+    server.start()
+    server.address = f"http://127.0.0.1:{port}"
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def gs(gs_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of an empty bucket of a server of Google Cloud Storage."""
+    import fsspec.config
+    from fsspec.registry import _registry
+    from gcsfs.core import GCSFileSystem
+
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gs_server.address)
     monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
     # Not its subclass for other kinds of buckets, whose requests the emulator does not know.
     monkeypatch.setitem(_registry, "gs", GCSFileSystem)
-    GCSFileSystem.clear_instance_cache()
-    logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
-    server = create_server("127.0.0.1", port, in_memory=True, default_bucket="bucket")
     # It complains of a client that does not read the rest of an answer.
     monkeypatch.setattr("socketserver.BaseServer.handle_error", lambda *arguments: None)
-    server.start()
-    yield "gs://bucket"
-    server.stop()
     GCSFileSystem.clear_instance_cache()
+    yield "gs://bucket"
+    GCSFileSystem.clear_instance_cache()
+    gs_server.wipe(keep_buckets=True)
