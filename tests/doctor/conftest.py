@@ -4,10 +4,9 @@ import json
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from bert_features.cli import app
 from bert_features.doctor import examination
+from tests.cli.command_line import run as run_command
 from tests.doctor.made_up_site import Site
 
 
@@ -29,7 +28,7 @@ def doctor():
     """Runs the command; gives its exit status, and check -> finding."""
 
     def run(*arguments):
-        result = CliRunner().invoke(app, ["doctor", "--json", *map(str, arguments)])
+        result = run_command("doctor", "--json", *arguments)
         assert result.exit_code in (0, 1), result.output
         report = json.loads(result.stdout)
         assert report["broken"] == (result.exit_code == 1)

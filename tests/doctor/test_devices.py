@@ -12,7 +12,9 @@ from tests.doctor.made_up_site import verdict
 from tests.made_up_machine import H100, V5E, move_to
 
 CHIP = Accelerators(tpus=("/dev/vfio/0",))
-CARD = Accelerators(gpus=("/dev/nvidia0",), gpu_models=("NVIDIA L4, 23034 MiB",))
+CARD = Accelerators(gpus=("/dev/nvidia0",), gpu_models=("NVIDIA L4",))
+TPU_BUILD = "tensorflow-tpu"
+CUDA = "pip install 'tensorflow[and-cuda]==2.20.*'"
 
 
 def runtimes(tensorflow=None, jax=None, build="tensorflow"):
@@ -55,46 +57,53 @@ def test_a_runtime_that_cannot_list_its_devices(environment, remedy):
     assert devices.check_listing(CHIP, reported, environment) == [of_tensorflow]
 
 
-def test_none_found():
-    assert devices.check_tpu(Accelerators(), runtimes(), {}).found == "none found"
-    assert devices.check_gpu(Accelerators(), runtimes(), {}).found == "none found"
+NO_TPU = {"tensorflow": "InternalError: no TPU", "jax": "RuntimeError: no libtpu"}
+UNUSABLE = (
+    "1 chip(s) at /dev/vfio/0, which neither runtime can use "
+    "(TensorFlow: InternalError: no TPU; JAX: RuntimeError: no libtpu)"
+)
+HELD = Accelerators(tpus=("/dev/accel0",), tpu_holders={4711: "python3", 4712: "train"})
 
 
 @pytest.mark.parametrize(
-    ("build", "environment", "remedy"),
+    ("machine", "reported", "environment", "remedy", "found"),
     [
-        ("tensorflow", {}, "pip install -U 'jax[tpu]'"),
-        ("tensorflow-tpu", {}, "bash scripts/setup_tpu.sh"),
-        ("tensorflow", {"JAX_PLATFORMS": "cpu"}, "unset JAX_PLATFORMS"),
+        (Accelerators(), {}, {}, None, "none found"),
+        (CHIP, NO_TPU, {}, "pip install -U 'jax[tpu]'", UNUSABLE),
+        (CHIP, {**NO_TPU, "build": TPU_BUILD}, {}, "bash scripts/setup_tpu.sh", UNUSABLE),
+        (CHIP, NO_TPU, {"JAX_PLATFORMS": "cpu"}, "unset JAX_PLATFORMS", UNUSABLE),
+        # The TPU build where there is no TPU.
+        (Accelerators(), {"build": TPU_BUILD}, {}, "export TPU_SKIP_MDS_QUERY=1", "none found, "),
+        (Accelerators(), {"build": TPU_BUILD}, {"TPU_SKIP_MDS_QUERY": "1"}, None, "none found"),
+        (HELD, {}, {}, "kill 4711 4712", "held by process 4711 (python3), 4712 (train)"),
+        (
+            Accelerators(),
+            {"tensorflow": "NotFound: x"},
+            {"TPU_NAME": "mine"},
+            "pip install -U 'jax[tpu]'",
+            "the TPU mine, which neither runtime can use",
+        ),
     ],
 )
-def test_a_tpu_that_no_runtime_can_use(build, environment, remedy):
-    reported = runtimes("InternalError: no TPU", "RuntimeError: no libtpu", build)
-    finding = devices.check_tpu(CHIP, reported, environment)
-    assert verdict(finding) == ("warning", remedy)
-    assert finding.found == (
-        "1 chip(s) at /dev/vfio/0, which neither runtime can use "
-        "(TensorFlow: InternalError: no TPU; JAX: RuntimeError: no libtpu)"
-    )
+def test_a_tpu_that_no_runtime_can_use(machine, reported, environment, remedy, found):
+    finding = devices.check_tpu(machine, runtimes(**reported), environment)
+    assert verdict(finding) == ("warning" if remedy else "ok", remedy)
+    assert found in finding.found
 
 
 @pytest.mark.parametrize(
-    ("environment", "status", "remedy"),
+    ("machine", "environment", "remedy", "found"),
     [
-        ({}, "warning", "export TPU_SKIP_MDS_QUERY=1"),
-        ({"TPU_SKIP_MDS_QUERY": "1"}, "ok", None),
+        (Accelerators(), {}, None, "none found"),
+        (CARD, {}, CUDA, "1 at /dev/nvidia0 (NVIDIA L4), which neither"),
+        (CARD, {"CUDA_VISIBLE_DEVICES": "0"}, CUDA, "which neither"),
+        (CARD, {"CUDA_VISIBLE_DEVICES": "-1"}, "unset CUDA_VISIBLE_DEVICES", "which neither"),
     ],
 )
-def test_the_tpu_build_where_there_is_no_tpu(environment, status, remedy):
-    reported = runtimes(build="tensorflow-tpu")
-    assert verdict(devices.check_tpu(Accelerators(), reported, environment)) == (status, remedy)
-
-
-def test_a_tpu_that_another_process_holds():
-    held = Accelerators(tpus=("/dev/accel0",), tpu_holders={4711: "python3", 4712: "train"})
-    finding = devices.check_tpu(held, runtimes(), {})
-    assert verdict(finding) == ("warning", "kill 4711 4712")
-    assert "held by process 4711 (python3), 4712 (train)" in finding.found
+def test_a_gpu_that_no_runtime_can_use(machine, environment, remedy, found):
+    finding = devices.check_gpu(machine, runtimes(), environment)
+    assert verdict(finding) == ("warning" if remedy else "ok", remedy)
+    assert found in finding.found
 
 
 def test_the_tpu_that_is_asked_for_is_the_one_a_run_takes(tmp_path, monkeypatch):
@@ -130,23 +139,3 @@ def test_chips_and_cards_that_cannot_be_opened(tmp_path, monkeypatch):
     )
     gpu = devices.check_gpu(machine, runtimes(), {})
     assert verdict(gpu) == ("warning", "docker run --gpus all …")
-
-
-def test_a_tpu_by_name_that_cannot_be_reached():
-    finding = devices.check_tpu(Accelerators(), runtimes("NotFound: x"), {"TPU_NAME": "mine"})
-    assert finding.status == "warning"
-    assert finding.found.startswith("the TPU mine, which neither runtime can use")
-
-
-@pytest.mark.parametrize(
-    ("environment", "remedy"),
-    [
-        ({}, "pip install 'tensorflow[and-cuda]==2.20.*'"),
-        ({"CUDA_VISIBLE_DEVICES": "-1"}, "unset CUDA_VISIBLE_DEVICES"),
-        ({"CUDA_VISIBLE_DEVICES": "0"}, "pip install 'tensorflow[and-cuda]==2.20.*'"),
-    ],
-)
-def test_a_gpu_that_no_runtime_can_use(environment, remedy):
-    finding = devices.check_gpu(CARD, runtimes(), environment)
-    assert verdict(finding) == ("warning", remedy)
-    assert "1 at /dev/nvidia0 (NVIDIA L4, 23034 MiB), which neither" in finding.found

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,7 @@ import pytest
 
 from bert_features.doctor import examination
 from bert_features.doctor.machine import Accelerators
+from tests.cli.command_line import run
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,6 +24,17 @@ def test_nothing_is_installed(world, doctor):
     for name in ("tensorflow", "keras"):
         assert findings[name]["found"].startswith(f"{name} is not installed")
     assert not [name for name in findings if name.startswith("import")]
+
+
+def test_the_table_is_a_line_for_each_check_and_one_for_each_command(world):
+    world.install("bert_features", "0.1.0", requires=["keras>=3.10"]).install("keras", "2.15.0")
+    result = run("doctor")
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    place = next(i for i, line in enumerate(lines) if line.split()[1] == "keras")
+    assert re.fullmatch(r"broken +keras +keras is 2\.15\.0 \(required: >=3\.10\)", lines[place])
+    assert lines[place + 1].strip() == "pip install 'keras>=3.10'"
+    assert re.fullmatch(r"\d+ broken, \d+ warnings", lines[-1])
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,7 @@ import threading
 
 import pytest
 
-from bert_features.files import (
-    locked,
-)
+from bert_features.files import locked
 
 
 def test_one_thread_at_a_time_holds_a_lock(tmp_path, caplog):

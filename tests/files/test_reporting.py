@@ -5,9 +5,7 @@ import os
 import pytest
 
 from bert_features.errors import CheckpointError, ConfigError
-from bert_features.files import (
-    storage_errors,
-)
+from bert_features.files import storage_errors
 
 
 class TestStorageErrors:

@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from bert_features.errors import OutputError
-from bert_features.files import (
-    check_apart,
-)
+from bert_features.files import check_apart
 
 
 class TestApart:
