@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from types import FrameType
-from typing import ClassVar, NoReturn
+from typing import NoReturn
 
 import typer
 
@@ -39,6 +39,8 @@ _REFUSED: dict[int | None, str] = {
 }
 # What the loader of libraries says when it gets no memory.
 _NO_ROOM = "failed to map segment"
+# The signal that came while a command runs; None if none did.
+_received: signal.Signals | None = None
 
 
 @contextlib.contextmanager
@@ -51,14 +53,14 @@ def guard(*, debug: bool) -> Iterator[None]:
       debug: whether to show the traceback above the line.
     """
     try:
-        with _Interruption.raising():
+        with _interruptions():
             yield
             sys.stdout.flush()
     except (typer.Exit, typer.Abort):
         raise
     # All of them: a library that Ctrl-C interrupts may turn KeyboardInterrupt into another error.
     except (Exception, KeyboardInterrupt) as error:
-        line, status = _describe(error, _Interruption.received)
+        line, status = _describe(error, _received)
         trace = traceback.format_exc() if debug else ""
         with contextlib.suppress(OSError):  # nobody may read the streams any more
             sys.stdout.flush()
@@ -74,42 +76,34 @@ def raise_if_interrupted() -> None:
     Python drops an exception where it has no caller to pass it to, as in a callback of the garbage
     collector.
     """
-    if _Interruption.received is not None:
+    if _received is not None:
         raise KeyboardInterrupt
 
 
-class _Interruption:
-    """The signals that end a program, while a command runs.
+@contextlib.contextmanager
+def _interruptions() -> Iterator[None]:
+    """The signals that end a program raise KeyboardInterrupt in the block."""
+    global _received
+    _received = None
+    handlers = {number: signal.getsignal(number) for number in _ENDINGS}
+    before = {n: h for n, h in handlers.items() if h not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, _interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
-    Attributes:
-      received: the signal that came; None if none did.
-    """
 
-    received: ClassVar[signal.Signals | None] = None
-
-    @classmethod
-    @contextlib.contextmanager
-    def raising(cls) -> Iterator[None]:
-        """The signals raise KeyboardInterrupt in the block."""
-        cls.received = None
-        handlers = {number: signal.getsignal(number) for number in _ENDINGS}
-        before = {n: h for n, h in handlers.items() if h not in (signal.SIG_IGN, None)}
-        for number in before:
-            signal.signal(number, cls._raise)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    @classmethod
-    def _raise(cls, number: int, frame: FrameType | None) -> NoReturn:
-        cls.received = signal.Signals(number)
-        if _is_importing(frame) and not is_writing():
-            # An import that an exception ends may crash in C code, or drop the exception where
-            # Python has nobody to pass it to. Nothing is to be cleaned up yet.
-            os._exit(128 + number)
-        raise KeyboardInterrupt
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    global _received
+    _received = signal.Signals(number)
+    if _is_importing(frame) and not is_writing():
+        # An import that an exception ends may crash in C code, or drop the exception where
+        # Python has nobody to pass it to. Nothing is to be cleaned up yet.
+        os._exit(128 + number)
+    raise KeyboardInterrupt
 
 
 def _is_importing(frame: FrameType | None) -> bool:

@@ -6,31 +6,27 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
 LOG_JSON = "--log-json"
-
-
-class _Form:
-    """The form of the lines. Any thread may log, so this is no context variable."""
-
-    as_json: ClassVar[bool] = False
+_as_json = False  # any thread may log, so this is no context variable
 
 
 def is_json() -> bool:
     """Whether log lines are JSON objects now."""
-    return _Form.as_json
+    return _as_json
 
 
 @contextlib.contextmanager
 def log_form(*, as_json: bool) -> Iterator[None]:
     """Sets the form of log lines and errors until the block ends; JSON, once chosen, stays."""
-    before = _Form.as_json
-    _Form.as_json = before or as_json
+    global _as_json
+    before = _as_json
+    _as_json = before or as_json
     try:
         yield
     finally:
-        _Form.as_json = before
+        _as_json = before
 
 
 def set_up_logging(*, as_json: bool = False) -> None:
@@ -39,7 +35,8 @@ def set_up_logging(*, as_json: bool = False) -> None:
     Args:
       as_json: whether the lines are JSON objects, as after `log_form`.
     """
-    _Form.as_json = _Form.as_json or as_json
+    global _as_json
+    _as_json = _as_json or as_json
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter("%(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)

@@ -3,7 +3,8 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from itertools import starmap
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -108,8 +109,14 @@ def neighbors(
     )
     ids = {hit.unique_id for hits in found for hit in hits}
     of_ids = find_texts(file, texts, ids) if texts else {}
-    for line in _lines(queries, found, of_ids, as_table=output_format == "table"):
-        print(line)
+    for number, (asked, hits) in enumerate(zip(queries, found, strict=True)):
+        ranked = [(hit, rank, of_ids.get(hit.unique_id)) for rank, hit in enumerate(hits, 1)]
+        if output_format == "jsonl":
+            for each in ranked:
+                print(_json(*each, query=asked))
+        else:
+            print("\n" * (number > 0) + f"query: {asked}")
+            print(table(list(starmap(_row, ranked)), head=_HEAD, right=(0, 1), widths=(4, 10, 8)))
 
 
 def _read_queries(given: Sequence[str]) -> list[str]:
@@ -120,23 +127,6 @@ def _read_queries(given: Sequence[str]) -> list[str]:
     if not queries:
         raise InputError("there is no query; pass --query TEXT, or - and a text on standard input")
     return queries
-
-
-def _lines(
-    queries: Sequence[str],
-    found: Sequence[Sequence["Neighbor"]],
-    texts: Mapping[int | str, str],
-    *,
-    as_table: bool,
-) -> Iterator[str]:
-    for number, (query, hits) in enumerate(zip(queries, found, strict=True)):
-        if as_table:
-            rows = [_row(hit, rank, texts.get(hit.unique_id)) for rank, hit in enumerate(hits, 1)]
-            yield "\n" * (number > 0) + f"query: {query}"
-            yield table(rows, head=_HEAD, right=(0, 1), widths=(4, 10, 8))
-        else:
-            for rank, hit in enumerate(hits, 1):
-                yield _json(hit, rank, query, texts.get(hit.unique_id))
 
 
 def _row(hit: "Neighbor", rank: int, text: str | None) -> tuple[str, ...]:
@@ -157,7 +147,7 @@ def _in_context(hit: "Neighbor") -> str:
     return "… " * (start > 0) + " ".join(parts)
 
 
-def _json(hit: "Neighbor", rank: int, query: str, text: str | None) -> str:
+def _json(hit: "Neighbor", rank: int, text: str | None, *, query: str) -> str:
     values = {
         "query": query,
         "rank": rank,
