@@ -4,10 +4,10 @@ import os
 
 import numpy as np
 
-from bert_features.formats import open_writer
 from bert_features.formats.records import Feature, FeatureBatch
 from tests.cli.command_line import SMALL, run
 from tests.formats.feature_files import files_of
+from tests.formats.feature_files import write as write_file
 from tests.formats.feature_folders import write_folder
 
 FEATURE = Feature("text", (-1,), "none", 4, "float32", "sequence", "mean")
@@ -15,9 +15,8 @@ FEATURE = Feature("text", (-1,), "none", 4, "float32", "sequence", "mean")
 
 def write(path, format):
     values = np.arange(8, dtype=np.float32).reshape(2, 4)
-    with open_writer(path, format=format, features=[FEATURE], metadata={}) as writer:
-        writer.write(FeatureBatch(np.arange(2), {"text": values}))
-    return writer.bytes_written
+    batch = FeatureBatch(np.arange(2), {"text": values})
+    return write_file(path, format, (FEATURE,), batch).bytes_written
 
 
 def damage(path):

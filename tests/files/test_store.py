@@ -2,12 +2,11 @@
 
 import contextlib
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from bert_features.errors import ConfigError, MissingExtraError, OutputError
+from bert_features.errors import OutputError
 from bert_features.files import is_writing, open_store
 from bert_features.files import store as stores
 from tests.s3_server import BREAK, BUSY, DENIED
@@ -154,17 +153,6 @@ def test_a_store_that_keeps_other_bytes_is_noticed(s3, monkeypatch):
         monkeypatch.setattr(store, "_info", lambda name, info=info: info)
         with pytest.raises(OutputError, match=reason), store.placing("a") as path:
             path.write_bytes(b"12345")
-
-
-def test_a_driver_that_is_missing_is_named_with_the_line_that_installs_it(monkeypatch):
-    from fsspec.registry import _registry
-
-    monkeypatch.setitem(sys.modules, "s3fs", None)
-    monkeypatch.delitem(_registry, "s3", raising=False)
-    with pytest.raises(MissingExtraError, match=r"^s3fs, .* pip install .*\[s3\]'$"):
-        open_store("s3://bucket/run/").names()
-    with pytest.raises(ConfigError, match="foo:// is unknown"):
-        open_store("foo://bucket/run/").names()
 
 
 def test_a_folder_of_this_machine_is_used_in_place(tmp_path):
