@@ -63,18 +63,16 @@ def wait_for(condition, process):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_in_the_middle(toy, out, tmp_path, sent):
+def test_interrupted_in_the_middle(toy, out, tmp_path):
     path, said = tmp_path / "long.txt", tmp_path / "said"
     path.write_text("is this jacksonville ? no it is not .\n" * 1_000_000)
     options = ["--checkpoint", toy, "--layers=-1", "--buffer-mb", "1", *SMALL]
     with fork("extract", path, "-o", out / "o.parquet", *options, stderr=said) as process:
         wait_for(lambda: any(p.stat().st_size for p in out.rglob("*") if p.is_file()), process)
-        os.kill(process.pid, sent)
+        os.kill(process.pid, signal.SIGINT)
         process.join(600)
-        assert process.exitcode == 128 + sent
-    by = "" if sent == signal.SIGINT else f" by {sent.name}"
-    line = f"bert-features: interrupted{by}; nothing was written"
+        assert process.exitcode == 128 + signal.SIGINT
+    line = "bert-features: interrupted; nothing was written"
     assert said.read_text().splitlines()[-1] == line
     assert list(out.iterdir()) == []
 
