@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import resource
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,13 +17,15 @@ from typing import Any
 from bert_features.machine import hardware, tpu_installation
 
 
-def main(runtime: str, *, with_tpu: bool) -> None:
+def main(runtime: str, seconds: float, *, with_tpu: bool) -> None:
     """Runs the stages of a runtime; if the first fails, no other is run.
 
     Args:
       runtime: `tensorflow` or `jax`.
+      seconds: when SIGALRM ends this process, whatever becomes of its parent.
       with_tpu: whether TensorFlow initialises the TPU, as a run does.
     """
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     # Imports may abort here; a core dump of gigabytes must not follow.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     lines = os.dup(1)
@@ -126,4 +129,4 @@ _STAGES: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], with_tpu="--with-tpu" in sys.argv)
+    main(sys.argv[1], float(sys.argv[2]), with_tpu="--with-tpu" in sys.argv)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -82,7 +83,7 @@ class Runtimes:
 
 
 def ask(runtime: str, environment: Mapping[str, str], seconds: float, *, with_tpu: bool) -> Outcome:
-    """Runs the child process of a runtime; it is killed if it runs longer than `seconds`.
+    """Runs the child process of a runtime.
 
     Args:
       runtime: see `child.main`.
@@ -90,7 +91,7 @@ def ask(runtime: str, environment: Mapping[str, str], seconds: float, *, with_tp
       seconds: the time limit.
       with_tpu: see `child.main`.
     """
-    command = [sys.executable, "-m", "bert_features.doctor.child", runtime]
+    command = [sys.executable, "-m", "bert_features.doctor.child", runtime, str(seconds)]
     environment = {
         # Only errors: the last line should say why the process ended.
         "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -100,26 +101,22 @@ def ask(runtime: str, environment: Mapping[str, str], seconds: float, *, with_tp
         "PYTHONSAFEPATH": "1",
     }
     started = time.monotonic()
-    with subprocess.Popen(
+    done = subprocess.run(
         command + ["--with-tpu"] * with_tpu,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         env=environment,
         text=True,
         errors="replace",
-    ) as process:
-        ending = ""
-        try:
-            output, errors = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, errors = process.communicate()
-            ending = f"did not finish within {seconds:g} s"
-    status = process.returncode
-    died = f"died of {describe_exit(status)}" if status < 0 else f"ended with status {status}"
-    ending = ": ".join(filter(None, [ending or f"the process {died}", last_words(errors)]))
-    return _outcome(output, ending, time.monotonic() - started)
+    )
+    if done.returncode == -signal.SIGALRM:
+        ending = f"did not finish within {seconds:g} s"
+    elif done.returncode < 0:
+        ending = f"the process died of {describe_exit(done.returncode)}"
+    else:
+        ending = f"the process ended with status {done.returncode}"
+    ending = ": ".join(filter(None, [ending, last_words(done.stderr)]))
+    return _outcome(done.stdout, ending, time.monotonic() - started)
 
 
 def _outcome(output: str, ending: str, seconds: float) -> Outcome:
