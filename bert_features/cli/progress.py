@@ -57,28 +57,9 @@ class Measure:
         numbers = [state.done] if state.total is None else [state.done, state.total]
         return f"{between.join(map(self._number, numbers))} {self.unit}"
 
-    def describe_left(self, state: State) -> str:
-        """The share done and the time left, as ` (12%, 3 min left)`; empty if unknown."""
-        if not state.total:
-            return ""
-        seconds = state.seconds_left
-        left = "" if seconds is None else f", {describe_seconds(seconds)} left"
-        return f" ({state.done / state.total:.0%}{left})"
-
     def describe_rate(self, state: State) -> str:
         """A speed in shown units; an ellipsis while it is unknown."""
         return "…" if state.rate is None else f"{self._number(state.rate)} {self.rate_unit}"
-
-    def fields(self, state: State) -> dict[str, float | None]:
-        """The numbers of a progress line by name, unscaled; None for what is unknown."""
-        rate, seconds = state.rate, state.seconds_left
-        return {
-            self.rate_name: state.work,
-            self.name: state.done,
-            "total": state.total,
-            f"{self.rate_name}_per_second": None if rate is None else round(rate, 1),
-            "seconds_left": None if seconds is None else round(seconds, 1),
-        }
 
     def _number(self, count: float) -> str:
         return f"{count / self.scale:,.{self.decimals}f}"
@@ -144,15 +125,23 @@ class ProgressDisplay:
             self._log(state)
 
     def _log(self, state: State) -> None:
-        measure = self._measure
+        measure, rate, seconds = self._measure, state.rate, state.seconds_left
         amount = measure.describe(state, " of ")
         if state.done == state.total and measure.logs_end:
             logger.info("%s", amount)
         elif time.monotonic() - self._last_line >= _LOG_SECONDS:
             self._last_line = time.monotonic()
-            left, speed = measure.describe_left(state), measure.describe_rate(state)
-            fields = measure.fields(state)
-            logger.info("%s%s, %s", amount, left, speed, extra=log_fields(**fields))
+            left = "" if seconds is None else f", {describe_seconds(seconds)} left"
+            share = f" ({state.done / state.total:.0%}{left})" if state.total else ""
+            fields = {
+                measure.rate_name: state.work,
+                measure.name: state.done,
+                "total": state.total,
+                f"{measure.rate_name}_per_second": None if rate is None else round(rate, 1),
+                "seconds_left": None if seconds is None else round(seconds, 1),
+            }
+            speed = measure.describe_rate(state)
+            logger.info("%s%s, %s", amount, share, speed, extra=log_fields(**fields))
 
 
 @contextlib.contextmanager

@@ -54,8 +54,7 @@ def check_tpu(machine: Accelerators, runtimes: Runtimes, environment: Mapping[st
         held = ", ".join(f"{pid} ({name})" for pid, name in machine.tpu_holders.items())
         found = f"{seen}, held by process {held}: a TPU serves one process at a time"
         remedy = f"kill {' '.join(map(str, machine.tpu_holders))}"
-        details = {"holders": {str(pid): name for pid, name in machine.tpu_holders.items()}}
-        return Finding("tpu", "warning", found, remedy, details)
+        return Finding("tpu", "warning", found, remedy, {"holders": machine.tpu_holders})
     remedy = _unhide("tpu", environment) or _tpu_install(runtimes)
     return Finding("tpu", "warning", _unusable(seen, "tpu", runtimes), remedy)
 
