@@ -38,18 +38,8 @@ LogJsonOption = Annotated[
 ]
 
 
-def command(function: Callable[..., None]) -> Callable[..., None]:
+def command(function: Callable[..., None], group: typer.Typer = app) -> Callable[..., None]:
     """Registers a command; its errors become one line and an exit status.
-
-    It gets options of which the function knows nothing: see `with_one_line_errors`.
-    """
-    run = with_one_line_errors(function)
-    app.command(cls=GroupedCommand)(run)
-    return run
-
-
-def with_one_line_errors(function: Callable[..., None]) -> Callable[..., None]:
-    """The function of a command; its errors become one line and an exit status.
 
     It gets `--debug` and `--log-json`, and if it has hidden options `--help-all`.
     """
@@ -57,10 +47,10 @@ def with_one_line_errors(function: Callable[..., None]) -> Callable[..., None]:
     takes_debug = "debug" in signature.parameters
 
     @functools.wraps(function)
-    def run(*args: Any, debug: bool, log_json: bool, help_all: bool = False, **kwargs: Any) -> None:
+    def run(*, debug: bool, log_json: bool, help_all: bool = False, **given: Any) -> None:
         set_up_logging()
         with log_form(as_json=log_json), guard(debug=debug):
-            function(*args, **kwargs, **({"debug": debug} if takes_debug else {}))
+            function(**given, **({"debug": debug} if takes_debug else {}))
 
     options = {"debug": DebugOption, "log_json": LogJsonOption}
     if any(map(_is_hidden, signature.parameters.values())):
@@ -72,6 +62,7 @@ def with_one_line_errors(function: Callable[..., None]) -> Callable[..., None]:
             *(option(name, annotation, False) for name, annotation in options.items()),
         ],
     )
+    group.command(cls=GroupedCommand)(run)
     return run
 
 

@@ -1,14 +1,15 @@
 """bert-features plot: pictures of layers, and a probe that compares them."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
-from bert_features.cli.command import app, with_one_line_errors
-from bert_features.cli.help import GroupedCommand, write_examples
+from bert_features.cli.command import app, command
+from bert_features.cli.help import write_examples
 from bert_features.cli.progress import Heartbeat
 from bert_features.cli.settings import takes_settings
 from bert_features.cli.tables import table
@@ -94,11 +95,7 @@ kinds = typer.Typer(
 app.add_typer(kinds, name="plot", help="Draws what layers compute, and compares them by a probe.")
 
 
-def _kind(function: Callable[..., None]) -> Callable[..., None]:
-    """Registers a kind of figure; its errors become one line and an exit status."""
-    run = with_one_line_errors(function)
-    kinds.command(cls=GroupedCommand)(run)
-    return run
+_kind = functools.partial(command, group=kinds)
 
 
 @_kind
