@@ -45,6 +45,7 @@ ERRORS = [
     ("extract in.txt -o absent/o.npz", 1, "there is no folder absent; create it"),
     ("extract in.txt -o o.csv", 1, "o.csv has the suffix '.csv', which belongs to no for"),
     ("extract absent.txt -o o.npz", 1, "cannot read absent.txt: No such file"),
+    ("extract toy -o o.npz", 2, "toy is a folder of files, and o.npz is a single file; end --outp"),
     ("extract in.csv -o o.npz", 1, "in.csv: no column 'text'"),
     ("extract in.txt -o o.npz --checkpoint minilmm", 1, "did you mean 'minilm'? "),
     ("extract in.txt -o o.npz --checkpoint toys", 1, "did you mean 'toy'? "),

@@ -131,38 +131,6 @@ def test_golden_values_through_the_command_line(data, minilm_dir, out, hidden_ac
         np.testing.assert_allclose(vector[:5], case["first_values"], rtol=0, atol=1e-5)
 
 
-def bad_utf8(path):
-    path.write_bytes(b"fine\n\xff\n")
-
-
-def directory(path):
-    path.unlink()
-    path.mkdir()
-
-
-@pytest.mark.parametrize(
-    ("prepare", "options", "status", "message"),
-    [
-        (directory, [], 2, "in.txt is a folder of files, and .* is a single file; end --output "),
-        (bad_utf8, [], 1, "in.txt, line 2: byte 0xff at file offset 5 is not UTF-8"),
-        (None, ["--layers=-1,last"], 2, r"layers is \[-1, 'last'\]; allowed: a list"),
-        (None, ["--layers=-1,,2"], 2, "--layers is '-1,,2'; separate the entries"),
-        (None, ["--config", "nowhere.toml"], 2, "cannot read the config nowhere.toml"),
-        (None, ["--device", "gpu"], 2, "no GPU"),
-    ],
-)
-def test_failures_are_one_line_and_leave_nothing(toy, text, out, prepare, options, status, message):
-    if prepare:
-        prepare(text)
-    defaults = ["--checkpoint", toy, "--layers=-1", *SMALL]
-    result = run("extract", text, "-o", out / "o.parquet", *defaults, *options)
-    assert result.exit_code == status, result.output
-    lines = [line for line in result.stderr.splitlines() if not line.startswith("running on")]
-    assert len(lines) == 1
-    assert re.match(f"bert-features: .*{message}", lines[0])
-    assert list(out.iterdir()) == []
-
-
 @pytest.fixture
 def uncased_model(minilm_dir, tmp_path):
     """A folder with toy weights for the vocabulary of MiniLM."""

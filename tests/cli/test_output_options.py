@@ -19,7 +19,7 @@ CONLL = "is\tO\nJackson\tB-PER\n\u200b\tO\n\n?\tO\n\n"
 
 def write(tmp_path, name, text):
     path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
     return path
 
 
@@ -119,6 +119,11 @@ TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")
 @pytest.mark.parametrize(
     ("source", "options", "status", "message"),
     [
+        (("in.txt", "fine\n\udcff\n"), [], 1, "in.txt, line 2: byte 0xff at file offset 5 is not"),
+        (TEXT, ["--layers=-1,last"], 2, r"layers is \[-1, 'last'\]; allowed: a list"),
+        (TEXT, ["--layers=-1,,2"], 2, "--layers is '-1,,2'; separate the entries"),
+        (TEXT, ["--config", "nowhere.toml"], 2, "cannot read the config nowhere.toml"),
+        (TEXT, ["--device", "gpu"], 2, "no GPU"),
         (TEXT, ["--weights", "1,x", "--combine", "weighted"], 2, r"weights is \[1, 'x'\]; allowed"),
         (TEXT, ["--dtype", "bfloat16"], 2, "format 'parquet' holds float16, float32; .*tfrecord"),
         (TEXT, ["--output-spec", "name = s"], 2, "is not TOML: .*; write the inside of"),

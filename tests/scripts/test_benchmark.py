@@ -62,6 +62,22 @@ def test_the_parts_of_the_first_feature_exist(monkeypatch: pytest.MonkeyPatch):
         assert callable(attrgetter(name)(import_module(f"bert_features.{module}")))
 
 
+class FakeWorker:
+    """A worker in this process; a subclass answers the calls."""
+
+    def __init__(self, program: str, log: Path) -> None:
+        self.program = program
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+    def cpu_seconds(self) -> float:
+        return 0.0
+
+
 def test_calls_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """With workers that answer at once, in order: the second takes twice as long."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
@@ -71,16 +87,7 @@ def test_calls_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
     turns = []
 
-    class FakeWorker:
-        def __init__(self, program, log):
-            self.program = program
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            return None
-
+    class TimedWorker(FakeWorker):
         def __call__(self, do, **arguments):
             slow = self.program != "bert_features fp32"
             if do == "load_calls":
@@ -91,7 +98,7 @@ def test_calls_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
             turns.append((self.program, arguments["way"], arguments["count"]))
             return {"seconds": [0.002 * (1 + slow)] * arguments["count"]}
 
-    monkeypatch.setattr(latency, "Worker", FakeWorker)
+    monkeypatch.setattr(latency, "Worker", TimedWorker)
     monkeypatch.setattr(latency, "run_module", lambda *arguments: "")
     names = ["bert_features fp32", "sentence-transformers fp32", "openvino fp32"]
     arguments = {"calls": 65, "models": tmp_path, "log": tmp_path}
@@ -160,23 +167,11 @@ def test_words_become_means_of_their_tokens(monkeypatch: pytest.MonkeyPatch, tmp
     assert SortedBatches(tmp_path, 16).count(texts, 2) == (13, 16)
 
 
-class FakeWorker:
+class VectorWorker(FakeWorker):
     """Makes the vector (1, 0) of each text, or of its words; some programs add a difference."""
 
     differences: ClassVar[dict[str, float]] = {}
     loaded: ClassVar[list[tuple[str, bool]]] = []
-
-    def __init__(self, program: str, log: Path) -> None:
-        self.program = program
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        return None
-
-    def cpu_seconds(self) -> float:
-        return 0.0
 
     def __call__(self, do: str, **arguments):
         if do == "load_job":
@@ -202,17 +197,17 @@ def test_a_peer_whose_vectors_differ_is_not_timed(
     from benchmarking.report import _jobs
 
     peer, other = ("flair fp32", "keras-hub fp32") if words else ("keras-hub fp32", "flair fp32")
-    monkeypatch.setattr(jobs, "Worker", FakeWorker)
+    monkeypatch.setattr(jobs, "Worker", VectorWorker)
     monkeypatch.setattr(jobs, "run_module", lambda *arguments: "")
     monkeypatch.setattr("benchmarking.processes._SETTLING_SECONDS", 0.0)
     names = ["bert_features fp32", "transformers fp32"]
     arguments = {"rounds": 2, "models": tmp_path, "log": tmp_path, "words": words}
     for difference in (5e-5, 2e-4):
-        FakeWorker.loaded = []
-        FakeWorker.differences = {**dict.fromkeys(names, 0.0), peer: difference}
+        VectorWorker.loaded = []
+        VectorWorker.differences = {**dict.fromkeys(names, 0.0), peer: difference}
         (table,) = jobs.run_jobs([ud_ewt(["a text"])], [*names, peer, other], **arguments)
         timed = {row["program"]: row["max_difference"] for row in table["rows"]}
-        assert set(FakeWorker.loaded) == {(name, words) for name in [*names, peer]}
+        assert set(VectorWorker.loaded) == {(name, words) for name in [*names, peer]}
         assert set(timed) == {*names, peer} - ({peer} if difference > 1e-4 else set())
         assert set(table["refused"]) == ({peer} if difference > 1e-4 else set())
     document = _jobs(table)
