@@ -95,15 +95,10 @@ class Engine:
         """Whether all its threads work."""
         return all(thread.is_alive() for thread in self._threads)
 
-    def close(self, seconds: float = 5.0) -> None:
-        """Ends the threads when nothing waits any more; waits that long for them."""
-        self.queue.close()
-        for thread in self._threads:
-            thread.join(seconds)
-
     def _work(self) -> None:
         bounds = _FEWEST_BATCHES * self._batch_tokens, _MOST_BATCHES * self._batch_tokens
-        while slices := self.queue.take(*bounds, shares=max(self._lanes - 1, 1)):
+        while True:
+            slices = self.queue.take(*bounds, shares=max(self._lanes - 1, 1))
             began = time.monotonic()
             counts = Counts()
             self._compute(slices, counts)

@@ -9,6 +9,7 @@ from typing import Any
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.serve_settings import TOKEN, ServeSettings
 from bert_features.errors import MissingExtraError
+from bert_features.machine.quiet_tensorflow import claim_process
 from bert_features.serving.run import config_with_outputs
 from bert_features.serving.worker import load_app
 
@@ -37,6 +38,7 @@ def app(arguments: dict[str, Any]) -> Any:
     config = config_with_outputs(ExtractConfig.of(arguments))
 
     def build() -> Any:
+        claim_process()
         return load_app(config, settings)
 
     replica = serve.ingress(build)()

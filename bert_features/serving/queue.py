@@ -113,7 +113,6 @@ class Queue:
         self._turns: deque[Job] = deque()  # those first that have waited longest for their turn
         self._tokens = 0
         self._changed = threading.Condition()
-        self._closed = False
 
     @property
     def tokens(self) -> int:
@@ -147,16 +146,13 @@ class Queue:
           shares: into how many loads what waits is divided, within these bounds.
 
         Returns:
-          At least one slice; none once the queue is closed.
+          At least one slice.
         """
         with self._changed:
-            while True:
-                self._drop_cancelled()
-                if self._jobs:
-                    break
-                if self._closed:
-                    return []
+            self._drop_cancelled()
+            while not self._jobs:
                 self._changed.wait()
+                self._drop_cancelled()
             return self._take(min(max(self._tokens // shares, smallest), largest))
 
     def _take(self, tokens: int) -> list[Slice]:
@@ -189,9 +185,3 @@ class Queue:
         """Forgets jobs that nobody waits for."""
         for job in [job for job in self._jobs if job.answer.done()]:
             self._cut(job, sum(job.tokens))
-
-    def close(self) -> None:
-        """Lets `take` give nothing once no job is left."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()

@@ -248,11 +248,6 @@ class Service:
         """Whether it computes what it is asked for."""
         return self._engine.is_alive
 
-    def close(self) -> None:
-        """Ends the threads."""
-        self._engine.close()
-        self._pool.shutdown(wait=False)
-
 
 def texts_of(request: FeaturesRequest) -> tuple[str, list[InputExample]]:
     """The field of a request that holds its texts, and these as examples.

@@ -1,6 +1,5 @@
 """Fixtures: a service of the toy checkpoint, and clients that call its application directly."""
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.extraction.extractor import FeatureExtractor
-from tests.serving.over_http import running
+from tests.serving.over_http import make_service
 from tests.toy import TOY
 
 OUTPUTS = [
@@ -43,10 +42,9 @@ def extractor(extractor_of: Callable[..., FeatureExtractor]) -> FeatureExtractor
 
 
 @pytest.fixture(scope="session")
-def service(extractor: FeatureExtractor) -> Iterator[Any]:
+def service(extractor: FeatureExtractor) -> Any:
     """A service with the default settings, which tests share."""
-    with running(extractor) as service:
-        yield service
+    return make_service(extractor)
 
 
 @pytest.fixture(scope="session")
@@ -60,16 +58,13 @@ def client(service: Any) -> Iterator[Any]:
         yield client
 
 
-@pytest.fixture
-def service_of(extractor: FeatureExtractor) -> Iterator[Callable[..., Any]]:
+@pytest.fixture(scope="session")
+def service_of(extractor: FeatureExtractor) -> Callable[..., Any]:
     """Makes services with these limits."""
-    with contextlib.ExitStack() as made:
-        yield lambda extractor=extractor, **settings: made.enter_context(
-            running(extractor, **settings)
-        )
+    return lambda extractor=extractor, **settings: make_service(extractor, **settings)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def client_of(service_of: Callable[..., Any]) -> Callable[..., Any]:
     """Makes clients of services with these limits."""
     from starlette.testclient import TestClient

@@ -12,15 +12,12 @@ from bert_features.config.serve_settings import Limits, ServeSettings
 from bert_features.extraction.extractor import FeatureExtractor
 
 
-@contextlib.contextmanager
-def running(extractor: FeatureExtractor, **settings: Any) -> Iterator[Any]:
+def make_service(extractor: FeatureExtractor, **settings: Any) -> Any:
     """A service with these settings and limits."""
     from bert_features.serving.service import Service
 
     limits = {name: settings.pop(name) for name in vars(Limits()) if name in settings}
-    service = Service(extractor, ServeSettings.of(limits=Limits(**limits), **settings))
-    yield service
-    service.close()
+    return Service(extractor, ServeSettings.of(limits=Limits(**limits), **settings))
 
 
 @contextlib.contextmanager

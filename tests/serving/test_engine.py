@@ -11,9 +11,7 @@ from bert_features.serving.queue import Job, Queue
 
 @pytest.fixture
 def engine(extractor):
-    engine = Engine(extractor, queue=Queue(1 << 20))
-    yield engine
-    engine.close()
+    return Engine(extractor, queue=Queue(1 << 20))
 
 
 def submit(engine, texts, *outputs):

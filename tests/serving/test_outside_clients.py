@@ -1,23 +1,19 @@
 """Clients that others wrote: OpenAI's, and one that makes requests of all kinds from the page."""
 
-import copy
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from bert_features.config.serve_settings import ServeSettings
 from tests.serving.over_http import over_http
 
 TEXTS = ["The jackson is", "it", ""]
 
 
 @pytest.fixture(scope="module")
-def address(service):
-    guarded = copy.copy(service)
-    guarded.settings = ServeSettings.of(token="secret-token")
-    with over_http(guarded) as address:
+def address(service_of):
+    with over_http(service_of(token="secret-token")) as address:
         yield address
 
 

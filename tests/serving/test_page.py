@@ -13,7 +13,7 @@ from bert_features import ExtractConfig, FeatureExtractor, find_checkpoint
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.serving.catalog import config_to_serve
 from tests.serving.browser import chromium
-from tests.serving.over_http import over_http, running
+from tests.serving.over_http import make_service, over_http
 
 pytestmark = pytest.mark.slow
 
@@ -26,8 +26,7 @@ MONEY, RIVER = "She put her money in the bank.", "We sat on the bank of the rive
 def service():
     config = ExtractConfig.of({"checkpoint": "minilm", "max_seq_length": 512})
     extractor = FeatureExtractor(config_to_serve(config, find_checkpoint("minilm").config))
-    with running(extractor, tokens=1000) as service:
-        yield service
+    return make_service(extractor, tokens=1000)
 
 
 @pytest.fixture(scope="module")

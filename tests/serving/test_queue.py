@@ -94,14 +94,6 @@ def test_a_request_that_is_cancelled_when_half_is_taken_leaves_its_room():
     assert queue.tokens == 100
 
 
-def test_a_closed_queue_gives_what_waits_and_then_nothing():
-    queue = Queue(100)
-    queue.put(job(1))
-    queue.close()
-    assert len(queue.take(10, 10)) == 1
-    assert queue.take(10, 10) == []
-
-
 def test_a_thread_that_waits_is_woken():
     queue, found = Queue(100), []
     thread = threading.Thread(target=lambda: found.extend(queue.take(10, 10)))
