@@ -1,6 +1,5 @@
 """Finding checkpoints: their config, vocabulary and casing, and the embedded model."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -55,17 +54,11 @@ def test_config_vocabulary_and_activation_can_be_given(safetensors, tf1, tmp_pat
     assert found.vocab_file == tf1 / "vocab.txt"
 
 
-def test_another_architecture(copy):
-    values = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(values | {"model_type": "distilbert"}))
-    with pytest.raises(CheckpointError, match="model_type is 'distilbert'; only BERT"):
-        find_checkpoint(copy)
-
-
 def test_the_embedded_model(minilm_dir):
     checkpoint = find_checkpoint("minilm")
     assert checkpoint.do_lower_case is True
     assert checkpoint.config.hidden_act == "gelu_erf"
+    assert checkpoint.expected_sha256.startswith("53aa5117")
     weights = read_weights(checkpoint, pooler=True)
     raw = load_file(minilm_dir / "model.safetensors")
     np.testing.assert_array_equal(
@@ -77,17 +70,6 @@ def test_the_embedded_model(minilm_dir):
     )
     assert sum(v.size for v in weights.values()) == parameter_count(checkpoint.config)
     assert parameter_count(checkpoint.config) == 22_713_216  # as its model card says, 22.7 M
-
-
-def test_the_embedded_model_is_verified(minilm_dir, tmp_path, monkeypatch):
-    folder = tmp_path / checkpoints.MINILM_FOLDER
-    shutil.copytree(minilm_dir, folder)
-    data = bytearray((folder / "model.safetensors").read_bytes())
-    data[-1] ^= 1
-    (folder / "model.safetensors").write_bytes(data)
-    monkeypatch.setattr(checkpoints, "_minilm_folder", lambda: folder)
-    with pytest.raises(CheckpointError, match="expected 53aa5117"):
-        read_weights(find_checkpoint("minilm"))
 
 
 def test_the_embedded_model_absent(monkeypatch):

@@ -86,15 +86,6 @@ def test_half_precision_weights_become_float32(copy, dtype):
     assert_same(read_weights(find_checkpoint(copy), pooler=True), expected)
 
 
-def test_heads_are_named_in_the_log_once(copy, caplog):
-    rewrite(copy, lambda t: t | {"classifier.weight": np.zeros((2, 8), np.float32)})
-    with caplog.at_level(logging.INFO, "bert_features"):
-        checkpoint = find_checkpoint(copy)
-        assert has_pooler(checkpoint)
-        read_weights(checkpoint)
-    assert caplog.text.count("ignoring the heads classifier.weight") == 1
-
-
 def test_weights_that_are_not_finite_are_read_with_a_warning(copy, caplog):
     rewrite(copy, lambda t: t | {"pooler.dense.bias": np.full(8, np.nan, np.float32)})
     checkpoint = find_checkpoint(copy)

@@ -285,12 +285,12 @@ def test_safetensors_of_models_with_heads(tmp_path, heads, pooler, caplog):
     tensors = {f"bert.{name}": value for name, value in tensors.items()}
     tensors |= {name: np.ones(shape, np.float32) for name, shape in heads.items()}
     save_file(tensors, folder / "model.safetensors")
-    checkpoint = find_checkpoint(folder)
-    assert has_pooler(checkpoint) is pooler
     with caplog.at_level(logging.INFO, "bert_features"):
+        checkpoint = find_checkpoint(folder)
+        assert has_pooler(checkpoint) is pooler
         weights = read_weights(checkpoint, pooler=pooler)
     assert_same(weights, {n: v for n, v in WEIGHTS.items() if pooler or "pooler" not in n})
-    assert f"ignoring the heads {min(heads)}" in caplog.text
+    assert caplog.text.count(f"ignoring the heads {min(heads)}") == 1
 
 
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]

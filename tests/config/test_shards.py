@@ -7,7 +7,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import Shard
 from bert_features.errors import ConfigError, OutputError
 
-SETTINGS = {"do_lower_case": True, "max_seq_length": 12, "layers": (-1,)}
+SETTINGS = {"do_lower_case": True, "max_seq_length": 12, "buckets": (12,), "layers": (-1,)}
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
