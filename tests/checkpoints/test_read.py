@@ -8,16 +8,23 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from safetensors.numpy import load_file, save_file
 
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import has_pooler, read_weights
 from bert_features.errors import CheckpointError
-from tests.checkpoints.rewriting import rewrite
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 from tests.weights import assert_same
 
 WEIGHTS = random_weights(TOY)
+
+
+def rewrite(folder, change):
+    """Changes the tensors of a safetensors file."""
+    path = folder / "model.safetensors"
+    save_file(change(load_file(path)), path)
+    return folder
 
 
 # What training leaves in a TF1 checkpoint; and heads of classification, SQuAD and NER with a CRF.
