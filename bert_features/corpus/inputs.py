@@ -53,11 +53,6 @@ def place_of(name: str) -> str:
     return os.path.abspath(local_path(name))  # noqa: PTH100 - not through links
 
 
-def is_same_input(one: str, other: str) -> bool:
-    """Whether two names mean the same path."""
-    return one == other or place_of(one) == place_of(other)
-
-
 class Stamp(NamedTuple):
     """What tells whether an input has changed; as in `InputEntry`."""
 

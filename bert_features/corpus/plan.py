@@ -1,7 +1,7 @@
 """The plan of a run: its inputs cut into shards, and what their features depend on."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import InputEntry, Manifest, ShardEntry
 from bert_features.machine.selection import choose_runtime
 from bert_features.readers.ids import Ids
-from bert_features.readers.parts import CutPart, cut
+from bert_features.readers.parts import cut
 
 
 def make_plan(
@@ -42,22 +42,34 @@ def make_plan(
       InputError: an input cannot be read, is not of its format, or has wrong ids; or there are too
         many shards.
     """
+    stamps = look_up_all(inputs)
     entries: list[InputEntry] = []
     shards: list[ShardEntry] = []
     empty: list[ShardEntry] = []
     id_type: Literal["int", "str"] = "int"
-    for found in _cut_all(config, inputs):
-        entries.append(found.entry)
-        if not found.entry.records:
-            empty += found.shards
-            continue
-        shards += found.shards
-        id_type = found.id_type
-        _check_number_of_shards(len(shards))
+    first = 0
+    with contextlib.closing(Ids(source_of_input(config, inputs[0]))) as ids:
+        for number, (path, stamp) in enumerate(zip(inputs, stamps, strict=True)):
+            found = cut_input(config, path, stamp, number=number, first=first, ids=ids)
+            entries.append(found.entry)
+            if not found.entry.records:
+                empty += found.shards
+                continue
+            first += found.entry.records
+            shards += found.shards
+            id_type = found.id_type
+            if len(shards) > MAX_COUNT:
+                raise InputError.naming(
+                    "the inputs make more than {most:,} shards; pass a larger {shard_examples}, or "
+                    "fewer and larger files",
+                    most=MAX_COUNT,
+                )
+        ids.finish()
+    check_still(inputs, stamps)
     return Manifest(
         folder=folder,
         format=file_format,
-        suffix=_suffix(file_format),
+        suffix=next(suffix for suffix, name in SUFFIXES.items() if name == file_format),
         id_type=id_type,
         run=describe_run(config, checkpoint),
         inputs=tuple(entries),
@@ -78,21 +90,6 @@ class CutInput:
     entry: InputEntry
     shards: tuple[ShardEntry, ...]
     id_type: Literal["int", "str"]
-
-
-def _cut_all(config: ExtractConfig, inputs: Sequence[str]) -> Iterator[CutInput]:
-    """Cuts inputs one after the other; the ids of all are checked together."""
-    stamps = look_up_all(inputs)
-    with contextlib.closing(Ids(source_of_input(config, inputs[0]))) as ids:
-        first = 0
-        for number in range(len(inputs)):
-            found = cut_input(
-                config, inputs[number], stamps[number], number=number, first=first, ids=ids
-            )
-            first += found.entry.records
-            yield found
-        ids.finish()
-    check_still(inputs, stamps)
 
 
 def cut_input(
@@ -118,30 +115,17 @@ def cut_input(
       InputError: see `make_plan`.
     """
     parts = list(cut(source_of_input(config, path), config.shard_examples, first=first, ids=ids))
-    return CutInput(
-        InputEntry(
-            path=path,
-            **stamp._asdict(),
-            records=sum(part.part.records or 0 for part in parts),
-        ),
-        tuple(_shard(number, part) for part in parts),
-        parts[0].id_type,
-    )
-
-
-def _shard(number: int, found: CutPart) -> ShardEntry:
-    """A part of the input of this number, as a shard."""
-    place = asdict(found.part) | {"records": found.part.records or 0}
-    return ShardEntry(input=number, crc32c=found.crc32c, **place)
-
-
-def _check_number_of_shards(count: int) -> None:
-    if count > MAX_COUNT:
-        raise InputError.naming(
-            "the inputs make more than {most:,} shards; pass a larger {shard_examples}, or fewer "
-            "and larger files",
-            most=MAX_COUNT,
+    shards = tuple(
+        ShardEntry(
+            input=number,
+            crc32c=found.crc32c,
+            **asdict(found.part) | {"records": found.part.records or 0},
         )
+        for found in parts
+    )
+    records = sum(shard.records for shard in shards)
+    entry = InputEntry(path=path, **stamp._asdict(), records=records)
+    return CutInput(entry, shards, parts[0].id_type)
 
 
 def describe_run(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -152,7 +136,3 @@ def describe_run(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, Any
         "vocabulary": describe_vocabulary(checkpoint),
         "versions": find_versions(choose_runtime(config.runtime, config.device)),
     }
-
-
-def _suffix(file_format: str) -> str:
-    return next(suffix for suffix, name in SUFFIXES.items() if name == file_format)

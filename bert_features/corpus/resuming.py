@@ -8,7 +8,6 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.inputs import (
     changed_input,
     check_still,
-    is_same_input,
     look_up_all,
     name_some,
     place_of,
@@ -93,7 +92,7 @@ def check_same_inputs(begun: Manifest, inputs: Sequence[str]) -> None:
       OutputError: they differ; the message names some.
     """
     before = [entry.path for entry in begun.inputs]
-    if len(before) == len(inputs) and all(map(is_same_input, before, inputs)):
+    if list(map(place_of, before)) == list(map(place_of, inputs)):
         return
     raise OutputError.naming(
         "{folder} holds the features of {difference}; pass the same inputs to resume it{hint}, or "
