@@ -1,32 +1,22 @@
-"""The folder that a run writes: checked before, tidied at its end."""
+"""The folder that a run writes: whether one can begin there, and how another is removed."""
 
 import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from bert_features.corpus.holding import HOLDING_FILES
 from bert_features.corpus.inputs import name_some
-from bert_features.corpus.resuming import check_same_plan
 from bert_features.errors import OutputError
-from bert_features.files import (
-    Location,
-    Role,
-    Store,
-    is_url,
-    local_path,
-    open_store,
-    storage_errors,
-)
+from bert_features.files import Location, Store, open_store, storage_errors
 from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import (
     BEGINNING_BYTES,
     FINISHED,
     MANIFEST,
-    FinishedEntry,
     Manifest,
     is_beginning,
 )
@@ -92,23 +82,6 @@ def _is_shard(name: str, count: int | None = None) -> bool:
     return count is None or (int(match["count"]) == count and int(match["shard"]) < count)
 
 
-def check_outside(read: Iterable[Role], folder: Location) -> None:
-    """Refuses a folder that holds a file that the run reads.
-
-    Raises:
-      OutputError: there is such a file.
-    """
-    for role, path in read:
-        if not isinstance(path, int) and _is_in(path, folder):
-            raise OutputError(f"{role}, {path}, is in the output folder {folder}; name another")
-
-
-def _is_in(path: str | Path, folder: Location) -> bool:
-    if isinstance(folder, str) or is_url(path):
-        return str(path).startswith(f"{folder}/")
-    return folder.resolve() in local_path(path).resolve().parents
-
-
 def empty(folder: Location) -> None:
     """Removes a run that has begun in a folder.
 
@@ -129,26 +102,3 @@ def empty(folder: Location) -> None:
             replace(manifest, finished=None).write()
         store.remove(*(name for name in store.names() if _is_shard(name, count)))
         store.remove(MANIFEST)
-
-
-def conclude(manifest: Manifest, done: Mapping[int, FinishedEntry]) -> None:
-    """Records that all shards are finished.
-
-    Raises:
-      OutputError: the disk or the server failed, or another run has written its manifest there.
-    """
-    found = Manifest.read(manifest.folder)
-    check_same_plan(found, manifest)
-    finished = tuple(done[shard] for shard in range(len(manifest.shards)))
-    replace(found, finished=finished).write()
-
-
-def remove_records(folder: Location) -> None:
-    """Removes the records of finished shards, once the manifest has them.
-
-    Raises:
-      OutputError: the disk or the server failed.
-    """
-    store = open_store(folder)
-    with storage_errors(f"tidy {folder}", advice="its shards and its manifest are whole"):
-        store.remove(FINISHED)

@@ -3,19 +3,46 @@
 Importing this imports no framework: `extract` does, after the checks that need none.
 """
 
-from collections.abc import Mapping
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
-from bert_features.corpus.file_run import run_file
+from bert_features.config.shards import Shard
 from bert_features.corpus.inputs import Inputs
 from bert_features.corpus.run import FolderRun
+from bert_features.corpus.shards import compute_shard
 from bert_features.corpus.summary import ExtractSummary, Progress
-from bert_features.corpus.target import FolderTarget, find_target
+from bert_features.corpus.target import (
+    FileTarget,
+    FolderTarget,
+    check_run,
+    files_read,
+    find_target,
+)
 from bert_features.errors import ConfigError
+from bert_features.extraction import losses
+from bert_features.extraction.counts import Counts
+from bert_features.extraction.feature_store import store_place
+from bert_features.extraction.ledger import Ledger
 from bert_features.files import is_url
+from bert_features.formats import FeatureWriter, IdType, open_writer
+from bert_features.formats.jsonl import StreamWriter
+from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.run import RunMonitor
+from bert_features.readers.examples import count_examples, read_examples
+from bert_features.readers.input_example import InputExample
+
+if TYPE_CHECKING:
+    from bert_features.extraction.extractor import FeatureExtractor
+
+logger = logging.getLogger("bert_features")
 
 
 def extract(
@@ -98,7 +125,7 @@ def extract(
             output=target,
         )
     (path,) = target.find_inputs(input_path)
-    return run_file(config, path, target, progress, monitor)
+    return _extract_file(config, path, target, progress, monitor)
 
 
 def _ray_settings(
@@ -117,3 +144,90 @@ def _ray_settings(
     if processes > 1:
         raise ConfigError.naming("{processes} and {ray} are both set; leave one of them out")
     return RaySettings.parse(ray, actors, resources)
+
+
+def _extract_file(
+    config: ExtractConfig,
+    path: str,
+    target: FileTarget,
+    progress: Progress | None,
+    monitor: RunMonitor,
+) -> ExtractSummary:
+    """Computes the features of an input, or of a share of it: one shard without a manifest."""
+    checkpoint = check_run(config, [path], target)
+    import_tensorflow(config.runtime, config.device)
+    from bert_features.extraction.extractor import FeatureExtractor
+    from bert_features.runtime.start import make_runtime
+
+    runtime = None
+    if target.shard is None:
+        runtime = make_runtime(config.runtime, config.device, config.attention)
+        target = replace(target, shard=_find_shard(*runtime.process))
+        target.check([*files_read(config, path), *checkpoint.files()])
+    settings = config.input_settings()
+    count = count_examples(path, settings)
+    total = None if count is None or target.shard is None else target.shard.size(count)
+    extractor = FeatureExtractor(config, runtime=runtime, checkpoint=checkpoint)
+    monitor.begin(checkpoint.name, extractor.device)
+    started = time.monotonic()
+
+    def note(counts: Counts) -> None:
+        if progress:
+            progress(counts, total)
+
+    with monitor.clock.running(), contextlib.ExitStack() as stack:
+        ledger = None
+        if target.ledger is not None:
+            ledger = stack.enter_context(Ledger(target.ledger, overwrite=target.overwrite))
+        examples = read_examples(path, settings, encoding_errors=config.encoding_errors)
+        mine, id_type = _take_share(examples, target.shard or Shard())
+        writer = stack.enter_context(_open_writer(extractor, target, id_type))
+        place = stack.enter_context(store_place(config, target.output))
+        counts = compute_shard(
+            extractor, lambda: mine, writer, place, note, monitor.clock, ledger=ledger
+        )
+        losses.warn(counts, checkpoint)
+        if ledger:
+            ledger.finish()
+    return ExtractSummary(
+        counts,
+        time.monotonic() - started,
+        writer.bytes_written,
+        target.output,
+        cures=losses.find_cures(config, checkpoint),
+        stages=monitor.times(),
+    )
+
+
+def _find_shard(index: int, count: int) -> Shard:
+    """The share of this process, which the log names."""
+    # Hosts that do not know of each other would all do the same work.
+    alone = ", the whole input: this process knows of no others" if count == 1 else ""
+    logger.info("shard auto is %d/%d%s", index, count, alone)
+    return Shard(index, count)
+
+
+def _open_writer(
+    extractor: "FeatureExtractor", target: FileTarget, id_type: IdType
+) -> contextlib.AbstractContextManager[FeatureWriter | StreamWriter]:
+    if target.output is None:
+        return contextlib.nullcontext(StreamWriter(extractor.features()))
+    return open_writer(
+        target.output,
+        format=target.format,
+        features=extractor.features(),
+        metadata=extractor.metadata(),
+        id_type=id_type,
+        overwrite=target.overwrite,
+    )
+
+
+def _take_share(
+    examples: Iterator[InputExample], shard: Shard
+) -> tuple[Iterator[InputExample], IdType]:
+    """The share of the examples, and the type of the ids of all examples."""
+    first = next(examples, None)
+    if first is None:
+        return iter(()), "int"
+    id_type: IdType = "str" if isinstance(first.unique_id, str) else "int"
+    return shard.take(chain([first], examples)), id_type

@@ -5,7 +5,6 @@ Importing this imports no framework.
 
 import logging
 
-from bert_features.corpus.folder import check_folder
 from bert_features.corpus.resuming import hint_of_folder
 from bert_features.corpus.run import FolderRun
 from bert_features.corpus.settings import restore_settings
@@ -48,7 +47,6 @@ def repair(
         logger.info("%d of %d shards are to be computed", len(wanted), len(manifest.shards))
         inputs = [entry.path for entry in manifest.inputs]
         try:
-            check_folder(folder)
             target = FolderTarget(folder, manifest.format, overwrite=False)
             run = FolderRun(restore_settings(manifest), inputs, target)
         except InputError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.executor import Executor, Job
-from bert_features.corpus.folder import conclude, empty, remove_records
+from bert_features.corpus.folder import empty
 from bert_features.corpus.holding import holding
 from bert_features.corpus.plan import describe_run, make_plan
 from bert_features.corpus.processes import Processes
@@ -34,7 +34,7 @@ from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace, store_place
 from bert_features.files import open_store, storage_errors
-from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
+from bert_features.formats.manifest import FINISHED, MANIFEST, FinishedEntry, Manifest
 from bert_features.formats.shard_files import find_missing
 from bert_features.machine.shares import Share, share_out
 from bert_features.monitor.run import RunMonitor
@@ -69,8 +69,8 @@ class FolderRun:
     ) -> None:
         # Each features file names the settings: they must not depend on how the format was chosen.
         self._config = config.model_copy(update={"format": target.format})
-        self._inputs, self._folder, self._format = inputs, target.folder, target.format
-        self._overwrite, self._ray = target.overwrite, ray
+        self._inputs, self._target, self._ray = inputs, target, ray
+        self._folder = target.folder
         self._checkpoint = check_run(self._config, inputs, target)
 
     def finish(
@@ -113,9 +113,10 @@ class FolderRun:
             else:
                 logger.info("%s is finished already; nothing was computed", self._folder)
             if manifest.finished is None or state.todo:
-                state.check_whole()
-                conclude(manifest, state.done)
-            remove_records(self._folder)
+                state.conclude()
+            whole = "its shards and its manifest are whole"
+            with storage_errors(f"tidy {self._folder}", advice=whole):
+                open_store(self._folder).remove(FINISHED)
         losses.warn(state.total, self._checkpoint)
         return ExtractSummary(
             state.total,
@@ -130,26 +131,25 @@ class FolderRun:
 
     def _planned(self) -> tuple[Manifest, bool]:
         """The run that has begun in the folder, or a new one; and whether it is new."""
-        if self._overwrite or not self._has_begun():
-            return self._plan(), True
-        begun = Manifest.read(self._folder)
-        check_same_run(begun, describe_run(self._config, self._checkpoint))
-        check_same_format(begun, self._format)
-        check_same_inputs(begun, self._inputs)
-        check_unchanged_inputs(begun, self._config)
-        return begun, False
-
-    def _has_begun(self) -> bool:
-        with storage_errors(f"read {self._folder}", advice="nothing was changed"):
-            return open_store(self._folder).exists(MANIFEST)
-
-    def _plan(self) -> Manifest:
+        if not self._target.overwrite and self._has_begun():
+            begun = Manifest.read(self._folder)
+            check_same_run(begun, describe_run(self._config, self._checkpoint))
+            check_same_format(begun, self._target.format)
+            check_same_inputs(begun, self._inputs)
+            check_unchanged_inputs(begun, self._config)
+            return begun, False
         if self._ray is not None:
             check_answers(self._ray)
         count = len(self._inputs)
         named = f"{self._inputs[0]} to cut it" if count == 1 else f"{count:,} inputs to cut them"
         logger.info("reading %s into shards", named)
-        return make_plan(self._config, self._inputs, self._folder, self._format, self._checkpoint)
+        file_format = self._target.format
+        plan = make_plan(self._config, self._inputs, self._folder, file_format, self._checkpoint)
+        return plan, True
+
+    def _has_begun(self) -> bool:
+        with storage_errors(f"read {self._folder}", advice="nothing was changed"):
+            return open_store(self._folder).exists(MANIFEST)
 
     def _compute(
         self,
@@ -167,7 +167,7 @@ class FolderRun:
         def begin(ready: ShardWriter | Executor) -> None:
             facts = {"device": ready.device, "processor": ready.processor}
             if is_new:
-                if self._overwrite:
+                if self._target.overwrite:
                     # Not before: what is there stays if the new run cannot begin.
                     empty(self._folder)
                 elif self._has_begun():
@@ -249,17 +249,22 @@ class _State:
         self.done[shard] = entry
         self.total = Counts.sum([self.total, Counts(**entry.counts)])
 
-    def check_whole(self) -> None:
-        """Refuses to conclude a run if another program has changed its shards.
+    def conclude(self) -> None:
+        """Records that all shards are finished.
 
         Raises:
-          OutputError: a shard is gone or has another size.
+          OutputError: another program has changed a shard, or another run has written its manifest
+            there; or the disk or the server failed.
         """
         if lost := find_missing(self.manifest, self.done):
             raise OutputError(
                 f"{len(lost):,} shards of {self.manifest.folder} were changed while this run wrote "
                 f"the others, {self.manifest.name(min(lost))} first; run the same command again"
             )
+        found = Manifest.read(self.manifest.folder)
+        check_same_plan(found, self.manifest)
+        finished = tuple(self.done[shard] for shard in range(len(self.manifest.shards)))
+        replace(found, finished=finished).write()
 
 
 @contextlib.contextmanager

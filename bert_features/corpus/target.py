@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -18,7 +18,7 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import shown
 from bert_features.config.shards import AUTO, Shard
-from bert_features.corpus.folder import check_folder, check_outside
+from bert_features.corpus.folder import check_folder
 from bert_features.corpus.inputs import Inputs, find_inputs
 from bert_features.errors import ConfigError, InputError, OutputError
 from bert_features.extraction.checks import check_input_and_checkpoint, check_outputs
@@ -81,10 +81,6 @@ class FileTarget:
     def __str__(self) -> str:
         return "standard output" if self.named == STDOUT else self.named
 
-    def of_shard(self, shard: Shard) -> "FileTarget":
-        """The files of a share."""
-        return replace(self, shard=shard)
-
     def find_inputs(self, inputs: Inputs) -> tuple[str]:
         """The input.
 
@@ -119,17 +115,16 @@ class FileTarget:
         """
         if self.shard is None:
             return
-        check_apart(read, self._roles())
+        self.check_apart(read)
         if self.output is not None:
             check_output(self.output, format=self.format, overwrite=self.overwrite)
         if self.ledger is not None:
             check_target(real_target(self.ledger), overwrite=self.overwrite)
 
-    def _path(self, named: str | Path) -> Path:
-        return (self.shard or Shard()).path(local_path(named))
-
-    def _roles(self) -> list[Role]:
-        """The files, each with its part in the run."""
+    def check_apart(self, read: Iterable[Role]) -> None:
+        """The part of `check` that depends on the files that are read."""
+        if self.shard is None:
+            return
         if self.output is None:
             roles = _stream_role("standard output", sys.stdout)
         else:
@@ -138,7 +133,10 @@ class FileTarget:
             roles += [("the sidecar of the output", sidecar) for sidecar in sidecars]
         if self.ledger is not None:
             roles.append(("the ledger", real_target(self.ledger)))
-        return roles
+        check_apart(read, roles)
+
+    def _path(self, named: str | Path) -> Path:
+        return (self.shard or Shard()).path(local_path(named))
 
 
 @dataclass(frozen=True)
@@ -170,12 +168,26 @@ class FolderTarget:
         return found
 
     def check(self, read: Iterable[Role]) -> None:
-        """Refuses a folder that holds a file that the run reads.
+        """Refuses a folder in which no run can begin or resume, or with a file that the run reads.
 
         Raises:
-          OutputError: there is such a file.
+          OutputError: see `check_folder`; or there is such a file.
         """
-        check_outside(read, self.folder)
+        check_folder(self.folder)
+        self.check_apart(read)
+
+    def check_apart(self, read: Iterable[Role]) -> None:
+        """The part of `check` that depends on the files that are read."""
+        for role, path in read:
+            if not isinstance(path, int) and self._holds(path):
+                raise OutputError(
+                    f"{role}, {path}, is in the output folder {self.folder}; name another"
+                )
+
+    def _holds(self, path: str | Path) -> bool:
+        if isinstance(self.folder, str) or is_url(path):
+            return str(path).startswith(f"{self.folder}/")
+        return self.folder.resolve() in local_path(path).resolve().parents
 
 
 Target: TypeAlias = FileTarget | FolderTarget
@@ -220,9 +232,7 @@ def find_target(
             "is a folder; leave it out",
             received=shown(config.shard),
         )
-    target = FolderTarget(locate(output), config.format or _FOLDER_FORMAT, overwrite)
-    check_folder(target.folder)
-    return target
+    return FolderTarget(locate(output), config.format or _FOLDER_FORMAT, overwrite)
 
 
 def _file_target(
@@ -299,7 +309,7 @@ def check_run(config: ExtractConfig, inputs: Iterable[str], target: Target) -> C
     if checkpoint is None:
         import_tensorflow(config.runtime, config.device)
         checkpoint = find_checkpoint(config.checkpoint, **config.checkpoint_options())
-    target.check(checkpoint.files())
+    target.check_apart(checkpoint.files())
     return checkpoint
 
 
