@@ -188,12 +188,17 @@ def _check_port(address: str) -> None:
 
 
 def _check_health(address: str) -> None:
-    """Asks by Ray's own check, in a process that can be ended."""
-    ask = "from ray.scripts.scripts import main; main()"
-    arguments = ["health-check", *([] if address == "auto" else ["--address", address])]
+    """Asks as `ray health-check` does, in a process that can be ended.
+
+    That command itself imports for seconds.
+    """
+    ask = (
+        "import sys, ray; from ray._private.services import canonicalize_bootstrap_address_or_die;"
+        "ray._raylet.GcsClient(address=canonicalize_bootstrap_address_or_die(sys.argv[1]))"
+    )
     try:
         asked = subprocess.run(
-            [sys.executable, "-c", ask, *arguments],
+            [sys.executable, "-c", ask, address],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
