@@ -30,7 +30,8 @@ _MODULES = {
     if isinstance(node, ast.ImportFrom)
     for name in node.names
 }
-_ROOMS_WITHOUT_TENSORFLOW = ("checkpoints", "config", "formats", "neighbors", "readers", "serving")
+# They import TensorFlow, if at all, once it is needed.
+_LIGHT_ROOMS = ("checkpoints", "config", "corpus", "formats", "neighbors", "readers", "serving")
 
 __all__ = sorted([*_MODULES, "__version__"])
 
@@ -39,7 +40,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _MODULES[name]
-    if module.partition(".")[0] not in _ROOMS_WITHOUT_TENSORFLOW:
+    if module.partition(".")[0] not in _LIGHT_ROOMS:
         import_tensorflow()
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
