@@ -133,6 +133,32 @@ def minilm_dir() -> Path:
     return models / "sentence-transformers__all-MiniLM-L6-v2"
 
 
+@pytest.fixture(scope="session")
+def _extractors() -> dict[tuple[str, str], Any]:
+    return {}
+
+
+@pytest.fixture
+def kept_extractors(_extractors: dict[tuple[str, str], Any], monkeypatch: Any) -> None:
+    """Runs with the same settings share an extractor, which traces its step only once."""
+    from bert_features.config.extract_config import ExtractConfig
+    from bert_features.extraction import extractor
+
+    class KeptExtractor(extractor.FeatureExtractor):
+        def __new__(cls, config: Any, *, runtime: Any = None, checkpoint: Any = None) -> Any:
+            options = {"runtime": runtime, "checkpoint": checkpoint}
+            if runtime is not None or checkpoint is None:
+                return extractor_class(config, **options)
+            settings = config.model_dump_json(exclude=set(ExtractConfig.names("reuse")))
+            key = settings, checkpoint.sha256
+            if key not in _extractors:
+                _extractors[key] = extractor_class(config, **options)
+            return _extractors[key]
+
+    extractor_class = extractor.FeatureExtractor
+    monkeypatch.setattr(extractor, "FeatureExtractor", KeptExtractor)
+
+
 @pytest.fixture
 def object_store(monkeypatch: pytest.MonkeyPatch) -> type:
     """An empty object store at `toy://`; see `tests.reference.object_store`."""

@@ -1,14 +1,95 @@
-"""Runs in processes of their own, as tests watch them."""
+"""Runs into a folder, as tests watch and end them.
 
+Most runs of these tests compute the `EXAMPLES` of the fixture `texts`. Those in processes of their
+own compute the `MANY` of the fixture `many`, with the model of `tests.corpus.quick`.
+"""
+
+import contextlib
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import pytest
 
-def wait_for_shards(out, process, count=2):
-    while len(list((out / ".finished").glob("*.json"))) < count:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
+from bert_features import extract
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.formats.manifest import Manifest
+
+EXAMPLES = 20
+MANY, SHARDS = 1200, 12
+SETTINGS = {"do_lower_case": True, "max_seq_length": 8, "batch_size": 4, "layers": (-1,)}
+
+
+def shards_of(folder):
+    """The bytes of the files of the shards, by name."""
+    return {path.name: path.read_bytes() for path in folder.glob("part-*")}
+
+
+class StopRun(Exception):  # noqa: N818 - it is no error
+    pass
+
+
+def stop_after(examples):
+    def progress(counts, total):
+        if counts.examples >= examples:
+            raise StopRun
+
+    return progress
+
+
+def extract_until(examples, config, inputs, out):
+    """A run that is stopped once it has computed so many examples."""
+    with pytest.raises(StopRun):
+        extract(config, inputs, out, progress=stop_after(examples))
+
+
+def config_of(toy, **settings):
+    return ExtractConfig.of(
+        {"checkpoint": toy, "shard_examples": MANY // SHARDS, **SETTINGS, **settings}
+    )
+
+
+def begin(toy, texts, out, *options):
+    """The same run in a process of its own."""
+    program = "from tests.corpus.quick import main; main()"
+    line = [sys.executable, "-c", program, "extract", texts, "-o", f"{out}/", *options]
+    line += ["--uncased", "--max-seq-length=8", "--batch-size=4", "--layers=-1"]
+    line += [f"--shard-examples={MANY // SHARDS}", "--checkpoint", toy]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+    return subprocess.Popen(line, **pipes, text=True, start_new_session=True)
+
+
+@contextlib.contextmanager
+def stalled(toy, texts, out, *options):
+    """The same; in the block it has finished two shards, and finishes no other."""
+    mark = Path(f"{out}.stalled")
+    mark.touch()
+    with begin(toy, texts, out, *options) as process:
+        try:
+            wait_until(lambda: process.poll() is not None or shards_in(out) >= 2)
+            assert process.poll() is None, process.communicate()
+            yield process
+        finally:
+            process.kill()
+    mark.unlink()
+
+
+def shards_in(out):
+    """The number of shards that a run has finished, before its end."""
+    return len(list(out.glob(".finished/*.json")))
+
+
+def count_finished(out):
+    return len(list(Manifest.read(out).finished_shards()))
+
+
+def wait_until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def is_alive(process):
@@ -19,11 +100,14 @@ def is_alive(process):
     return state != "Z"
 
 
+def children_of(process):
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
 def workers_of(parent=None):
     """The processes that compute for a process, by default for this one."""
-    parent = parent or os.getpid()
-    tasks = Path(f"/proc/{parent}/task").iterdir()
-    children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    children = children_of(parent or os.getpid())
     # Not the resource tracker, another child, whose start nobody waits for.
     return [child for child in children if "spawn_main" in title_of(child)]
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 
 import pytest
 
@@ -11,43 +10,43 @@ from bert_features.corpus.repair import repair
 from bert_features.corpus.settings import restore_settings
 from bert_features.formats.manifest import Manifest
 from tests.cli.forks import fork
-from tests.corpus.test_job import StopRun, shards_of, stop_after
+from tests.corpus.runs import (
+    MANY,
+    SHARDS,
+    config_of,
+    extract_until,
+    shards_in,
+    shards_of,
+    wait_until,
+)
 
 OPTIONS = ["--uncased", "--max-seq-length=8", "--batch-size=4", "--layers=-1"]
+OPTIONS += [f"--shard-examples={MANY // SHARDS}"]
 
 
-@pytest.fixture
-def many(tmp_path):
-    path = tmp_path / "many.txt"
-    path.write_text("a b\nthe jacksonville is not\n\nit is\n" * 1000)
-    return path
-
-
-@pytest.fixture
-def whole(config, many, tmp_path):
+@pytest.fixture(scope="module")
+def computed(toy, many, tmp_path_factory):
     """The shards of a run that computes every text."""
-    extract(settings_of(config, uniform_batches=True), many, f"{tmp_path}/whole/")
-    return shards_of(tmp_path / "whole")
+    out = tmp_path_factory.mktemp("computed") / "out"
+    extract(config_of(toy, uniform_batches=True), many, f"{out}/")
+    return shards_of(out)
 
 
-def settings_of(config, **settings):
-    return config(layers=(-1,), shard_examples=250, **settings)
-
-
-def command(toy, many, out, *options):
-    """The same run on the command line."""
-    settings = [*OPTIONS, "--shard-examples=250", "--checkpoint", toy]
-    return ["extract", many, "-o", f"{out}/", *settings, *options]
+def begin(toy, many, out, *options, **streams):
+    """The same run in a fork."""
+    line = ["extract", many, "-o", f"{out}/", "--checkpoint", toy, *OPTIONS, *options]
+    return fork(*line, **streams)
 
 
 def hidden_in(folder):
     return [path for path in folder.iterdir() if path.name.endswith(".partial")]
 
 
-def wait_for_shards(out, process, count=2):
-    while len(list((out / ".finished").glob("*.json"))) < count:
-        assert process.is_alive()
-        time.sleep(0.005)
+def kill_in_the_middle(process, out, ending=signal.SIGKILL):
+    wait_until(lambda: not process.is_alive() or shards_in(out) >= 2)
+    assert process.is_alive()
+    os.kill(process.pid, ending)
+    process.join()
 
 
 def test_the_shards_have_the_same_bytes(config, texts, tmp_path):
@@ -63,8 +62,7 @@ def test_the_shards_have_the_same_bytes(config, texts, tmp_path):
 
 def test_a_stopped_run_goes_on_with_and_without_dedupe(config, texts, tmp_path):
     extract(config(uniform_batches=True), texts, f"{tmp_path}/plain/")
-    with pytest.raises(StopRun):
-        extract(config(dedupe=True), texts, f"{tmp_path}/out/", progress=stop_after(13))
+    extract_until(13, config(dedupe=True), texts, f"{tmp_path}/out/")
     assert not hidden_in(tmp_path / "out")
     extract(config(uniform_batches=True), texts, f"{tmp_path}/out/")
     assert shards_of(tmp_path / "out") == shards_of(tmp_path / "plain")
@@ -81,47 +79,42 @@ def test_a_damaged_shard_is_repaired_with_the_same_bytes(config, texts, tmp_path
 
 
 @pytest.mark.slow
-def test_two_processes_share_what_they_know(config, many, whole, tmp_path):
+def test_two_processes_share_what_they_know(toy, many, computed, tmp_path):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two CPU cores")
-    summary = extract(settings_of(config, dedupe=True), many, f"{tmp_path}/two/", processes=2)
-    assert shards_of(tmp_path / "two") == whole
+    summary = extract(config_of(toy, dedupe=True), many, f"{tmp_path}/two/", processes=2)
+    assert shards_of(tmp_path / "two") == computed
     # Each process may compute a text that the other is just computing.
-    assert summary.counts.examples_reused >= 4000 - 2 * 4
+    assert summary.counts.examples_reused >= MANY - 2 * 4
     assert not hidden_in(tmp_path / "two")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_run_goes_on_and_leaves_nothing(toy, many, whole, tmp_path, ending):
+def test_a_killed_run_goes_on_and_leaves_nothing(toy, many, computed, tmp_path, ending):
     out = tmp_path / "out"
-    with fork(*command(toy, many, out, "--dedupe")) as process:
-        wait_for_shards(out, process)
-        os.kill(process.pid, ending)
-        process.join()
+    with begin(toy, many, out, "--dedupe") as process:
+        kill_in_the_middle(process, out, ending)
     assert bool(hidden_in(out)) == (ending == signal.SIGKILL)
-    with fork(*command(toy, many, out, "--dedupe")) as process:
-        process.join()
-        assert process.exitcode == 0
-    assert shards_of(out) == whole
+    extract(config_of(toy, dedupe=True), many, out)
+    assert shards_of(out) == computed
     assert not hidden_in(out)
 
 
 @pytest.mark.slow
-def test_two_runs_at_once_share_a_cache_that_outlives_a_kill(toy, many, whole, tmp_path):
+def test_two_runs_at_once_share_a_cache_that_outlives_a_kill(toy, many, computed, tmp_path):
     cache = ["--cache", tmp_path / "cache"]
-    with fork(*command(toy, many, tmp_path / "killed", *cache)) as process:
-        wait_for_shards(tmp_path / "killed", process)
-        os.kill(process.pid, signal.SIGKILL)
-    folders = [tmp_path / "one", tmp_path / "two"]
+    with begin(toy, many, tmp_path / "killed", *cache) as process:
+        kill_in_the_middle(process, tmp_path / "killed")
+    one, two = tmp_path / "one", tmp_path / "two"
     with (
-        fork(*command(toy, many, folders[0], *cache), stdout=tmp_path / "1.txt") as one,
-        fork(*command(toy, many, folders[1], *cache), stdout=tmp_path / "2.txt") as two,
+        begin(toy, many, one, *cache, stdout=tmp_path / "1.txt") as first,
+        begin(toy, many, two, *cache, stdout=tmp_path / "2.txt") as second,
     ):
-        one.join()
-        two.join()
-        assert one.exitcode == two.exitcode == 0
-    for folder, name in zip(folders, ("1.txt", "2.txt"), strict=True):
-        assert shards_of(folder) == whole
-        line = "reused     4,000 of 4,000 examples (100%), 4,000 from the cache"
+        first.join()
+        second.join()
+        assert first.exitcode == second.exitcode == 0
+    assert shards_of(one) == shards_of(two) == computed
+    line = f"reused     {MANY:,} of {MANY:,} examples (100%), {MANY:,} from the cache"
+    for name in ("1.txt", "2.txt"):
         assert line in (tmp_path / name).read_text().splitlines()

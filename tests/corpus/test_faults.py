@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import time
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +19,12 @@ from bert_features.corpus.status import read_status
 from bert_features.corpus.worker import portable
 from bert_features.errors import DeviceError, InputError, OutputError
 from bert_features.extraction.description import find_versions
-from bert_features.formats.manifest import FINISHED, Manifest
+from bert_features.formats.manifest import FINISHED
 from bert_features.readers import registry
 from bert_features.readers.examples import source_of
 from bert_features.readers.parts import cut
 from tests.cli.command_line import run as run_command
-from tests.corpus.test_job import StopRun, shards_of, stop_after
+from tests.corpus.runs import extract_until, shards_of
 
 
 def test_overwrite_keeps_what_is_there_until_the_new_run_can_begin(config, texts, tmp_path):
@@ -40,8 +39,7 @@ def test_overwrite_keeps_what_is_there_until_the_new_run_can_begin(config, texts
 
 
 def test_overwrite_of_a_stopped_run_takes_nothing_of_it(config, texts, tmp_path):
-    with pytest.raises(StopRun):
-        extract(config(layers=(-1,)), texts, f"{tmp_path}/out/", progress=stop_after(13))
+    extract_until(13, config(layers=(-1,)), texts, f"{tmp_path}/out/")
     summary = extract(config(), texts, f"{tmp_path}/out/", overwrite=True)
     assert summary.before.examples == 0
     assert len(read_features(tmp_path / "out").features) == 2
@@ -50,8 +48,7 @@ def test_overwrite_of_a_stopped_run_takes_nothing_of_it(config, texts, tmp_path)
 def test_the_rows_of_a_parquet_file_are_compared(config, tmp_path):
     path = tmp_path / "in.parquet"
     pq.write_table(pa.table({"text": ["no", "the is"] * 10}), path)
-    with pytest.raises(StopRun):
-        extract(config(), path, f"{tmp_path}/out/", progress=stop_after(7))
+    extract_until(7, config(), path, f"{tmp_path}/out/")
     size = path.stat().st_size
     pq.write_table(pa.table({"text": ["it", "the no"] * 10}), path)
     assert path.stat().st_size == size
@@ -136,8 +133,7 @@ def test_a_clock_that_jumps_changes_nothing(config, texts, tmp_path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: next(jumps))
         patch.setattr(time, "time_ns", lambda: int(next(jumps) * 1e9))
-        with pytest.raises(StopRun):
-            extract(config(), texts, f"{out}/", progress=stop_after(13))
+        extract_until(13, config(), texts, f"{out}/")
         for path in out.rglob("*"):
             os.utime(path, (next(jumps), next(jumps)))
         assert read_status(out).finished_shards == 2
@@ -157,8 +153,7 @@ def test_overwrite_removes_no_file_of_another_run(config, texts, tmp_path):
 
 def test_a_run_that_fails_says_what_is_kept(config, texts, tmp_path, caplog):
     caplog.set_level("INFO", "bert_features")
-    with pytest.raises(StopRun):
-        extract(config(), texts, f"{tmp_path}/out/", progress=stop_after(13))
+    extract_until(13, config(), texts, f"{tmp_path}/out/")
     assert "2 of 4 shards are finished and kept" in caplog.text
     extract(config(), texts, f"{tmp_path}/out/")
     assert "nothing was computed" not in caplog.text
@@ -188,23 +183,6 @@ def test_records_that_a_killed_run_left_are_removed(config, texts, tmp_path):
     extract(config(), texts, f"{tmp_path}/out/")
     assert not (tmp_path / "out" / FINISHED).exists()
     assert not (tmp_path / "out" / ".lock").exists()
-
-
-def test_status_while_the_records_are_removed(config, texts, tmp_path, monkeypatch):
-    """The manifest is read before the run ends, and the records when some are gone already."""
-    extract(config(), texts, f"{tmp_path}/out/")
-    read = Manifest.read
-    first = [replace(read(tmp_path / "out"), finished=None)]
-    (tmp_path / "out" / FINISHED).mkdir()
-    monkeypatch.setattr(Manifest, "read", lambda folder: first.pop() if first else read(folder))
-    status = read_status(tmp_path / "out")
-    assert (status.state, status.finished_shards) == ("finished", 4)
-
-
-def test_a_single_output_file_at_an_address_is_refused(config, texts):
-    for processes in (1, 2):
-        with pytest.raises(OutputError, match="only folders of shards are written; pass a path"):
-            extract(config(), texts, "memory://bucket/out.parquet", processes=processes)
 
 
 @pytest.mark.parametrize(

@@ -3,32 +3,35 @@
 import random
 import re
 import shutil
+import statistics
 import time
 
 import pytest
 
 from bert_features.corpus.status import read_status
+from bert_features.formats.manifest import Manifest
 from tests.cli.forks import fork
-from tests.corpus.test_job import shards_of
+from tests.corpus.runs import shards_in, shards_of, wait_until
 
 pytestmark = pytest.mark.slow
 
-KILLS = 10
+KILLS = 6
 LINES = 2000
 OPTIONS = ["--uncased", "--max-seq-length=8", "--layers=-1", "--shard-examples=100"]
 
 
-@pytest.fixture
-def texts(tmp_path):
-    path = tmp_path / "in.txt"
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "in.txt"
     words = ["this", "is", "jacksonville", "no", "not", "it"]
     chosen = random.Random(3)
-    lines = (" ".join(chosen.choices(words, k=chosen.randint(0, 9))) for _ in range(LINES))
+    lines = [" ".join(chosen.choices(words, k=chosen.randint(0, 9))) for _ in range(LINES)]
+    lines[1200:1300] = ["this is not jacksonville it is"] * 100  # the largest shard, of 20
     path.write_text("".join(f"{line}\n" for line in lines))
     return path
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def run(toy, texts):
     """Begins the run in a fork; see `fork`."""
 
@@ -38,49 +41,46 @@ def run(toy, texts):
     return begin
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def finish(run):
-    """Runs the command undisturbed; gives the seconds it took."""
+    """Runs the command undisturbed; gives the shards of the folder."""
 
     def finish(out):
-        started = time.monotonic()
         with run(out) as process:
             process.join(300)
             assert process.exitcode == 0
-        return time.monotonic() - started
+        return shards_of(out)
 
     return finish
 
 
-@pytest.fixture
-def whole(finish, tmp_path):
-    """The shards of a run that nothing disturbed."""
-    finish(tmp_path / "whole")
-    return shards_of(tmp_path / "whole")
+@pytest.fixture(scope="module")
+def undisturbed(finish, tmp_path_factory):
+    """The folder of a run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "out"
+    finish(folder)
+    return folder
 
 
-def wait_for_a_shard(out, process):
-    deadline = time.monotonic() + 300
-    while not any((out / ".finished").glob("*.json")):
-        assert time.monotonic() < deadline
-        assert process.is_alive()
-        time.sleep(0.01)
+@pytest.fixture(scope="module")
+def whole(undisturbed):
+    return shards_of(undisturbed)
 
 
 def names_in(folder):
     return {path.name for path in folder.iterdir()}
 
 
-def test_kills_at_random_moments(run, finish, whole, tmp_path):
-    seconds = finish(tmp_path / "again")  # not the first, for which the fork server starts
+def test_kills_at_random_moments(run, finish, undisturbed, whole, tmp_path):
     out, moments = tmp_path / "out", random.Random(50)
+    of_shards = [entry.seconds for _, entry in Manifest.read(undisturbed).finished_shards()]
     in_the_middle = 0
     for _ in range(KILLS):
         wanted = len(list(out.glob("part-*"))) + moments.randint(0, 3)
         with run(out) as process:
             while process.is_alive() and len(list(out.glob("part-*"))) < wanted:
                 time.sleep(0.001)
-            process.join(moments.uniform(0, seconds / len(whole)))
+            process.join(moments.uniform(0, statistics.median(of_shards)))
             process.kill()
         there = shards_of(out)
         assert there.items() <= whole.items()  # each that is there is whole
@@ -88,15 +88,14 @@ def test_kills_at_random_moments(run, finish, whole, tmp_path):
             shutil.rmtree(out)  # the next one begins again
         in_the_middle += 0 < len(there) < len(whole)
     assert in_the_middle
-    finish(out)
-    assert shards_of(out) == whole
-    assert names_in(out) == names_in(tmp_path / "whole")
+    assert finish(out) == whole
+    assert names_in(out) == names_in(undisturbed)
 
 
 def test_sigterm_drops_the_shard_that_is_open(run, finish, whole, tmp_path):
     out, said = tmp_path / "out", tmp_path / "said"
     with run(out, stderr=said) as process:
-        wait_for_a_shard(out, process)
+        wait_until(lambda: shards_in(out) or not process.is_alive())
         process.terminate()
         process.join(60)  # 0.2 s on a quiet machine, docs/corpora.md
         assert process.exitcode == 143
@@ -104,16 +103,10 @@ def test_sigterm_drops_the_shard_that_is_open(run, finish, whole, tmp_path):
     assert said.read_text().splitlines()[-1] == f"bert-features: {line}"
     assert shards_of(out).items() <= whole.items()
     assert not list(out.glob(".part*"))
-    finish(out)
-    assert shards_of(out) == whole
+    assert finish(out) == whole
 
 
-def test_a_full_disk_costs_one_shard(run, finish, texts, tmp_path):
-    lines = texts.read_text().splitlines()
-    lines[1200:1300] = ["this is not jacksonville it is"] * 100  # the largest shard, of 20
-    texts.write_text("".join(f"{line}\n" for line in lines))
-    finish(tmp_path / "whole")
-    whole = shards_of(tmp_path / "whole")
+def test_a_full_disk_costs_one_shard(run, finish, whole, tmp_path):
     *_, second, largest = sorted(map(len, whole.values()))
     out, said = tmp_path / "out", tmp_path / "said"
     with run(out, stderr=said, max_file_size=(second + largest) // 2) as process:
@@ -124,5 +117,4 @@ def test_a_full_disk_costs_one_shard(run, finish, texts, tmp_path):
     assert re.match(r"bert-features: cannot write .*/part-00012.*: File too large", error)
     assert len(shards_of(out)) == 12
     assert not list(out.glob(".part*"))
-    finish(out)
-    assert shards_of(out) == whole
+    assert finish(out) == whole

@@ -14,30 +14,14 @@ from bert_features.corpus.repair import repair
 from bert_features.errors import BertFeaturesError, ConfigError, InputError, OutputError
 from bert_features.formats.manifest import Manifest
 from bert_features.machine.shares import Share
-from tests.corpus.conftest import EXAMPLES
-
-
-def shards_of(folder):
-    """The bytes of the files of the shards, by name."""
-    return {path.name: path.read_bytes() for path in folder.glob("part-*")}
-
-
-class StopRun(Exception):  # noqa: N818 - it is no error
-    pass
-
-
-def stop_after(examples):
-    def progress(counts, total):
-        assert total == EXAMPLES
-        if counts.examples >= examples:
-            raise StopRun
-
-    return progress
+from tests.corpus.runs import EXAMPLES, StopRun, extract_until, shards_of, stop_after
 
 
 @pytest.mark.parametrize("format", ["parquet", "jsonl", "npz"])
 def test_the_shards_hold_what_one_file_holds(config, texts, tmp_path, format):
-    summary = extract(config(format=format), texts, f"{tmp_path}/out/")
+    out, seen = f"{tmp_path}/out/", []
+    summary = extract(config(format=format), texts, out, progress=lambda *now: seen.append(now))
+    assert {total for _, total in seen} == {EXAMPLES}
     extract(config(format=format), texts, tmp_path / f"one.{format}")
     one = read_features(tmp_path / f"one.{format}")
     manifest = Manifest.read(tmp_path / "out")
@@ -67,8 +51,7 @@ def test_the_manifest_says_what_was_run(config, texts, tmp_path):
 
 
 def test_another_processor_is_named_in_a_warning(config, texts, tmp_path, caplog, monkeypatch):
-    with pytest.raises(StopRun):
-        extract(config(), texts, f"{tmp_path}/out/", progress=stop_after(13))
+    extract_until(13, config(), texts, f"{tmp_path}/out/")
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["run"]["processor"]
     monkeypatch.setattr(shards, "describe_processor", lambda kind: f"another {kind}")
     extract(config(), texts, f"{tmp_path}/out/")
@@ -130,8 +113,7 @@ def test_what_a_cache_has_to_say_is_said_once(config, texts, tmp_path, caplog):
 
 def test_a_failed_run_goes_on_where_it_stopped(config, texts, tmp_path):
     extract(config(), texts, f"{tmp_path}/whole/")
-    with pytest.raises(StopRun):
-        extract(config(), texts, f"{tmp_path}/out/", progress=stop_after(13))
+    extract_until(13, config(), texts, f"{tmp_path}/out/")
     out = tmp_path / "out"
     kept = set(shards_of(out))
     assert kept == {"part-00000-of-00004.parquet", "part-00001-of-00004.parquet"}
@@ -204,8 +186,7 @@ def test_other_weights_are_refused(config, toy, texts, tmp_path):
 
 
 def test_an_input_that_was_only_copied_is_not(config, texts, tmp_path):
-    with pytest.raises(StopRun):
-        extract(config(), texts, f"{tmp_path}/out/", progress=stop_after(7))
+    extract_until(7, config(), texts, f"{tmp_path}/out/")
     os.utime(texts, (1, 1))
     assert extract(config(), texts, f"{tmp_path}/out/").before.examples == 6
 
@@ -268,6 +249,11 @@ def test_one_shard_is_computed_with_all_devices(config, texts, tmp_path, monkeyp
         ("out/", {"ledger_path": "ledger"}, {}, "ledger_path needs a single output file"),
         ("out/", {"processes": 0}, {}, "processes is 0; allowed: an integer of at least 1"),
         ("out.npz", {"processes": 2}, {}, "processes is 2, but .* is a single file"),
+        ("out.npz", {"ray": "local"}, {}, "ray is local, but .* is a single file"),
+        ("out/", {"ray": "local", "processes": 2}, {}, "processes and ray are both set"),
+        ("out/", {"ray_actors": "2"}, {}, "ray_actors needs ray; pass both"),
+        ("out/", {"ray_resources": "CPU=1"}, {}, "ray_resources needs ray; pass both"),
+        ("out/", {"ray": "local", "ray_actors": "x"}, {}, "ray_actors is 'x'"),
         ("out/", {}, {"shard": "0/2"}, "shard is '0/2', which makes one file of a share"),
         ("out/", {}, {"format": "npz", "dtype": "bfloat16"}, "format 'npz' holds float16, float32"),
     ],

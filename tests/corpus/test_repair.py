@@ -1,7 +1,6 @@
 """Repair: missing and damaged shards are as they were, or nothing is touched."""
 
 import os
-import shutil
 
 import pytest
 
@@ -10,7 +9,7 @@ from bert_features.corpus import resuming
 from bert_features.corpus.repair import repair
 from bert_features.errors import InputError, OutputError
 from bert_features.formats.manifest import Manifest
-from tests.corpus.test_job import StopRun, shards_of
+from tests.corpus.runs import extract_until, shards_of
 
 
 @pytest.fixture
@@ -67,13 +66,7 @@ def test_a_sidecar_is_repaired(config, inputs, tmp_path, damage):
 
 def test_a_run_that_is_not_finished_is_finished(config, inputs, tmp_path):
     extract(config(), inputs, f"{tmp_path}/whole/")
-
-    def stop(counts, total):
-        if counts.examples > 7:
-            raise StopRun
-
-    with pytest.raises(StopRun):
-        extract(config(), inputs, f"{tmp_path}/out/", progress=stop)
+    extract_until(8, config(), inputs, f"{tmp_path}/out/")
     manifest = Manifest.read(tmp_path / "out")
     flip_a_bit(manifest.path(0))
     assert repair(tmp_path / "out") == tuple(map(manifest.path, range(4)))
@@ -88,26 +81,25 @@ def assert_refused(folder, error, message):
 
 
 @pytest.fixture
-def damaged(config, inputs, toy, tmp_path):
-    """A folder with a damaged shard, whose checkpoint is a copy."""
-    mine = shutil.copytree(toy, tmp_path / "uncased_mine")
-    extract(config(checkpoint=str(mine)), inputs, f"{tmp_path}/out/")
+def damaged(config, inputs, tmp_path):
+    """A folder with a damaged shard."""
+    extract(config(), inputs, f"{tmp_path}/out/")
     flip_a_bit(Manifest.read(tmp_path / "out").path(1))
     return tmp_path / "out"
 
 
-def test_other_versions_are_refused(damaged):
+@pytest.mark.parametrize(
+    ("recorded", "other", "message"),
+    [
+        ('"keras": "', '"keras": "1.', r"with versions\.keras '1\."),
+        ("tensorflow, cpu, float32", "jax, tpu, bfloat16", r"device 'jax, tpu, bfloat16', now 't"),
+    ],
+)
+def test_other_versions_and_devices_are_refused(damaged, recorded, other, message):
     path = damaged / "manifest.json"
-    text = path.read_text()
-    assert '"keras": "' in text
-    path.write_text(text.replace('"keras": "', '"keras": "1.'))
-    assert_refused(damaged, OutputError, r"with versions\.keras '1\.")
-
-
-def test_another_device_is_refused(damaged):
-    path = damaged / "manifest.json"
-    path.write_text(path.read_text().replace("tensorflow, cpu, float32", "jax, tpu, bfloat16"))
-    assert_refused(damaged, OutputError, r"with device 'jax, tpu, bfloat16', now 'tensorflow, ")
+    assert recorded in path.read_text()
+    path.write_text(path.read_text().replace(recorded, other))
+    assert_refused(damaged, OutputError, message)
 
 
 def test_a_changed_input_is_refused(damaged, inputs):

@@ -12,7 +12,7 @@ from bert_features.corpus import resuming
 from bert_features.errors import ConfigError, InputError, OutputError
 from bert_features.formats.manifest import Manifest
 from bert_features.readers import ids
-from tests.corpus.test_job import StopRun, shards_of
+from tests.corpus.runs import extract_until, shards_of, stop_after
 
 
 @pytest.fixture
@@ -30,10 +30,6 @@ def inputs(tmp_path):
 def with_ids(path, *unique_ids):
     path.write_text("".join(json.dumps({"id": i, "text": "a b"}) + "\n" for i in unique_ids))
     return path
-
-
-def stop(counts, total):
-    raise StopRun
 
 
 def test_a_shard_holds_examples_of_one_input(config, inputs, tmp_path):
@@ -68,7 +64,7 @@ def test_a_folder_a_glob_and_a_list_are_the_same_inputs(config, inputs, tmp_path
     for name, given in (("glob", tmp_path / "in" / "*"), ("folder", tmp_path / "in")):
         extract(config(), given, f"{tmp_path}/{name}/")
         assert shards_of(tmp_path / name) == shards_of(tmp_path / "list")
-        summary = extract(config(), inputs, f"{tmp_path}/{name}/", progress=stop)
+        summary = extract(config(), inputs, f"{tmp_path}/{name}/", progress=stop_after(0))
         assert summary.before.examples == 12
 
 
@@ -124,8 +120,7 @@ def test_the_last_ids_are_checked_too(config, tmp_path, monkeypatch):
     ],
 )
 def test_other_inputs_are_refused_by_name(config, inputs, tmp_path, names, message):
-    with pytest.raises(StopRun):
-        extract(config(), inputs, f"{tmp_path}/out/", progress=stop)
+    extract_until(0, config(), inputs, f"{tmp_path}/out/")
     (tmp_path / "e.txt").write_text("a\n")
     by_name = {path.name[0]: path for path in (*inputs, tmp_path / "e.txt")}
     given = [by_name[name] for name in names] or [by_name["e"]]
@@ -136,12 +131,11 @@ def test_other_inputs_are_refused_by_name(config, inputs, tmp_path, names, messa
 def test_relative_and_absolute_names_are_the_same(config, inputs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     extract(config(), "in/*.txt", "out/")
-    extract(config(), inputs[:2], "out/", progress=stop)
+    extract(config(), inputs[:2], "out/", progress=stop_after(0))
 
 
 def test_only_inputs_that_look_different_are_read_again(config, inputs, tmp_path, monkeypatch):
-    with pytest.raises(StopRun):
-        extract(config(shard_examples=2), inputs, f"{tmp_path}/out/", progress=stop)
+    extract_until(0, config(shard_examples=2), inputs, f"{tmp_path}/out/")
     for path in inputs[1:3]:
         os.utime(path, (1, 1))
     cut, read = resuming.cut_input, []
@@ -154,13 +148,12 @@ def test_only_inputs_that_look_different_are_read_again(config, inputs, tmp_path
 
 @pytest.mark.parametrize("changed", [0, 1, 2])
 def test_an_input_that_changed_is_named(config, inputs, tmp_path, changed):
-    with pytest.raises(StopRun):
-        extract(config(), inputs, f"{tmp_path}/out/", progress=stop)
+    extract_until(0, config(), inputs, f"{tmp_path}/out/")
     content = inputs[changed].read_text()
     inputs[changed].write_text(content.replace("a b", "b a").replace("it is", "is it") or "a\n")
     os.utime(inputs[changed], (1, 1))  # whatever the clock's resolution
     with pytest.raises(InputError, match=rf"{inputs[changed].name} has changed since this run"):
-        extract(config(), inputs, f"{tmp_path}/out/", progress=stop)  # before it computes
+        extract(config(), inputs, f"{tmp_path}/out/", progress=stop_after(0))  # before it computes
 
 
 @pytest.mark.parametrize("place", [0, 1])

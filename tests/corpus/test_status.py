@@ -9,7 +9,7 @@ from bert_features.corpus.holding import holding
 from bert_features.corpus.status import Status, read_status
 from bert_features.errors import OutputError
 from bert_features.formats.manifest import Manifest
-from tests.corpus.test_job import StopRun
+from tests.corpus.runs import extract_until
 from tests.formats.feature_folders import finish, make_manifest
 
 TOKENS = 7  # of each example of `folder`
@@ -110,8 +110,7 @@ def test_a_finished_run(config, tmp_path, format):
     for name in "abc":
         (tmp_path / f"{name}.txt").write_text("a b\nit is\n" * 4)
     inputs = sorted(tmp_path.glob("*.txt"))
-    with pytest.raises(StopRun):
-        extract(config(format=format), inputs, f"{tmp_path}/out/", progress=_stop_after_8)
+    extract_until(9, config(format=format), inputs, f"{tmp_path}/out/")
     out = tmp_path / "out"
     assert (read_status(out).state, read_status(out).finished_examples) == ("stopped", 8)
     summary = extract(config(format=format), inputs, out)
@@ -134,11 +133,6 @@ def test_a_finished_run(config, tmp_path, format):
     assert not status.is_whole
     assert len(status.missing) == 1
     assert lost.name.startswith(status.missing[0].name)
-
-
-def _stop_after_8(counts, total):
-    if counts.examples > 8:
-        raise StopRun
 
 
 def test_a_run_that_ends_while_its_records_are_read(folder, monkeypatch):

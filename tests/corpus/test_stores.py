@@ -1,6 +1,5 @@
 """Runs into a folder of an object store, by a real S3 server: whole, ended, gone on with, read."""
 
-import os
 import signal
 import tempfile
 import threading
@@ -16,9 +15,8 @@ from bert_features.corpus.repair import repair
 from bert_features.corpus.status import read_status
 from bert_features.errors import ConfigError, OutputError
 from bert_features.files import open_store
-from tests.cli.command_line import program
 from tests.cli.command_line import run as run_command
-from tests.corpus.conftest import EXAMPLES
+from tests.corpus.runs import EXAMPLES, MANY, SHARDS, begin, config_of, extract_until, shards_of
 from tests.s3_server import BREAK, BUSY, DENIED
 
 
@@ -39,16 +37,10 @@ def content_of(address):
     return dict(zip(names, store.read_all(names), strict=True))
 
 
-_local = {}
-
-
 def local_content(config, texts, tmp_path):
-    """The same of a local run, computed once for each settings."""
-    key = config.model_dump_json()
-    if key not in _local:
-        extract(config, texts, f"{tmp_path}/computed/")
-        _local[key] = {p.name: p.read_bytes() for p in (tmp_path / "computed").glob("part-*")}
-    return _local[key]
+    """The same of a local run."""
+    extract(config, texts, f"{tmp_path}/computed/")
+    return shards_of(tmp_path / "computed")
 
 
 @pytest.mark.parametrize("format", ["jsonl"])  # it has sidecars; other tests write Parquet
@@ -56,12 +48,10 @@ def test_a_folder_on_s3_has_the_bytes_of_a_local_one(config, texts, tmp_path, s3
     address = f"{s3.bucket}/run/"
     summary = extract(config(format=format), texts, address)
     assert (summary.counts.examples, summary.output) == (EXAMPLES, address.rstrip("/"))
-    extract(config(format=format), texts, f"{tmp_path}/local/")
-    written = {path.name: path.read_bytes() for path in (tmp_path / "local").glob("part-*")}
-    assert content_of(address) == written
+    assert content_of(address) == local_content(config(format=format), texts, tmp_path)
     names = open_store(address).names()
     assert {name for name in names if not name.startswith("part-")} == {"manifest.json"}
-    local = read_features(tmp_path / "local")
+    local = read_features(tmp_path / "computed")
     with read_features(address, verify=True) as there:
         assert there.path == address.rstrip("/")
         for record, expected in zip(there, local, strict=True):
@@ -81,23 +71,13 @@ def test_a_folder_on_s3_has_the_bytes_of_a_local_one(config, texts, tmp_path, s3
 
 def test_a_folder_on_google_cloud_storage(config, texts, tmp_path, gs):
     address = f"{gs}/run/"
-    with pytest.raises(StopRun):
-        extract(config(), texts, address, progress=stop_after_13)
+    extract_until(13, config(), texts, address)
     assert extract(config(), texts, address).before.examples == 12
     assert content_of(address) == local_content(config(), texts, tmp_path)
     assert [r.unique_id for r in read_features(address, verify=True)] == list(range(EXAMPLES))
     assert read_status(address).is_whole
     extract(config(layers=(-1,)), texts, address, overwrite=True)
     assert len(read_features(address).features) == 1
-
-
-class StopRun(Exception):  # noqa: N818 - it is no error
-    pass
-
-
-def stop_after_13(counts, total):
-    if counts.examples >= 13:
-        raise StopRun
 
 
 def test_processes_share_no_memory(config, texts):
@@ -170,7 +150,7 @@ def test_repair_computes_nothing_while_the_server_does_not_answer(config, texts,
 
 def test_a_server_that_is_busy_now_and_then_does_no_harm(config, texts, tmp_path, s3):
     numbers = iter(range(10_000))
-    s3.fail = lambda method, path: BUSY if next(numbers) % 5 == 2 else None
+    s3.fail = lambda method, path: BUSY if next(numbers) % 9 == 2 else None
     extract(config(), texts, f"{s3.bucket}/run/")
     s3.reset()
     assert content_of(f"{s3.bucket}/run") == local_content(config(), texts, tmp_path)
@@ -224,7 +204,7 @@ def test_inputs_and_output_on_s3(config, texts, s3):
     assert read_status(f"{s3.bucket}/run").changed_inputs == (f"{s3.bucket}/in/b.txt",)
 
 
-@pytest.mark.parametrize("begun", [0, 7, 19])
+@pytest.mark.parametrize("begun", [0, 7])
 def test_two_runs_at_once_write_what_one_writes(config, texts, tmp_path, s3, begun):
     """The second begins and ends while the first has computed some examples."""
     address, ran = f"{s3.bucket}/run/", []
@@ -276,12 +256,11 @@ def test_another_run_that_began_meanwhile_is_refused(config, texts, s3):
         assert (len(folder), len(folder.features)) == (EXAMPLES, 1)
 
 
-@pytest.mark.slow
-def test_a_killed_run_is_gone_on_with(config, texts, tmp_path, s3, toy):
+@pytest.mark.usefixtures("quick")
+def test_a_killed_run_is_gone_on_with(many, whole, tmp_path, s3, toy, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the process that is killed
     address = f"{s3.bucket}/run/"
-    options = ["--layers=-1,-2", "--uncased", "--max-seq-length", "8", "--batch-size", "4"]
-    line = ["extract", texts, "-o", address, "--checkpoint", toy, "--shard-examples", "6", *options]
-    process = program(*line, env={**os.environ, "TMPDIR": str(tmp_path)})
+    process = begin(toy, many, s3.bucket + "/run")
 
     def kill(method, path):
         if method == "PUT" and path.endswith(".finished/00001.json"):
@@ -291,16 +270,14 @@ def test_a_killed_run_is_gone_on_with(config, texts, tmp_path, s3, toy):
     _, errors = process.communicate(timeout=200)
     assert process.returncode == -signal.SIGKILL, errors
     s3.reset()
-    done = run_command(*line)
-    assert done.exit_code == 0, done.stderr
-    assert "20, 12 before this run" in done.stdout
-    assert content_of(address) == local_content(config(), texts, tmp_path)
+    assert extract(config_of(toy), many, address).before.examples == 2 * MANY // SHARDS
+    assert content_of(address) == whole
 
 
-@pytest.mark.slow
-def test_two_processes_write_to_s3(config, texts, tmp_path, s3):
-    extract(config(), texts, f"{s3.bucket}/run/", processes=2)
-    assert content_of(f"{s3.bucket}/run") == local_content(config(), texts, tmp_path)
+@pytest.mark.usefixtures("quick")
+def test_two_processes_write_to_s3(many, whole, s3, toy):
+    extract(config_of(toy), many, f"{s3.bucket}/run/", processes=2)
+    assert content_of(f"{s3.bucket}/run") == whole
 
 
 @pytest.mark.parametrize("format", ["parquet", "jsonl"])

@@ -18,6 +18,8 @@ from bert_features.machine import onednn
 from bert_features.readers.input_example import InputExample
 from tests.toy import WORDS
 
+pytestmark = pytest.mark.usefixtures("kept_extractors")
+
 EXAMPLES, DISTINCT = 300, 60
 COUNTED_APART = {"computed_tokens", "examples_reused", "examples_from_cache", "tokens_reused"}
 

@@ -1,11 +1,12 @@
 """What a run asks of a Ray cluster, and the clusters that it refuses."""
 
 import socket
+import sys
 
 import pytest
 
 from bert_features.config.ray_settings import RaySettings
-from bert_features.errors import ConfigError, DeviceError
+from bert_features.errors import ConfigError, DeviceError, MissingExtraError
 from bert_features.ray import cluster
 from bert_features.ray.cluster import actor_options, check_answers, resources_of_actors
 
@@ -77,6 +78,12 @@ def test_an_error_of_rays_is_one_line(text, line):
     assert cluster.one_line(RuntimeError(text)) == line
 
 
+def test_without_ray_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"ray is not installed.*\[ray\]"):
+        check_answers(RaySettings("local"))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
 @pytest.mark.filterwarnings("ignore::FutureWarning:ray")
 class TestAddresses:
@@ -84,6 +91,14 @@ class TestAddresses:
     def test_a_wrong_form_is_refused(self, address):
         with pytest.raises(ConfigError, match=r"ray is .*; allowed: local, auto, HOST:PORT or ray"):
             check_answers(RaySettings(address))
+
+    @pytest.mark.parametrize("scheme", ["", "ray://"])
+    def test_an_address_where_nothing_listens_is_refused(self, scheme):
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            address = f"{scheme}127.0.0.1:{unused.getsockname()[1]}"
+            with pytest.raises(DeviceError, match=r"no Ray cluster answers at .*connection refus"):
+                check_answers(RaySettings(address))
 
     @pytest.mark.slow
     def test_another_server_is_no_ray(self, monkeypatch):
