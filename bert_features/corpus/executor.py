@@ -6,30 +6,13 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
-from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import DeviceError
 from bert_features.extraction.counts import Counts
-from bert_features.extraction.feature_store import StorePlace
-from bert_features.formats.manifest import FinishedEntry, Manifest
+from bert_features.formats.manifest import FinishedEntry
 from bert_features.monitor.run import RunMonitor
 from bert_features.monitor.stages import StageTimes
 
 logger = logging.getLogger("bert_features")
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a worker computes.
-
-    Attributes:
-      config: the settings.
-      manifest: the run.
-      place: where the features of texts that repeat are; None for nowhere.
-    """
-
-    config: ExtractConfig
-    manifest: Manifest
-    place: StorePlace | None = None
 
 
 @dataclass(frozen=True)

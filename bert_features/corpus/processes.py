@@ -16,8 +16,9 @@ from multiprocessing.queues import SimpleQueue
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
-from bert_features.corpus.executor import Executor, Finished, Job, Message, Ready
-from bert_features.corpus.worker import Worker, portable, report_logs
+from bert_features.corpus.executor import Executor, Finished, Message, Ready
+from bert_features.corpus.shards import Job, ShardWriter
+from bert_features.corpus.worker import load_writer, portable, report_logs, write_shard
 from bert_features.errors import DeviceError, describe_exit
 from bert_features.files import is_writing
 from bert_features.machine.shares import Share
@@ -150,14 +151,15 @@ def _without_main_module() -> Iterator[None]:
 
 # The rest runs in the processes.
 
-_worker: Worker | None = None
+_writer: ShardWriter
+_messages: "SimpleQueue[Message | Exception]"
 
 
 def _begin(
     job: Job, shares: "SimpleQueue[Share]", messages: "SimpleQueue[Message | Exception]"
 ) -> None:
     """Loads the model; an error goes to the run, which ends this process."""
-    global _worker
+    global _writer, _messages
     for number in _ENDINGS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
             signal.signal(number, _end)
@@ -168,8 +170,8 @@ def _begin(
         os.sched_setaffinity(0, share.cores)  # before TensorFlow counts them
     report_logs(messages.put)
     try:
-        _worker = Worker(job, messages.put)
-        messages.put(_worker.ready)
+        _writer, _messages = load_writer(job), messages
+        messages.put(Ready(_writer.device, _writer.processor))
     except Exception as error:
         messages.put(portable(error))
 
@@ -179,9 +181,8 @@ def _do_nothing() -> None:
 
 
 def _write(shard: int) -> Finished:
-    assert _worker is not None  # the run waits for `Ready`
     try:
-        return _worker.write(shard)
+        return write_shard(_writer, shard, _messages.put)
     except Exception as error:
         raise portable(error)  # noqa: B904 - its note has the traceback
     except KeyboardInterrupt:  # `_end`; what was half-written is removed

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bert_features.config.ray_settings import RaySettings
-from bert_features.corpus.executor import Executor, Finished, Job, Message, Progress, Ready
+from bert_features.corpus.executor import Executor, Finished, Message, Progress, Ready
 from bert_features.corpus.holding import is_seen
 from bert_features.corpus.plan import describe_run
 from bert_features.corpus.resuming import find_differences
-from bert_features.corpus.worker import Worker, portable, report_logs
+from bert_features.corpus.shards import Job
+from bert_features.corpus.worker import load_writer, portable, report_logs, write_shard
 from bert_features.errors import DeviceError, OutputError
 from bert_features.extraction.description import find_versions
 from bert_features.extraction.feature_store import check_cache
@@ -243,7 +244,6 @@ class ShardActor:
 
     def __init__(self, job: Job, current_folder: str, cores: int | None) -> None:
         self._job, self._current_folder, self._cores = job, current_folder, cores
-        self._worker: Worker | None = None
         self._news: deque[Message] = deque(maxlen=_MAX_NEWS)
         self._ended = threading.Event()
 
@@ -257,21 +257,20 @@ class ShardActor:
         """
         try:
             self._prepare()
-            self._worker = Worker(self._job, self._news.append)
-            run = describe_run(self._job.config, self._worker.checkpoint)
+            writer = self._writer = load_writer(self._job)
+            run = describe_run(self._job.config, writer.checkpoint)
             _check_same(self._job.manifest.run, run)
         except Exception as error:
             return [*self.take_news(), portable(error)]
-        return [*self.take_news(), self._worker.ready]
+        return [*self.take_news(), Ready(writer.device, writer.processor)]
 
     def write(self, shard: int) -> list[Message | Exception]:
         """Computes a shard and puts its file in its place; gives the news, at last `Finished`.
 
         After `stop` it ends without.
         """
-        assert self._worker is not None  # the run waits for `Ready`
         try:
-            finished = self._worker.write(shard, self._check)
+            finished = write_shard(self._writer, shard, self._news.append, self._check)
         except _Stopped:
             return []
         except Exception as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
-from bert_features.corpus.executor import Executor, Job
+from bert_features.corpus.executor import Executor
 from bert_features.corpus.folder import empty
 from bert_features.corpus.holding import holding
 from bert_features.corpus.plan import describe_run, make_plan
@@ -26,7 +26,7 @@ from bert_features.corpus.resuming import (
     check_unchanged_inputs,
     warn_of_other_processor,
 )
-from bert_features.corpus.shards import ShardWriter
+from bert_features.corpus.shards import Job, ShardWriter
 from bert_features.corpus.summary import ExtractSummary, Progress
 from bert_features.corpus.target import FolderTarget, check_run
 from bert_features.errors import ConfigError, OutputError
@@ -196,7 +196,7 @@ class FolderRun:
                 begin(executor)
                 executor.run(state.todo, finish, note, monitor)
             return
-        writer = ShardWriter.load(self._config, manifest, self._checkpoint, place)
+        writer = ShardWriter.load(job, self._checkpoint)
         writer.stages = monitor.clock
         begin(writer)
         for shard in state.todo:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -29,58 +29,52 @@ if TYPE_CHECKING:
     from bert_features.extraction.extractor import FeatureExtractor
 
 
-class ShardWriter:
-    """Computes shards with one model.
-
-    Args:
-      extractor: the model.
-      manifest: the run.
-      place: where the features of texts that repeat are; None for nowhere.
+@dataclass(frozen=True)
+class Job:
+    """What the shards of a run are computed from.
 
     Attributes:
+      config: the settings.
+      manifest: the run.
+      place: where the features of texts that repeat are; None for nowhere.
+    """
+
+    config: ExtractConfig
+    manifest: Manifest
+    place: StorePlace | None = None
+
+
+class ShardWriter:
+    """Computes the shards of a run with one model.
+
+    Args:
+      job: the run.
+      extractor: the model.
+
+    Attributes:
+      device: what the features depend on beside the settings: runtime, kind of device, precision.
+      processor: the processor that computes, on which the last digits of features depend.
+      checkpoint: the checkpoint of the model.
       stages: measures the stages of all its shards.
     """
 
-    def __init__(
-        self, extractor: "FeatureExtractor", manifest: Manifest, place: StorePlace | None = None
-    ) -> None:
-        self._extractor = extractor
-        self._manifest = manifest
-        self._place = place
+    def __init__(self, job: Job, extractor: "FeatureExtractor") -> None:
+        self._job, self._extractor = job, extractor
+        self.device, self.checkpoint = extractor.device, extractor.checkpoint
+        self.processor = describe_processor(extractor.devices.kind)
         self.stages = StageClock()
 
     @classmethod
-    def load(
-        cls,
-        config: ExtractConfig,
-        manifest: Manifest,
-        checkpoint: Checkpoint | None = None,
-        place: StorePlace | None = None,
-    ) -> Self:
+    def load(cls, job: Job, checkpoint: Checkpoint | None = None) -> Self:
         """Loads the model of the settings, with their checkpoint if it has been found already.
 
         Raises:
           BertFeaturesError: see `FeatureExtractor`.
         """
-        import_tensorflow(config.runtime, config.device)
+        import_tensorflow(job.config.runtime, job.config.device)
         from bert_features.extraction.extractor import FeatureExtractor
 
-        return cls(FeatureExtractor(config, checkpoint=checkpoint), manifest, place)
-
-    @property
-    def device(self) -> str:
-        """What the features depend on beside the settings: runtime, kind of device, precision."""
-        return self._extractor.device
-
-    @property
-    def processor(self) -> str:
-        """The processor that computes, on which the last digits of features depend."""
-        return describe_processor(self._extractor.devices.kind)
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """The checkpoint of the model."""
-        return self._extractor.checkpoint
+        return cls(job, FeatureExtractor(job.config, checkpoint=checkpoint))
 
     def write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:
         """Computes a shard and puts its features file in its place.
@@ -101,8 +95,8 @@ class ShardWriter:
 
     def _write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:
         started = time.monotonic()
-        entry, manifest = self._manifest.shards[shard], self._manifest
-        place = Place()
+        manifest, place = self._job.manifest, Place()
+        entry = manifest.shards[shard]
         source = replace(
             source_of_input(self._extractor.config, manifest.inputs[entry.input].path),
             part=Part(entry.first, entry.records, entry.start, entry.end, entry.line),
@@ -114,7 +108,7 @@ class ShardWriter:
                     self._extractor,
                     lambda: registry.read(source),
                     writer,
-                    self._place,
+                    self._job.place,
                     progress,
                     self.stages,
                 )
@@ -126,10 +120,10 @@ class ShardWriter:
     def _open_writer(self, path: Path) -> FeatureWriter:
         return open_writer(
             path,
-            format=self._manifest.format,
+            format=self._job.manifest.format,
             features=self._extractor.features(),
             metadata=self._extractor.metadata(),
-            id_type=self._manifest.id_type,
+            id_type=self._job.manifest.id_type,
             overwrite=True,
         )
 

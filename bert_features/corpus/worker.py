@@ -1,4 +1,4 @@
-"""A worker: holds a model in a process of its own, computes shards and reports."""
+"""A worker: a process that holds the model of a run, computes shards and reports."""
 
 import logging
 import os
@@ -7,8 +7,8 @@ import time
 import traceback
 from collections.abc import Callable
 
-from bert_features.corpus.executor import Finished, Job, Log, Message, Progress, Ready
-from bert_features.corpus.shards import ShardWriter
+from bert_features.corpus.executor import Finished, Log, Message, Progress
+from bert_features.corpus.shards import Job, ShardWriter
 from bert_features.errors import BertFeaturesError, DeviceError, first_line
 from bert_features.extraction.counts import Counts
 from bert_features.machine.quiet_tensorflow import claim_process
@@ -18,50 +18,37 @@ _MAX_CHARACTERS = 300
 _DEVICE_LIBRARIES = ("tensorflow", "jax", "jaxlib")
 
 
-class Worker:
-    """Holds the model of a run.
+def load_writer(job: Job) -> ShardWriter:
+    """Loads the model of a run in a process that does nothing else."""
+    claim_process()
+    return ShardWriter.load(job)
+
+
+def write_shard(
+    writer: ShardWriter,
+    shard: int,
+    report: Callable[[Message], None],
+    check: Callable[[], None] = lambda: None,
+) -> Finished:
+    """Computes a shard, puts its file in its place and reports.
 
     Args:
-      job: what it computes.
-      report: takes the messages; any thread may call it.
-
-    Attributes:
-      ready: what its device is.
-      checkpoint: its checkpoint.
-
-    Raises:
-      BertFeaturesError: the model cannot be loaded.
+      writer: holds the model.
+      shard: its number.
+      report: takes the messages.
+      check: called at each step; it ends the work by an exception.
     """
+    name, next_report = (socket.gethostname(), os.getpid()), 0.0
 
-    def __init__(self, job: Job, report: Callable[[Message], None]) -> None:
-        claim_process()
-        self._report = report
-        self._writer = ShardWriter.load(job.config, job.manifest, place=job.place)
-        self._name = (socket.gethostname(), os.getpid())
-        self.ready = Ready(self._writer.device, self._writer.processor)
-        self.checkpoint = self._writer.checkpoint
+    def note(counts: Counts) -> None:
+        nonlocal next_report
+        check()
+        if time.monotonic() >= next_report:
+            next_report = time.monotonic() + _PROGRESS_SECONDS
+            report(Progress(name, shard, counts, writer.stages.times()))
 
-    def write(self, shard: int, check: Callable[[], None] = lambda: None) -> Finished:
-        """Computes a shard and puts its file in its place.
-
-        Args:
-          shard: its number.
-          check: called at each step; it ends the work by an exception.
-
-        Raises:
-          Exception: one that any other process can read.
-        """
-        next_report = 0.0
-
-        def note(counts: Counts) -> None:
-            nonlocal next_report
-            check()
-            if time.monotonic() >= next_report:
-                next_report = time.monotonic() + _PROGRESS_SECONDS
-                self._report(Progress(self._name, shard, counts, self._writer.stages.times()))
-
-        entry = self._writer.write(shard, note)
-        return Finished(self._name, shard, entry, self._writer.stages.times())
+    entry = writer.write(shard, note)
+    return Finished(name, shard, entry, writer.stages.times())
 
 
 def report_logs(report: Callable[[Message], None]) -> None:

@@ -57,8 +57,8 @@ class QuickExtractor:
 
 class QuickWriter(ShardWriter):
     @classmethod
-    def load(cls, config, manifest, checkpoint=None, place=None):
-        return cls(QuickExtractor(config, manifest.folder), manifest, place)
+    def load(cls, job, checkpoint=None):
+        return cls(job, QuickExtractor(job.config, job.manifest.folder))
 
 
 class QuickActor(ray_actors.ShardActor):

@@ -17,7 +17,7 @@ from bert_features import extract
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.formats.manifest import Manifest
 
-EXAMPLES = 20
+EXAMPLES, DIFFERENT = 20, 7
 MANY, SHARDS = 1200, 12
 SETTINGS = {"do_lower_case": True, "max_seq_length": 8, "batch_size": 4, "layers": (-1,)}
 

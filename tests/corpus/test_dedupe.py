@@ -1,4 +1,4 @@
-"""Runs into a folder whose texts repeat: several shards, several processes, kills."""
+"""Runs into a folder whose texts repeat: several shards, kills; `test_processes` has several."""
 
 import os
 import signal
@@ -11,6 +11,8 @@ from bert_features.corpus.settings import restore_settings
 from bert_features.formats.manifest import Manifest
 from tests.cli.forks import fork
 from tests.corpus.runs import (
+    DIFFERENT,
+    EXAMPLES,
     MANY,
     SHARDS,
     config_of,
@@ -53,7 +55,8 @@ def test_the_shards_have_the_same_bytes(config, texts, tmp_path):
     extract(config(uniform_batches=True), texts, f"{tmp_path}/plain/")
     summary = extract(config(dedupe=True), texts, f"{tmp_path}/out/")
     assert shards_of(tmp_path / "out") == shards_of(tmp_path / "plain")
-    assert summary.counts.examples_reused == 20 - 7  # also of texts of another shard
+    # Also of texts of another shard.
+    assert summary.counts.examples_reused == EXAMPLES - DIFFERENT
     assert not hidden_in(tmp_path / "out")
     settings = Manifest.read(tmp_path / "out").run
     assert settings["settings"]["uniform_batches"] is True
@@ -76,17 +79,6 @@ def test_a_damaged_shard_is_repaired_with_the_same_bytes(config, texts, tmp_path
     os.truncate(out / "part-00001-of-00004.parquet", 100)
     repair(out)
     assert shards_of(out) == expected
-
-
-@pytest.mark.slow
-def test_two_processes_share_what_they_know(toy, many, computed, tmp_path):
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("needs two CPU cores")
-    summary = extract(config_of(toy, dedupe=True), many, f"{tmp_path}/two/", processes=2)
-    assert shards_of(tmp_path / "two") == computed
-    # Each process may compute a text that the other is just computing.
-    assert summary.counts.examples_reused >= MANY - 2 * 4
-    assert not hidden_in(tmp_path / "two")
 
 
 @pytest.mark.slow

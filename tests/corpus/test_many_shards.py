@@ -27,8 +27,8 @@ class QuickWriter:
         self._manifest = manifest
 
     @classmethod
-    def load(cls, config, manifest, checkpoint=None, place=None):
-        return cls(manifest)
+    def load(cls, job, checkpoint=None):
+        return cls(job.manifest)
 
     def write(self, shard, progress):
         self._manifest.path(shard).write_bytes(b"12345")

@@ -17,6 +17,7 @@ from bert_features.errors import ConfigError, DeviceError, InputError
 from bert_features.formats.manifest import Manifest
 from bert_features.monitor.run import RunMonitor
 from tests.corpus.runs import (
+    DIFFERENT,
     EXAMPLES,
     MANY,
     SHARDS,
@@ -47,7 +48,7 @@ def assert_only_whole_files(out):
 
 @pytest.mark.slow
 def test_two_processes_write_the_bytes_of_one(config, texts, tmp_path):
-    """The only one of these tests whose processes have a model."""
+    """The only one of these tests whose processes have a model; they share what they know."""
     seen, lives, monitor = [], [], RunMonitor()
 
     def note(counts, total):
@@ -55,10 +56,13 @@ def test_two_processes_write_the_bytes_of_one(config, texts, tmp_path):
         lives.append((monitor.times().elapsed, monitor.finished_shards))
 
     out = f"{tmp_path}/two/"
-    summary = extract(config(), texts, out, processes=2, progress=note, monitor=monitor)
-    extract(config(), texts, f"{tmp_path}/one/")
+    settings = config(dedupe=True)
+    summary = extract(settings, texts, out, processes=2, progress=note, monitor=monitor)
+    extract(config(uniform_batches=True), texts, f"{tmp_path}/one/")
     assert shards_of(tmp_path / "two") == shards_of(tmp_path / "one")
     assert summary.counts.examples == EXAMPLES
+    # Each process may compute a text that the other is just computing.
+    assert summary.counts.examples_reused >= EXAMPLES - 2 * DIFFERENT
     assert all(total == EXAMPLES for _, total in seen)
     assert max(counts.examples for counts, _ in seen) == EXAMPLES
     assert lives == sorted(lives)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from bert_features import extract
-from bert_features.corpus.executor import Job
 from bert_features.corpus.ray_actors import ShardActor
+from bert_features.corpus.shards import Job
 from bert_features.errors import DeviceError, InputError, OutputError
 from bert_features.formats.manifest import Manifest
 
