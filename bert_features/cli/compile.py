@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from bert_features.tpu.job import Job
     from bert_features.tpu.report import Bounds, ShapeReport
 
+    _Bounded = tuple[ShapeReport, Bounds]
+
 _MB = 1e6
 
 
@@ -53,6 +55,7 @@ def compile(
     from bert_features.tpu.chips import parse_topology
     from bert_features.tpu.compile import TpuCompiler, prepare_process
     from bert_features.tpu.job import plan_job
+    from bert_features.tpu.report import Bounds
 
     parse_topology(topology)  # fail before anything slow
     prepare_process()
@@ -64,15 +67,13 @@ def compile(
         for number, (rows, length) in enumerate(job.shapes, start=1):
             heartbeat.doing = f"compiling {rows} x {length}, {number} of {len(job.shapes)} shapes"
             reports.append(next(pending))
-    print(_as_json(job, reports) if as_json else "\n".join(_table(job, reports)))
+    bounded = [(report, Bounds.of(report, job.topology, job.precision)) for report in reports]
+    print(_as_json(job, bounded) if as_json else "\n".join(_table(job, bounded)))
 
 
-def _as_json(job: "Job", reports: "list[ShapeReport]") -> str:
-    from bert_features.tpu.report import Bounds
-
+def _as_json(job: "Job", bounded: "list[_Bounded]") -> str:
     shapes = []
-    for report in reports:
-        bounds = Bounds.of(report, job.topology, job.precision)
+    for report, bounds in bounded:
         figures = {
             **dataclasses.asdict(bounds),
             "roofline": bounds.roofline,
@@ -125,13 +126,10 @@ _LINES: dict[str, Callable[["ShapeReport", "Bounds"], str]] = {
 }
 
 
-def _table(job: "Job", reports: "list[ShapeReport]") -> list[str]:
-    from bert_features.tpu.report import Bounds
-
+def _table(job: "Job", bounded: "list[_Bounded]") -> list[str]:
     topology, chip = job.topology, job.topology.chip
-    pairs = [(report, Bounds.of(report, topology, job.precision)) for report in reports]
-    rows = [[name, *(line(*pair) for pair in pairs)] for name, line in _LINES.items()]
-    head = ["shape on a chip", *(f"{report.rows} x {report.length}" for report in reports)]
+    rows = [[name, *(line(*each) for each in bounded)] for name, line in _LINES.items()]
+    head = ["shape on a chip", *(f"{report.rows} x {report.length}" for report, _ in bounded)]
     outputs = ", ".join(f"{o.name} ({o.level}, {o.width} of {o.dtype})" for o in job.outputs)
     return [
         f"{job.name} in {job.precision} for {topology.name}: {topology.chips} chips, each with "

@@ -72,18 +72,15 @@ def _print_table() -> None:
     from bert_features.files import cache_dir
 
     cache = cache_dir()
-    rows = []
-    for row in PUBLISHED.values():
-        aliases = ", ".join(aliases_of(row.name))
-        note = f"({row.note})" if row.note else ""
-        rows.append(
-            (
-                "*" if (cache / row.name).is_dir() else "",
-                row.name,
-                f"{row.parameters:,}",
-                row.casing,
-                f"{aliases} {note}".strip(),
-            )
+    rows = [
+        (
+            "*" if (cache / row.name).is_dir() else "",
+            row.name,
+            f"{row.parameters:,}",
+            row.casing,
+            f"{', '.join(aliases_of(row.name))} {f'({row.note})' if row.note else ''}".strip(),
         )
+        for row in PUBLISHED.values()
+    ]
     print(table(rows, head=("", "NAME", "PARAMETERS", "CASING", "ALIASES"), right=[2]))
     print(f"\nL: layers, H: hidden size, A: attention heads. *: in the cache {cache}")

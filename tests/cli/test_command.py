@@ -56,7 +56,7 @@ ERRORS = [
     ("plan absent.txt", 1, "cannot read absent.txt: No such file"),
     ("plan in.csv", 1, "in.csv: no column 'text'"),
     ("plan in.txt --layers=-7", 2, "layer -7 is outside [-3, 2]"),
-    ("tokenize absent.txt", 1, "cannot read absent.txt: No such file"),
+    ("tokenize absent.txt --checkpoint toys", 1, "cannot read absent.txt: No such file"),
     ("tokenize in.txt --checkpoint toys", 1, "did you mean 'toy'? "),
     ("tokenize in.txt --vocab absent", 1, "the vocabulary absent: No such file"),
     ("export --signature text --to in.txt", 1, "in.txt is not a directory"),

@@ -89,9 +89,7 @@ def test_a_config_file_for_extract_serves(toy, toy_tokens, tmp_path):
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
-        (["--vocab", "nowhere"], 1, "cannot read the vocabulary nowhere"),
         (["--vocab", "nowhere", "--checkpoint", "minilm"], 1, "cannot read the vocabulary nowhere"),
-        (["--checkpoint", "nowhere"], 1, "there is no checkpoint 'nowhere'"),
         (["--text-field", "body"], 2, "is set, but the input is read as text"),
         (["--max-seq-length", "2"], 2, "Invalid value for '--max-seq-length'"),
         (["--max-line-bytes", "3"], 1, "in.txt, line 1: the line is longer than 3 bytes"),
@@ -124,10 +122,3 @@ def test_a_vocabulary_without_special_tokens(text, tmp_path):
     result = run("tokenize", text, "--vocab", vocab, "--uncased", "--special-tokens")
     assert result.exit_code == 1
     assert "the vocabulary lacks [CLS], [SEP]" in result.stderr
-
-
-def test_a_missing_input_is_refused_before_the_checkpoint_is_sought(tmp_path):
-    result = run("tokenize", tmp_path / "absent", "--checkpoint", "nowhere")
-    assert result.exit_code == 1
-    assert "cannot read" in result.stderr
-    assert "absent" in result.stderr
