@@ -129,7 +129,7 @@ def test_the_tpu_that_is_asked_for_is_the_one_a_run_takes(tmp_path, monkeypatch)
 
 
 def test_chips_and_cards_that_cannot_be_opened(tmp_path, monkeypatch):
-    """As in a container that was given neither."""
+    """As in a container that was given neither; what counts as one is in test_hardware.py."""
     move_to(monkeypatch, tmp_path, V5E, H100)
     machine = find_accelerators()
     tpu = devices.check_tpu(machine, runtimes(), {})

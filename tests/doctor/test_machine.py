@@ -1,34 +1,18 @@
 """Findings about CPU, memory, accelerators and environment variables, on made-up machines."""
 
-import os
 import platform
 
 import pytest
 
 from bert_features.doctor import machine
 from tests.doctor.made_up_site import verdict, write
-from tests.made_up_machine import H100, V5E, move_to
+from tests.made_up_machine import move_to
 
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """The root of a machine's file system; `write` makes a file of it."""
     return move_to(monkeypatch, tmp_path)
-
-
-def test_its_accelerators_and_who_holds_them(monkeypatch, root):
-    """What counts as one is tested in test_hardware.py."""
-    files = ("dev/vfio/0", "dev/nvidia0", "dev/nvidiactl")
-    move_to(monkeypatch, root, V5E, H100, files=files)
-    for pid, target in ((12, root / "dev/vfio/0"), (13, "/dev/null"), (os.getpid(), "x")):
-        write(root / "proc" / str(pid) / "comm", f"program{pid}\n")
-        (root / "proc" / str(pid) / "fd").mkdir()
-        (root / "proc" / str(pid) / "fd" / "3").symlink_to(target)
-    write(root / "proc" / "14" / "comm", "ended\n")
-    found = machine.find_accelerators()
-    assert found.tpus == (str(root / "dev/vfio/0"),)
-    assert found.gpus == (str(root / "dev/nvidia0"),)
-    assert found.tpu_holders == {12: "program12"}
 
 
 @pytest.mark.parametrize(
@@ -47,10 +31,6 @@ def test_instructions_of_the_cpu(root, line, status, part):
     assert finding.status == status
     assert part in finding.found
     assert "cores of Toy CPU" in finding.found
-
-
-def test_no_cpuinfo(root):
-    assert "unknown" in machine.check_cpu({}).found
 
 
 def test_onednn_turned_off(root, monkeypatch):
