@@ -113,22 +113,18 @@ def test_features_that_are_not_finite_are_reported(out, tmp_path, caplog):
     assert run("extract", tmp_path / "in.txt", "-o", out / "o.jsonl", *options).exit_code == 1
 
 
-@pytest.mark.parametrize("hidden_act", ["gelu_tanh", "gelu_erf"])
-def test_golden_values_through_the_command_line(data, minilm_dir, out, hidden_act):
+def test_golden_values_through_the_command_line(data, minilm_dir, out):
+    """From standard input, with the gelu of Hugging Face; tests/extraction has the other one."""
     cases = json.loads((data / "minilm_golden.json").read_text())["cases"]
-    case = next(c for c in cases if c["hidden_act"] == hidden_act)
+    case = next(c for c in cases if c["hidden_act"] == "gelu_erf")
     path = out / "o.parquet"
-    options = ["--layers=-1", "--hidden-act", hidden_act, "--batch-size", "1"]
+    options = ["--layers=-1", "--hidden-act", "gelu_erf", "--batch-size", "1"]
     result = run("extract", "-", "-o", path, *options, stdin=case["text"].encode())
     assert result.exit_code == 0, result.output
     (record,) = read_features(path)
-    states = record.features["layer_output_0"].astype(np.float64)
-    if hidden_act == "gelu_tanh":
-        np.testing.assert_allclose(states, case["sequence_output"], rtol=0, atol=1e-5)
-    else:
-        mean = states.mean(axis=0)
-        vector = mean / np.linalg.norm(mean)
-        np.testing.assert_allclose(vector[:5], case["first_values"], rtol=0, atol=1e-5)
+    mean = record.features["layer_output_0"].astype(np.float64).mean(axis=0)
+    vector = mean / np.linalg.norm(mean)
+    np.testing.assert_allclose(vector[:5], case["first_values"], rtol=0, atol=1e-5)
 
 
 @pytest.fixture
