@@ -1,21 +1,18 @@
 """Texts of a file with their labels: csv, tsv, jsonl or Parquet, where a field holds the labels."""
 
-import contextlib
-import dataclasses
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, InputError
-from bert_features.files import is_url, local_path
-from bert_features.readers import opening, registry
+from bert_features.readers import registry
 from bert_features.readers.examples import source_of
+from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.source import Source
+
+_FORMATS = ("csv", "tsv", "jsonl", "parquet")
 
 
 @dataclass(frozen=True)
@@ -42,6 +39,31 @@ class Labelled:
         return sum(count > 1 for count in texts.values())
 
 
+class _Labels(Ids):
+    """Takes labels where readers look for ids, and numbers the examples."""
+
+    arrow_kinds = (*Ids.arrow_kinds, "another")  # numbers, true and false
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._source = source
+        self.values: list[str] = []
+
+    def of(self, line: int, value: object = NO_ID) -> int | str:
+        """The number of the next example, whose label is `value`.
+
+        Raises:
+          InputError: there is no label.
+        """
+        if not isinstance(value, str | bool | int | float) or not str(value).strip():
+            received = shown(None if value is NO_ID else value)
+            raise self._source.error(
+                f"the label is {received}; expected a text, a number, true or false", line
+            )
+        self.values.append(str(value))
+        return super().of(line)
+
+
 def read_labelled(path: str, settings: ExtractConfig, label_field: str | None) -> Labelled:
     """Reads the texts of a file, and their labels if a field is named.
 
@@ -50,79 +72,28 @@ def read_labelled(path: str, settings: ExtractConfig, label_field: str | None) -
       InputError: the file cannot be read, there is no such field, or a label is missing.
     """
     source = source_of(path, settings.input_settings(), settings.encoding_errors)
-    reader = None if label_field is None else _label_reader(source)
-    examples = list(registry.read(source))
+    labels = None
+    if label_field is not None:
+        source = _with_labels(source, label_field)
+        labels = _Labels(source)
+    examples = list(registry.read(source, labels))
     if not examples:
         raise source.error("it has no texts")
-    if reader is None or label_field is None:
-        return Labelled(source.name, examples, None)
-    values = [_label(source, row, value) for row, value in reader(source, label_field)]
-    return Labelled(source.name, examples, values)
+    return Labelled(source.name, examples, None if labels is None else labels.values)
 
 
-def _label_reader(source: Source) -> Callable[[Source, str], Iterator[tuple[int, Any]]]:
+def _with_labels(source: Source, field: str) -> Source:
+    """The source, with the field of the labels in the place of that of the ids."""
     kind = source.input_format.format
-    if kind not in _READERS:
+    if kind not in _FORMATS:
         raise ConfigError.naming(
             "{label_field} is set, but {name} is read as {kind}, which has no fields; pass a file "
             "of the kind {allowed}",
             name=source.name,
             kind=kind,
-            allowed=", ".join(_READERS),
+            allowed=", ".join(_FORMATS),
         )
-    if opening.is_stream(source.path):
-        raise source.error("a labelled input is read twice; save it to a file first")
-    return _READERS[kind]
-
-
-def _label(source: Source, row: int, value: Any) -> str:
-    if isinstance(value, str | bool | int | float) and str(value).strip():
-        return str(value)
-    raise source.error(
-        f"the label is {shown(value)}; expected a text, a number, true or false", row
-    )
-
-
-def _of_table(source: Source, field: str) -> Iterator[tuple[int, Any]]:
-    """The labels of csv and tsv: the column is read as if it held the texts."""
-    fields = {"text_field": field, "text_b_field": None, "tokens_field": None, "id_field": ""}
-    column = source.input_format.model_copy(update=fields)
-    examples = registry.read(dataclasses.replace(source, input_format=column))
-    # Rows may span lines, which a table of texts alone does not count: after the header.
-    for row, example in enumerate(examples, start=2):
-        yield row, example.text_a
-
-
-def _of_jsonl(source: Source, field: str) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(source.lines(), start=source.first_line):
-        if not line.isspace():
-            record = json.loads(line)
-            if field not in record:
-                known = ", ".join(record)
-                raise source.error(f"no field {field!r}; the fields are {known}", number)
-            yield number, record[field]
-
-
-def _of_parquet(source: Source, field: str) -> Iterator[tuple[int, Any]]:
-    import pyarrow.parquet as pq
-
-    with contextlib.ExitStack() as stack:
-        opened: Any = local_path(source.path)
-        if is_url(source.path):
-            opened = stack.enter_context(opening.open_seekable(source.path))
-        file = stack.enter_context(pq.ParquetFile(opened))
-        names = file.schema_arrow.names
-        if field not in names:
-            raise source.error(f"no column {field!r}; the columns are {', '.join(names)}")
-        yield from enumerate(file.read(columns=[field]).column(0).to_pylist(), start=1)
-
-
-_READERS: dict[str, Callable[[Source, str], Iterator[tuple[int, Any]]]] = {
-    "csv": _of_table,
-    "tsv": _of_table,
-    "jsonl": _of_jsonl,
-    "parquet": _of_parquet,
-}
+    return replace(source, input_format=source.input_format.model_copy(update={"id_field": field}))
 
 
 def check_classes(labelled: Labelled, *, folds: int) -> None:

@@ -3,7 +3,7 @@
 pyarrow is imported when it is used: text files do not need it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from bert_features.readers.fields import FieldError, Fields, choose_fields
@@ -12,12 +12,15 @@ from bert_features.readers.input_example import InputExample
 from bert_features.readers.source import Origin
 
 
-def choose_columns(origin: Origin, schema: Any) -> Fields:
+def choose_columns(
+    origin: Origin, schema: Any, id_kinds: Sequence[str] = Ids.arrow_kinds
+) -> Fields:
     """The columns of the examples.
 
     Args:
       origin: what the columns belong to, with its settings.
       schema: a `pyarrow.Schema`.
+      id_kinds: the kinds of columns that may hold ids.
 
     Raises:
       InputError: a column is missing, or its type is not allowed.
@@ -31,7 +34,7 @@ def choose_columns(origin: Origin, schema: Any) -> Fields:
         is_id = name == fields.unique_id
         kind = _kind(schema.field(name).type)
         # A column without any value has the type null: its rows are checked one by one.
-        if kind not in (("string", "integer", "null") if is_id else (wanted, "null")):
+        if kind not in (id_kinds if is_id else (wanted, "null")):
             raise origin.error(
                 f"the column {name!r} is of type {schema.field(name).type}; allowed: "
                 + ("string, or an integer type" if is_id else wanted)

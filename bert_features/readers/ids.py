@@ -30,6 +30,9 @@ class Ids:
       first: the number of the first example.
     """
 
+    # Of Arrow columns that may hold ids; one without any value has the type null.
+    arrow_kinds: tuple[str, ...] = ("string", "integer", "null")
+
     def __init__(self, source: Origin, *, first: int = 0) -> None:
         self._sources = [source]
         self._next = first

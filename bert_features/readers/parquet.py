@@ -23,7 +23,7 @@ _OPTIONS = {
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per row; only the columns that are needed are read."""
     with _open(source) as file:
-        fields = choose_columns(source, file.schema_arrow)
+        fields = choose_columns(source, file.schema_arrow, ids.arrow_kinds)
         batches = _batches(source, file, fields.names())
         first_row = source.first_line
         for example in read_batches(source, fields, batches, ids, first_row=first_row):
