@@ -4,10 +4,9 @@ Lengths are pixels of CSS, 1/96 inch.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import altair as alt
+import altair as alt
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -51,38 +50,30 @@ PANEL_TITLE: dict[str, Any] = {"fontSize": 13, "fontWeight": "normal", "offset":
 
 
 def finish(
-    chart: Any, title: "str | alt.ExprRef", subtitle: str | Sequence[str], *parameters: Any
-) -> "alt.TopLevelMixin":
+    chart: Any, title: str | alt.ExprRef, subtitle: str | Sequence[str], *parameters: Any
+) -> alt.TopLevelMixin:
     """Gives a chart its title, below it the model, and the look of all charts."""
-    import altair as alt
-
     heading = alt.Title(title, subtitle=subtitle)
     named: alt.TopLevelMixin = chart.properties(title=heading, padding=16)
     return named.add_params(*parameters).configure(**_STYLE)  # type: ignore[attr-defined, no-any-return]
 
 
-def look(names: Sequence[str]) -> "tuple[alt.Scale, alt.Scale]":
+def look(names: Sequence[str]) -> tuple[alt.Scale, alt.Scale]:
     """A colour and a shape for each name."""
-    import altair as alt
-
     count = range(len(names))
     colors = [COLORS[i % len(COLORS)] for i in count]
     shapes = [SHAPES[i % len(SHAPES)] for i in count]
     return alt.Scale(domain=names, range=colors), alt.Scale(domain=names, range=shapes)
 
 
-def layer_axis(names: Sequence[str], title: str = "layer") -> "alt.Axis":
+def layer_axis(names: Sequence[str], title: str = "layer") -> alt.Axis:
     """An axis of places 0, 1, …, each with a name."""
-    import altair as alt
-
     places = list(range(len(names)))
     return alt.Axis(values=places, labelExpr=f"{list(names)}[datum.value]", grid=False, title=title)
 
 
-def layer_slider(names: Sequence[str], start: int) -> "list[alt.Parameter]":
+def layer_slider(names: Sequence[str], start: int) -> list[alt.Parameter]:
     """The parameters `layer`, a number that a page has a slider for, and `layers`, all names."""
-    import altair as alt
-
     slider = alt.binding_range(min=0, max=len(names) - 1, step=1, name="Layer", element="#layer")
     bound = slider if len(names) > 1 else alt.Undefined
     return [alt.param(name="layer", value=start, bind=bound), alt.param(name="layers", value=names)]

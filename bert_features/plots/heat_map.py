@@ -1,13 +1,15 @@
 """Heat maps: matrices of cosines, one for each layer, as coloured cells with labels."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import altair as alt
-    import numpy as np
+import altair as alt
+import numpy as np
+
+from bert_features.plots.figures import layer_slider
+from bert_features.plots.model import Layer, layer_name
 
 # More rows would not be legible at the size of a page.
 MAX_ROWS = 80
@@ -25,7 +27,8 @@ class HeatMap:
       columns: C labels.
       row_hints: R texts under the pointer.
       column_hints: C texts under the pointer.
-      matrices: K matrices, float32 [R, C].
+      cosines: by layer, K matrices, float32 [R, C].
+      layer: the layer that is shown first.
       borders: positions at which a line divides rows and columns.
     """
 
@@ -33,31 +36,30 @@ class HeatMap:
     columns: Sequence[str]
     row_hints: Sequence[str]
     column_hints: Sequence[str]
-    matrices: "Sequence[np.ndarray]"
+    cosines: Mapping[Layer, np.ndarray]
+    layer: Layer
     borders: Sequence[int] = ()
 
     def data(self) -> list[dict[str, Any]]:
         """The cells: the numbers of row and column, and the cosine at each layer."""
-        import numpy as np
-
-        cosines = np.stack(self.matrices, axis=-1).astype(float).round(4)
+        cosines = np.stack(list(self.cosines.values()), axis=-1).astype(float).round(4)
         return [
             {"row": i, "column": j, "cosines": cosines[i, j].tolist()}
             for i in range(len(self.rows))
             for j in range(len(self.columns))
         ]
 
-    def parameters(self) -> "list[alt.Parameter]":
-        """The labels and hints, as parameters of the whole chart."""
-        import altair as alt
-
+    def parameters(self) -> list[alt.Parameter]:
+        """The layer, the labels and the hints, as parameters of the whole chart."""
         values = {
             "rows": self.rows,
             "columns": self.columns,
             "rowHints": self.row_hints,
             "columnHints": self.column_hints,
         }
-        return [alt.param(name=name, value=list(texts)) for name, texts in values.items()]
+        names = [layer_name(layer) for layer in self.cosines]
+        slider = layer_slider(names, list(self.cosines).index(self.layer))
+        return [*slider, *(alt.param(name=n, value=list(texts)) for n, texts in values.items())]
 
     @property
     def _cell(self) -> int:
@@ -69,8 +71,6 @@ class HeatMap:
 
     def draw(self, **properties: Any) -> Any:
         """The cells of the data set `cells` at the layer of the parameter `layer`."""
-        import altair as alt
-
         cell = self._cell
         upright = max(map(len, self.columns)) <= 2
         size = 12 if cell > 20 else 10
@@ -99,7 +99,7 @@ class HeatMap:
             )
             .encode(x, y, tooltip=hint)
         )
-        low, high = color_range(self.matrices)
+        low, high = color_range(self.cosines.values())
         width, height = self.size()
         color = alt.Color(
             "cosine:Q",
@@ -121,7 +121,7 @@ class HeatMap:
         return alt.layer(*layers).properties(width=width, height=height, **properties)
 
 
-def color_range(matrices: "Iterable[np.ndarray]") -> tuple[float, float]:
+def color_range(matrices: Iterable[np.ndarray]) -> tuple[float, float]:
     """The lowest and the highest value of the colours, the same for all layers."""
     lowest = min(float(matrix.min()) for matrix in matrices)
     return min(0.9, math.floor(lowest * 10) / 10), 1.0

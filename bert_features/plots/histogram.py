@@ -5,17 +5,17 @@ Dimensions: `K` layers, `H` hidden.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import altair as alt
+import numpy as np
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError
 from bert_features.plots.charts import Chart
+from bert_features.plots.figures import COLORS, PANEL_TITLE, finish, layer_slider
 from bert_features.plots.labels import clip
 from bert_features.plots.model import Layer, Model, choose_layer, layer_name, token_vectors
-
-if TYPE_CHECKING:
-    import altair as alt
-    import numpy as np
 
 _BINS = 40
 _COLUMNS = 4
@@ -41,7 +41,7 @@ class Histogram(Chart):
     token: str
     position: int
     layers: tuple[Layer, ...]
-    values: "np.ndarray"
+    values: np.ndarray
     layer: Layer | None = None
 
     @property
@@ -57,8 +57,6 @@ class Histogram(Chart):
 
     def data(self) -> dict[str, list[dict[str, Any]]]:
         """The bars: the number of a layer, the bounds of a bin and how many values it has."""
-        import numpy as np
-
         # The same bins for all layers.
         edges = np.histogram_bin_edges(self.values, _BINS)
         bars = [
@@ -70,12 +68,8 @@ class Histogram(Chart):
         ]
         return {"bars": bars}
 
-    def draw(self, *, interactive: bool) -> "alt.TopLevelMixin":
+    def draw(self, *, interactive: bool) -> alt.TopLevelMixin:
         """A histogram for each layer, with the same axes; or for the one layer that is shown."""
-        import altair as alt
-
-        from bert_features.plots.figures import PANEL_TITLE, finish, layer_slider
-
         everything = self.layer is None and not interactive
         width, height = (230, 150) if everything else (620, 280)
         most = max(bar["count"] for bar in self.data()["bars"])
@@ -99,9 +93,7 @@ class Histogram(Chart):
         return finish(alt.hconcat(single.properties(title=heading)), title, subtitle, *slider)
 
     @staticmethod
-    def _describe(layer: Layer, values: "np.ndarray", *, in_full: bool) -> str:
-        import numpy as np
-
+    def _describe(layer: Layer, values: np.ndarray, *, in_full: bool) -> str:
         mean = f"{values.mean():.2f}".replace("-0.00", "0.00").replace("-", "−")
         text = f"{layer_name(layer)}: mean {mean}, sd {values.std():.2f}"
         if not in_full:
@@ -112,10 +104,6 @@ class Histogram(Chart):
 
 def _panel(most: int) -> Any:
     """The bars of the data set `bars`, none of more than `most` values, and a line at zero."""
-    import altair as alt
-
-    from bert_features.plots.figures import COLORS
-
     hint = [
         alt.Tooltip("start:Q", title="from", format=".2f"),
         alt.Tooltip("end:Q", title="to", format=".2f"),
@@ -156,8 +144,6 @@ def token_histogram(
       ConfigError: a layer is out of range.
       InputError: the text does not have the token.
     """
-    import numpy as np
-
     model = Model.find(settings)
     entries, shown = model.layers(), None if layer is None else choose_layer(model, layer)
     ((tokens, vectors),) = token_vectors(model, [text], entries)

@@ -3,7 +3,7 @@
 A layer is an entry of LAYERS: `embeddings`, or the number of a block from 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from bert_features.checkpoints.find import find_checkpoint, resolve_vocabulary
 from bert_features.checkpoints.locate import MINILM
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import resolve_layers
-from bert_features.config.outputs import EMBEDDINGS, POOLINGS, OutputConfig
+from bert_features.config.outputs import EMBEDDINGS, OutputConfig
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 from bert_features.extraction.checks import check_input_and_checkpoint
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Layer = int | str
 _USED = (*MODEL_SETTINGS, *INPUT_SETTINGS, *WORD_SETTINGS)
-_POOLER = "pooler"
 
 
 @dataclass(frozen=True)
@@ -109,31 +108,18 @@ def output_name(layer: Layer, pooling: str | None = None) -> str:
     return f"{pooling or 'layer'}_{layer}"
 
 
-def combinations(model: Model, layers: Sequence[Layer], poolings: Sequence[str]) -> list[Any]:
-    """The pairs (layer, pooling) that exist; the pooler takes the last layer alone.
+def check_names(setting: str, received: Sequence[str], allowed: Iterable[str]) -> None:
+    """Checks a setting that takes some of the allowed names.
 
     Raises:
-      ConfigError: a pooling is unknown or named twice, or the pooler's layer is not among `layers`.
+      ConfigError: a name is unknown or occurs twice.
     """
-    allowed = POOLINGS["sequence"]
-    for place, pooling in enumerate(poolings):
-        if pooling not in allowed or pooling in poolings[:place]:
-            raise ConfigError.naming(
-                "{pooling} is {received}; allowed: each of {allowed} once",
-                received=shown(",".join(poolings)),
-                allowed=", ".join(allowed),
-            )
-    last = model.layers()[-1]
-    if _POOLER in poolings and last not in layers:
+    if len(set(received)) < len(received) or not set(received).issubset(allowed):
         raise ConfigError.naming(
-            "{pooling} is pooler, which takes the last layer; add {last} to {layers}", last=last
+            f"{{{setting}}} is {{received}}; allowed: each of {{allowed}} once",
+            received=shown(",".join(received)),
+            allowed=", ".join(allowed),
         )
-    return [
-        (layer, pooling)
-        for layer in layers
-        for pooling in poolings
-        if pooling != _POOLER or layer == last
-    ]
 
 
 def choose_layer(model: Model, layer: Layer | None) -> Layer:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from bert_features.config.outputs import POOLINGS
 from bert_features.errors import InputError
 from bert_features.plots.heat_map import MAX_ROWS
@@ -16,8 +18,6 @@ from bert_features.plots.model import Layer, Model, output_name, output_of
 from bert_features.readers.input_example import InputExample
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from bert_features.formats.records import FeatureRecord
 
 logger = logging.getLogger("bert_features")
@@ -65,7 +65,7 @@ def find_occurrences(
     examples: Sequence[InputExample],
     labels: Sequence[str] | None,
     source: str,
-) -> "tuple[list[Occurrence], Mapping[Layer, np.ndarray]]":
+) -> tuple[list[Occurrence], Mapping[Layer, np.ndarray]]:
     """The occurrences of a word, those of one label together, and their vectors.
 
     Texts without the word are left out; a log line names them.
@@ -83,8 +83,6 @@ def find_occurrences(
     Raises:
       InputError: there are fewer than two, or too many for a heat map.
     """
-    import numpy as np
-
     wanted = _folded(model, word)
     _refuse_pairs(examples, source)
     # Cheap, and before the checkpoint is loaded: most texts of a large file lack the word.

@@ -4,14 +4,13 @@ Dimensions: `N` texts, `D` width of a vector.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from bert_features.errors import InputError
+import numpy as np
+
+from bert_features.config import outputs as output_settings
+from bert_features.errors import ConfigError, InputError
 from bert_features.plots.labelled import Labelled
-from bert_features.plots.model import Layer, Model, combinations, output_name, output_of
-
-if TYPE_CHECKING:
-    import numpy as np
+from bert_features.plots.model import Layer, Model, check_names, output_name, output_of
 
 POOLINGS = ("mean", "cls", "max")
 # All vectors are in memory at the same time, some of them twice.
@@ -22,16 +21,15 @@ _ABSOLUTE, _RELATIVE = 1e-5, 2e-6
 
 def pooled_vectors(
     model: Model, labelled: Labelled, layers: Sequence[Layer], poolings: Sequence[str]
-) -> "Mapping[tuple[Layer, str], np.ndarray]":
+) -> Mapping[tuple[Layer, str], np.ndarray]:
     """The vectors of texts by layer and pooling, float32 [N, D].
 
     Raises:
-      ConfigError: a pooling is unknown, or does not fit the layers.
+      ConfigError: a pooling is unknown or named twice, or the layer of the pooler is not among
+        `layers`.
       InputError: the vectors would take too much memory.
     """
-    import numpy as np
-
-    pairs = combinations(model, layers, poolings)
+    pairs = _combinations(model, layers, poolings)
     outputs = [output_of(layer, "sequence", pooling) for layer, pooling in pairs]
     count, hidden = len(labelled.examples), model.checkpoint.config.hidden_size
     size = count * len(pairs) * hidden * 4
@@ -53,14 +51,30 @@ def pooled_vectors(
     }
 
 
-def _without_noise(vectors: "np.ndarray") -> "np.ndarray":
+def _combinations(
+    model: Model, layers: Sequence[Layer], poolings: Sequence[str]
+) -> list[tuple[Layer, str]]:
+    """The pairs (layer, pooling) that exist; the pooler takes the last layer alone."""
+    check_names("pooling", poolings, output_settings.POOLINGS["sequence"])
+    last = model.layers()[-1]
+    if "pooler" in poolings and last not in layers:
+        raise ConfigError.naming(
+            "{pooling} is pooler, which takes the last layer; add {last} to {layers}", last=last
+        )
+    return [
+        (layer, pooling)
+        for layer in layers
+        for pooling in poolings
+        if pooling != "pooler" or layer == last
+    ]
+
+
+def _without_noise(vectors: np.ndarray) -> np.ndarray:
     """The vectors [N, D] with dimensions made constant that differ by rounding alone.
 
     The embeddings of [CLS] are the same in all texts but for the rounding of their batches, which a
     scaler would blow up.
     """
-    import numpy as np
-
     largest = np.abs(vectors).max()
     is_noise = np.ptp(vectors, axis=0) <= _ABSOLUTE + _RELATIVE * largest
     return np.where(is_noise, vectors[0], vectors)

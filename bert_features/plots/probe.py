@@ -1,12 +1,16 @@
 """A probe: how well a linear classifier reads labels from each layer and pooling."""
 
 import logging
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import altair as alt
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.plots.charts import Chart
+from bert_features.plots.figures import finish, layer_axis, look
 from bert_features.plots.labelled import Labelled, check_classes
 from bert_features.plots.model import Layer, Model, layer_name
 from bert_features.plots.pooled import POOLINGS, pooled_vectors
@@ -19,12 +23,8 @@ from bert_features.plots.scores import (
     recommend,
 )
 
-if TYPE_CHECKING:
-    import altair as alt
-
 FOLDS = 5
 _SENTENCE_WIDTH = 88  # characters on a line below the picture
-
 
 logger = logging.getLogger("bert_features")
 
@@ -98,14 +98,8 @@ class Probe(Chart):
     def _poolings(self) -> list[str]:
         return list(dict.fromkeys(score.pooling for score in self.scores))
 
-    def draw(self, *, interactive: bool) -> "alt.TopLevelMixin":
+    def draw(self, *, interactive: bool) -> alt.TopLevelMixin:
         """A line for each pooling over the layers, with standard errors and the chance level."""
-        import textwrap
-
-        import altair as alt
-
-        from bert_features.plots.figures import finish, layer_axis, look
-
         axis = layer_axis([str(layer) for layer in self._layers])
         x = alt.X("place:Q", axis=axis, scale=alt.Scale(padding=24, nice=False))
         y = alt.Y("score:Q", scale=alt.Scale(zero=False))

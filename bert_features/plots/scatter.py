@@ -6,20 +6,19 @@ Dimensions: `N` texts, `D` width of a vector.
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import altair as alt
+import numpy as np
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.settings import shown
-from bert_features.errors import ConfigError, InputError, MissingExtraError
+from bert_features.errors import InputError, MissingExtraError
 from bert_features.plots.charts import Chart
+from bert_features.plots.figures import finish, layer_slider, look
 from bert_features.plots.labelled import Labelled
 from bert_features.plots.labels import clip
-from bert_features.plots.model import Layer, Model, layer_name
+from bert_features.plots.model import Layer, Model, check_names, layer_name
 from bert_features.plots.pooled import pooled_vectors
-
-if TYPE_CHECKING:
-    import altair as alt
-    import numpy as np
 
 POOLINGS = ("mean", "cls")
 MAX_TEXTS, MIN_TEXTS = 2000, 5
@@ -47,7 +46,7 @@ class Scatter(Chart):
     labelled: Labelled
     layers: tuple[Layer, ...]
     columns: tuple[tuple[str, str], ...]
-    places: "Mapping[tuple[Layer, str, str], np.ndarray]"
+    places: Mapping[tuple[Layer, str, str], np.ndarray]
 
     @property
     def classes(self) -> list[str]:
@@ -82,12 +81,8 @@ class Scatter(Chart):
                 ]
         return {"points": rows}
 
-    def draw(self, *, interactive: bool) -> "alt.TopLevelMixin":
+    def draw(self, *, interactive: bool) -> alt.TopLevelMixin:
         """A panel for each layer (rows), pooling and method (columns); a page shows one layer."""
-        import altair as alt
-
-        from bert_features.plots.figures import finish, layer_slider
-
         size = 340 if interactive else 220
         panel = self._panel(size)
         names = [layer_name(layer) for layer in self.layers]
@@ -111,10 +106,6 @@ class Scatter(Chart):
 
     def _panel(self, size: int) -> Any:
         """The points of a panel, or in its middle why there are none."""
-        import altair as alt
-
-        from bert_features.plots.figures import look
-
         data = alt.Chart()
         legend = (
             alt.Legend(orient="bottom", title=None, columns=4) if self.classes != [""] else None
@@ -188,13 +179,7 @@ def scatter_texts(
 
 
 def _check(labelled: Labelled, methods: Sequence[str]) -> None:
-    for place, method in enumerate(methods):
-        if method not in METHODS or method in methods[:place]:
-            raise ConfigError.naming(
-                "{method} is {received}; allowed: each of {allowed} once",
-                received=shown(",".join(methods)),
-                allowed=", ".join(METHODS),
-            )
+    check_names("method", methods, METHODS)
     if "umap" in methods:
         _umap_class()
     count, classes = len(labelled.examples), len(labelled.counts())
@@ -213,14 +198,14 @@ def _check(labelled: Labelled, methods: Sequence[str]) -> None:
         )
 
 
-def _pca(vectors: "np.ndarray") -> "np.ndarray":
+def _pca(vectors: np.ndarray) -> np.ndarray:
     """The first two principal components: float [N, 2]."""
     from sklearn.decomposition import PCA
 
     return PCA(2, svd_solver="full").fit_transform(vectors)  # type: ignore[no-any-return]
 
 
-def _tsne(vectors: "np.ndarray") -> "np.ndarray":
+def _tsne(vectors: np.ndarray) -> np.ndarray:
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
@@ -233,7 +218,7 @@ def _tsne(vectors: "np.ndarray") -> "np.ndarray":
     return tsne.fit_transform(reduced)  # type: ignore[no-any-return]
 
 
-def _umap(vectors: "np.ndarray") -> "np.ndarray":
+def _umap(vectors: np.ndarray) -> np.ndarray:
     neighbors = min(15, len(vectors) - 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that a seed makes it use one thread
@@ -250,7 +235,7 @@ def _umap_class() -> Any:
 
 
 # Name -> its name in titles, and the function from vectors [N, D] to places [N, 2].
-METHODS: "dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]]" = {
+METHODS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "pca": ("PCA", _pca),
     "tsne": ("t-SNE", _tsne),
     "umap": ("UMAP", _umap),

@@ -9,12 +9,10 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from bert_features.plots.model import Layer, layer_name
-
-if TYPE_CHECKING:
-    import numpy as np
 
 logger = logging.getLogger("bert_features")
 
@@ -37,7 +35,7 @@ class Score:
 
     layer: Layer
     pooling: str
-    folds: "np.ndarray"
+    folds: np.ndarray
 
     @property
     def mean(self) -> float:
@@ -55,7 +53,7 @@ class Score:
 
 
 def cross_validate(
-    vectors: "Mapping[tuple[Layer, str], np.ndarray]",
+    vectors: Mapping[tuple[Layer, str], np.ndarray],
     labels: Sequence[str],
     *,
     folds: int,
@@ -108,7 +106,7 @@ def chance_level(labels: Sequence[str], metric: str) -> float:
     return 1 / len(counts) if metric == "balanced_accuracy" else max(counts) / len(labels)
 
 
-def differ(better: "np.ndarray", worse: "np.ndarray | float") -> bool:
+def differ(better: np.ndarray, worse: np.ndarray | float) -> bool:
     """Whether the scores of folds differ by more than chance.
 
     It is the t-test for cross-validation by Nadeau and Bengio (2003): folds share most of their
@@ -118,7 +116,6 @@ def differ(better: "np.ndarray", worse: "np.ndarray | float") -> bool:
       better: float [F].
       worse: float [F], on the same folds; or a constant.
     """
-    import numpy as np
     from scipy.special import stdtrit
 
     differences = np.asarray(better - worse)

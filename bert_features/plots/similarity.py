@@ -5,18 +5,18 @@ Dimensions: `T` tokens of the first text, `U` tokens of the second.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import altair as alt
+import numpy as np
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError
 from bert_features.plots.charts import Chart
+from bert_features.plots.figures import finish
 from bert_features.plots.heat_map import MAX_ROWS, HeatMap
 from bert_features.plots.labels import clip
 from bert_features.plots.model import Layer, Model, choose_layer, layer_name, token_vectors
-
-if TYPE_CHECKING:
-    import altair as alt
-    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class TokenSimilarity(Chart):
     model: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    cosines: "Mapping[Layer, np.ndarray]"
+    cosines: Mapping[Layer, np.ndarray]
     layer: Layer
 
     @property
@@ -54,24 +54,19 @@ class TokenSimilarity(Chart):
             [clip(token) for token in self.columns],
             self.rows,
             self.columns,
-            list(self.cosines.values()),
+            self.cosines,
+            self.layer,
         )
 
     def data(self) -> dict[str, list[dict[str, Any]]]:
         """The cells."""
         return {"cells": self._heat_map.data()}
 
-    def draw(self, *, interactive: bool) -> "alt.TopLevelMixin":
+    def draw(self, *, interactive: bool) -> alt.TopLevelMixin:
         """The heat map of one layer."""
-        import altair as alt
-
-        from bert_features.plots.figures import finish, layer_slider
-
-        names = [layer_name(layer) for layer in self.cosines]
-        slider = layer_slider(names, list(self.cosines).index(self.layer))
         title = alt.expr("'Cosine of each pair of tokens, ' + layers[layer]")
         heat_map = self._heat_map
-        return finish(heat_map.draw(), title, self.model, *slider, *heat_map.parameters())
+        return finish(heat_map.draw(), title, self.model, *heat_map.parameters())
 
 
 def compare_tokens(

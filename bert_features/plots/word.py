@@ -5,19 +5,19 @@ Dimensions: `N` occurrences, `P` = N (N - 1) / 2 pairs of them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import altair as alt
+import numpy as np
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.plots.charts import Chart
+from bert_features.plots.figures import PANEL_TITLE, finish, layer_axis, look
 from bert_features.plots.heat_map import HeatMap
 from bert_features.plots.labelled import Labelled
 from bert_features.plots.labels import clip
-from bert_features.plots.model import Layer, Model, choose_layer, layer_name
+from bert_features.plots.model import Layer, Model, choose_layer
 from bert_features.plots.occurrences import Occurrence, find_occurrences
-
-if TYPE_CHECKING:
-    import altair as alt
-    import numpy as np
 
 _CONTEXT = 32  # characters of a word and the words around it
 _MAX_LABEL = 42
@@ -42,7 +42,7 @@ class WordSimilarity(Chart):
     model: str
     word: str
     occurrences: Sequence[Occurrence]
-    cosines: "Mapping[Layer, np.ndarray]"
+    cosines: Mapping[Layer, np.ndarray]
     layer: Layer
 
     @property
@@ -56,13 +56,11 @@ class WordSimilarity(Chart):
         """The title of a page."""
         return f"Cosine of the occurrences of “{self.word}”: {self.model}"
 
-    def groups(self) -> "dict[str, np.ndarray]":
+    def groups(self) -> dict[str, np.ndarray]:
         """The pairs of the same label and of different ones, or all pairs: each [K + 1 layers, P].
 
         Groups without a pair are left out.
         """
-        import numpy as np
-
         labels = np.array([occurrence.label for occurrence in self.occurrences])
         first, second = np.triu_indices(len(labels), k=1)
         values = np.stack([cosines[first, second] for cosines in self.cosines.values()])
@@ -74,8 +72,6 @@ class WordSimilarity(Chart):
 
     def data(self) -> dict[str, list[dict[str, Any]]]:
         """The cells of the heat map, the mean of each group at each layer, single pairs."""
-        import numpy as np
-
         means, pairs = [], []
         for name, values in self.groups().items():
             label = f"{name} (mean of {values.shape[1]:,})"
@@ -105,17 +101,12 @@ class WordSimilarity(Chart):
         ]
         columns = [str(i + 1) for i in range(len(rows))]
         hints = [f"text {o.number}: {o.text}" for o in self.occurrences]
-        matrices = list(self.cosines.values())
-        return HeatMap(rows, columns, hints, hints, matrices, self._borders())
+        labels = [occurrence.label for occurrence in self.occurrences]
+        borders = [i for i in range(1, len(labels)) if labels[i] != labels[i - 1]]
+        return HeatMap(rows, columns, hints, hints, self.cosines, self.layer, borders)
 
-    def draw(self, *, interactive: bool) -> "alt.TopLevelMixin":
+    def draw(self, *, interactive: bool) -> alt.TopLevelMixin:
         """Lines over the layers, and the heat map of one layer beside them."""
-        import altair as alt
-
-        from bert_features.plots.figures import PANEL_TITLE, finish, layer_slider
-
-        names = [layer_name(layer) for layer in self.cosines]
-        slider = layer_slider(names, list(self.cosines).index(self.layer))
         heat_map = self._heat_map
         heading = alt.Title(alt.expr("'each pair, ' + layers[layer]"), **PANEL_TITLE)
         panels = alt.hconcat(
@@ -123,14 +114,10 @@ class WordSimilarity(Chart):
         )
         panels = panels.resolve_scale(color="independent", shape="independent")
         title = f"Cosine of the occurrences of “{clip(self.word, 30)}” by layer"
-        return finish(panels, title, self.model, *slider, *heat_map.parameters())
+        return finish(panels, title, self.model, *heat_map.parameters())
 
     def _lines(self, height: int) -> Any:
         """The mean of each group by layer; behind it single pairs, or the range of most."""
-        import altair as alt
-
-        from bert_features.plots.figures import PANEL_TITLE, layer_axis, look
-
         means = alt.Chart(alt.NamedData("means")).transform_calculate(layer="layers[datum.place]")
         colors, shapes = look(list(dict.fromkeys(row["group"] for row in self.data()["means"])))
         legend = alt.Legend(orient="top", direction="vertical", offset=4)
@@ -164,11 +151,6 @@ class WordSimilarity(Chart):
         return alt.layer(behind, line, points).properties(
             width=360, height=max(height, 300), title=heading
         )
-
-    def _borders(self) -> list[int]:
-        """The positions at which another label begins."""
-        labels = [occurrence.label for occurrence in self.occurrences]
-        return [i for i in range(1, len(labels)) if labels[i] != labels[i - 1]]
 
 
 def _rounded(value: Any) -> float:
