@@ -4,7 +4,7 @@ Importing this imports no framework, and `check_before` runs without one.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,12 +26,7 @@ from bert_features.config.output_specs import (
     needs_static_length,
     plan_outputs,
 )
-from bert_features.config.outputs import (
-    DEFAULT_LAYERS,
-    Layers,
-    Outputs,
-    parse_outputs,
-)
+from bert_features.config.outputs import DEFAULT_LAYERS, Layers, Outputs, parse_outputs
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.files import Role, check_folder
 from bert_features.text.vocabulary import CLS, SEP, read_vocab
@@ -102,7 +97,6 @@ def check_source(
         have to change the texts.
     """
     specs = wanted_outputs(outputs, layers, signature, checkpoint)
-    check_outputs(specs, signature)
     source = ExportSource(
         checkpoint,
         specs,
@@ -120,30 +114,6 @@ def check_source(
     check_special_ids(specs, source.special_ids)
     _check_pooler(source, signature)
     return source
-
-
-def check_outputs(outputs: Sequence[OutputSpec], signature: Signature) -> None:
-    """Refuses outputs that an export of this signature cannot have.
-
-    Raises:
-      ConfigError: the level, the name or the pooling of an output is not possible.
-    """
-    for output in outputs:
-        if output.level == "word":
-            raise ConfigError(
-                f"output '{output.name}' has level 'word', and a SavedModel cannot find words; "
-                "allowed levels: 'token', 'sequence'"
-            )
-        if output.name in RESERVED_NAMES[signature]:
-            raise ConfigError(
-                f"output name '{output.name}' is reserved: every export of {signature} has it "
-                "already; choose another"
-            )
-    if signature == "ids" and (static := needs_static_length(outputs)):
-        raise ConfigError(
-            f"output '{static[0]}' has pooling 'last', which needs rows of a fixed length; choose "
-            "another pooling for an export of ids"
-        )
 
 
 def check_length(
@@ -293,7 +263,7 @@ def check_before(
     if found is None:
         return checkpoint
     check_target(to, found.files(), overwrite=overwrite)
-    check_outputs(wanted_outputs(outputs, layers, signature, found), signature)
+    wanted_outputs(outputs, layers, signature, found)
     check_length(max_seq_length, found, signature, outputs)
     if signature == "text":
         _, lower_cases = resolve_vocabulary(found, do_lower_case)
@@ -310,14 +280,32 @@ def wanted_outputs(
     """The outputs of an export, resolved; none for `ids` where none are asked for.
 
     Raises:
-      ConfigError: an output is wrong or does not fit the architecture.
+      ConfigError: an output is wrong or does not fit the architecture; or an export of this
+        signature cannot have its level, its name or its pooling.
     """
     if signature == "ids" and outputs is None and layers is None:
         return ()
     wanted = parse_outputs(outputs)
-    return plan_outputs(
+    specs = plan_outputs(
         wanted,
         checkpoint.config,
         layers=DEFAULT_LAYERS if layers is None else layers,
         auto=auto_pooling(checkpoint, wanted),
     )
+    for output in specs:
+        if output.level == "word":
+            raise ConfigError(
+                f"output '{output.name}' has level 'word', and a SavedModel cannot find words; "
+                "allowed levels: 'token', 'sequence'"
+            )
+        if output.name in RESERVED_NAMES[signature]:
+            raise ConfigError(
+                f"output name '{output.name}' is reserved: every export of {signature} has it "
+                "already; choose another"
+            )
+    if signature == "ids" and (static := needs_static_length(specs)):
+        raise ConfigError(
+            f"output '{static[0]}' has pooling 'last', which needs rows of a fixed length; choose "
+            "another pooling for an export of ids"
+        )
+    return specs

@@ -3,15 +3,11 @@
 import re
 from collections.abc import Callable
 
+_SIZE = r"([\d.]+)([KMGT]?)"
 # "… required for HLO temporaries (230.32G) exceeds available HBM (15.75G)", where arguments and
 # results are included; or, if it nearly fits, "Used 15.75G of 15.75G hbm".
 _OUT_OF_MEMORY = re.compile(
-    r"\((?P<needed>[\d.]+)(?P<needed_unit>[KMGT]?)\) exceeds available HBM "
-    r"\((?P<available>[\d.]+)(?P<available_unit>[KMGT]?)\)"
-)
-_NEARLY_FITS = re.compile(
-    r"Used (?P<needed>[\d.]+)(?P<needed_unit>[KMGT]?) of "
-    r"(?P<available>[\d.]+)(?P<available_unit>[KMGT]?) hbm"
+    rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)|Used {_SIZE} of {_SIZE} hbm"
 )
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # The search ends when the largest batch is known to this share, or after this many compilations.
@@ -34,13 +30,11 @@ class DoesNotFitError(Exception):
 
 def out_of_memory(message: str) -> tuple[float, float] | None:
     """The bytes needed and available, from a compiler's error; None if it is another error."""
-    found = _OUT_OF_MEMORY.search(message) or _NEARLY_FITS.search(message)
+    found = _OUT_OF_MEMORY.search(message)
     if found is None:
         return None
-    return (
-        float(found["needed"]) * _UNITS[found["needed_unit"]],
-        float(found["available"]) * _UNITS[found["available_unit"]],
-    )
+    needed, needed_unit, available, available_unit = (x for x in found.groups() if x is not None)
+    return float(needed) * _UNITS[needed_unit], float(available) * _UNITS[available_unit]
 
 
 def largest_rows(
