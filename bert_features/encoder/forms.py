@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import keras
 
+from bert_features.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Forms:
@@ -72,6 +74,19 @@ def traced_for(
         yield
     finally:
         _chosen.reset(token)
+
+
+def check_backend(needed: str, what: str) -> None:
+    """Checks that Keras runs on the backend that something needs.
+
+    Raises:
+      ConfigError: Keras runs on another one.
+    """
+    if keras.backend.backend() != needed:
+        raise ConfigError(
+            f"Keras runs on {keras.backend.backend()}; {what} needs KERAS_BACKEND={needed} in the "
+            "environment, before Keras is imported"
+        )
 
 
 @contextlib.contextmanager

@@ -9,9 +9,7 @@ from typing import Any
 
 from keras import ops
 
-from bert_features.config.output_specs import (
-    OutputSpec,
-)
+from bert_features.config.output_specs import OutputSpec
 from bert_features.config.outputs import pooling_parts
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs

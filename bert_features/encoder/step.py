@@ -11,11 +11,7 @@ import keras
 import numpy as np
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.config.output_specs import (
-    OutputSpec,
-    blocks_needed,
-    needs_pooler,
-)
+from bert_features.config.output_specs import OutputSpec, blocks_needed, needs_pooler
 from bert_features.encoder.forms import products_traced_in
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs

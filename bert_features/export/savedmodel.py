@@ -13,7 +13,6 @@ import tempfile
 from pathlib import Path
 from typing import Any, get_args
 
-import keras
 import tensorflow as tf
 
 from bert_features.checkpoints import weight_names
@@ -22,13 +21,9 @@ from bert_features.checkpoints.convert import config_values
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.outputs import Layers, Outputs
+from bert_features.encoder.forms import check_backend
 from bert_features.errors import ConfigError
-from bert_features.export.checks import (
-    ExportSource,
-    Signature,
-    check_source,
-    check_target,
-)
+from bert_features.export.checks import ExportSource, Signature, check_source, check_target
 from bert_features.export.signatures import build_signatures
 from bert_features.files import replacing
 from bert_features.text.vocabulary import write_vocab
@@ -84,7 +79,11 @@ def export_savedmodel(
         `auto` changes texts in a way that an export of `text` cannot.
       OutputError: the directory exists, or cannot be written.
     """
-    _check_call(signature)
+    if signature not in get_args(Signature):
+        raise ConfigError(
+            f"signature is {signature!r}; allowed: {', '.join(map(repr, get_args(Signature)))}"
+        )
+    check_backend("tensorflow", "a SavedModel")
     if not isinstance(checkpoint, Checkpoint):
         checkpoint = find_checkpoint(
             checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
@@ -101,17 +100,6 @@ def export_savedmodel(
     )
     _save(source, signature, to, overwrite=overwrite)
     return to
-
-
-def _check_call(signature: str) -> None:
-    if signature not in get_args(Signature):
-        raise ConfigError(
-            f"signature is {signature!r}; allowed: {', '.join(map(repr, get_args(Signature)))}"
-        )
-    if keras.backend.backend() != "tensorflow":
-        raise ConfigError(
-            f"Keras runs on {keras.backend.backend()}; a SavedModel needs KERAS_BACKEND=tensorflow"
-        )
 
 
 def _save(source: ExportSource, signature: Signature, to: Path, *, overwrite: bool) -> None:

@@ -12,11 +12,7 @@ import tensorflow as tf
 
 from bert_features.batches.packing import encode_texts
 from bert_features.checkpoints import weight_names
-from bert_features.config.output_specs import (
-    blocks_needed,
-    needs_pooler,
-    needs_static_length,
-)
+from bert_features.config.output_specs import blocks_needed, needs_pooler, needs_static_length
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.step import MODEL_INPUTS

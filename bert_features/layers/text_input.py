@@ -11,6 +11,7 @@ import keras
 
 from bert_features.batches.long_text import MIN_SEQ_LENGTH
 from bert_features.checkpoints.find import find_checkpoint, make_tokenizer
+from bert_features.encoder.forms import check_backend
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.encoder.types import Tensor
 from bert_features.errors import ConfigError
@@ -55,11 +56,7 @@ class BertTextInput(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **{"trainable": False} | kwargs)
-        if keras.backend.backend() != "tensorflow":
-            raise ConfigError(
-                f"Keras runs on {keras.backend.backend()}; BertTextInput needs "
-                "KERAS_BACKEND=tensorflow"
-            )
+        check_backend("tensorflow", "BertTextInput")
         from bert_features.text.tokenization import FullTokenizer
 
         if max_seq_length < MIN_SEQ_LENGTH:

@@ -159,7 +159,9 @@ class Estimator:
                 )
             assert self._compiled is not None  # since __init__
             return self._compiled
-        checkpoint = checkpoint_path or _latest_checkpoint(self.model_dir)
+        checkpoint = checkpoint_path
+        if not checkpoint and self.model_dir is not None:
+            checkpoint = tf.train.latest_checkpoint(self.model_dir)
         if isinstance(source, TextInputFn):
             features = both_spellings(feature_specs(source(self._text_params)))
         else:
@@ -264,8 +266,3 @@ def _chosen(predictions: Columns, names: Sequence[str] | None) -> Columns:
             f"predict_keys has {', '.join(map(repr, unknown))}; allowed: {', '.join(predictions)}"
         )
     return {name: predictions[name] for name in names}
-
-
-def _latest_checkpoint(model_dir: str | None) -> str | None:
-    found: str | None = None if model_dir is None else tf.train.latest_checkpoint(model_dir)
-    return found

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.weight_readers import some
 from bert_features.config import bert_config
+from bert_features.encoder.forms import check_backend
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError, ConfigError
@@ -129,7 +129,7 @@ class BertModel:
                 "tf.Graph().as_default()"
             )
         checked = config.checked() if isinstance(config, BertConfig) else config
-        input_ids = _checked_ids(input_ids, checked)
+        input_ids = _checked_ids(tf.cast(input_ids, tf.int32), checked)
         encoder = _make_encoder(checked, use_one_hot_embeddings)
         with tf.compat.v1.variable_scope(scope, default_name="bert"):
             weights = [
@@ -142,12 +142,12 @@ class BertModel:
                     encoder.trainable_variables, encoder.weight_names(), strict=True
                 )
             ]
+        mask = tf.ones_like(input_ids) if input_mask is None else input_mask
+        types = tf.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         inputs = {
             "input_word_ids": input_ids,
-            "input_mask": _as_int32(tf.ones_like(input_ids) if input_mask is None else input_mask),
-            "input_type_ids": _as_int32(
-                tf.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-            ),
+            "input_mask": tf.cast(mask, tf.int32),
+            "input_type_ids": tf.cast(types, tf.int32),
         }
         outputs, _ = encoder.stateless_call(weights, [], inputs)
         self.embedding_table = weights[0]
@@ -178,7 +178,6 @@ class BertModel:
 
 
 def _checked_ids(input_ids: Tensor, config: bert_config.BertConfig) -> Tensor:
-    input_ids = _as_int32(input_ids)
     if input_ids.shape.rank != 2:
         raise ValueError(f"input_ids has the shape {input_ids.shape}; allowed: [batch, sequence]")
     length, longest = input_ids.shape[1], config.max_position_embeddings
@@ -191,11 +190,7 @@ def _checked_ids(input_ids: Tensor, config: bert_config.BertConfig) -> Tensor:
 
 def _make_encoder(config: bert_config.BertConfig, use_one_hot_embeddings: bool) -> Any:
     """An encoder without weights of its own; the caller passes them."""
-    if keras.backend.backend() != "tensorflow":
-        raise ConfigError(
-            f"Keras runs on {keras.backend.backend()}; BertModel needs KERAS_BACKEND=tensorflow "
-            "in the environment, or bert_features.official imported first"
-        )
+    check_backend("tensorflow", "BertModel")
     with tf.Graph().as_default():  # a graph that never runs: its variables take no memory
         return BertEncoder(
             config,
@@ -215,10 +210,6 @@ def _initializer(name: str, initializer_range: float) -> Any:
     if name.endswith(("beta", "bias")):
         return tf.compat.v1.zeros_initializer()
     return tf.compat.v1.truncated_normal_initializer(stddev=initializer_range)
-
-
-def _as_int32(ids: Any) -> Tensor:
-    return tf.cast(ids, tf.int32)
 
 
 def get_assignment_map_from_checkpoint(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bert_features.encoder.forms import traced_for
+from bert_features.encoder.forms import check_backend, traced_for
 from bert_features.errors import ConfigError, MissingExtraError, first_line
 from bert_features.files import cache_dir
 from bert_features.machine.hardware import nvidia_gpus, tpu_chips, tpu_slice
@@ -154,13 +154,7 @@ class JaxRuntime(Runtime):
     name: Literal["jax"] = "jax"
 
     def __init__(self, device: Device = "auto", attention: Attention = "auto") -> None:
-        import keras
-
-        if keras.backend.backend() != "jax":
-            raise ConfigError(
-                f"Keras runs on {keras.backend.backend()}; the JAX runtime needs KERAS_BACKEND=jax "
-                "in the environment, before Keras is imported"
-            )
+        check_backend("jax", "the JAX runtime")
         _leave_accelerators_to_jax()
         with _no_search_for_absent_platforms(device):
             process = _place_among_processes()

@@ -10,9 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_features.encoder.forms import traced_for
+from bert_features.encoder.forms import check_backend, traced_for
 from bert_features.encoder.kernels import matmul
-from bert_features.errors import ConfigError
 from bert_features.machine import onednn
 from bert_features.machine.hardware import cores, tpu_slice
 from bert_features.machine.names import Device
@@ -55,11 +54,7 @@ class TensorFlowRuntime(Runtime):
     devices: Devices
 
     def __init__(self, device: Device = "auto", *, devices: Devices | None = None) -> None:
-        if keras.backend.backend() != "tensorflow":
-            raise ConfigError(
-                f"Keras runs on {keras.backend.backend()}; the TensorFlow runtime needs "
-                "KERAS_BACKEND=tensorflow in the environment"
-            )
+        check_backend("tensorflow", "the TensorFlow runtime")
         self.devices = devices or resolve_devices(device)
         if self.devices.kind == "tpu":
             place = tpu_slice()

@@ -17,13 +17,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_features.text import unicode_tables
-from bert_features.text.normalization import (
-    Characters,
-    Words,
-    find_words,
-    has,
-    look_up,
-)
+from bert_features.text.normalization import Characters, Words, find_words, has, look_up
 from bert_features.text.unicode_tables import MARK
 from bert_features.text.wordpiece_models import make_sentence_matcher, make_word_matcher
 

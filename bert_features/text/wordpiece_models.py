@@ -9,12 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
-from tensorflow_text.core.pybinds import (
-    pywrap_fast_bert_normalizer_model_builder as normalizers,
-)
-from tensorflow_text.core.pybinds import (
-    pywrap_fast_wordpiece_tokenizer_model_builder as matchers,
-)
+from tensorflow_text.core.pybinds import pywrap_fast_bert_normalizer_model_builder as normalizers
+from tensorflow_text.core.pybinds import pywrap_fast_wordpiece_tokenizer_model_builder as matchers
 
 from bert_features.files import from_cache
 from bert_features.text.vocabulary import MAX_CHARS_PER_WORD, UNK

@@ -17,9 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_features.config.output_specs import (
-    OutputSpec,
-)
+from bert_features.config.output_specs import OutputSpec
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraError, first_line
 from bert_features.tpu import hlo as tpu_hlo
@@ -137,8 +135,12 @@ class TpuCompiler:
         """Compiles the step for `rows` rows on each chip."""
         import jax
         import jax.numpy as jnp
+        from jax.sharding import NamedSharding, PartitionSpec
 
-        everywhere, by_rows = _shardings(self._mesh)
+        from bert_features.runtime.jax import shared_out
+
+        everywhere = NamedSharding(self._mesh, PartitionSpec())
+        by_rows = NamedSharding(self._mesh, PartitionSpec("data"))
         weights = [
             jax.ShapeDtypeStruct(shape, jnp.dtype(dtype), sharding=everywhere)
             for shape, dtype in self._weights
@@ -147,8 +149,6 @@ class TpuCompiler:
         batch = {
             name: jax.ShapeDtypeStruct(shape, jnp.int32, sharding=by_rows) for name in self._inputs
         }
-        from bert_features.runtime.jax import shared_out
-
         step = shared_out(self._traced_step, self._mesh)
         return compile_for_tpu(step, weights, batch, by_rows)
 
@@ -254,23 +254,14 @@ def make_mesh(topology: Topology) -> Any:
     return jax.sharding.Mesh(np.array(described.devices), ("data",))
 
 
-def _shardings(mesh: Any) -> tuple[Any, Any]:
-    """The sharding of weights, whole on every device, and of arrays split by rows."""
-    from jax.sharding import NamedSharding, PartitionSpec
-
-    return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
-
-
 def _shapes_only(job: Job) -> "DeviceStep":
     """The device step with variables that have shapes and no values."""
     import keras
 
+    from bert_features.encoder.forms import check_backend
     from bert_features.encoder.step import DeviceStep
 
-    if keras.backend.backend() != "jax":
-        raise ConfigError(
-            f"Keras runs on {keras.backend.backend()}; the TPU compiler needs KERAS_BACKEND=jax"
-        )
+    check_backend("jax", "the TPU compiler")
     with keras.StatelessScope(initialize_variables=False):
         return DeviceStep(
             job.config,
