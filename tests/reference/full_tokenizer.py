@@ -1,9 +1,10 @@
 """The official BERT tokenizer in plain Python: slow, readable, the oracle for the graph one.
 
 It follows the algorithm of google-research/bert's `tokenization.py` (BasicTokenizer, then greedy
-longest-match-first WordPiece) step by step, and keeps for every character where it came from.
+longest-match-first WordPiece) step by step.
 """
 
+import functools
 import unicodedata
 from dataclasses import dataclass
 
@@ -38,22 +39,26 @@ def is_chinese(char: str) -> bool:
     return any(first <= ord(char) <= last for first, last in CJK_RANGES)
 
 
+@functools.cache
+def clean(char: str) -> str:
+    if char in "\0\ufffd" or is_control(char):
+        return ""
+    if is_whitespace(char):
+        return " "
+    return f" {char} " if is_chinese(char) else char
+
+
+@functools.cache
+def isolate(char: str) -> str:
+    return f" {char} " if is_punctuation(char) else char
+
+
 def basic_tokenize(text: str, *, lower: bool) -> list[str]:
-    cleaned = "".join(
-        " " if is_whitespace(c) else c for c in text if c not in "\0\ufffd" and not is_control(c)
-    )
-    spaced = "".join(f" {c} " if is_chinese(c) else c for c in cleaned)
-    words: list[str] = []
-    for word in spaced.split():
-        if lower:
-            decomposed = unicodedata.normalize("NFD", word.lower())
-            word = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
-        words += split_on_punctuation(word)
-    return " ".join(words).split()
-
-
-def split_on_punctuation(word: str) -> list[str]:
-    return "".join(f" {c} " if is_punctuation(c) else c for c in word).split(" ")
+    words = "".join(map(clean, text)).split()
+    if lower:
+        decomposed = (unicodedata.normalize("NFD", word.lower()) for word in words)
+        words = ["".join(c for c in word if unicodedata.category(c) != "Mn") for word in decomposed]
+    return " ".join("".join(map(isolate, word)) for word in words).split()
 
 
 def wordpiece(word: str, vocab: dict[str, int]) -> list[str]:

@@ -6,12 +6,11 @@ Weights come under google-research/bert's names without `bert/`, kernels [in, ou
 import math
 
 import numpy as np
-
-ERF = np.vectorize(math.erf, otypes=[np.float64])
+from scipy.special import erf
 
 
 def gelu_erf(x):
-    return 0.5 * x * (1.0 + ERF(x / math.sqrt(2.0)))
+    return 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))
 
 
 def gelu_tanh(x):

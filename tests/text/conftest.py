@@ -6,15 +6,17 @@ import unicodedata
 import pytest
 
 from bert_features.text.tokenization import FullTokenizer
-from tests.text.comparison import CODE_POINTS
+from tests.text.comparison import CHARACTERS
 from tests.toy import SPECIAL
 
 
 @pytest.fixture(scope="package")
 def character_vocab():
-    """Every visible character is a piece: nothing can hide in [UNK]."""
+    """Every visible character is a piece, also of a decomposition: nothing can hide in [UNK]."""
     hidden = ("Zs", "Zl", "Zp", "Cc", "Cs", "Cn", "Co")
-    chars = [chr(c) for c in CODE_POINTS if unicodedata.category(chr(c)) not in hidden]
+    characters = "".join(CHARACTERS)
+    with_parts = dict.fromkeys(characters + unicodedata.normalize("NFD", characters))
+    chars = [char for char in with_parts if unicodedata.category(char) not in hidden]
     return [*SPECIAL, *chars, *("##" + char for char in chars)]
 
 
