@@ -7,19 +7,19 @@ import json
 import os
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import jax
 import keras
 import numpy as np
 
 from bert_features import FeatureExtractor
-from bert_features.config.output_specs import (
-    plan_outputs,
-)
+from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import OutputConfig
 from bert_features.encoder.step import DeviceStep
 from bert_features.runtime import jax as runtime_of_jax
 from bert_features.runtime.jax import JaxRuntime
+from tests.cli.command_line import run
 from tests.toy import TOY, random_batch, random_weights
 
 
@@ -132,14 +132,26 @@ def _accelerators_of_tensorflow():
     return len(tf.config.list_logical_devices("GPU") + tf.config.list_logical_devices("TPU"))
 
 
+def refused(folder, cases):
+    """The status and the errors of runs that are refused."""
+    results = []
+    for options, changes in cases:
+        with patch.dict(os.environ, changes):
+            paths = (folder / "in.txt", "-o", folder / "out.jsonl")
+            result = run("extract", *paths, "--runtime=jax", *options)
+        results.append((result.exit_code, result.stderr))
+    return results
+
+
 def main():
-    jobs = json.load(sys.stdin)
-    folder = Path(jobs.pop("folder"))
-    for name, job in jobs.items():
+    wanted = json.load(sys.stdin)
+    folder = Path(wanted["folder"])
+    facts = {"refused": refused(folder, wanted["refused"])}
+    for name, job in wanted["jobs"].items():
         np.savez(folder / f"{name}.npz", **features(job))
-    arrays, facts = step()
+    arrays, of_step = step()
     np.savez(folder / "step.npz", **arrays)
-    (folder / "facts.json").write_text(json.dumps(facts))
+    (folder / "facts.json").write_text(json.dumps(facts | of_step))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def main():
     folder = Path(sys.argv[1])
     pallas.pallas_call = functools.partial(pallas.pallas_call, interpret=True)
     for precision, lengths in LENGTHS.items():
-        encoder = BertEncoder(CONFIG, dtype=precision)
+        encoder = BertEncoder(CONFIG, dtype=precision, initializer="zeros")
         encoder.load_weights_dict(random_weights(CONFIG))
         for attention in FORMS:
             for length in lengths:

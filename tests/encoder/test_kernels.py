@@ -1,9 +1,6 @@
 """The forms of operations that a CPU's graph takes: equal to float64 NumPy, and fused."""
 
 import logging
-import os
-import subprocess
-import sys
 import threading
 from collections import Counter
 from concurrent.futures import CancelledError
@@ -16,9 +13,7 @@ from tensorflow.python.eager import context  # the only way to the graph that ra
 
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
-from bert_features.config.output_specs import (
-    plan_outputs,
-)
+from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import OutputConfig
 from bert_features.encoder import forms, kernels
 from bert_features.encoder.modeling import BertEncoder
@@ -84,29 +79,36 @@ def test_attention_weights(on_cpu):
     np.testing.assert_allclose(got, expected, atol=1e-6, rtol=0)
 
 
+@pytest.fixture(scope="module")
+def two_blocks(minilm_dir):
+    """The config and the weights of a real checkpoint, of which two blocks are computed."""
+    checkpoint = find_checkpoint(minilm_dir)
+    return checkpoint.config.model_copy(update={"num_hidden_layers": 2}), read_weights(checkpoint)
+
+
 @pytest.mark.parametrize(
-    ("lengths", "padded"),
-    [([40, 13, 2], 40), pytest.param([300, 270, 7], 320, marks=pytest.mark.slow)],
+    ("lengths", "padded", "narrow"),
+    [
+        ([40, 13, 2], 40, False),
+        ([260, 230, 7], 264, False),  # long rows, head by head
+        ([100, 97, 7], 104, True),  # as well, on a CPU without AVX-512
+        ([15, 4, 2], 16, False),  # few tokens
+    ],
 )
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("narrow", [False, True])
-def test_every_layer_of_the_cpu_step(minilm_dir, monkeypatch, lengths, padded, precision, narrow):
+def test_every_layer_of_the_cpu_step(two_blocks, monkeypatch, lengths, padded, narrow, precision):
     """In the forms for CPUs with and without AVX-512, whichever this one is."""
     monkeypatch.setattr(onednn, "is_narrow", lambda: narrow)
-    checkpoint = find_checkpoint(minilm_dir)
-    config, weights = checkpoint.config, read_weights(checkpoint)
-    batch = random_batch(config, lengths, padded)
-    got = run(
-        cpu_step(config, weights, layers=["embeddings", *range(6)], precision=precision), batch
-    )
+    batch = random_batch(two_blocks[0], lengths, padded)
+    step = cpu_step(*two_blocks, layers=["embeddings", 0, 1], precision=precision)
+    assert_layers_equal_reference(step.run(batch).values(), *two_blocks, batch, precision)
+
+
+def assert_layers_equal_reference(got, config, weights, batch, precision):
     expected = NumpyEncoder(config, weights)(
         batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
     )
-    assert_layers_equal_reference(list(got.values()), expected, batch["input_mask"] == 1, precision)
-
-
-def assert_layers_equal_reference(got, expected, real, precision):
-    assert len(got) == len(expected) == 7
+    real = batch["input_mask"] == 1
     for values, want in zip(got, expected, strict=True):
         a, b = np.asarray(values).astype(np.float64)[real], want[real]
         if precision == "float32":
@@ -118,17 +120,20 @@ def assert_layers_equal_reference(got, expected, real, precision):
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    ("fuse_qkv", "padded"),
-    [(False, 40), (True, 136)],
+    ("fuse_qkv", "lengths", "padded"),
+    [
+        (False, [64, 13, 2, 30], 64),  # two rows side by side, all four joined
+        (True, [136, 13, 2], 136),
+    ],
 )
-def test_every_layer_in_the_forms_for_tpus(minilm_dir, precision, fuse_qkv, padded):
+def test_every_layer_in_the_forms_for_tpus(two_blocks, precision, fuse_qkv, lengths, padded):
     """Computed on the CPU: that they are other ways to the same numbers.
 
     By XLA, as on a TPU: TensorFlow's own einsum sums in bfloat16 on a CPU without oneDNN.
+    test_pallas_attention has them on JAX.
     """
-    checkpoint = find_checkpoint(minilm_dir)
-    config, weights = checkpoint.config, read_weights(checkpoint)
-    batch = random_batch(config, [padded, 13, 2], padded)
+    config, weights = two_blocks
+    batch = random_batch(config, lengths, padded)
     encoder = BertEncoder(config, dtype=precision, fuse_qkv=fuse_qkv)
     encoder.load_weights_dict(weights)
 
@@ -139,63 +144,7 @@ def test_every_layer_in_the_forms_for_tpus(minilm_dir, precision, fuse_qkv, padd
         return EncoderOutputs.from_dict(encoded).states
 
     got = step({name: tf.constant(values) for name, values in batch.items()})
-    expected = NumpyEncoder(config, weights)(
-        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
-    )
-    assert_layers_equal_reference(got, expected, batch["input_mask"] == 1, precision)
-
-
-ON_JAX = """
-import sys
-
-import jax
-import numpy as np
-
-from bert_features.checkpoints.find import find_checkpoint
-from bert_features.checkpoints.read import read_weights
-from bert_features.encoder.modeling import BertEncoder
-from bert_features.encoder.outputs import EncoderOutputs
-from bert_features.encoder import forms
-
-checkpoint = find_checkpoint(sys.argv[1])
-config, weights = checkpoint.config, read_weights(checkpoint)
-batch = dict(np.load(sys.argv[2]))
-states = {}
-for precision in ["float32", "bfloat16"]:
-    encoder = BertEncoder(config, dtype=precision)
-    encoder.load_weights_dict(weights)
-
-    @jax.jit
-    def step(weights, batch):
-        with forms.traced_for("tpu"):
-            encoded, _ = encoder.stateless_call(weights, [], batch)
-        return EncoderOutputs.from_dict(encoded).states
-
-    got = step([variable.value for variable in encoder.trainable_variables], batch)
-    states[precision] = np.stack([np.asarray(state, np.float32) for state in got])
-np.savez(sys.argv[3], **states)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("padded", [40, 136])
-def test_every_layer_in_the_forms_for_tpus_on_jax(minilm_dir, tmp_path, padded):
-    """In a process of its own, as Keras has one backend for each."""
-    pytest.importorskip("jax", reason="no JAX: pip install '.[jax]'")
-    checkpoint = find_checkpoint(minilm_dir)
-    batch = random_batch(checkpoint.config, [padded, 13, 2], padded)
-    np.savez(tmp_path / "batch.npz", **batch)
-    paths = (str(minilm_dir), str(tmp_path / "batch.npz"), str(tmp_path / "states.npz"))
-    environment = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-    subprocess.run([sys.executable, "-c", ON_JAX, *paths], env=os.environ | environment, check=True)
-    expected = NumpyEncoder(checkpoint.config, read_weights(checkpoint))(
-        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
-    )
-    with np.load(tmp_path / "states.npz") as states:
-        for precision in states:
-            assert_layers_equal_reference(
-                states[precision], expected, batch["input_mask"] == 1, precision
-            )
+    assert_layers_equal_reference(got, config, weights, batch, precision)
 
 
 def test_steps_side_by_side_keep_to_their_batches():
@@ -217,19 +166,6 @@ def test_steps_side_by_side_keep_to_their_batches():
         real = batch["input_mask"] == 1
         np.testing.assert_allclose(results()["x"][real], expected[real], atol=2e-5, rtol=0)
     assert step.traces == 2
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_every_layer_of_a_batch_of_few_tokens(minilm_dir, precision):
-    checkpoint = find_checkpoint(minilm_dir)
-    config, weights = checkpoint.config, read_weights(checkpoint)
-    batch = random_batch(config, [15, 4, 2], 16)
-    step = cpu_step(config, weights, layers=["embeddings", *range(6)], precision=precision)
-    got = step.run(batch)
-    expected = NumpyEncoder(config, weights)(
-        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
-    )
-    assert_layers_equal_reference(list(got.values()), expected, batch["input_mask"] == 1, precision)
 
 
 def test_batches_of_few_tokens_have_a_form_of_their_own():
@@ -364,10 +300,10 @@ def test_the_slowdown_is_the_ratio_of_the_quickest_products(monkeypatch):
 
 
 @pytest.mark.parametrize(("slowdown", "told"), [(1.9, True), (0.6, False)])
-def test_slow_bfloat16_is_told(monkeypatch, caplog, slowdown, told):
+def test_slow_bfloat16_is_told(toy, monkeypatch, caplog, slowdown, told):
     from bert_features import FeatureExtractor
 
     monkeypatch.setattr(TensorFlowRuntime, "bfloat16_slowdown", lambda self: slowdown)
     caplog.set_level(logging.WARNING, "bert_features")
-    FeatureExtractor.from_checkpoint("minilm", precision="bfloat16")
+    FeatureExtractor.from_checkpoint(toy, layers=-1, precision="bfloat16")
     assert ("1.9 times as long" in caplog.text) is told

@@ -50,9 +50,8 @@ def test_toy_encoder(hidden_act, one_hot):
     )
 
 
-@pytest.mark.slow
-def test_random_weights_at_bert_base_shapes():
-    config = BertConfig(vocab_size=1000)  # a smaller table: looking words up is tested above
+def test_random_weights_at_the_width_of_bert_base():
+    config = BertConfig(vocab_size=1000, num_hidden_layers=2)
     weights = random_weights(config, scale=0.04)
     assert_states_equal_reference(config, weights, random_batch(config, [24, 9], 24))
 

@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_features.config.output_specs import (
-    plan_outputs,
-)
+from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import POOLINGS, OutputConfig
 from bert_features.encoder.forms import traced_for
 from bert_features.encoder.outputs import EncoderOutputs

@@ -3,9 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from bert_features.config.output_specs import (
-    plan_outputs,
-)
+from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import OutputConfig
 from bert_features.encoder.step import DeviceStep
 from tests.reference.numpy_encoder import NumpyEncoder

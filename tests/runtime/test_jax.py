@@ -74,39 +74,27 @@ def environment(**changes):
     }
 
 
+UNSET = "Set JAX_NUM_PROCESSES and JAX_PROCESS_ID"
+# Options and environment of a run that is refused, and what its message has.
+REFUSED = [
+    ([], {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1"}, UNSET),
+    (["--device=gpu"], {}, "no GPU: this machine has none"),
+    (["--device=tpu"], {}, "no TPU: this machine has none"),
+    (["--attention=pallas"], {}, "--attention pallas needs a TPU, but the device is a CPU; pa"),
+    ([], {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "2"}, "JAX_PROCESS_ID is 2 and"),
+    ([], {"JAX_NUM_PROCESSES": "two", "JAX_PROCESS_ID": "1"}, "JAX_NUM_PROCESSES is 'two'"),
+]
+
+
 @pytest.fixture(scope="module")
 def jobs(toy, minilm_dir):
+    toy_settings = {**TOY_SETTINGS, "outputs": OUTPUTS}
+    narrow = {**TOY_SETTINGS, "outputs": OUTPUTS[:1], "precision": "bfloat16"}
+    real = {"layers": [-1, "embeddings"], "batch_size": NUM_DEVICES}
     return {
-        "toy": {
-            "checkpoint": toy,
-            "texts": TEXTS,
-            "settings": {**TOY_SETTINGS, "outputs": OUTPUTS},
-        },
-        "windows": {
-            "checkpoint": toy,
-            "texts": TEXTS,
-            "settings": {
-                **TOY_SETTINGS,
-                "max_seq_length": 8,
-                "buckets": [],
-                "long_text": "window",
-                "layers": [-1],
-            },
-        },
-        "float32": {
-            "checkpoint": str(minilm_dir),
-            "texts": BANKS,
-            "settings": {"layers": [-1, "embeddings"], "batch_size": NUM_DEVICES},
-        },
-        "bfloat16": {
-            "checkpoint": str(minilm_dir),
-            "texts": BANKS,
-            "settings": {
-                "layers": [-1, "embeddings"],
-                "batch_size": NUM_DEVICES,
-                "precision": "bfloat16",
-            },
-        },
+        "toy": {"checkpoint": toy, "texts": TEXTS, "settings": toy_settings},
+        "bfloat16": {"checkpoint": toy, "texts": TEXTS, "settings": narrow},
+        "real": {"checkpoint": str(minilm_dir), "texts": BANKS, "settings": real},
     }
 
 
@@ -114,9 +102,11 @@ def jobs(toy, minilm_dir):
 def on_jax(jobs, tmp_path_factory):
     """The folder of what a process on JAX computed."""
     folder = tmp_path_factory.mktemp("on_jax")
+    (folder / "in.txt").write_text("a\n")
+    refused = [case[:2] for case in REFUSED]
     subprocess.run(
         [sys.executable, "-W", "error::UserWarning:bert_features", "-m", "tests.on_jax"],
-        input=json.dumps({**jobs, "folder": str(folder)}),
+        input=json.dumps({"folder": str(folder), "refused": refused, "jobs": jobs}),
         text=True,
         check=True,
         timeout=600,
@@ -131,13 +121,12 @@ def facts(on_jax):
 
 
 def of_tensorflow(job):
-    settings = {**job["settings"]}
-    extractor = FeatureExtractor.from_checkpoint(job["checkpoint"], **settings)
+    extractor = FeatureExtractor.from_checkpoint(job["checkpoint"], **job["settings"])
     return extractor(job["texts"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("job", ["toy", "windows", "float32"])
+@pytest.mark.parametrize("job", ["toy", "real"])
 def test_every_output_equals_tensorflows(on_jax, jobs, job):
     compared = 0
     with np.load(on_jax / f"{job}.npz") as got:
@@ -167,10 +156,10 @@ def test_layers_equal_float64_numpy(on_jax):
 
 
 @pytest.mark.slow
-def test_bfloat16_stays_close_to_float32(on_jax, jobs):
-    with np.load(on_jax / "bfloat16.npz") as narrow, np.load(on_jax / "float32.npz") as wide:
-        assert narrow.files == wide.files
-        for name in wide.files:
+def test_bfloat16_stays_close_to_float32(on_jax):
+    with np.load(on_jax / "bfloat16.npz") as narrow, np.load(on_jax / "toy.npz") as wide:
+        assert len(narrow.files) == 3 * len(TEXTS)
+        for name in narrow.files:
             a, b = narrow[name], wide[name]
             cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
             assert 0.999 <= cosine.min() < 0.9999999
@@ -240,72 +229,23 @@ def test_what_is_compiled_for_seconds_is_kept(facts):
 # The command line.
 
 
-def run_cli(*arguments, **changes):
-    program = "from bert_features.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={k: v for k, v in environment(**changes).items() if v is not None},
-        check=False,
-    )
-
-
 def vectors(path):
     return {r.unique_id: r.features["layer_output_0"] for r in read_features(path)}
 
 
-@pytest.fixture
-def texts_file(tmp_path):
-    path = tmp_path / "in.txt"
-    path.write_text("\n".join(TEXTS) + "\n")
-    return path
-
-
-TOY_OPTIONS = ("--layers=-1", "--max-seq-length=20", "--buckets=8,12", "--uncased")
-
-
-@pytest.mark.slow
-def test_the_command_line_sets_keras_up(toy, texts_file, tmp_path):
-    output = tmp_path / "out.jsonl"
-    done = run_cli(
-        "extract", texts_file, "-o", output, "--checkpoint", toy, "--runtime", "jax", *TOY_OPTIONS,
-        "--batch-size=8", KERAS_BACKEND=None,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    # No warning of JAX's, TensorFlow's or Keras' reaches the terminal. A run that takes long, as on
-    # a busy machine, reports its progress too.
-    progress = re.compile(r"[\d,]+ (of [\d,]+ )?examples\b.*, .*")
-    running, unknown = (x for x in done.stderr.splitlines() if not progress.fullmatch(x))
-    assert running == (
-        "running on 8 CPU device(s) by JAX (no TPU: this machine has none; no GPU: this machine "
-        "has none)"
-    )
-    assert " are [UNK]: " in unknown  # as the toy's vocabulary has few pieces
-    metadata = json.loads((tmp_path / "out.jsonl.metadata.json").read_text())
-    assert metadata["runtime"] == "jax"
-    assert "jax" in metadata["versions"]
-    settings = {**TOY_SETTINGS, "layers": (-1,)}
-    wanted = FeatureExtractor.from_checkpoint(toy, **settings)(TEXTS)
-    got = vectors(output)
-    for i, record in enumerate(wanted):
-        np.testing.assert_allclose(got[i], record.features["layer_output_0"], rtol=0, atol=2e-5)
-
-
-def run_processes(arguments, *environments):
+def start(arguments, changes):
+    """A command in a process of its own, where nothing sets the backend of Keras."""
     program = "from bert_features.cli import main; main()"
-    return [
-        subprocess.Popen(
-            [sys.executable, "-c", program, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(XLA_FLAGS="", **changes),
-        )
-        for changes in environments
-    ]
+    variables = environment(XLA_FLAGS="", **changes)
+    del variables["KERAS_BACKEND"]
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=variables,
+    )
 
 
 def free_port():
@@ -327,25 +267,39 @@ def test_processes_of_a_slice_share_out_the_input(toy, tmp_path):
     output = tmp_path / "out.jsonl"
     arguments = [
         "extract", "-", "-o", output, "--checkpoint", toy, "--runtime=jax", "--shard=auto",
-        *TOY_OPTIONS,
+        "--layers=-1", "--max-seq-length=20", "--buckets=8,12", "--uncased",
     ]  # fmt: skip
-    last, first = run_processes(arguments, *({**address, **by_slurm(i)} for i in range(2)))
+    last, first = (start(arguments, {**address, **by_slurm(i)}) for i in range(2))
     texts = "\n".join(TEXTS) + "\n"
     try:
         _, said = first.communicate(texts, timeout=600)  # while the other still waits for its texts
         assert first.returncode == 0, said
         assert last.poll() is None
-        _, said = last.communicate(texts, timeout=600)
-        assert last.returncode == 0, said
+        _, also_said = last.communicate(texts, timeout=600)
+        assert last.returncode == 0, also_said
     finally:
         for process in (first, last):
             process.kill()
-    shares = [vectors(tmp_path / f"out-0000{i}-of-00002.jsonl") for i in range(2)]
-    assert [sorted(share) for share in shares] == [[0, 2, 4], [1, 3, 5]]
+    # No warning of JAX's, TensorFlow's or Keras' reaches the terminal. A run that takes long, as on
+    # a busy machine, reports its progress too.
+    progress = re.compile(r"[\d,]+ (of [\d,]+ )?examples\b.*, .*")
+    shard, running, unknown = (line for line in said.splitlines() if not progress.fullmatch(line))
+    assert shard == "shard auto is 1/2"
+    assert running == (
+        "running on 1 CPU device(s) by JAX (no TPU: this machine has none; no GPU: this machine "
+        "has none)"
+    )
+    assert " are [UNK]: " in unknown  # as the toy's vocabulary has few pieces
+    shares = [tmp_path / f"out-0000{i}-of-00002.jsonl" for i in range(2)]
+    metadata = json.loads(Path(f"{shares[1]}.metadata.json").read_text())
+    assert metadata["runtime"] == "jax"
+    assert "jax" in metadata["versions"]
+    found = [vectors(share) for share in shares]
+    assert [sorted(share) for share in found] == [[0, 2, 4], [1, 3, 5]]
     wanted = FeatureExtractor.from_checkpoint(toy, **{**TOY_SETTINGS, "layers": (-1,)})(TEXTS)
     for i, record in enumerate(wanted):
         np.testing.assert_allclose(
-            shares[i % 2][i], record.features["layer_output_0"], rtol=0, atol=2e-5
+            found[i % 2][i], record.features["layer_output_0"], rtol=0, atol=2e-5
         )
 
 
@@ -353,62 +307,26 @@ def test_processes_of_a_slice_share_out_the_input(toy, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "changes", "message"),
-    [
-        (["--runtime=jax"], {"JAX_PLATFORMS": "cuda"}, "(JAX_PLATFORMS); unset JAX_PLATFORMS"),
-        ([], {"KERAS_BACKEND": "torch"}, "Keras runs on torch"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(texts_file, tmp_path, options, changes, message):
-    done = run_cli("extract", texts_file, "-o", tmp_path / "out.jsonl", *options, **changes)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert sorted(tmp_path.iterdir()) == [texts_file]
-
-
-# Runs a command for each case: options, changes of the environment.
-REFUSED = """
-import json, os, sys
-from unittest.mock import patch
-from tests.cli.command_line import run
-
-*arguments, cases = sys.argv[1:]
-for options, changes, _ in json.loads(cases):
-    with patch.dict(os.environ, changes):
-        result = run("extract", *arguments, "--runtime=jax", *options)
-    print(json.dumps([result.exit_code, result.stderr]))
-"""
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="there is a GPU here")
-def test_what_jax_does_not_find_is_refused_in_one_line(texts_file, tmp_path):
-    """All in one process, as importing JAX and TensorFlow takes seconds."""
-    unset = "Set JAX_NUM_PROCESSES and JAX_PROCESS_ID"
-    cases = [
-        (["--device=gpu"], {}, "no GPU: this machine has none"),
-        (["--device=tpu"], {}, "no TPU: this machine has none"),
-        (["--attention=pallas"], {}, "--attention pallas needs a TPU, but the device is a CPU; pa"),
-        ([], {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "2"}, "JAX_PROCESS_ID is 2 and"),
-        ([], {"JAX_NUM_PROCESSES": "two", "JAX_PROCESS_ID": "1"}, "JAX_NUM_PROCESSES is 'two'"),
-        ([], {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1"}, unset),
-    ]
-    arguments = [texts_file, "-o", tmp_path / "out.jsonl", json.dumps(cases)]
-    done = subprocess.run(
-        [sys.executable, "-c", REFUSED, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env=environment(JAX_PLATFORMS=""),
-    )
-    results = map(json.loads, done.stdout.splitlines())
-    for (_, _, message), (status, stderr) in zip(cases, results, strict=True):
-        assert status == 2, done.stderr
-        assert message in stderr
-        assert "Traceback" not in stderr
-    assert sorted(tmp_path.iterdir()) == [texts_file]
+@pytest.mark.parametrize("case", range(len(REFUSED)))
+def test_what_jax_does_not_find_is_refused_in_one_line(on_jax, facts, case):
+    status, stderr = facts["refused"][case]
+    assert status == 2
+    assert REFUSED[case][2] in stderr
+    assert "Traceback" not in stderr
+    assert not list(on_jax.glob("out.jsonl*"))
+
+
+def test_what_jax_is_not_set_to_is_refused(monkeypatch):
+    monkeypatch.setattr(jax_runtime, "_platforms", lambda: "cuda")
+    with pytest.raises(ConfigError, match=r"\(JAX_PLATFORMS\); unset JAX_PLATFORMS$"):
+        jax_runtime.resolve_devices()
+
+
+def test_a_backend_that_is_no_runtime(monkeypatch):
+    monkeypatch.setattr("keras.backend.backend", lambda: "torch")
+    with pytest.raises(ConfigError, match=r"Keras runs on torch \(KERAS_BACKEND\); allowed: tens"):
+        selection.choose_runtime()
 
 
 def test_jax_where_keras_runs_on_tensorflow():
