@@ -13,31 +13,26 @@ MEAN = {"name": "mean", "level": "sequence", "layers": [-1], "special_tokens": F
 LAST = {"name": "last", "layers": [-1]}
 
 
-def test_ids_without_a_vocabulary(tmp_path, weights, caplog):
-    folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, weights, kind="tf1")
-    (folder / "vocab.txt").unlink()
-    export = export_savedmodel(tmp_path / "x", signature="ids", checkpoint=folder)
-    assert "the export does not record the vocabulary and casing" in caplog.text
-    assert {p.name for p in (export / "assets").iterdir()} == {"bert_config.json"}
-    with pytest.raises(ConfigError, match="output 'mean' leaves out"):
-        export_savedmodel(tmp_path / "y", signature="ids", checkpoint=folder, outputs=[MEAN])
-    with pytest.raises(CheckpointError, match=r"no vocab\.txt beside"):
-        export_savedmodel(tmp_path / "y", checkpoint=folder, layers=[0])
-
-
-def test_ids_without_a_pooler(no_pooler, tmp_path, batch, caplog):
-    with pytest.raises(CheckpointError, match="no pooler weights, so pooled_output and def"):
-        export_savedmodel(tmp_path / "x", signature="ids", checkpoint=no_pooler)
-    export = export_savedmodel(
-        tmp_path / "x", signature="ids", checkpoint=no_pooler, outputs=[MEAN]
-    )
-    assert "has no pooler weights: the export has no pooled_output and no default" in caplog.text
-    loaded = load_export(export)
-    assert loaded.outputs == ("encoder_outputs", "mean", "sequence_output")
-    assert loaded(batch, "mean").shape == (3, 8)
+def test_ids_without_a_vocabulary_and_a_pooler(no_pooler, tmp_path, batch, caplog):
     pooled = {"level": "sequence", "pooling": "pooler"}
     with pytest.raises(CheckpointError, match="has no pooler"):
         export_savedmodel(tmp_path / "y", checkpoint=no_pooler, outputs=[pooled])
+    (no_pooler / "vocab.txt").unlink()
+    with pytest.raises(CheckpointError, match=r"no vocab\.txt beside"):
+        export_savedmodel(tmp_path / "y", checkpoint=no_pooler, layers=[0])
+    of_ids = {"signature": "ids", "checkpoint": no_pooler}
+    with pytest.raises(ConfigError, match="output 'mean' leaves out"):
+        export_savedmodel(tmp_path / "y", outputs=[MEAN], **of_ids)
+    with pytest.raises(CheckpointError, match="no pooler weights, so pooled_output and def"):
+        export_savedmodel(tmp_path / "y", **of_ids)
+    caplog.clear()
+    export = export_savedmodel(tmp_path / "x", outputs=[LAST], **of_ids)
+    assert "the export does not record the vocabulary and casing" in caplog.text
+    assert "has no pooler weights: the export has no pooled_output and no default" in caplog.text
+    assert {p.name for p in (export / "assets").iterdir()} == {"bert_config.json"}
+    loaded = load_export(export)
+    assert loaded.outputs == ("encoder_outputs", "last", "sequence_output")
+    assert loaded(batch, "last").shape == (3, 9, 8)
 
 
 def test_an_existing_directory_is_kept(toy, toy_text, tmp_path):

@@ -23,7 +23,7 @@ def test_command_line(toy, tmp_path):
         "--output-spec", 'name = "mean", level = "sequence", special_tokens = false',
         "--output-spec", 'name = "t", layers = [0]',
     ]  # fmt: skip
-    options = ["--to", to, "--signature", "text", "--checkpoint", toy, "--layers=-1"]
+    options = ["--to", to, "--signature", "text", "--checkpoint", toy, "--layers=0"]
     result = run(*options, *specs, "--max-seq-length", 8)
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith(f"wrote {to} (")
@@ -43,7 +43,7 @@ def test_command_line(toy, tmp_path):
 def test_command_line_where_keras_is_to_run_on_jax(toy, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "bert_features", "export", "--to", str(tmp_path / "out"),
-         "--signature", "ids", "--checkpoint", str(toy)],
+         "--signature=text", "--layers=embeddings", "--checkpoint", str(toy)],
         capture_output=True,
         text=True,
         timeout=600,

@@ -8,8 +8,6 @@ from bert_features import export_savedmodel, load_export
 from bert_features.errors import ConfigError, InputError, OutputError
 from tests.toy import TOY_VOCAB
 
-LAST = {"name": "last", "layers": [-1]}
-
 
 def test_load_export_of_text(toy, toy_text):
     export = load_export(toy_text)
@@ -64,10 +62,11 @@ def test_what_the_reader_refuses(toy_text, toy_ids, tmp_path):
 
 @pytest.mark.slow
 def test_outputs_of_a_fixed_length(toy, tmp_path):
-    last = {"name": "sep", "level": "sequence", "pooling": "last", "layers": [-1]}
+    tokens = {"name": "tokens", "layers": [0]}
+    last = {**tokens, "name": "sep", "level": "sequence", "pooling": "last"}
     export = load_export(
-        export_savedmodel(tmp_path / "x", checkpoint=toy, outputs=[last, LAST], max_seq_length=12)
+        export_savedmodel(tmp_path / "x", checkpoint=toy, outputs=[last, tokens], max_seq_length=12)
     )
     result = export(["the a b"])
-    assert result["last"].shape == (1, 12, 8)
-    np.testing.assert_allclose(result["sep"], result["last"][:, 4], rtol=0, atol=1e-6)
+    assert result["tokens"].shape == (1, 12, 8)
+    np.testing.assert_allclose(result["sep"], result["tokens"][:, 4], rtol=0, atol=1e-6)

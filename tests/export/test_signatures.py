@@ -17,12 +17,16 @@ def hub():
     return tensorflow_hub
 
 
+@pytest.fixture(scope="module")
+def encoder(hub, toy_ids):
+    return hub.load(str(toy_ids))
+
+
 def constants(batch):
     return {name: tf.constant(batch[name]) for name in IDS}
 
 
-def test_ids_equal_the_numpy_reference(hub, toy_ids, weights, batch):
-    encoder = hub.load(str(toy_ids))
+def test_ids_equal_the_numpy_reference(encoder, weights, batch):
     result = encoder(constants(batch))
     states = NumpyEncoder(TOY, weights)(*(batch[name] for name in IDS))
     real = batch["input_mask"][:, :, None]
@@ -38,8 +42,7 @@ def test_ids_equal_the_numpy_reference(hub, toy_ids, weights, batch):
     )
 
 
-def test_hub_interface(hub, toy_ids, weights):
-    encoder = hub.load(str(toy_ids))
+def test_hub_interface(encoder, weights):
     names = {v.name: tuple(v.shape) for v in encoder.variables}
     assert names["word_embeddings/embeddings:0"] == (30, 8)
     assert names["transformer/layer_2/self_attention/query/kernel:0"] == (8, 2, 4)
@@ -55,8 +58,7 @@ def test_hub_interface(hub, toy_ids, weights):
     assert vocab.split() == TOY_VOCAB
 
 
-def test_training_drops_out_and_gradients_reach_every_variable(hub, toy_ids, batch):
-    encoder = hub.load(str(toy_ids))
+def test_training_drops_out_and_gradients_reach_every_variable(encoder, batch):
     inputs = constants(batch)
     plain = encoder(inputs)["sequence_output"]
     first, second = (encoder(inputs, training=True)["sequence_output"] for _ in range(2))
@@ -86,12 +88,12 @@ def test_hub_keras_layer_in_tf_keras(hub, toy_ids, batch, weights, trainable):
     assert any(moved) == trainable
 
 
-def test_rows_that_are_too_long_are_refused(hub, toy_ids):
+def test_rows_that_are_too_long_are_refused(encoder):
     inputs = {name: tf.ones([1, 25], tf.int32) for name in IDS}
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="longer than the 24 tokens that this model allows"
     ):
-        hub.load(str(toy_ids)).signatures["serving_default"](**inputs)
+        encoder.signatures["serving_default"](**inputs)
 
 
 def test_hub_keras_layer_takes_texts(hub, toy_text):
