@@ -50,7 +50,7 @@ def checkpoint(tmp_path_factory):
     return str(write_tf1_checkpoint(folder / "model.ckpt-5", WEIGHTS, extra=HEAD))
 
 
-def classifier(init_checkpoint=None, layer=-1):
+def classifier(init_checkpoint):
     """A model_fn as run_classifier.py has it: the encoder, and variables of its own."""
 
     def model_fn(features, labels, mode, params):
@@ -62,25 +62,21 @@ def classifier(init_checkpoint=None, layer=-1):
             "output_weights", [2, 8], initializer=tf.truncated_normal_initializer(stddev=0.02)
         )
         output_bias = tf.get_variable("output_bias", [2], initializer=tf.zeros_initializer())
-        first = model.get_all_encoder_layers()[layer][:, 0]
+        first = model.get_sequence_output()[:, 0]
         logits = tf.nn.bias_add(tf.matmul(first, output_weights, transpose_b=True), output_bias)
-        if init_checkpoint:
-            names, _ = modeling.get_assignment_map_from_checkpoint(
-                tf.trainable_variables(), init_checkpoint
-            )
-            tf.train.init_from_checkpoint(init_checkpoint, names)
+        names, _ = modeling.get_assignment_map_from_checkpoint(
+            tf.trainable_variables(), init_checkpoint
+        )
+        tf.train.init_from_checkpoint(init_checkpoint, names)
         predictions = {"unique_id": features["unique_ids"], "logits": logits}
         return tf.estimator.EstimatorSpec(mode=mode, predictions=predictions)
 
     return model_fn
 
 
-def logits_of(state):
-    return state[:, 0] @ HEAD["output_weights"].T + HEAD["output_bias"]
-
-
-def check(results, wanted):
+def check_classified(results):
     assert [int(result["unique_id"]) for result in results] == IDS.tolist()
+    wanted = STATES[-1][:, 0] @ HEAD["output_weights"].T + HEAD["output_bias"]
     np.testing.assert_allclose([r["logits"] for r in results], wanted, rtol=0, atol=2e-5)
 
 
@@ -93,25 +89,18 @@ def two_devices_as(kind):
 
 def test_a_model_of_the_users_own_on_one_device(checkpoint):
     estimator = Estimator(classifier(checkpoint), predict_batch_size=2)
-    check(list(estimator.predict(input_fn)), logits_of(STATES[-1]))
+    check_classified(list(estimator.predict(input_fn)))
     traces = estimator.traces
     assert traces
-    check(list(estimator.predict(input_fn)), logits_of(STATES[-1]))
+    check_classified(list(estimator.predict(input_fn)))
     assert estimator.traces == traces
-
-
-@pytest.mark.eight_devices
-def test_on_eight_devices(checkpoint):
-    estimator = Estimator(classifier(checkpoint, layer=0), predict_batch_size=8)
-    assert estimator.devices.count == 8
-    check(list(estimator.predict(input_fn)), logits_of(STATES[1]))
 
 
 def test_as_xla_compiles_it_on_several_gpus(checkpoint):
     """Batches are whole there: a shape is compiled for each."""
     runtime = two_devices_as("gpu")
     estimator = Estimator(classifier(checkpoint), predict_batch_size=4, runtime=runtime)
-    check(list(estimator.predict(input_fn)), logits_of(STATES[-1]))
+    check_classified(list(estimator.predict(input_fn)))
 
 
 def test_the_model_fn_learns_the_rows_of_its_device(checkpoint):
@@ -128,60 +117,6 @@ def test_the_model_fn_learns_the_rows_of_its_device(checkpoint):
     assert [int(result["unique_id"]) for result in results] == IDS.tolist()
     params = {"batch_size": 3, "depth": 3}
     assert seen == [(params, [None, 8]), (params, [3, 8])]
-
-
-@pytest.mark.parametrize("where", ["checkpoint_path", "model_dir"])
-def test_variables_from_a_trained_checkpoint(where, checkpoint, tmp_path):
-    """As an Estimator of TensorFlow 1 restores a model that it has trained."""
-    if where == "checkpoint_path":
-        estimator = Estimator(classifier(), predict_batch_size=5)
-        results = estimator.predict(input_fn, checkpoint_path=checkpoint)
-    else:
-        write_tf1_checkpoint(tmp_path / "model.ckpt-9", WEIGHTS, extra=HEAD)
-        (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"\n')
-        estimator = Estimator(classifier(), RunConfig(model_dir=str(tmp_path)))
-        results = estimator.predict(input_fn)
-    check(list(results), logits_of(STATES[-1]))
-
-
-def test_an_empty_model_dir_changes_nothing(checkpoint, tmp_path):
-    estimator = Estimator(classifier(checkpoint), RunConfig(model_dir=str(tmp_path / "none")))
-    check(list(estimator.predict(input_fn)), logits_of(STATES[-1]))
-
-
-def test_a_checkpoint_without_the_variables(toy, tmp_path):
-    estimator = Estimator(classifier())
-    with pytest.raises(CheckpointError, match="of the model_fn: output_weights is missing; out"):
-        list(estimator.predict(input_fn, checkpoint_path=f"{toy}/bert_model.ckpt"))
-    with pytest.raises(CheckpointError, match=r"cannot read .*none\.ckpt"):
-        list(estimator.predict(input_fn, checkpoint_path=str(tmp_path / "none.ckpt")))
-
-
-def test_random_variables_are_reported(toy, caplog):
-    """The official Estimator computed with them without a word."""
-    estimator = Estimator(classifier(f"{toy}/bert_model.ckpt"))
-    with caplog.at_level(logging.WARNING, "bert_features"):
-        list(estimator.predict(input_fn))
-    (record,) = [r for r in caplog.records if "no checkpoint" in r.message]
-    assert record.message == (
-        "no checkpoint was read into 2 of the 55 variables that the predictions depend on: "
-        "output_weights, output_bias"
-    )
-
-
-def test_what_no_prediction_needs_is_not_loaded(caplog):
-    """The pooler and the classifier are random, and no prediction depends on them."""
-
-    def model_fn(features, mode):
-        model = modeling.BertModel(TOY, False, features["input_ids"])
-        tf.get_variable("unused", [3])
-        return tf.estimator.EstimatorSpec(mode, {"x": model.get_embedding_output()})
-
-    estimator = Estimator(model_fn)
-    with caplog.at_level(logging.WARNING, "bert_features"):
-        (batch,) = estimator.predict(input_fn, yield_single_examples=False)
-    assert batch["x"].shape == (5, 8, 8)
-    assert "no checkpoint was read into 5 of the 5 variables" in caplog.text
 
 
 def test_a_scope_that_is_used_twice(toy):
@@ -204,22 +139,6 @@ def test_a_scope_that_is_used_twice(toy):
     ids = FEATURES["input_ids"]
     wanted = NumpyEncoder(TOY, WEIGHTS)(ids, np.ones_like(ids), np.zeros_like(ids))[-1]
     np.testing.assert_allclose(batch["a"], wanted, rtol=0, atol=2e-5)
-
-
-def test_a_scaffold_names_the_checkpoint(checkpoint):
-    def model_fn(features, mode):
-        spec = classifier()(features, None, mode, {})
-        variables = {variable.op.name: variable for variable in tf.trainable_variables()}
-
-        def scaffold_fn():
-            tf.train.init_from_checkpoint(checkpoint, variables)
-            return tf.train.Scaffold()
-
-        return tf.contrib.tpu.TPUEstimatorSpec(
-            mode=mode, predictions=spec.predictions, scaffold_fn=scaffold_fn
-        )
-
-    check(list(Estimator(model_fn).predict(input_fn)), logits_of(STATES[-1]))
 
 
 def doubled(features, mode):
@@ -273,22 +192,78 @@ def test_arguments_that_a_partial_has_bound_stay():
     assert ys(Estimator(model_fn, params={"scale": 3.0})) == [10.0, 20.0]
 
 
-def test_a_checkpoint_of_other_shapes_is_refused(tmp_path):
-    """A table of shape [] or [2] would be broadcast without a word."""
-    path = str(write_tf1_checkpoint(tmp_path / "a", {}, extra={"table": np.float32(1)}))
-    with pytest.raises(CheckpointError, match=r"table is float32 \[\], the model_fn has float"):
-        ys(Estimator(scaling), checkpoint_path=path)
-    path = str(write_tf1_checkpoint(tmp_path / "b", {}, extra={"table": np.ones(1)}))
-    with pytest.raises(CheckpointError, match=r"table is float64 \[1\], the model_fn has float32"):
-        ys(Estimator(scaling), checkpoint_path=path)
+def stored(path, table):
+    return str(write_tf1_checkpoint(path, {}, extra={"table": table}))
 
 
-def test_a_checkpoint_that_was_written_anew_is_read_anew(tmp_path):
-    estimator = Estimator(scaling, params={"scale": 1.0})
+def test_variables_come_from_a_checkpoint(tmp_path):
+    """As an Estimator of TensorFlow 1 restores a model that it has trained; each time again."""
+    estimator = Estimator(scaling, RunConfig(model_dir=str(tmp_path / "none")))
+    assert ys(estimator) == [1.0, 2.0]
     for value in (1.0, 10.0):
-        table = np.array([value], np.float32)
-        path = str(write_tf1_checkpoint(tmp_path / "model.ckpt", {}, extra={"table": table}))
+        path = stored(tmp_path / "model.ckpt-9", np.array([value], np.float32))
         assert ys(estimator, checkpoint_path=path) == [1.0 + value, 2.0 + value]
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"\n')
+    assert ys(Estimator(scaling, RunConfig(model_dir=str(tmp_path)))) == [11.0, 12.0]
+
+
+def test_a_scaffold_names_the_checkpoint(tmp_path):
+    path = stored(tmp_path / "model.ckpt", np.array([5.0], np.float32))
+
+    def model_fn(features, mode, params):
+        spec = scaling(features, params, mode)
+        variables = {variable.op.name: variable for variable in tf.trainable_variables()}
+
+        def scaffold_fn():
+            tf.train.init_from_checkpoint(path, variables)
+            return tf.train.Scaffold()
+
+        return tf.contrib.tpu.TPUEstimatorSpec(
+            mode=mode, predictions=spec.predictions, scaffold_fn=scaffold_fn
+        )
+
+    assert ys(Estimator(model_fn)) == [6.0, 7.0]
+
+
+def test_random_variables_are_reported(tmp_path, caplog):
+    """The official Estimator computed with them without a word. One is not: nothing needs it."""
+    path = stored(tmp_path / "model.ckpt", np.array([5.0], np.float32))
+
+    def model_fn(features, params, mode):
+        spec = scaling(features, params, mode)
+        tf.train.init_from_checkpoint(path, {"table": tf.trainable_variables()[0]})
+        tf.get_variable("unused", [3])
+        y = spec.predictions["y"] * tf.get_variable("random", [1])
+        return tf.estimator.EstimatorSpec(mode, {"y": y})
+
+    with caplog.at_level(logging.WARNING, "bert_features"):
+        ys(Estimator(model_fn))
+    (record,) = [r for r in caplog.records if "no checkpoint" in r.message]
+    assert record.message == (
+        "no checkpoint was read into 1 of the 2 variables that the predictions depend on: random"
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        # A table of shape [] or [2] would be broadcast without a word.
+        (np.float32(1), r"table is float32 \[\], the model_fn has float"),
+        (np.ones(1), r"table is float64 \[1\], the model_fn has float32"),
+        (None, r"cannot read .*model\.ckpt"),
+    ],
+)
+def test_a_checkpoint_of_other_variables_is_refused(tmp_path, table, message):
+    path = str(tmp_path / "model.ckpt")
+    if table is not None:
+        stored(path, table)
+    with pytest.raises(CheckpointError, match=message):
+        ys(Estimator(scaling), checkpoint_path=path)
+
+
+def test_a_checkpoint_without_the_variables_is_refused(toy):
+    with pytest.raises(CheckpointError, match="of the model_fn: table is missing"):
+        ys(Estimator(scaling), checkpoint_path=f"{toy}/bert_model.ckpt")
 
 
 def test_two_runs_at_a_time():
@@ -370,9 +345,15 @@ def with_a_batch_without_rows(params):
     return empty.concatenate(input_fn(params))
 
 
+def adding(features, labels, mode):
+    assert labels is None
+    total = tf.reduce_sum(features["input_ids"], axis=1)
+    return tf.estimator.EstimatorSpec(mode, {"unique_id": features["unique_ids"], "total": total})
+
+
 @pytest.fixture(scope="module")
-def estimator(checkpoint):
-    return Estimator(classifier(checkpoint), predict_batch_size=2)
+def estimator():
+    return Estimator(adding, predict_batch_size=2)
 
 
 class TestInputs:
@@ -391,15 +372,8 @@ class TestInputs:
         ],
     )
     def test_every_form_of_an_input_fn(self, estimator, own):
-        check(list(estimator.predict(own)), logits_of(STATES[-1]))
-
-    def test_without_ids(self):
-        def model_fn(features, mode):
-            return tf.estimator.EstimatorSpec(mode, {"twice": features["x"] * 2})
-
-        dataset = tf.data.Dataset.from_tensor_slices({"x": [1.0, 2.0, 3.0]}).batch(2)
-        results = list(Estimator(model_fn).predict(lambda: dataset))
-        assert [float(result["twice"]) for result in results] == [2.0, 4.0, 6.0]
+        results = [(int(r["unique_id"]), int(r["total"])) for r in estimator.predict(own)]
+        assert results == list(zip(IDS, FEATURES["input_ids"].sum(axis=1), strict=True))
 
     def test_none(self, estimator):
         empty = {name: values[:0] for name, values in FEATURES.items()}
@@ -411,12 +385,9 @@ class TestInputs:
         examples = [InputExample(i, text) for i, text in enumerate(texts)]
         tokenizer = FullTokenizer(TOY_VOCAB)
         own = TextInputFn(lambda: examples, tokenizer, buckets=(6, 12))
-        results = sorted(estimator.predict(own), key=lambda result: int(result["unique_id"]))
-        encoder = NumpyEncoder(TOY, WEIGHTS)
-        for text, result in zip(texts, results, strict=True):
-            ids = np.array([[2, *tokenizer.encode_ids([text])[0], 3]])
-            state = encoder(ids, np.ones_like(ids), np.zeros_like(ids))[-1]
-            np.testing.assert_allclose(result["logits"], logits_of(state)[0], rtol=0, atol=2e-5)
+        results = {int(r["unique_id"]): int(r["total"]) for r in estimator.predict(own)}
+        ids = tokenizer.encode_ids(texts)
+        assert results == {i: 2 + sum(row) + 3 for i, row in enumerate(ids)}
 
     def test_a_users_for_our_model(self):
         outputs = plan_outputs([OutputConfig.of({"layers": [-1]})], TOY)
@@ -464,9 +435,9 @@ class TestInputs:
             list(estimator.predict(input_fn))
 
     def test_chosen_predictions(self, estimator):
-        results = list(estimator.predict(input_fn, predict_keys=["logits"]))
-        assert [list(result) for result in results] == [["logits"]] * 5
-        with pytest.raises(ConfigError, match="predict_keys has 'x'; allowed: unique_id, logits"):
+        results = list(estimator.predict(input_fn, predict_keys=["total"]))
+        assert [list(result) for result in results] == [["total"]] * 5
+        with pytest.raises(ConfigError, match="predict_keys has 'x'; allowed: unique_id, total"):
             list(estimator.predict(input_fn, predict_keys=["x"]))
 
 
@@ -525,14 +496,6 @@ def saver_scaffold(features, mode):
 def test_what_cannot_run_is_one_error(model_fn, message):
     with pytest.raises(ConfigError, match=message):
         list(Estimator(model_fn).predict(input_fn))
-
-
-@pytest.mark.eight_devices
-def test_what_cannot_run_is_one_error_on_eight_devices():
-    with pytest.raises(ConfigError, match="prediction 'mean' of the model_fn is a scalar"):
-        list(Estimator(scalar).predict(input_fn))
-    with pytest.raises(ConfigError, match="the predictions read the variables scale"):
-        list(Estimator(own_variable).predict(input_fn))
 
 
 def test_a_checkpoint_path_for_our_own_model_fn(toy):

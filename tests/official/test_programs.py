@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from bert_features.official import tf1 as tf
-from tests.official.conftest import Official
 from tests.official.programs import tutorial
 
 PROGRAM = Path(__file__).with_name("programs") / "extract_features.py"
@@ -25,16 +24,7 @@ def _log_level():
     tf.logging.set_verbosity(before)
 
 
-@pytest.fixture(scope="module")
-def all_texts(data_file) -> Official:
-    """All nine texts, from the large files where these are, else five."""
-    try:
-        return Official(data_file("official_minilm_layers.npz"))
-    except pytest.skip.Exception:
-        return Official(data_file("official_minilm_layers_5.npz"))
-
-
-def arguments(folder, texts, output, *more):
+def arguments(folder, texts, output, length, *more):
     return [
         f"--input_file={texts}",
         f"--output_file={output}",
@@ -42,14 +32,43 @@ def arguments(folder, texts, output, *more):
         f"--bert_config_file={folder / 'bert_config.json'}",
         f"--init_checkpoint={folder / 'bert_model.ckpt'}",
         "--do_lower_case=True",
-        "--max_seq_length=48",
+        f"--max_seq_length={length}",
         *more,
     ]
 
 
-def check_jsonl(path, official, vocabulary):
+def read_jsonl(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_script_as_a_command(tmp_path, toy):
+    texts, output = tmp_path / "texts.txt", tmp_path / "features.jsonl"
+    texts.write_text("is this jack ?\nno ||| it is not .\n", encoding="utf-8")
+    flags = arguments(Path(toy), texts, output, 24, "--layers=-1", "--batch_size=4")
+    done = subprocess.run(
+        [sys.executable, PROGRAM, *flags],
+        env={**os.environ, "PYTHONPATH": str(PROGRAM.parents[3])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [len(row["features"]) for row in read_jsonl(output)] == [6, 8]
+    assert "TPUConfig: not used any more (all devices of this machine share" in done.stderr
+    assert "name = bert/embeddings/word_embeddings:0, shape = (30, 8), *INIT_FROM" in done.stderr
+
+
+@pytest.mark.eight_devices
+def test_the_script_on_eight_devices(tmp_path, minilm_tf1, official):
     """Every field of the file is the official one."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    from tests.official.programs import extract_features
+
+    texts, output = tmp_path / "texts.txt", tmp_path / "features.jsonl"
+    texts.write_text("".join(f"{text}\n" for text in official.texts), encoding="utf-8")
+    more = ("--use_tpu=True", "--master=grpc://a", "--layers", ",".join(map(str, LAYERS)))
+    extract_features.FLAGS(["program", *arguments(minilm_tf1, texts, output, 48, *more)])
+    extract_features.main([])
+    vocabulary = (minilm_tf1 / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    rows = read_jsonl(output)
     assert [row["linex_index"] for row in rows] == list(range(len(official.texts)))
     for number, row in enumerate(rows):
         assert list(row) == ["linex_index", "features"]
@@ -63,45 +82,16 @@ def check_jsonl(path, official, vocabulary):
                 np.testing.assert_allclose(layer["values"], wanted, rtol=0, atol=TOLERANCE)
 
 
-def test_the_script_as_a_command(tmp_path, minilm_tf1, all_texts):
-    texts, output = tmp_path / "texts.txt", tmp_path / "features.jsonl"
-    texts.write_text("".join(f"{text}\n" for text in all_texts.texts), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, PROGRAM, *arguments(minilm_tf1, texts, output, "--batch_size=4")],
-        env={**os.environ, "PYTHONPATH": str(PROGRAM.parents[3])},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    vocabulary = (minilm_tf1 / "vocab.txt").read_text(encoding="utf-8").split("\n")
-    check_jsonl(output, all_texts, vocabulary)
-    assert "TPUConfig: not used any more (all devices of this machine share" in done.stderr
-    assert "name = bert/embeddings/word_embeddings:0, shape = (30522, 384), *INIT" in done.stderr
-
-
-@pytest.mark.eight_devices
-def test_the_script_on_eight_devices(tmp_path, minilm_tf1, official):
-    from tests.official.programs import extract_features
-
-    texts, output = tmp_path / "texts.txt", tmp_path / "features.jsonl"
-    texts.write_text("".join(f"{text}\n" for text in official.texts), encoding="utf-8")
-    flags = arguments(minilm_tf1, texts, output, "--use_tpu=True", "--master=grpc://a", "--layers")
-    extract_features.FLAGS(["program", *flags, ",".join(map(str, LAYERS))])
-    extract_features.main([])
-    vocabulary = (minilm_tf1 / "vocab.txt").read_text(encoding="utf-8").split("\n")
-    check_jsonl(output, official, vocabulary)
-
-
-def test_the_tutorial(minilm_tf1, all_texts, monkeypatch):
+def test_the_tutorial(minilm_tf1, official, monkeypatch):
     monkeypatch.setattr(tutorial, "BERT_PRETRAINED_DIR", str(minilm_tf1))
-    numbers = [i for i, text in enumerate(all_texts.texts) if " ||| " not in text]
-    features = tutorial.get_features([all_texts.texts[i] for i in numbers], dim=100)
+    numbers = [i for i, text in enumerate(official.texts) if " ||| " not in text]
+    features = tutorial.get_features([official.texts[i] for i in numbers], dim=100)
     vocabulary = (minilm_tf1 / "vocab.txt").read_text(encoding="utf-8").split("\n")
     assert len(features) == len(numbers) > 0
     for number, of_text in zip(numbers, features, strict=True):
-        total = sum(all_texts.layers[layer][number] for layer in LAYERS)
+        total = sum(official.layers[layer][number] for layer in LAYERS)
         # Of equal tokens the tutorial keeps the last vector.
-        wanted = {vocabulary[i]: total[p] for p, i in enumerate(all_texts.ids[number])}
+        wanted = {vocabulary[i]: total[p] for p, i in enumerate(official.ids[number])}
         assert of_text.keys() == wanted.keys()
         for token, vector in of_text.items():
             assert vector.shape == (100,)
