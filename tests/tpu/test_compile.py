@@ -43,23 +43,20 @@ def test_an_unknown_topology_on_the_command_line():
     assert "unknown topology 'v9:2x2'; accepted: v2:2x2" in result.stderr
 
 
-TINY = ("--architecture", "bert-tiny", "--layers=-1,-2", "--combine", "sum", "--max-seq-length")
+TINY = "--architecture=bert-tiny"
 COMMANDS = {
     "figures": [
-        "--topology=v5e:2x2",
-        *TINY,
-        "32",
-        "--buckets=32",
-        "--batch=128",
-        "--no-largest",
-        "--json",
+        *("--topology=v5e:2x2", TINY, "--layers=-1,-2", "--combine=sum", "--max-seq-length=32"),
+        *("--buckets=32", "--batch=128", "--no-largest", "--json"),
     ],
-    "too large": ["--topology=v5e:1x1", *TINY, "512", "--buckets=512", "--batch=20000"],
+    "too large": [
+        *("--topology=v5e:1x1", TINY, "--layers=-2", "--max-seq-length=512", "--buckets=512"),
+        "--batch=20000",
+    ],
 }
 PALLAS = {
-    "v5e": ("v5e:2x2", [40, 512], {"precision": "bfloat16"}),
-    "v6e": ("v6e:2x2", [40], {"precision": "bfloat16"}),
-    "float32": ("v5e:2x2", [16], {"precision": "float32"}),
+    "v5e": ("v5e:2x2", [40, 256], {"precision": "bfloat16"}),
+    "v6e": ("v6e:2x2", [16], {"precision": "float32"}),
 }
 
 
@@ -87,7 +84,7 @@ def compiled(tmp_path_factory):
         name: job(topology, lengths, attention="pallas", **settings)
         for name, (topology, lengths, settings) in PALLAS.items()
     }
-    programs["operations"] = job("v5e:2x2", [64, 256], size=768)
+    programs["operations"] = job("v5e:2x2", [64, 256], size=384)
     result = subprocess.run(
         [sys.executable, "-m", "tests.tpu.compilations"],
         input=json.dumps({"commands": COMMANDS, "programs": programs}),
@@ -175,10 +172,10 @@ def test_what_the_operations_for_tpus_do_not_write(compiled):
     short, long = compiled["operations"]["64"], compiled["operations"]["256"]
     assert short["kernels"] == long["kernels"] == 0
     assert short["exchanged"] == long["exchanged"] == []
-    assert "2,256,768" in short["arrays"]
-    assert "2,256,3072" not in short["arrays"]
-    assert "4,12,64,128" in short["arrays"]
-    assert "8,12,64,64" not in short["arrays"]
-    assert "8,256,768" in long["arrays"]
-    assert "8,256,3072" not in long["arrays"]
-    assert "8,12,256,256" not in long["arrays"]
+    assert "2,256,384" in short["arrays"]
+    assert "2,256,1536" not in short["arrays"]
+    assert "4,6,64,128" in short["arrays"]
+    assert "8,6,64,64" not in short["arrays"]
+    assert "8,256,384" in long["arrays"]
+    assert "8,256,1536" not in long["arrays"]
+    assert "8,6,256,256" not in long["arrays"]
