@@ -21,7 +21,7 @@ from bert_features.checkpoints.read import has_pooler
 from bert_features.errors import OutputError
 from tests.reference.sentence_transformers_folder import write_settings
 from tests.reference.tf1_checkpoint import write_directory
-from tests.toy import TOY, TOY_VOCAB
+from tests.toy import TOY, TOY_VOCAB, random_weights
 from tests.weights import assert_same
 
 MEAN = {"name": "mean", "level": "sequence", "layers": [-1], "special_tokens": False}
@@ -65,10 +65,19 @@ for export in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def served(minilm_dir, toy_ids, batch, tmp_path_factory):
+def real_vocabulary(minilm_dir, tmp_path_factory):
+    """A small encoder with the vocabulary of a real one."""
+    vocab = (minilm_dir / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    config = TOY.model_copy(update={"vocab_size": len(vocab), "max_position_embeddings": 32})
+    folder = tmp_path_factory.mktemp("checkpoint") / "uncased"
+    return write_directory(folder, config, vocab, random_weights(config))
+
+
+@pytest.fixture(scope="module")
+def served(real_vocabulary, toy_ids, batch, tmp_path_factory):
     """What `serving_default` of two exports gives in a process that cannot import bert_features."""
     folder = tmp_path_factory.mktemp("served")
-    export_savedmodel(folder / "text", checkpoint=minilm_dir, **OF_TEXTS)
+    export_savedmodel(folder / "text", checkpoint=real_vocabulary, **OF_TEXTS)
     np.savez(folder / "text_in.npz", text=np.array([t.encode() for t in TEXTS], object))
     shutil.copytree(toy_ids, folder / "ids")
     np.savez(folder / "ids_in.npz", **batch)
@@ -79,14 +88,14 @@ def served(minilm_dir, toy_ids, batch, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_minilm_from_text_in_a_fresh_process(minilm_dir, served):
+def test_text_in_a_fresh_process(real_vocabulary, served):
     result = served["text"]
     assert result.keys() == {"unit", "last", "input_word_ids", "input_mask"}
 
-    batch = BertTextInput.from_checkpoint(minilm_dir, max_seq_length=32)(TEXTS)
+    batch = BertTextInput.from_checkpoint(real_vocabulary, max_seq_length=32)(TEXTS)
     for name in ("input_word_ids", "input_mask"):
         np.testing.assert_array_equal(result[name], batch[name])
-    extractor = FeatureExtractor.from_checkpoint(minilm_dir, device="cpu", **OF_TEXTS)
+    extractor = FeatureExtractor.from_checkpoint(real_vocabulary, device="cpu", **OF_TEXTS)
     for row, record in enumerate(extractor(TEXTS)):
         np.testing.assert_allclose(result["unit"][row], record.features["unit"], rtol=0, atol=1e-6)
         # Token vectors are as long as 10: the contract for them is 1e-5.

@@ -72,20 +72,19 @@ def test_training_drops_out_and_gradients_reach_every_variable(encoder, batch):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:tf_keras")
-@pytest.mark.parametrize("trainable", [True, False])
-def test_hub_keras_layer_in_tf_keras(hub, toy_ids, batch, weights, trainable):
+def test_hub_keras_layer_in_tf_keras(hub, toy_ids, batch, weights):
     import tf_keras
 
-    layer = hub.KerasLayer(str(toy_ids), trainable=trainable)
+    assert not hub.KerasLayer(str(toy_ids)).trainable_weights
+    layer = hub.KerasLayer(str(toy_ids), trainable=True)
     inputs = {name: tf_keras.Input((None,), dtype=tf.int32, name=name) for name in IDS}
     pooled = layer(inputs)["pooled_output"]
     model = tf_keras.Model(inputs, tf_keras.layers.Dense(1)(pooled))
-    assert len(model.trainable_weights) == 2 + len(weights) * trainable
+    assert len(model.trainable_weights) == 2 + len(weights)
     before = layer.get_weights()
     model.compile("sgd", "mse")
     model.fit(constants(batch), np.ones([3, 1]), verbose=0)
-    moved = [np.any(a != b) for a, b in zip(before, layer.get_weights(), strict=True)]
-    assert any(moved) == trainable
+    assert any(np.any(a != b) for a, b in zip(before, layer.get_weights(), strict=True))
 
 
 def test_rows_that_are_too_long_are_refused(encoder):

@@ -74,7 +74,7 @@ def test_jax_runs_only_our_model_fn():
 @pytest.mark.eight_devices
 def test_eight_devices_give_what_one_gives(request, features):
     """A batch of 5 has 8 rows on the devices; the caller gets no filler."""
-    wanted = outputs(layers=[-1, "embeddings"])
+    wanted = outputs(layers=[0, "embeddings"])
     input_fn = input_fn_builder(features, SEQ_LENGTH)
     on_eight = Estimator(ModelFn(TOY, WEIGHTS, wanted), predict_batch_size=5)
     assert (on_eight.devices.kind, on_eight.devices.count) == ("cpu", NUM_DEVICES)
@@ -144,11 +144,11 @@ def test_xla_compiles_what_each_of_several_devices_does():
     """As on several GPUs, with two CPUs in their place."""
     names = [device.name for device in tf.config.list_logical_devices("CPU")[:2]]
     devices = Devices("gpu", 2, strategy=tf.distribute.MirroredStrategy(names))
-    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1]))
+    model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[0]))
     step = TensorFlowRuntime(devices=devices).compile(model_fn.step, model_fn.weights)
     batch = random_batch(TOY, [5, 3, 4, 2], 6)
     got = step({name: tf.constant(value) for name, value in batch.items()})()["layer_output_0"]
     names = ("input_word_ids", "input_mask", "input_type_ids")
-    want = NumpyEncoder(TOY, WEIGHTS)(*(batch[name] for name in names))[-1]
+    want = NumpyEncoder(TOY, WEIGHTS)(*(batch[name] for name in names))[1]
     for row, length in enumerate([5, 3, 4, 2]):
         np.testing.assert_allclose(got[row, :length], want[row, :length], rtol=0, atol=2e-5)

@@ -45,13 +45,3 @@ def test_the_calls_of_a_program_that_imports_it(toy, tmp_path):
             np.testing.assert_allclose(
                 results[row][name][:count], state[row, :count], rtol=0, atol=2e-5
             )
-
-
-def test_a_model_fn_takes_the_features_of_the_input_fn(toy):
-    """Called by itself, as no Estimator does."""
-    model_fn = extract_features.model_fn_builder(TOY, f"{toy}/bert_model.ckpt", [-1], False, False)
-    feature = extract_features.InputFeatures(4, ["[CLS]", "[SEP]"], [2, 3], [1, 1], [0, 0])
-    (batch,) = extract_features.input_fn_builder([feature], 2)({"batch_size": 8})
-    spec = model_fn(batch, None, tf.estimator.ModeKeys.PREDICT, {})
-    assert spec.predictions["unique_id"].numpy().tolist() == [4]
-    assert spec.predictions["layer_output_0"].shape == (1, 2, 8)

@@ -1,9 +1,10 @@
-"""InputFeatures: the official layout."""
+"""InputFeatures: the official layout, and the official input_fn over them."""
 
 import pytest
 
 from bert_features.errors import ConfigError
 from bert_features.official.features import convert_examples_to_features
+from bert_features.official.input_fn import input_fn_builder
 from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenization import FullTokenizer
 from tests.toy import TOY_VOCAB
@@ -47,3 +48,14 @@ def test_rows(tokenizer, text_a, text_b, tokens, lost):
 def test_too_short_a_row_is_refused(tokenizer):
     with pytest.raises(ConfigError, match="seq_length is 2; at least 3"):
         convert_examples_to_features([], 2, tokenizer)
+
+
+def test_input_fn_of_features_in_memory(tokenizer):
+    examples = [InputExample(i, text) for i, text in enumerate(["is this jack", "the a", "", "no"])]
+    features = convert_examples_to_features(examples, 10, tokenizer)
+    batches = list(input_fn_builder(features, 10)({"batch_size": 3}))
+    assert [batch["unique_ids"].numpy().tolist() for batch in batches] == [[0, 1, 2], [3]]
+    rows = [row for batch in batches for row in batch["input_ids"].numpy().tolist()]
+    assert rows == [f.input_ids for f in features]
+    with pytest.raises(ConfigError, match="are 10 long; seq_length is 12"):
+        input_fn_builder(features, 12)

@@ -441,56 +441,66 @@ class TestInputs:
             list(estimator.predict(input_fn, predict_keys=["x"]))
 
 
-def broken(features, mode):
-    return {"x": features["input_ids"]}
+def predicting(make, **settings):
+    """A model_fn whose predictions are made of the ids; the settings of its spec are calls."""
+
+    def model_fn(features, mode):
+        predictions = make(features["input_ids"])
+        made = {name: call() for name, call in settings.items()}
+        return tf.estimator.EstimatorSpec(mode, predictions, **made)
+
+    return model_fn
 
 
-def tensor(features, mode):
-    return tf.estimator.EstimatorSpec(mode, features["input_ids"])
+def scaled(ids):
+    return {"x": tf.cast(ids, tf.float32) * tf.get_variable("scale", [8])}
 
 
-def scalar(features, mode):
-    return tf.estimator.EstimatorSpec(mode, {"mean": tf.reduce_mean(features["input_ids"])})
+def scaled_by(variable):
+    return predicting(lambda ids: {"x": variable() * tf.cast(ids, tf.float32)})
 
 
-def other_rows(features, mode):
-    return tf.estimator.EstimatorSpec(mode, {"twice": tf.tile(features["input_ids"], [2, 1])})
-
-
-def own_variable(features, mode):
-    scale = tf.Variable(2.0, name="scale")
-    return tf.estimator.EstimatorSpec(mode, {"x": scale * tf.cast(features["input_ids"], "float")})
-
-
-def listed_variable(features, mode):
+def listed():
     tf.get_variable("scale", [8])
-    (scale,) = tf.trainable_variables()
-    return tf.estimator.EstimatorSpec(mode, {"x": scale * tf.cast(features["input_ids"], "float")})
+    return tf.trainable_variables()[0]
 
 
-def session_scaffold(features, mode):
-    scaffold = tf.train.Scaffold(init_fn=lambda scaffold, session: None)
-    return tf.estimator.EstimatorSpec(mode, {"x": features["input_ids"]}, scaffold=scaffold)
-
-
-def saver_scaffold(features, mode):
-    tf.get_variable("scale", [8])
-    saver = tf.train.Saver({"other": tf.trainable_variables()[0]})
-    scaffold = tf.train.Scaffold(saver=saver)
-    return tf.estimator.EstimatorSpec(mode, {"x": features["input_ids"]}, scaffold=scaffold)
+def saver():
+    return tf.train.Saver({"other": tf.trainable_variables()[0]})
 
 
 @pytest.mark.parametrize(
     ("model_fn", "message"),
     [
-        (broken, r"the model_fn returned \{'x': .*; allowed: an EstimatorSpec"),
-        (tensor, "the model_fn returned EstimatorSpec.*whose predictions are a dict of tensors"),
-        (scalar, "prediction 'mean' of the model_fn is a scalar; allowed: a tensor with a row"),
-        (other_rows, r"prediction 'twice' of the model_fn has the shape \(1."),
-        (own_variable, "the predictions read the variables scale; compute with what tf.get_var"),
-        (listed_variable, "the predictions read the variables scale; compute with what tf.get_v"),
-        (session_scaffold, "has a init_fn, which needs a session; read the checkpoint by tf"),
-        (saver_scaffold, "has a saver, which needs a session; read the checkpoint by tf"),
+        (
+            lambda features, mode: {"x": features["input_ids"]},
+            r"the model_fn returned \{'x': .*; allowed: an EstimatorSpec",
+        ),
+        (
+            predicting(lambda ids: ids),
+            "the model_fn returned EstimatorSpec.*whose predictions are a dict of tensors",
+        ),
+        (
+            predicting(lambda ids: {"mean": tf.reduce_mean(ids)}),
+            "prediction 'mean' of the model_fn is a scalar; allowed: a tensor with a row",
+        ),
+        (
+            predicting(lambda ids: {"twice": tf.tile(ids, [2, 1])}),
+            r"prediction 'twice' of the model_fn has the shape \(1.",
+        ),
+        (
+            scaled_by(lambda: tf.Variable(2.0, name="scale")),
+            "the predictions read the variables scale; compute with what tf.get_var",
+        ),
+        (scaled_by(listed), "the predictions read the variables scale; compute with what tf.get_v"),
+        (
+            predicting(scaled, scaffold=lambda: tf.train.Scaffold(init_fn=print)),
+            "has a init_fn, which needs a session; read the checkpoint by tf",
+        ),
+        (
+            predicting(scaled, scaffold=lambda: tf.train.Scaffold(saver=saver())),
+            "has a saver, which needs a session; read the checkpoint by tf",
+        ),
     ],
 )
 def test_what_cannot_run_is_one_error(model_fn, message):

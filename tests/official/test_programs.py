@@ -14,7 +14,6 @@ from tests.official.programs import tutorial
 
 PROGRAM = Path(__file__).with_name("programs") / "extract_features.py"
 TOLERANCE = 2e-5
-LAYERS = [-1, -2, -3, -4]
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +63,12 @@ def test_the_script_on_eight_devices(tmp_path, minilm_tf1, official):
 
     texts, output = tmp_path / "texts.txt", tmp_path / "features.jsonl"
     texts.write_text("".join(f"{text}\n" for text in official.texts), encoding="utf-8")
-    more = ("--use_tpu=True", "--master=grpc://a", "--layers", ",".join(map(str, LAYERS)))
-    extract_features.FLAGS(["program", *arguments(minilm_tf1, texts, output, 48, *more)])
+    config = json.loads((minilm_tf1 / "bert_config.json").read_text())
+    two_blocks = tmp_path / "bert_config.json"
+    two_blocks.write_text(json.dumps({**config, "num_hidden_layers": 2}))
+    more = ("--use_tpu=True", "--master=grpc://a", "--layers=-1,-2")
+    flags = arguments(minilm_tf1, texts, output, 48, f"--bert_config_file={two_blocks}", *more)
+    extract_features.FLAGS(["program", *flags])
     extract_features.main([])
     vocabulary = (minilm_tf1 / "vocab.txt").read_text(encoding="utf-8").split("\n")
     rows = read_jsonl(output)
@@ -76,9 +79,9 @@ def test_the_script_on_eight_devices(tmp_path, minilm_tf1, official):
         tokens = [feature["token"] for feature in row["features"]]
         assert tokens == [vocabulary[i] for i in official.ids[number]]
         for position, feature in enumerate(row["features"]):
-            assert [layer["index"] for layer in feature["layers"]] == LAYERS
+            assert [layer["index"] for layer in feature["layers"]] == [-1, -2]
             for layer in feature["layers"]:
-                wanted = official.layers[layer["index"]][number][position]
+                wanted = official.layers[2 + layer["index"]][number][position]
                 np.testing.assert_allclose(layer["values"], wanted, rtol=0, atol=TOLERANCE)
 
 
@@ -89,7 +92,7 @@ def test_the_tutorial(minilm_tf1, official, monkeypatch):
     vocabulary = (minilm_tf1 / "vocab.txt").read_text(encoding="utf-8").split("\n")
     assert len(features) == len(numbers) > 0
     for number, of_text in zip(numbers, features, strict=True):
-        total = sum(official.layers[layer][number] for layer in LAYERS)
+        total = sum(official.layers[layer][number] for layer in tutorial.LAYERS)
         # Of equal tokens the tutorial keeps the last vector.
         wanted = {vocabulary[i]: total[p] for p, i in enumerate(official.ids[number])}
         assert of_text.keys() == wanted.keys()
