@@ -53,9 +53,9 @@ class RowPlan:
     lengths: np.ndarray
     own: np.ndarray
 
-    def part(self, start: int, stop: int) -> "RowPlan":
-        """The rows from `start` to `stop`."""
-        return RowPlan(*(getattr(self, field.name)[start:stop] for field in fields(self)))
+    def take(self, rows: np.ndarray) -> "RowPlan":
+        """Some rows, by their numbers."""
+        return RowPlan(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     @classmethod
     def join(cls, parts: Sequence["RowPlan"]) -> "RowPlan":

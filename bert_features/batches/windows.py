@@ -28,14 +28,10 @@ def replace_with_windows(
     Raises:
       InputError: a pair and rows too short for pairs, or a word longer than a window.
     """
-    parts: list[RowPlan] = []
-    done = 0
-    for example in long.tolist():
-        parts.append(plan.part(done, example))
-        parts.append(_windows(plan.part(example, example + 1), example, texts, long_text))
-        done = example + 1
-    parts.append(plan.part(done, len(plan.examples)))
-    return RowPlan.join(parts)
+    others = plan.take(np.setdiff1d(plan.examples, long))
+    windows = [_windows(plan.take(row), int(row[0]), texts, long_text) for row in long[:, None]]
+    joined = RowPlan.join([others, *windows])
+    return joined.take(np.argsort(joined.examples, kind="stable"))
 
 
 def _windows(row: RowPlan, example: int, texts: Texts, long_text: LongText) -> RowPlan:

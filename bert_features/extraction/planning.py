@@ -185,23 +185,17 @@ def plan(
     )
     input_fn = preparation.input_fn(lambda: preparation.shard.take(examples))
     result = Plan(
-        shapes=input_fn.shapes(preparation.batch_params()),
+        shapes=preparation.shapes,
         outputs=preparation.outputs,
         cures=find_cures(preparation.config, preparation.checkpoint),
         buckets=[BucketPlan(length) for length in preparation.buckets],
     )
     (unknown_id,) = preparation.tokenizer.convert_tokens_to_ids([UNK])
-    held: list[np.ndarray] = []
-    for chunk in input_fn.chunks():
-        _add_examples(result, WindowResults(chunk, (), preparation.in_windows).batch(unknown_id))
-        held.append(chunk.columns["lengths"])
-        if sum(int(lengths.sum()) for lengths in held) >= preparation.window_tokens:
-            _add_rows(result, np.concatenate(held))
-            held = []
+    for window in input_fn.windows():
+        _add_examples(result, WindowResults(window, (), preparation.in_windows).batch(unknown_id))
+        _add_rows(result, window.columns["lengths"])
         if progress:
             progress(result.examples)
-    if held:
-        _add_rows(result, np.concatenate(held))
     return result
 
 

@@ -179,12 +179,6 @@ def test_words_that_are_cut(policy, num_pieces):
     assert numbers == sorted(numbers)
 
 
-def test_a_word_longer_than_a_window_is_refused():
-    words = words_of([[1], [2, 9, 1]])
-    with pytest.raises(InputError, match="example 1 has a word of 9 pieces, the word number 1"):
-        lay_out("window", 10, [(1, 0), (12, 0)], words=words)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

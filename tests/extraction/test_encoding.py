@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import bert_features
 from bert_features import FeatureExtractor, Padded, Ragged
 from bert_features.errors import ConfigError, InputError
 from bert_features.readers.input_example import InputExample
@@ -79,12 +78,6 @@ def test_no_texts(extractor):
     assert values.dtype.name == "bfloat16"
 
 
-def test_pairs_and_words(extractor):
-    texts = [("a", "b"), ["a", "b"], InputExample("x", "b")]
-    wanted = [record.features["sequence"] for record in extractor(texts)]
-    np.testing.assert_array_equal(extractor.encode(texts, "sequence"), wanted)
-
-
 FEW = ["is this a ?", "", "a b", ("a", "the b"), ["not", "jackson"], "the is"]
 
 
@@ -154,12 +147,6 @@ def test_what_is_refused(extractor, arguments, error, message):
         extractor.encode(**{"texts": ["a"], **arguments})
 
 
-def test_truncation_is_warned_of(extractor, caplog):
-    extractor.encode(["a b", "a " * 30], "sequence")
-    (warning,) = [r for r in caplog.records if r.levelname == "WARNING"]
-    assert "1 of 2 texts did not fit max_seq_length 20 and lost 12 tokens" in warning.getMessage()
-
-
 def test_progress_is_shown_on_standard_error_if_asked_for(extractor, capfd):
     extractor.encode(TEXTS[:20], "sequence", show_progress=True)
     out, error = capfd.readouterr()
@@ -180,7 +167,3 @@ def test_reprs_show_shapes():
     assert repr(padded) == "Padded(values=float16 [2, 7, 3], mask=bool [2, 7])"
     ragged = Ragged(np.zeros((5, 3), np.float32), np.array([0, 5]))
     assert repr(ragged) == "Ragged(values=float32 [5, 3], row_splits=int64 [2])"
-
-
-def test_they_are_public():
-    assert {"Padded", "Ragged", "FeatureExtractor"} <= set(dir(bert_features))

@@ -309,7 +309,6 @@ def test_results_that_wait_are_bounded(extractor, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"max_seq_length": 25}, ConfigError, "max_seq_length is 25; .* has 24 positions"),
         ({"layers": (3,)}, ConfigError, r"layer 3 is outside \[-3, 2\]"),
         ({"do_lower_case": None}, ConfigError, "is unknown; pass do_lower_case=True or"),
         ({"vocab_file": "nowhere.txt"}, CheckpointError, "cannot read the vocabulary"),
