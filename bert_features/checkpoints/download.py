@@ -117,11 +117,7 @@ def find(name: str) -> Path | None:
 
 
 def download(
-    name: str,
-    *,
-    progress: Progress | None = None,
-    force: bool = False,
-    forget: bool = False,
+    name: str, *, progress: Progress | None = None, force: bool = False, forget: bool = False
 ) -> Path:
     """Makes sure that a published checkpoint is in the cache.
 

@@ -31,14 +31,7 @@ class _BrokenOffError(Exception):
     """The rest of the file is still to come."""
 
 
-def fetch(
-    url: str,
-    partial: Path,
-    *,
-    max_bytes: int,
-    progress: Progress,
-    otherwise: str,
-) -> None:
+def fetch(url: str, partial: Path, *, max_bytes: int, progress: Progress, otherwise: str) -> None:
     """Downloads a file, from the byte where an earlier call broke off.
 
     Args:

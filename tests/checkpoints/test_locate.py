@@ -1,13 +1,12 @@
 """Where weights are: a directory, a prefix, a file; and what is refused."""
 
 import pickle
+import shutil
 
 import pytest
 
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.errors import CheckpointError
-from tests.reference.tf1_checkpoint import write_tf1_checkpoint
-from tests.toy import TOY, random_weights
 
 
 @pytest.mark.parametrize(
@@ -19,9 +18,10 @@ def test_tf1_by_directory_prefix_or_file(tf1, suffix):
 
 
 def test_the_latest_of_several_tf1_checkpoints(tf1, tmp_path):
-    (tmp_path / "bert_config.json").write_bytes((tf1 / "bert_config.json").read_bytes())
-    for step in (8, 9, 10):
-        write_tf1_checkpoint(tmp_path / f"model.ckpt-{step}", random_weights(TOY))
+    shutil.copy(tf1 / "bert_config.json", tmp_path)
+    for part in tf1.glob("bert_model.ckpt.*"):
+        for step in (8, 9, 10):
+            shutil.copy(part, tmp_path / f"model.ckpt-{step}{part.suffix}")
     with pytest.raises(CheckpointError, match="several checkpoints"):
         find_checkpoint(tmp_path)
     (tmp_path / "checkpoint").write_text(
