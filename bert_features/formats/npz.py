@@ -19,6 +19,7 @@ metadata has no other. `np.load` compares it when it reads an array; a memory ma
 
 import io
 import json
+import math
 import os
 import struct
 import zipfile
@@ -69,7 +70,8 @@ class Writer(ColumnWriter):
             self._first_member.write(_raw(array))
             return
         self._dtypes[name] = np.promote_types(self._dtypes[name], array.dtype)
-        np.save(self._spools[name], array)
+        self._spools[name].write(_npy_header(array.dtype, array.shape))
+        self._spools[name].write(_raw(array))
 
     def _finish(self) -> None:
         rows = {"sequence": self.records, "splits": self.records + 1, **self._totals}
@@ -168,7 +170,9 @@ def _npy_header(dtype: np.dtype, shape: tuple[int | None, ...]) -> bytes:
 def _arrays(spool: io.BufferedRandom) -> Iterator[np.ndarray]:
     spool.seek(0)
     while spool.peek(1):
-        yield np.load(spool)
+        np.lib.format.read_magic(spool)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(spool)
+        yield np.frombuffer(spool.read(math.prod(shape) * dtype.itemsize), dtype)
 
 
 def _map_member(file: io.BufferedReader, info: zipfile.ZipInfo) -> np.ndarray:

@@ -11,7 +11,7 @@ front of its own checksum. Checksums are masked CRC-32C, uint32; all is little-e
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,16 +21,18 @@ from bert_features.files.checksums import checksum
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import (
     SPLITS,
+    Column,
     check_columns,
     columns_of,
     convert_ids,
     convert_to_batch,
+    convert_to_columns,
     levels_of,
     text_array,
 )
 from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.record_file import RecordFile
-from bert_features.formats.records import LEVELS, TEXT, Feature, FeatureBatch
+from bert_features.formats.records import LEVELS, TEXT, FeatureBatch
 from bert_features.formats.sidecar import sidecar_path
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
@@ -44,8 +46,15 @@ class Writer(FeatureWriter):
     has_sidecar = True
 
     def _write(self, batch: FeatureBatch) -> None:
+        columns = convert_to_columns(batch)
+        ends = {level: columns[name].tolist() for level, name in SPLITS.items() if name in columns}
+        ends["sequence"] = list(range(len(batch) + 1))
+        wanted = {name: column for name, column in self._columns.items() if column.rows in ends}
         for i in range(len(batch)):
-            example = convert_to_example(batch.part(i, i + 1), self._features)
+            rows = {level: slice(*bounds[i : i + 2]) for level, bounds in ends.items()}
+            example = convert_to_example(
+                {name: columns[name][rows[column.rows]] for name, column in wanted.items()}, wanted
+            )
             # Deterministic: the fields are a map, whose order else differs from process to process.
             self._file.write(frame(example.SerializeToString(deterministic=True)))
 
@@ -151,25 +160,28 @@ def _texts(field: Any) -> tuple[str, ...]:
     return tuple(text.decode("utf-8") for text in field.bytes_list.value)
 
 
-def convert_to_example(example: FeatureBatch, features: Sequence[Feature]) -> Any:
-    """A `tf.train.Example` with the fields this module's docstring lists, of a single example."""
+def convert_to_example(values: Mapping[str, np.ndarray], columns: Mapping[str, Column]) -> Any:
+    """A `tf.train.Example` with the fields this module's docstring lists.
+
+    Args:
+      values: the part of each column that belongs to one example.
+      columns: the columns, without splits.
+    """
     tf = import_tensorflow()
 
-    def column(values: np.ndarray) -> Any:
-        if values.dtype != object:
-            return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-        encoded = [text.encode("utf-8") for text in values]
+    def field(values: np.ndarray, column: Column) -> Any:
+        if column.width is not None:
+            # A TensorProto made without an op: nothing is placed on a device.
+            tensor = tf.make_tensor_proto(values[0] if column.rows == "sequence" else values)
+            encoded = [tensor.SerializeToString()]
+        elif column.dtype == TEXT:
+            encoded = [text.encode("utf-8") for text in values.tolist()]
+        else:
+            return tf.train.Feature(int64_list=tf.train.Int64List(value=values.tolist()))
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
 
-    def tensor(values: np.ndarray) -> Any:
-        # A TensorProto made without an op: nothing is placed on a device.
-        serialized = tf.make_tensor_proto(values).SerializeToString()
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[serialized]))
-
-    fields = {"unique_id": column(example.unique_ids)}
-    for level in levels_of(features):
-        fields |= {name: column(example.level(level).columns[name]) for name in LEVELS[level]}
-    for feature in features:
-        values = example.features[feature.name]
-        fields[feature.name] = tensor(values[0] if feature.level == "sequence" else values)
+    fields = {
+        "unique_id" if name == "unique_ids" else name: field(values[name], column)
+        for name, column in columns.items()
+    }
     return tf.train.Example(features=tf.train.Features(feature=fields))
