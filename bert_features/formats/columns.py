@@ -115,10 +115,11 @@ def check_columns(columns: Mapping[str, Any], expected: Mapping[str, Column]) ->
     for name, (unit, dtype, width) in expected.items():
         column = columns[name]
         shape = (rows[unit],) if width is None else (rows[unit], width)
-        # Texts have another dtype in each format.
-        kinds = "OU" if dtype == TEXT else value_dtype(dtype).kind
-        is_alike = width is None and column.dtype.kind in kinds
-        if column.shape != shape or not (is_alike or str(column.dtype) == dtype):
+        if width is None:  # texts have another dtype in each format
+            is_alike = column.dtype.kind in ("OU" if dtype == TEXT else "iu")
+        else:
+            is_alike = column.dtype == value_dtype(dtype)
+        if column.shape != shape or not is_alike:
             raise ValueError(
                 f"column {name} is {column.dtype} {column.shape}, expected {dtype} {shape}"
             )

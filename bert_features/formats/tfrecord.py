@@ -12,6 +12,7 @@ front of its own checksum. Checksums are masked CRC-32C, uint32; all is little-e
 
 import struct
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -95,8 +96,13 @@ class File(RecordFile):
             ids.append(_unique_id(example, self.id_type))
         return convert_ids(ids, self.id_type)
 
+    @cached_property
+    def _expected(self) -> dict[str, Column]:
+        return columns_of(self.features, self.id_type)
+
     def _parse(self, piece: bytes) -> FeatureBatch:
         tf = import_tensorflow()
+        from tensorflow.core.framework import tensor_pb2
 
         example = tf.train.Example.FromString(check_frame(piece))
         fields = example.features.feature
@@ -110,9 +116,9 @@ class File(RecordFile):
                     columns[name] = np.array(fields[name].int64_list.value, np.int32)
         for feature in self.features:
             (tensor,) = fields[feature.name].bytes_list.value
-            values = tf.io.parse_tensor(tensor, feature.dtype).numpy()
+            values = tf.make_ndarray(tensor_pb2.TensorProto.FromString(tensor))
             columns[feature.name] = values[None] if feature.level == "sequence" else values
-        check_columns(columns, columns_of(self.features, self.id_type))
+        check_columns(columns, self._expected)
         return convert_to_batch(columns, self.features)
 
 

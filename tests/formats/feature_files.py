@@ -236,6 +236,25 @@ def assert_reads(file: FeatureFile, expected: list[FeatureRecord]) -> None:
     assert_all_same([file.by_id(i) for i in ids[::-1]], expected[::-1])
 
 
+def assert_empty(file: FeatureFile) -> None:
+    """Every way to the records of a file without any, whose feature is `ONE`."""
+    assert list(file[:]) == []
+    assert file.ids.tolist() == []
+    with pytest.raises(OutputError, match=r"no example of .* has the id 0"):
+        file.by_id(0)
+    with pytest.raises(IndexError):
+        file[0]
+    values, row_splits = file.ragged("layer_output_0")
+    assert values.shape == (0, 3)
+    assert row_splits is not None
+    assert row_splits.tolist() == [0]
+    assert file.to_arrow().num_rows == len(file.to_pandas()) == len(file.to_dataset()) == 0
+    assert list(file) == []
+    assert len(file) == 0
+    assert file  # a file, though it is empty
+    assert file.features == ONE
+
+
 def assert_arrays(view: FeatureView, feature: Feature, rows: list[np.ndarray]) -> None:
     """`ragged` and `blocks` give the vectors of some records."""
     values, splits = view.ragged(feature.name)

@@ -31,6 +31,7 @@ from tests.formats.feature_files import (
     SUFFIX,
     all_formats,
     assert_all_same,
+    assert_empty,
     assert_reads,
     assert_same,
     make_batch,
@@ -99,15 +100,7 @@ def test_an_id_that_occurs_in_two_shards(tmp_path: Path) -> None:
 def test_a_run_without_records(tmp_path: Path, format: str) -> None:
     write_folder(tmp_path / "folder", format, ONE, make_batch(ONE, []))
     folder = read_features(tmp_path / "folder", verify=True)
-    assert list(folder) == list(folder[:]) == folder.ids.tolist() == []
-    values, row_splits = folder.ragged("layer_output_0")
-    assert values.shape == (0, 3)
-    assert row_splits is not None
-    assert row_splits.tolist() == [0]
-    assert folder.to_arrow().num_rows == len(folder.to_pandas()) == len(folder.to_dataset()) == 0
-    assert (len(folder), bool(folder), folder.features) == (0, True, ONE)
-    with pytest.raises(IndexError):
-        folder[0]
+    assert_empty(folder)
     assert repr(folder).endswith("folder: 0 records in 1 shard of " + ONE[0].describe() + ">")
 
 
@@ -233,26 +226,21 @@ def cut_first_shard(manifest: Manifest) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def another_count(manifest: Manifest) -> None:
-    """The manifest says 3 and 1 where the shards have 2 and 2."""
-    first, second, *others = manifest.shards
-    first = first.model_copy(update={"records": 3})
-    second = second.model_copy(update={"first": 3, "records": 1})
-    dataclasses.replace(manifest, shards=(first, second, *others)).write()
+def say(**changes: str) -> Callable[[Manifest], None]:
+    """Makes the manifest say something else."""
+    return lambda manifest: dataclasses.replace(manifest, **changes).write()  # type: ignore[arg-type]
 
 
-def another_beginning(manifest: Manifest) -> None:
-    first, second, *others = manifest.shards
-    second = second.model_copy(update={"first": 3})
-    dataclasses.replace(manifest, shards=(first, second, *others)).write()
+def say_of_shards(*changes: dict[str, int]) -> Callable[[Manifest], None]:
+    """Makes it say something else of the first shards, which have two records each."""
 
+    def damage(manifest: Manifest) -> None:
+        shards = list(manifest.shards)
+        for i, change in enumerate(changes):
+            shards[i] = shards[i].model_copy(update=change)
+        dataclasses.replace(manifest, shards=tuple(shards)).write()
 
-def another_id_type(manifest: Manifest) -> None:
-    dataclasses.replace(manifest, id_type="str").write()
-
-
-def unknown_format(manifest: Manifest) -> None:
-    dataclasses.replace(manifest, format="csv").write()
+    return damage
 
 
 @two_formats
@@ -270,14 +258,23 @@ def unknown_format(manifest: Manifest) -> None:
             r"FOLDER: 2 of its 12 shards not found, part-00001-of-00012\.\w+ first; take them",
         ),
         (cut_first_shard, "FIRST: it has SIZE bytes, and manifest.json records SIZE; take it from"),
-        (another_count, "FIRST: it holds 2 records, and manifest.json records 3; take it from a "),
         (
-            another_beginning,
+            say_of_shards({"records": 3}, {"first": 3, "records": 1}),
+            "FIRST: it holds 2 records, and manifest.json records 3; take it from a ",
+        ),
+        (
+            say_of_shards({}, {"first": 3}),
             r"FOLDER as \w+: it is damaged, .* features folder of bert_features \(manifest.json: "
             r"shard 1 begins at example 3, and the shards before it hold 2\)",
         ),
-        (another_id_type, "FIRST: its ids are int, and manifest.json records str; take it from a "),
-        (unknown_format, r"FOLDER as csv: .*\(manifest.json: format 'csv' is unknown; allowed: p"),
+        (
+            say(id_type="str"),
+            "FIRST: its ids are int, and manifest.json records str; take it",
+        ),
+        (
+            say(format="csv"),
+            r"FOLDER as csv: .*\(manifest.json: format 'csv' is unknown; al",
+        ),
     ],
 )
 def test_a_folder_that_is_refused(

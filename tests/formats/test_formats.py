@@ -27,6 +27,7 @@ from tests.formats.feature_files import (
     SUFFIX,
     all_formats,
     assert_all_same,
+    assert_empty,
     assert_reads,
     expected_records,
     make_batch,
@@ -64,21 +65,7 @@ def test_a_file_without_records(tmp_path: Path, format: str) -> None:
     path = tmp_path / f"f{SUFFIX[format]}"
     write(path, format, ONE)
     file = read_features(path)
-    assert list(file[:]) == []
-    assert file.ids.tolist() == []
-    with pytest.raises(OutputError, match=r"no example of .* has the id 0"):
-        file.by_id(0)
-    with pytest.raises(IndexError):
-        file[0]
-    values, row_splits = file.ragged("layer_output_0")
-    assert values.shape == (0, 3)
-    assert row_splits is not None
-    assert row_splits.tolist() == [0]
-    assert file.to_arrow().num_rows == len(file.to_pandas()) == len(file.to_dataset()) == 0
-    assert list(file) == []
-    assert len(file) == 0
-    assert file  # a file, though it is empty
-    assert file.features == ONE
+    assert_empty(file)
     assert file.metadata["checkpoint"] == "sha256:ab"
 
 
