@@ -108,8 +108,15 @@ def extract(
         )
     monitor = monitor or RunMonitor()
     if isinstance(target, FolderTarget):
-        run = FolderRun(config, target.find_inputs(input_path), target, ray=cluster)
-        return run.finish(processes, progress, monitor=monitor)
+        return FolderRun(
+            config,
+            target.find_inputs(input_path),
+            target,
+            processes=processes,
+            ray=cluster,
+            progress=progress,
+            monitor=monitor,
+        ).finish()
     if processes > 1:
         raise ConfigError.naming(
             "{processes} is {count}, but {output} is a single file; several processes write a "

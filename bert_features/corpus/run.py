@@ -53,7 +53,11 @@ class FolderRun:
       config: the settings.
       inputs: the inputs.
       target: the folder.
+      processes: how many processes of this machine compute it.
       ray: how the run uses Ray; None for processes of this machine.
+      progress: see `corpus.job.extract`.
+      monitor: see `corpus.job.extract`.
+      damaged: shards to compute again, though they are finished.
 
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
@@ -65,51 +69,43 @@ class FolderRun:
         inputs: Sequence[str],
         target: FolderTarget,
         *,
+        processes: int,
         ray: RaySettings | None = None,
+        progress: Progress | None = None,
+        monitor: RunMonitor | None = None,
+        damaged: Collection[int] = frozenset(),
     ) -> None:
         # Each features file names the settings: they must not depend on how the format was chosen.
         self._config = config.model_copy(update={"format": target.format})
-        self._inputs, self._target, self._ray = inputs, target, ray
-        self._folder = target.folder
+        self._inputs, self._target, self._folder = inputs, target, target.folder
+        self._processes, self._ray, self._progress = processes, ray, progress
+        self._monitor, self._damaged = monitor or RunMonitor(), damaged
         self._checkpoint = check_run(self._config, inputs, target)
-
-    def finish(
-        self,
-        processes: int,
-        progress: Progress | None = None,
-        *,
-        damaged: Collection[int] = frozenset(),
-        monitor: RunMonitor | None = None,
-    ) -> ExtractSummary:
-        """Computes what is not finished yet.
-
-        Args:
-          processes: how many processes compute it.
-          progress: see `corpus.job.extract`.
-          damaged: shards to compute again, though they are finished.
-          monitor: see `corpus.job.extract`.
-
-        Raises:
-          BertFeaturesError: says in one sentence what was wrong.
-        """
-        monitor = monitor or RunMonitor()
-        if (processes > 1 or self._ray) and str(self._folder).startswith("memory://"):
+        if (processes > 1 or ray) and str(self._folder).startswith("memory://"):
             raise ConfigError.naming(
                 "{output} is in the memory of one process; leave {processes} and {ray} out",
                 output=self._folder,
             )
-        shares = share_out(processes, self._config.device) if processes > 1 else [Share()]
+        self._shares = share_out(processes, config.device) if processes > 1 else [Share()]
+
+    def finish(self) -> ExtractSummary:
+        """Computes what is not finished yet.
+
+        Raises:
+          BertFeaturesError: says in one sentence what was wrong.
+        """
+        monitor = self._monitor
         # How many actors compute on Ray is known there alone.
-        with holding(self._folder, 0 if self._ray else processes):
+        with holding(self._folder, 0 if self._ray else self._processes):
             manifest, is_new = self._planned()
             finished = {} if is_new else dict(manifest.finished_shards())
-            state = _State(manifest, finished, damaged)
+            state = _State(manifest, finished, self._damaged)
             monitor.shards, monitor.finished_shards = len(manifest.shards), len(state.done)
             if state.todo:
                 _warn_of_small_shards(manifest)
                 beside = self._folder / MANIFEST if isinstance(self._folder, Path) else None
                 with _saying_what_is_kept(state), store_place(self._config, beside) as place:
-                    self._compute(state, is_new, shares, progress, monitor, place)
+                    self._compute(state, is_new, place)
             else:
                 logger.info("%s is finished already; nothing was computed", self._folder)
             if manifest.finished is None or state.todo:
@@ -151,17 +147,9 @@ class FolderRun:
         with storage_errors(f"read {self._folder}", advice="nothing was changed"):
             return open_store(self._folder).exists(MANIFEST)
 
-    def _compute(
-        self,
-        state: "_State",
-        is_new: bool,
-        shares: Sequence[Share],
-        progress: Progress | None,
-        monitor: RunMonitor,
-        place: StorePlace | None,
-    ) -> None:
+    def _compute(self, state: "_State", is_new: bool, place: StorePlace | None) -> None:
         """Computes what is left to do."""
-        manifest = state.manifest
+        manifest, monitor = state.manifest, self._monitor
         records = manifest.records  # a sum over all shards
 
         def begin(ready: ShardWriter | Executor) -> None:
@@ -186,11 +174,11 @@ class FolderRun:
             monitor.finished_shards = len(state.done)
 
         def note(current: Counts) -> None:
-            if progress:
-                progress(Counts.sum([state.total, current]), records)
+            if self._progress:
+                self._progress(Counts.sum([state.total, current]), records)
 
         job = Job(self._config, manifest, place)
-        executor = self._executor(job, shares, len(state.todo))
+        executor = self._executor(job, len(state.todo))
         if executor is not None:
             with executor:
                 begin(executor)
@@ -202,11 +190,11 @@ class FolderRun:
         for shard in state.todo:
             finish(shard, writer.write(shard, note))
 
-    def _executor(self, job: Job, shares: Sequence[Share], shards: int) -> Executor | None:
+    def _executor(self, job: Job, shards: int) -> Executor | None:
         """What computes the shards; None if this process does."""
         if self._ray is not None:
             return RayActors(job, self._ray, shards)
-        shares = _used(shares, shards)
+        shares = _used(self._shares, shards)
         return Processes(job, shares) if len(shares) > 1 else None
 
 
