@@ -34,25 +34,25 @@ quick = pytest.mark.usefixtures("quick")
 
 
 class RayCluster:
-    """A head without cores of its own, and nodes of one core, as processes of this machine."""
+    """A head and a node of one core each, as processes of this machine."""
 
     def __init__(self):
         from ray.cluster_utils import Cluster
 
         # A node that is lost is noticed after 1.5 s instead of 15.
         checks = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
-        head = {"num_cpus": 0, "include_dashboard": False, "_system_config": checks}
+        head = {"num_cpus": 1, "include_dashboard": False, "_system_config": checks}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self.address = self._cluster.address
-        self.nodes = [self.add(), self.add()]
+        self.nodes = [self._cluster.head_node]
+        self.add()
 
     def add(self):
-        return self._cluster.add_node(num_cpus=1)
+        self.nodes.append(self._cluster.add_node(num_cpus=1))
 
-    def lose(self, node):
-        """Ends a node without a word, as when a machine loses its power."""
-        self.nodes.remove(node)
-        self._cluster.remove_node(node, allow_graceful=False)
+    def lose(self):
+        """Ends the last node without a word, as when a machine loses its power."""
+        self._cluster.remove_node(self.nodes.pop(), allow_graceful=False)
 
     def actors(self):
         """The processes of all nodes that hold a model."""
@@ -97,23 +97,22 @@ def test_a_killed_worker_costs_its_shard_alone(toy, many, whole, cluster, tmp_pa
 
 @quick
 def test_a_node_is_lost_and_another_joins(toy, many, whole, cluster, tmp_path):
-    out, joined, stopped, before = tmp_path / "out", [], [], []
+    out, stopped, before = tmp_path / "out", [], []
 
     def disturb(counts, total):
-        if not joined and shards_in(out) >= 2:
-            cluster.lose(cluster.nodes[0])
+        if not before and shards_in(out) >= 2:
+            cluster.lose()
             stopped.extend(cluster.actors())
             for process in stopped:
                 os.kill(process, signal.SIGSTOP)
-            joined.append(cluster.add())
-            cluster.nodes += joined
+            cluster.add()
             before.append(shards_in(out))
         elif stopped and shards_in(out) >= before[0] + 2:  # only the new node can have
             while stopped:
                 os.kill(stopped.pop(), signal.SIGCONT)
 
     extract(config_of(toy), many, f"{out}/", ray=cluster.address, ray_actors=2, progress=disturb)
-    assert joined
+    assert before
     assert not stopped
     assert shards_of(out) == whole
 
