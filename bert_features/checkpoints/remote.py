@@ -32,6 +32,8 @@ _INNER = re.compile(r"variables|assets|\d+_\w+")
 _SOURCE = ".source.json"
 # Keys under which drivers report the version of a file.
 _VERSION_KEYS = ("etag", "ETag", "generation", "mtime", "LastModified", "updated", "created")
+# What a driver reports of a file.
+Entry = Mapping[str, Any]
 
 
 def fetch(url: str) -> Path:
@@ -58,7 +60,7 @@ def fetch(url: str) -> Path:
     with files.remote_errors(url, CheckpointError):
         if not _is_folder(filesystem, folder):
             folder, _, wanted = folder.rpartition("/")
-        names = sorted(_names(filesystem, folder))
+        entries = dict(sorted(_entries(filesystem, folder)))
 
     def read(name: str) -> bytes:
         """The content of a small file."""
@@ -67,10 +69,10 @@ def fetch(url: str) -> Path:
             return content
 
     if wanted in ("", locate.SAVED_MODEL):
-        weights, wanted = _weights_in(names, url, read), ""
+        weights, wanted = _weights_in([*entries], url, read), ""
     else:
-        weights = wanted = _weights_at(names, wanted, url)
-    parts = _parts_of(weights, names, url, read)
+        weights = wanted = _weights_at([*entries], wanted, url)
+    parts = {name: entries[name] for name in _parts_of(weights, [*entries], url, read)}
     return _copied(url, filesystem, folder, parts) / wanted
 
 
@@ -82,11 +84,11 @@ def fetch_file(url: str) -> Path:
     """
     filesystem, path = files.connect(url, CheckpointError)
     with files.remote_errors(url, CheckpointError):
-        is_file = filesystem.info(path)["type"] == "file"
-    if not is_file:
+        entry = filesystem.info(path)
+    if entry["type"] != "file":
         raise CheckpointError(f"{url} is a directory; pass a file")
     folder, _, name = path.rpartition("/")
-    return _copied(url, filesystem, folder, [name]) / name
+    return _copied(url, filesystem, folder, {name: entry}) / name
 
 
 def _is_folder(filesystem: Any, path: str) -> bool:
@@ -98,14 +100,14 @@ def _is_folder(filesystem: Any, path: str) -> bool:
     return is_folder
 
 
-def _names(filesystem: Any, folder: str, inner: str = "") -> Iterator[str]:
+def _entries(filesystem: Any, folder: str, inner: str = "") -> Iterator[tuple[str, Entry]]:
     """The files of a folder, and `variables/NAME` of each folder that a checkpoint can have."""
     for entry in filesystem.ls(f"{folder}/{inner}".rstrip("/"), detail=True):
         name = PurePosixPath(entry["name"]).name
         if entry["type"] == "file":
-            yield f"{inner}{name}"
+            yield f"{inner}{name}", entry
         elif not inner and _INNER.fullmatch(name):
-            yield from _names(filesystem, folder, f"{name}/")
+            yield from _entries(filesystem, folder, f"{name}/")
 
 
 def _weights_at(names: Sequence[str], wanted: str, url: str) -> str:
@@ -162,7 +164,7 @@ def _parts_of(
     ]
 
 
-def _copied(url: str, filesystem: Any, folder: str, names: Sequence[str]) -> Path:
+def _copied(url: str, filesystem: Any, folder: str, entries: Mapping[str, Entry]) -> Path:
     """The folder in the cache that holds these files, as they are on the store now."""
     parent = cache_dir() / "remote" / hashlib.sha256(url.encode()).hexdigest()[:16]
     # Under its own name, which may show the casing.
@@ -173,18 +175,16 @@ def _copied(url: str, filesystem: Any, folder: str, names: Sequence[str]) -> Pat
         locked(parent.with_suffix(".lock"), waiting),
     ):
         parent.mkdir(exist_ok=True)
-        with files.remote_errors(url, CheckpointError):
-            versions = {name: _version(filesystem, f"{folder}/{name}") for name in names}
+        versions = {name: _version(entry) for name, entry in entries.items()}
         if not _is_copied(to, versions):
             _copy(url, filesystem, folder, versions, to)
     return to
 
 
-def _version(filesystem: Any, path: str) -> list[Any]:
+def _version(entry: Entry) -> list[Any]:
     """Size in bytes, None if the store does not report it, and version of a file."""
-    info = filesystem.info(path)
-    version = " ".join(str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None)
-    return [info.get("size"), version or filesystem.ukey(path)]
+    stated = (entry[key] for key in _VERSION_KEYS if entry.get(key) is not None)
+    return [entry.get("size"), " ".join(map(str, stated)) or str(entry)]
 
 
 def _copy(
