@@ -30,7 +30,7 @@ def encode_texts(
       `input_word_ids`, `input_mask`, `input_type_ids` int32 [B, S]; `tokens_lost` int32 [B].
     """
     # AutoGraph would read the source, which takes two seconds and changes nothing here.
-    encode = tf.autograph.experimental.do_not_convert(pack)
+    encode = tf.autograph.experimental.do_not_convert(_pack)
     rows, type_starts, lost = encode(tokenizer, first, second, seq_length=seq_length)
     ids = rows.to_tensor(shape=[None, seq_length if pad else None])
     position = tf.range(tf.shape(ids, rows.row_splits.dtype)[1], dtype=rows.row_splits.dtype)
@@ -45,21 +45,10 @@ def encode_texts(
     }
 
 
-def pack(
+def _pack(
     tokenizer: FullTokenizer, first: tf.Tensor, second: tf.Tensor, *, seq_length: int
 ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """Tokenises texts into rows [CLS] a [SEP] b [SEP], truncated as the official script does.
-
-    Args:
-      tokenizer: the tokenizer of the checkpoint.
-      first: string [B], text_a of each example.
-      second: string [B], text_b; empty for none.
-      seq_length: the tokens of the longest row.
-
-    Returns:
-      The ids, int32 ragged [B, tokens]; where text_b begins in each row, int32 [B]; and the pieces
-      that each example lost, int32 [B].
-    """
+    """The ids, int32 ragged [B, tokens]; where text_b begins, and the pieces lost, int32 [B]."""
     count = tf.size(first, tf.int64)
     pieces = tokenizer(tf.concat([first, second], axis=0))
     lengths = pieces.row_lengths()

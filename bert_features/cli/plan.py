@@ -47,8 +47,7 @@ def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
         f"{result.tokens_lost:,} tokens lost{cures}",
     }
     if result.tokens_unknown:
-        unknown = result.tokens_unknown / result.tokens_kept
-        rows["unknown"] = f"{result.tokens_unknown:,} tokens are [UNK], {unknown:.1%}"
+        rows["unknown"] = f"{result.tokens_unknown:,} tokens are [UNK], {result.unknown_share:.1%}"
     if result.windowed_examples:
         rows["windows"] = (
             f"{result.windowed_examples:,} examples take several; "

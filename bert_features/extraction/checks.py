@@ -37,7 +37,7 @@ def check_input_and_checkpoint(
     if config.max_seq_length is not None:
         check_lengths(config, config.max_seq_length)
     for input_path in input_paths:
-        check_input(config, input_path)
+        _check_input(config, input_path)
     checkpoint = find_without_tensorflow(config.checkpoint, **config.checkpoint_options())
     if checkpoint is not None:
         check_lengths(config, row_length(config, checkpoint))
@@ -47,14 +47,10 @@ def check_input_and_checkpoint(
     return checkpoint
 
 
-def check_input(config: ExtractConfig, path: str | Path) -> None:
+def _check_input(config: ExtractConfig, path: str | Path) -> None:
     """Refuses an input that cannot be read, or whose first example cannot.
 
     An address is left for the run, and so is what can be read only once.
-
-    Raises:
-      ConfigError: a setting has no meaning for this kind of file.
-      InputError: the input cannot be read.
     """
     examples = read_examples(
         path, config.input_settings(), encoding_errors=config.encoding_errors

@@ -20,7 +20,6 @@ _OTHERS = {"tensorflow": "jax", "jax": "tensorflow"}
 # It computes on the CPU, which every machine has; this process may occupy the TPU. Without these a
 # backend would look for the other devices and might wait for them.
 _ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"}
-_PARENT_ONLY_VARIABLES = ("JAX_COORDINATOR_ADDRESS",)  # the child stands alone
 # A child that takes longer hangs: on 2 cores BERT-Large takes a minute.
 _TIMEOUT_SECONDS = 900.0
 
@@ -65,8 +64,7 @@ class OtherRuntime:
         ]
         (folder / "settings.toml").write_text("".join(lines), encoding="utf-8")
         environment = {**os.environ, **_ON_CPU, "KERAS_BACKEND": self._runtime}
-        for name in _PARENT_ONLY_VARIABLES:
-            environment.pop(name, None)
+        environment.pop("JAX_COORDINATOR_ADDRESS", None)  # the child stands alone
         rows = [json.dumps({"text": text}) + "\n" for text in texts]
         (folder / "texts.jsonl").write_text("".join(rows), encoding="utf-8")
         command = [sys.executable, "-m", "bert_features", "extract", str(folder / "texts.jsonl")]
