@@ -1,10 +1,11 @@
 """The interface of what computes the shards of a run beside its own process."""
 
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 from bert_features.errors import DeviceError
 from bert_features.extraction.counts import Counts
@@ -73,7 +74,7 @@ class Log:
 Message: TypeAlias = Ready | Progress | Finished | Log
 
 
-class Executor(ABC):
+class Executor(AbstractContextManager["Executor"]):
     """Workers that hold the model; a context manager, at whose end they are gone.
 
     Attributes:
@@ -88,9 +89,6 @@ class Executor(ABC):
         self._logged: set[str] = set()
         self._monitor = RunMonitor()
         self._begun: dict[int, Counts] = {}  # the totals of shards that are not finished
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.stop()

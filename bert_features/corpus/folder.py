@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bert_features.corpus.holding import HOLDING_FILES
-from bert_features.corpus.inputs import name_some
+from bert_features.corpus.inputs import WEB, name_some
 from bert_features.errors import OutputError
 from bert_features.files import Location, Store, open_store, storage_errors
 from bert_features.formats import SUFFIXES
@@ -23,7 +23,6 @@ from bert_features.formats.manifest import (
 
 _SHARD = re.compile(r"\.?part-(?P<shard>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.[a-z0-9]+)(\..*)?")
 _KEPT = "nothing was changed"
-_WEB = ("http://", "https://")
 
 
 def check_folder(folder: Location) -> None:
@@ -32,7 +31,7 @@ def check_folder(folder: Location) -> None:
     Raises:
       OutputError: it is not a folder, or holds other files.
     """
-    if isinstance(folder, str) and folder.startswith(_WEB):
+    if isinstance(folder, str) and folder.startswith(WEB):
         raise OutputError(
             f"{folder} is on a web server, where nothing can be written; pass a path, or an "
             "address of an object store such as s3://bucket/run/"

@@ -20,7 +20,7 @@ from bert_features.readers.source import Source
 Inputs: TypeAlias = str | Path | Sequence[str | Path]
 
 # An address on the web names one file, and `?` stands before its query.
-_WEB = ("http://", "https://")
+WEB = ("http://", "https://")
 _MOST_NAMED = 3
 
 
@@ -80,7 +80,7 @@ def look_up(path: str) -> Stamp:
     with reading(path):
         size = filesystem.info(name)["size"]
         # That of a web server is made of its address alone.
-        version = None if path.startswith(_WEB) else str(filesystem.ukey(name))
+        version = None if path.startswith(WEB) else str(filesystem.ukey(name))
     if size is None:
         raise InputError(
             f"{path}: its server does not report its size, so a later change would go unnoticed; "
@@ -135,7 +135,7 @@ def name_some(names: Sequence[str]) -> str:
 
 
 def _files_of(name: str, folders: bool) -> list[str]:
-    if name == "-" or name.startswith(_WEB):
+    if name == "-" or name.startswith(WEB):
         return [name]
     return _remote_files(name, folders) if is_url(name) else _local_files(name, folders)
 

@@ -251,14 +251,12 @@ def _log_message(message: Mapping[str, Any], **options: object) -> None:
 @contextlib.contextmanager
 def _keeping_sigterm() -> Iterator[None]:
     """Keeps the handler of SIGTERM, which Ray replaces."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if threading.current_thread() is threading.main_thread():  # no other may set it
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -9,34 +9,23 @@ from bert_features.corpus import run
 from bert_features.corpus.status import read_status
 from bert_features.extraction.counts import Counts
 from bert_features.files import store
-from bert_features.formats.manifest import FinishedEntry, Manifest
+from bert_features.formats.manifest import Manifest
+from tests.corpus.quick import QuickWriter
 from tests.corpus.runs import extract_until
+from tests.formats.feature_folders import describe_shard
 
 SHARDS = 5000
 # What takes a microsecond for each pair of shards takes 25 s.
 LIMIT_SECONDS = 8.0  # of CPU, whatever else runs on the machine
 
 
-class QuickWriter:
+class TinyWriter(QuickWriter):
     """Writes shards of five bytes instead of features."""
 
-    device = "none, none, none"
-    processor = "none"
-
-    def __init__(self, manifest):
-        self._manifest = manifest
-
-    @classmethod
-    def load(cls, job, checkpoint=None):
-        return cls(job.manifest)
-
     def write(self, shard, progress):
-        self._manifest.path(shard).write_bytes(b"12345")
+        self._job.manifest.path(shard).write_bytes(b"12345")
         progress(Counts(1, 3))
-        counts = {"examples": self._manifest.shards[shard].records, "tokens": 3}
-        return FinishedEntry(
-            bytes=5, crc32c="0" * 8, sidecar_crc32c=None, seconds=0.5, counts=counts
-        )
+        return describe_shard(self._job.manifest, shard)
 
 
 class Clock:
@@ -50,16 +39,11 @@ class Clock:
             assert time.process_time() - self._started < LIMIT_SECONDS
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    monkeypatch.setattr(run, "ShardWriter", QuickWriter)
+@pytest.mark.slow
+def test_a_run_of_many_shards(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "ShardWriter", TinyWriter)
     # A file system takes its time to bring each record to the disk.
     monkeypatch.setattr(store, "write_whole", lambda path, text: path.write_text(text))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick")
-def test_a_run_of_many_shards(config, tmp_path):
     inputs, out = [tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "out"
     for path in inputs:
         path.write_text("a b\n" * (SHARDS // 2))

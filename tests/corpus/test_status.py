@@ -10,27 +10,17 @@ from bert_features.corpus.status import Status, read_status
 from bert_features.errors import OutputError
 from bert_features.formats.manifest import Manifest
 from tests.corpus.runs import extract_until
-from tests.formats.feature_folders import finish, make_manifest
+from tests.formats.feature_folders import describe_shard, finish, make_manifest
 
 TOKENS = 7  # of each example of `folder`
 
 
 def record(manifest, shard, seconds=2.0):
     """Writes a made-up file of a shard, and its record as that of a finished one."""
-    from bert_features.formats.manifest import FinishedEntry
-
     manifest.path(shard).write_bytes(b"12345")
-    examples = manifest.shards[shard].records
-    manifest.finish_shard(
-        shard,
-        FinishedEntry(
-            bytes=5,
-            crc32c="0" * 8,
-            sidecar_crc32c=None,
-            seconds=seconds,
-            counts={"examples": examples, "tokens": TOKENS * examples},
-        ),
-    )
+    entry = describe_shard(manifest, shard)
+    counts = {**entry.counts, "tokens": TOKENS * entry.counts["examples"]}
+    manifest.finish_shard(shard, entry.model_copy(update={"seconds": seconds, "counts": counts}))
 
 
 @pytest.fixture

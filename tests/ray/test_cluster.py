@@ -102,7 +102,7 @@ class TestAddresses:
 
     @pytest.mark.slow
     def test_another_server_is_no_ray(self, monkeypatch):
-        monkeypatch.setattr(cluster, "_PROBE_SECONDS", 4.0)
+        monkeypatch.setattr(cluster, "_PROBE_SECONDS", 2.0)
         with socket.create_server(("127.0.0.1", 0)) as other:
             address = f"127.0.0.1:{other.getsockname()[1]}"
             with pytest.raises(DeviceError, match=r"what listens there is no Ray"):
