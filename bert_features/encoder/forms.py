@@ -46,29 +46,20 @@ def chosen_forms() -> Forms:
 
 
 @contextlib.contextmanager
-def traced_for(
-    device_kind: str,
-    *,
-    long_rows: bool = False,
-    narrow: bool = False,
-    few_tokens: bool = False,
-    pallas: bool = False,
-) -> Iterator[None]:
-    """Chooses the forms of operations while a step is traced; see `Forms`.
+def traced_for(device_kind: str, **choices: bool) -> Iterator[None]:
+    """Chooses the forms of operations while a step is traced.
 
     Args:
       device_kind: `tpu`, `gpu` or `cpu`.
-      long_rows: for a CPU.
-      narrow: for a CPU.
-      few_tokens: for a CPU.
-      pallas: for a TPU; only on JAX, and only where the step is divided over the devices by
+      **choices: attributes of `Forms`. `long_rows`, `narrow` and `few_tokens` are for a CPU.
+        `pallas` is for a TPU; only on JAX, and only where the step is divided over the devices by
         `shard_map`, as XLA cannot divide a kernel.
     """
     forms = ANYWHERE
     if device_kind == "tpu":
-        forms = Forms(on_tpu=True, pallas=pallas)
+        forms = Forms(on_tpu=True, **choices)
     elif device_kind == "cpu" and keras.backend.backend() == "tensorflow":
-        forms = Forms(on_cpu=True, long_rows=long_rows, narrow=narrow, few_tokens=few_tokens)
+        forms = Forms(on_cpu=True, **choices)
     token = _chosen.set(forms)
     try:
         yield

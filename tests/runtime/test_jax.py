@@ -37,7 +37,7 @@ TEXTS = ["Is this Jacksonville?", "", "the a b", "not a jackson, is it? No. " * 
 BANKS = ["A bank lends money.", "The bank of the river was muddy after days of heavy rain."]
 TOY_SETTINGS = {
     "max_seq_length": 20,
-    "buckets": [8, 12],
+    "buckets": [12],
     "batch_size": NUM_DEVICES,
     "do_lower_case": True,
 }
@@ -267,7 +267,7 @@ def test_processes_of_a_slice_share_out_the_input(toy, tmp_path):
     output = tmp_path / "out.jsonl"
     arguments = [
         "extract", "-", "-o", output, "--checkpoint", toy, "--runtime=jax", "--shard=auto",
-        "--layers=-1", "--max-seq-length=20", "--buckets=8,12", "--uncased",
+        "--layers=-1", "--max-seq-length=20", "--buckets=12", "--uncased",
     ]  # fmt: skip
     last, first = (start(arguments, {**address, **by_slurm(i)}) for i in range(2))
     texts = "\n".join(TEXTS) + "\n"
