@@ -147,15 +147,17 @@ def test_the_symbolic_outputs_are_those_of_the_call():
     assert len(spec["encoder_outputs"]) == 3
 
 
-@pytest.mark.parametrize("options", [{"num_blocks": 4}, {"num_blocks": -1}])
-def test_blocks_that_are_not_there(options):
-    with pytest.raises(ConfigError, match="this config has 3 blocks"):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_blocks": 4}, "this config has 3 blocks"),
+        ({"num_blocks": -1}, "this config has 3 blocks"),
+        ({"num_blocks": 2, "with_pooler": True}, "the pooler needs all 3 blocks; num_blocks is 2"),
+    ],
+)
+def test_blocks_that_are_not_there(options, message):
+    with pytest.raises(ConfigError, match=message):
         BertEncoder(TOY, **options)
-
-
-def test_the_pooler_needs_all_blocks():
-    with pytest.raises(ConfigError, match="the pooler needs all 3 blocks; num_blocks is 2"):
-        BertEncoder(TOY, num_blocks=2, with_pooler=True)
 
 
 def test_weights_that_do_not_fit():

@@ -166,13 +166,31 @@ def test_bfloat16_stays_close_to_float32(on_jax):
 
 
 @pytest.mark.slow
-def test_rows_are_shared_out_and_weights_put_once(on_jax, facts):
-    assert facts["backend"] == "jax"
-    assert facts["devices"] == NUM_DEVICES
-    assert facts["placed_on"] == [NUM_DEVICES]
-    assert facts["replicated"]
-    assert facts["same"]
-    assert facts["done"]
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("backend", "jax"),
+        ("devices", NUM_DEVICES),
+        ("described", "running on 8 CPU device(s) by JAX"),
+        ("process", [0, 1]),
+        ("numbered", [1, 2]),
+        ("visible_to_tensorflow", 0),
+        ("placed_on", [NUM_DEVICES]),
+        ("replicated", True),
+        ("same", True),
+        ("done", True),
+        ("traces", 2),  # one for each shape
+        ("any_shape", False),
+        ("timed", [["float32", 3.0], ["bfloat16", 3.0]]),
+        ("refusal", "ConfigError: batch_size 12 is not a multiple of the 8 devices; take 16"),
+    ],
+)
+def test_facts_of_a_step_on_all_devices(facts, name, wanted):
+    assert facts[name] == wanted
+
+
+@pytest.mark.slow
+def test_rows_are_shared_out(on_jax):
     batch = random_batch(TOY, [5, 3, 4, 2, 6, 1, 2, 3], 6)
     want = NumpyEncoder(TOY, random_weights(TOY))(
         batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
@@ -181,28 +199,6 @@ def test_rows_are_shared_out_and_weights_put_once(on_jax, facts):
     with np.load(on_jax / "step.npz") as got:
         for name in ("x0", "x1"):
             np.testing.assert_allclose(got[name][real], want[real], rtol=0, atol=2e-5)
-
-
-@pytest.mark.slow
-def test_each_shape_is_traced_once(facts):
-    assert facts["traces"] == 2
-    assert facts["any_shape"] is False
-
-
-@pytest.mark.slow
-def test_a_batch_that_cannot_be_shared_out(facts):
-    assert (
-        facts["refusal"] == "ConfigError: batch_size 12 is not a multiple of the 8 devices; take 16"
-    )
-
-
-@pytest.mark.slow
-def test_what_it_says_of_itself(facts):
-    assert facts["described"] == "running on 8 CPU device(s) by JAX"
-    assert facts["process"] == [0, 1]
-    assert facts["numbered"] == [1, 2]
-    assert facts["visible_to_tensorflow"] == 0
-    assert facts["timed"] == [["float32", 3.0], ["bfloat16", 3.0]]
 
 
 @pytest.mark.slow
