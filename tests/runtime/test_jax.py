@@ -364,7 +364,7 @@ TPU_BUILD = {"tensorflow_tpu": "2.20.0", "libtpu": "0.0.24"}
 def test_auto_takes_what_can_drive_the_device(monkeypatch, tpus, gpus, packages, device, expected):
     install(monkeypatch, **packages)
     monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
-    monkeypatch.setattr(selection, "_backend_set", lambda: None)
+    monkeypatch.setattr(selection, "backend_set", lambda: None)
     monkeypatch.setattr(selection, "tpu_chips", lambda: tpus)
     monkeypatch.setattr(selection, "nvidia_gpus", lambda: gpus)
     monkeypatch.setattr(selection, "_is_importable", lambda module: module in {"jax", *packages})
