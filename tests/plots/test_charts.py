@@ -1,5 +1,6 @@
 """Charts as files: pictures and pages of every kind; a page holds its data and loads nothing."""
 
+import functools
 import html
 import json
 import re
@@ -11,7 +12,7 @@ import pytest
 import vl_convert
 
 from bert_features.errors import MissingExtraError, OutputError
-from bert_features.plots.charts import check_chart, write_chart
+from bert_features.plots.charts import check_chart, render_picture, write_chart
 from bert_features.plots.histogram import Histogram
 from bert_features.plots.labelled import Labelled
 from bert_features.plots.occurrences import Occurrence
@@ -82,10 +83,17 @@ CHARTS = {
 EVERY = pytest.mark.parametrize("name", CHARTS)
 
 
-def write(tmp_path, name, suffix):
-    path = tmp_path / f"new{suffix}"
-    write_chart(CHARTS[name][0], path, overwrite=True)
-    return path
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The file of a chart, written once."""
+    folder = tmp_path_factory.mktemp("charts")
+
+    @functools.cache
+    def write(name, suffix):
+        write_chart(CHARTS[name][0], folder / f"{name}{suffix}", overwrite=False)
+        return folder / f"{name}{suffix}"
+
+    return write
 
 
 def texts_of(svg):
@@ -99,8 +107,8 @@ def check_texts(name, svg):
 
 
 @EVERY
-def test_a_png_has_the_size_of_its_figure(tmp_path, name):
-    header = write(tmp_path, name, ".png").read_bytes()[:24]
+def test_a_png_has_the_size_of_its_figure(written, name):
+    header = written(name, ".png").read_bytes()[:24]
     assert header[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", header[16:])
     assert 400 <= width <= 3000
@@ -108,10 +116,10 @@ def test_a_png_has_the_size_of_its_figure(tmp_path, name):
 
 
 @EVERY
-def test_an_svg_has_its_labels_as_texts_and_repeats(tmp_path, name):
-    svg = write(tmp_path, name, ".svg").read_text(encoding="utf-8")
+def test_an_svg_has_its_labels_as_texts_and_repeats(written, name):
+    svg = written(name, ".svg").read_text(encoding="utf-8")
     check_texts(name, svg)
-    again = write(tmp_path, name, ".svg").read_text(encoding="utf-8")
+    again = render_picture(CHARTS[name][0], ".svg").decode()
     assert without_numbers(again) == without_numbers(svg)
 
 
@@ -120,28 +128,28 @@ def without_numbers(svg):
     return re.sub(r"gradient_\d+", "", svg)
 
 
-def test_a_picture_has_a_panel_for_each_layer(tmp_path):
+def test_a_picture_has_a_panel_for_each_layer(written):
     """A histogram without a layer; a scatter plot says why a panel has no points."""
-    texts = texts_of(write(tmp_path, "histogram", ".svg").read_bytes())
+    texts = texts_of(written("histogram", ".svg").read_bytes())
     assert [text for text in texts if ": mean" in text] == [
         text for layer in ("embeddings", "layer 0", "layer 1") for text in texts if layer in text
     ]
-    texts = texts_of(write(tmp_path, "scatter", ".svg").read_bytes())
+    texts = texts_of(written("scatter", ".svg").read_bytes())
     assert texts.count("last layer only") == 2
     assert {"embeddings", "layer 0", "layer 1"} < set(texts)
 
 
 @EVERY
-def test_a_page_is_drawn_from_its_data_and_loads_nothing(tmp_path, name):
-    page = write(tmp_path, name, ".html").read_text(encoding="utf-8")
+def test_a_page_is_drawn_from_its_data_and_loads_nothing(written, name):
+    page = written(name, ".html").read_text(encoding="utf-8")
     check_texts(name, vl_convert.vegalite_to_svg(read_data(page)))
     assert "default-src 'none'" in page
     markup = re.sub("<script.*?</script>", "", page, flags=re.DOTALL)
     assert not re.findall(r"\b(?:src|href)=", markup)
 
 
-def test_the_slider_of_a_page_goes_through_the_layers(tmp_path):
-    data = read_data(write(tmp_path, "similarity", ".html").read_text(encoding="utf-8"))
+def test_the_slider_of_a_page_goes_through_the_layers(written):
+    data = read_data(written("similarity", ".html").read_text(encoding="utf-8"))
     (layer,) = (parameter for parameter in data["params"] if parameter["name"] == "layer")
     assert (layer["bind"]["max"], layer["value"]) == (2, 2)
     layer["value"] = 0
@@ -151,8 +159,8 @@ def test_the_slider_of_a_page_goes_through_the_layers(tmp_path):
     assert f"{first:.2f}".replace("-", "−") in texts
 
 
-def test_the_page_of_a_probe_has_its_table(tmp_path):
-    page = write(tmp_path, "probe", ".html").read_text(encoding="utf-8")
+def test_the_page_of_a_probe_has_its_table(written):
+    page = written("probe", ".html").read_text(encoding="utf-8")
     assert "<tr><th>layer</th><th>pooling</th><th>accuracy</th><th>std. error</th></tr>" in page
     assert page.count("<tr><td>") == 6
 
@@ -163,8 +171,8 @@ def read_data(page):
 
 
 @EVERY
-def test_texts_cannot_leave_the_data_of_a_page(tmp_path, name):
-    page = write(tmp_path, name, ".html").read_text(encoding="utf-8")
+def test_texts_cannot_leave_the_data_of_a_page(written, name):
+    page = written(name, ".html").read_text(encoding="utf-8")
     assert EVIL not in page
     assert len(re.findall("<script[ >]", page)) == page.count("</script>") == 3
     assert html.escape(CHARTS[name][0].title) in page
