@@ -337,6 +337,8 @@ def test_a_failure_half_way_leaves_nothing(toy, tmp_path):
     (tmp_path / "in.txt").write_bytes(b"a b\n" * 5000 + b"\xff\n")
     config = ExtractConfig.of({"checkpoint": toy, "layers": (-1,), "buffer_mb": 1, **TOY_SETTINGS})
     with pytest.raises(InputError, match="line 5001: byte 0xff at file offset 20000"):
-        extract(config, tmp_path / "in.txt", tmp_path / "o.parquet")
+        extract(
+            config, tmp_path / "in.txt", tmp_path / "o.parquet", ledger_path=tmp_path / "ledger"
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
     assert threading.active_count() < 50

@@ -11,7 +11,7 @@ import pytest
 
 from bert_features import extract, read_features
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import InputError, OutputError
+from bert_features.errors import OutputError
 from bert_features.extraction.counts import ExampleCounts
 from bert_features.extraction.ledger import Ledger
 
@@ -38,16 +38,6 @@ def test_what_was_kept_and_what_was_lost(toy, tmp_path):
     assert summary.counts.tokens_lost == sum(line["tokens_lost"] for line in lines)
     assert summary.counts.words == 10
     assert summary.counts.words_lost == 3
-
-
-def test_a_failed_run_leaves_no_ledger(toy, tmp_path):
-    (tmp_path / "in.txt").write_bytes(b"a b\n" * 3000 + b"\xff\n")
-    config = ExtractConfig.of({"checkpoint": toy, "do_lower_case": True, **SETTINGS})
-    out = tmp_path / "out"
-    out.mkdir()
-    with pytest.raises(InputError, match="not UTF-8"):
-        extract(config, tmp_path / "in.txt", out / "o.parquet", ledger_path=out / "ledger")
-    assert list(out.iterdir()) == []
 
 
 def test_an_existing_ledger_is_kept_unless_told(toy, tmp_path):
