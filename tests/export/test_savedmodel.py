@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from bert_features import (
     BertFeatures,
-    BertTextInput,
     FeatureExtractor,
     export_savedmodel,
     find_checkpoint,
@@ -21,21 +20,12 @@ from bert_features.checkpoints.read import has_pooler
 from bert_features.errors import OutputError
 from tests.reference.sentence_transformers_folder import write_settings
 from tests.reference.tf1_checkpoint import write_directory
-from tests.toy import TOY, TOY_VOCAB, random_weights
+from tests.toy import TOY, TOY_VOCAB
 from tests.weights import assert_same
 
 MEAN = {"name": "mean", "level": "sequence", "layers": [-1], "special_tokens": False}
 LAST = {"name": "last", "layers": [-1]}
-UNIT = {"name": "unit", "level": "sequence", "layers": [0], "normalize": True}
-OF_TEXTS = {"outputs": [UNIT, {**LAST, "layers": [1]}], "max_seq_length": 32}
-TEXTS = [
-    "Hello, World! It's a naïve café…",
-    "",
-    "ΟΔΥΣΣΕΥΣ 中文 mixed",
-    "\u200bzero\u00adwidth \x00 control",
-    "unaffable embeddings " * 40,
-    "[CLS] typed [SEP] specials",
-]
+TEXTS = ["Is this Jacksonville?", "", "中文 not a b", "this is it . " * 9, "[CLS] typed [SEP]"]
 
 BLOCKED = """
 import sys
@@ -65,19 +55,10 @@ for export in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def real_vocabulary(minilm_dir, tmp_path_factory):
-    """A small encoder with the vocabulary of a real one."""
-    vocab = (minilm_dir / "vocab.txt").read_text(encoding="utf-8").split("\n")
-    config = TOY.model_copy(update={"vocab_size": len(vocab), "max_position_embeddings": 32})
-    folder = tmp_path_factory.mktemp("checkpoint") / "uncased"
-    return write_directory(folder, config, vocab, random_weights(config))
-
-
-@pytest.fixture(scope="module")
-def served(real_vocabulary, toy_ids, batch, tmp_path_factory):
+def served(toy_text, toy_ids, batch, tmp_path_factory):
     """What `serving_default` of two exports gives in a process that cannot import bert_features."""
     folder = tmp_path_factory.mktemp("served")
-    export_savedmodel(folder / "text", checkpoint=real_vocabulary, **OF_TEXTS)
+    shutil.copytree(toy_text, folder / "text")
     np.savez(folder / "text_in.npz", text=np.array([t.encode() for t in TEXTS], object))
     shutil.copytree(toy_ids, folder / "ids")
     np.savez(folder / "ids_in.npz", **batch)
@@ -88,19 +69,19 @@ def served(real_vocabulary, toy_ids, batch, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_text_in_a_fresh_process(real_vocabulary, served):
+def test_text_in_a_fresh_process(toy, served):
+    """tests/text/test_tokenization has texts of all kinds in a SavedModel."""
     result = served["text"]
-    assert result.keys() == {"unit", "last", "input_word_ids", "input_mask"}
-
-    batch = BertTextInput.from_checkpoint(real_vocabulary, max_seq_length=32)(TEXTS)
-    for name in ("input_word_ids", "input_mask"):
-        np.testing.assert_array_equal(result[name], batch[name])
-    extractor = FeatureExtractor.from_checkpoint(real_vocabulary, device="cpu", **OF_TEXTS)
+    assert result.keys() == {"mean", "last", "input_word_ids", "input_mask"}
+    extractor = FeatureExtractor.from_checkpoint(
+        toy, outputs=[MEAN, LAST], max_seq_length=12, hidden_act="gelu_erf", device="cpu"
+    )
     for row, record in enumerate(extractor(TEXTS)):
-        np.testing.assert_allclose(result["unit"][row], record.features["unit"], rtol=0, atol=1e-6)
-        # Token vectors are as long as 10: the contract for them is 1e-5.
-        tokens = record.features["last"]
+        mean, tokens = record.features["mean"], record.features["last"]
+        np.testing.assert_allclose(result["mean"][row], mean, rtol=0, atol=1e-6)
         np.testing.assert_allclose(result["last"][row, : len(tokens)], tokens, rtol=0, atol=1e-5)
+        ids = result["input_word_ids"][row][result["input_mask"][row] == 1]
+        assert [TOY_VOCAB[i] for i in ids] == list(record.tokens)
 
 
 @pytest.mark.slow

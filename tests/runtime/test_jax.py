@@ -90,10 +90,10 @@ REFUSED = [
 def jobs(toy, minilm_dir):
     toy_settings = {**TOY_SETTINGS, "outputs": OUTPUTS}
     narrow = {**TOY_SETTINGS, "outputs": OUTPUTS[:1], "precision": "bfloat16"}
-    real = {"layers": [-1, "embeddings"], "batch_size": NUM_DEVICES}
+    real = {"layers": [1, "embeddings"], "batch_size": NUM_DEVICES}
     return {
         "toy": {"checkpoint": toy, "texts": TEXTS, "settings": toy_settings},
-        "bfloat16": {"checkpoint": toy, "texts": TEXTS, "settings": narrow},
+        "bfloat16": {"checkpoint": toy, "texts": TEXTS[:1], "settings": narrow},
         "real": {"checkpoint": str(minilm_dir), "texts": BANKS, "settings": real},
     }
 
@@ -158,7 +158,7 @@ def test_layers_equal_float64_numpy(on_jax):
 @pytest.mark.slow
 def test_bfloat16_stays_close_to_float32(on_jax):
     with np.load(on_jax / "bfloat16.npz") as narrow, np.load(on_jax / "toy.npz") as wide:
-        assert len(narrow.files) == 3 * len(TEXTS)
+        assert len(narrow.files) == 3
         for name in narrow.files:
             a, b = narrow[name], wide[name]
             cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
