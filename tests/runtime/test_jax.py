@@ -68,7 +68,9 @@ def environment(**changes):
         "PYTHONPATH": str(ROOT),
         "KERAS_BACKEND": "jax",
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={NUM_DEVICES}",
+        # Little is computed, so the compiler may leave it slow.
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={NUM_DEVICES} "
+        "--xla_backend_optimization_level=0",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         **changes,
     }
@@ -232,7 +234,7 @@ def vectors(path):
 def start(arguments, changes):
     """A command in a process of its own, where nothing sets the backend of Keras."""
     program = "from bert_features.cli import main; main()"
-    variables = environment(XLA_FLAGS="", **changes)
+    variables = environment(XLA_FLAGS="--xla_backend_optimization_level=0", **changes)
     del variables["KERAS_BACKEND"]
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, arguments)],
