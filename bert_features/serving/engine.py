@@ -1,5 +1,6 @@
 """Engine: computes the texts of many requests together, in the shapes that `extract` uses."""
 
+import functools
 import logging
 import threading
 import time
@@ -48,8 +49,7 @@ class Engine:
         self._batch_tokens = extractor.preparation.tokens_of_batch
         self.queue = queue
         self._noted = noted
-        self._all = extractor
-        self._extractors: dict[tuple[str, ...], FeatureExtractor] = {}
+        self._extractor_of = functools.lru_cache(_MAX_EXTRACTORS)(extractor.with_outputs)
         self._making = threading.Lock()
         self._speed = _FIRST_TOKENS_PER_SECOND
         self._threads = [
@@ -65,25 +65,23 @@ class Engine:
         Args:
           outputs: the outputs that requests will ask for.
         """
-        names = tuple(output.name for output in outputs)
-        self._extractor(names).compute([InputExample(0, "warm up")], Counts())
+        self._extractor(_names(outputs)).compute([InputExample(0, "warm up")], Counts())
 
     def submit(
-        self, examples: Sequence[InputExample], tokens: Sequence[int], outputs: tuple[str, ...]
-    ) -> Job:
-        """Queues texts.
+        self,
+        examples: Sequence[InputExample],
+        tokens: Sequence[int],
+        outputs: Sequence[OutputSpec],
+    ) -> Job | None:
+        """Queues texts; None if too many tokens wait already.
 
         Args:
           examples: at least one text.
           tokens: the tokens of each.
-          outputs: names of the outputs to compute.
-
-        Raises:
-          QueueFullError: too many tokens wait already.
+          outputs: the outputs to compute.
         """
-        job = Job(examples, tokens, outputs)
-        self.queue.put(job)
-        return job
+        job = Job(examples, tokens, _names(outputs))
+        return job if self.queue.put(job) else None
 
     @property
     def seconds_queued(self) -> float:
@@ -135,9 +133,10 @@ class Engine:
         slices[0].job.fail(error)
 
     def _extractor(self, outputs: tuple[str, ...]) -> FeatureExtractor:
-        with self._making:
-            extractor = self._extractors.pop(outputs, None) or self._all.with_outputs(outputs)
-            self._extractors[outputs] = extractor  # the last one is the one used last
-            if len(self._extractors) > _MAX_EXTRACTORS:
-                del self._extractors[next(iter(self._extractors))]
-            return extractor
+        with self._making:  # once, although several lanes may ask for it
+            return self._extractor_of(outputs)
+
+
+def _names(outputs: Sequence[OutputSpec]) -> tuple[str, ...]:
+    """The names of outputs, the same in whatever order a request has them."""
+    return tuple(sorted(output.name for output in outputs))

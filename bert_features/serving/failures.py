@@ -56,8 +56,3 @@ class RequestError(HTTPException):
 def internal_error() -> RequestError:
     """A failure of the service itself, of which a client learns no more."""
     return RequestError("internal", "the service failed; its log says more")
-
-
-def retry_after(seconds: float) -> dict[str, str]:
-    """The header that says when to try again, in whole seconds of at least 1."""
-    return {"Retry-After": str(max(1, round(seconds)))}

@@ -17,18 +17,6 @@ from bert_features.formats.records import FeatureBatch
 from bert_features.readers.input_example import InputExample
 
 
-class QueueFullError(Exception):
-    """There is no room for a request.
-
-    Attributes:
-      tokens: tokens that wait already.
-    """
-
-    def __init__(self, tokens: int) -> None:
-        super().__init__(f"{tokens} tokens wait")
-        self.tokens = tokens
-
-
 @dataclass(eq=False)
 class Job:
     """The texts of one request.
@@ -119,23 +107,20 @@ class Queue:
         """Tokens that wait."""
         return self._tokens
 
-    def put(self, job: Job) -> None:
-        """Adds a job.
-
-        Raises:
-          QueueFullError: there is no room for it.
-        """
+    def put(self, job: Job) -> bool:
+        """Adds a job, if there is room for it; gives whether there was."""
         size = sum(job.tokens)
         with self._changed:
             if self._tokens and self._tokens + size > self._max_tokens:
                 self._drop_cancelled()
             if self._tokens and self._tokens + size > self._max_tokens:
-                raise QueueFullError(self._tokens)
+                return False
             self._jobs.append(job)
             self._turns.append(job)
             self._tokens += size
             self._noted(self._tokens)
             self._changed.notify()
+            return True
 
     def take(self, smallest: int, largest: int, *, shares: int = 1) -> list[Slice]:
         """Waits for jobs and takes texts of those that want the outputs of the first.

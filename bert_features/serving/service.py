@@ -21,10 +21,10 @@ from bert_features.formats.records import FeatureBatch
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.catalog import Catalog
 from bert_features.serving.engine import Engine
-from bert_features.serving.failures import RequestError, retry_after
+from bert_features.serving.failures import RequestError
 from bert_features.serving.messages import Feature, FeaturesRequest, Info, Output
 from bert_features.serving.metrics import ServiceMetrics
-from bert_features.serving.queue import Queue, QueueFullError
+from bert_features.serving.queue import Queue
 
 _MINILM_IS = "all-MiniLM-L6-v2, the embedded model; not Google's BERT"
 _T = TypeVar("_T")
@@ -185,10 +185,8 @@ class Service:
 
     def overloaded(self, reason: str) -> RequestError:
         """The refusal of a request because there are too many."""
-        seconds = self._engine.seconds_queued
-        return RequestError(
-            "overloaded", f"{reason}; try again later", headers=retry_after(seconds)
-        )
+        headers = {"Retry-After": str(max(1, round(self._engine.seconds_queued)))}
+        return RequestError("overloaded", f"{reason}; try again later", headers=headers)
 
     async def _wait(
         self,
@@ -198,11 +196,9 @@ class Service:
     ) -> FeatureBatch:
         if self._engine.seconds_queued > _MOST_WAITING * self.settings.limits.seconds:
             raise self.overloaded("what waits would take more than a quarter of the time limit")
-        names = tuple(sorted(feature.name for feature in features))
-        try:
-            job = self._engine.submit(examples, tokens, names)
-        except QueueFullError as error:
-            raise self.overloaded(f"{error.tokens} tokens wait to be computed") from error
+        job = self._engine.submit(examples, tokens, features)
+        if job is None:
+            raise self.overloaded(f"{self._engine.queue.tokens} tokens wait to be computed")
         try:
             async with asyncio.timeout(self.settings.limits.seconds):
                 return await asyncio.wrap_future(job.answer)

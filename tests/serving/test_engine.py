@@ -1,9 +1,11 @@
-"""The engine: a request that fails takes no other with it."""
+"""The engine: what is made once for all requests, and requests that fail alone."""
 
+import functools
 import threading
 
 import pytest
 
+from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.engine import Engine
 from bert_features.serving.queue import Job, Queue
@@ -14,26 +16,45 @@ def engine(extractor):
     return Engine(extractor, queue=Queue(1 << 20))
 
 
-def submit(engine, texts, *outputs):
-    examples = [InputExample(i, text) for i, text in enumerate(texts)]
-    return engine.submit(examples, [len(text) + 2 for text in texts], outputs).answer
+@pytest.fixture
+def submit(engine, extractor):
+    def submit(*texts, outputs=("mean",)):
+        examples = [InputExample(i, text) for i, text in enumerate(texts)]
+        specs = [spec for name in outputs for spec in extractor.outputs if spec.name == name]
+        return engine.submit(examples, [len(text) + 2 for text in texts], specs).answer
+
+    return submit
 
 
-def test_only_the_request_with_the_fault_fails(engine, monkeypatch):
-    compute = type(engine._all).compute
+def test_outputs_are_made_ready_once_whatever_their_order(engine, extractor, submit, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        engine,
+        "_extractor_of",
+        functools.cache(lambda names: made.append(names) or extractor.with_outputs(names)),
+    )
+    engine.warm_up(extractor.outputs)
+    names = [spec.name for spec in extractor.outputs]
+    for outputs in (names, names[::-1]):
+        submit("a", outputs=outputs).result(10)
+    assert len(made) == 1
+
+
+def test_only_the_request_with_the_fault_fails(engine, submit, monkeypatch):
+    compute = FeatureExtractor.compute
 
     def fail_on_b(self, examples, counts):
         if any(example.text_a == "b" for example in examples):
             raise RuntimeError("no b")
         return compute(self, examples, counts)
 
-    monkeypatch.setattr(type(engine._all), "compute", fail_on_b)
+    monkeypatch.setattr(FeatureExtractor, "compute", fail_on_b)
     release = threading.Event()
     monkeypatch.setattr(engine, "_noted", lambda counts, seconds: release.wait(10))
-    held = [submit(engine, ["a"], "mean") for _ in range(2)]  # both lanes wait
+    held = [submit("a") for _ in range(2)]  # both lanes wait
     for each in held:
         each.result(10)
-    good, bad = submit(engine, ["a", "it"], "mean"), submit(engine, ["b"], "mean")
+    good, bad = submit("a", "it"), submit("b")
     release.set()
     assert len(good.result(10)) == 2
     with pytest.raises(RuntimeError, match="no b"):
@@ -41,7 +62,7 @@ def test_only_the_request_with_the_fault_fails(engine, monkeypatch):
 
 
 def test_a_request_whose_results_cannot_be_put_together_does_not_end_a_thread(
-    engine, monkeypatch, caplog
+    submit, monkeypatch, caplog
 ):
     finish, failures = Job.finish, [MemoryError("no room")] * 2  # as many as there are threads
 
@@ -53,5 +74,5 @@ def test_a_request_whose_results_cannot_be_put_together_does_not_end_a_thread(
     monkeypatch.setattr(Job, "finish", fail_twice)
     for _ in range(2):
         with pytest.raises(MemoryError):
-            submit(engine, ["a"], "mean").result(10)
-    assert len(submit(engine, ["a"], "mean").result(10)) == 1
+            submit("a").result(10)
+    assert len(submit("a").result(10)) == 1
