@@ -6,22 +6,14 @@ from bert_features.config.serve_settings import ServeSettings
 from bert_features.errors import OutputError
 
 
-def check_port(settings: ServeSettings) -> None:
-    """Refuses a port where the service cannot listen.
-
-    Raises:
-      OutputError: the port is in use, or the address is not one of this machine.
-    """
-    # As servers do: a port that a server left a moment ago is free.
-    _bind(settings, socket.SO_REUSEADDR).close()
-
-
 def hold_port(settings: ServeSettings) -> socket.socket:
     """A socket that keeps other services from the port; those of `open_port` may join it.
 
     Raises:
       OutputError: the port is in use, or the address is not one of this machine.
     """
+    # Alone, to notice other services; and as servers do: a port that one left a moment ago is free.
+    _bind(settings, socket.SO_REUSEADDR).close()
     return _bind(settings, socket.SO_REUSEPORT)
 
 

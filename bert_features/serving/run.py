@@ -4,6 +4,7 @@ import contextlib
 import math
 import signal
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -16,12 +17,13 @@ from bert_features.errors import DeviceError, MissingExtraError
 from bert_features.formats.checks import check_name
 from bert_features.machine.shares import Share, share_out
 from bert_features.serving.catalog import config_to_serve
-from bert_features.serving.port import SharedPort, check_port, hold_port, open_port
+from bert_features.serving.port import SharedPort, hold_port, open_port
 from bert_features.serving.worker import Worker, load_app, log_stop, silence_uvicorn, stop_if_dead
 
 if TYPE_CHECKING:
     import uvicorn
 
+_PACKAGES = ("fastapi_offline", "orjson", "prometheus_client", "uvicorn")
 # Connections that are not used are closed after this; behind a proxy longer than its own time.
 _IDLE_SECONDS = 75
 
@@ -36,23 +38,11 @@ def check_service(config: ExtractConfig, settings: ServeSettings) -> ExtractConf
       CheckpointError: the checkpoint is not usable.
       ConfigError: a setting does not fit.
       MissingExtraError: a package is not installed.
-      OutputError: the port is in use, or the address is not one of this machine.
     """
-    _check_installed()
+    if not all(map(find_spec, _PACKAGES)):
+        raise MissingExtraError("the web server", "serve")
     _shares(config, settings)
-    served = config_with_outputs(config)
-    check_port(settings)
-    return served
-
-
-def _check_installed() -> None:
-    try:
-        import fastapi_offline as fastapi_offline
-        import orjson as orjson
-        import prometheus_client as prometheus_client
-        import uvicorn as uvicorn
-    except ImportError as error:
-        raise MissingExtraError("the web server", "serve") from error
+    return config_with_outputs(config)
 
 
 def config_with_outputs(config: ExtractConfig) -> ExtractConfig:
@@ -96,6 +86,7 @@ def serve(
       set_up_logging: prepares the log of a further process.
 
     Raises:
+      OutputError: the port is in use, or the address is not one of this machine.
       BertFeaturesError: the model cannot be loaded, or a process ends while it loads it.
     """
     silence_uvicorn()
