@@ -47,14 +47,15 @@ def repair(
         logger.info("%d of %d shards are to be computed", len(wanted), len(manifest.shards))
         inputs = [entry.path for entry in manifest.inputs]
         try:
-            FolderRun(
+            run = FolderRun(
                 restore_settings(manifest),
                 inputs,
                 FolderTarget(folder, manifest.format, overwrite=False),
                 processes=processes,
                 progress=progress,
                 damaged=damaged,
-            ).finish()
+            )
         except InputError as error:
             raise InputError(f"{error}{hint_of_folder(inputs)}") from error
+        run.finish()
     return tuple(map(manifest.path, wanted))
