@@ -31,7 +31,9 @@ _MODULES = {
     for name in node.names
 }
 # They import TensorFlow, if at all, once it is needed.
-_LIGHT_ROOMS = ("checkpoints", "config", "corpus", "formats", "neighbors", "readers", "serving")
+_LIGHT_ROOMS = (
+    *("checkpoints", "config", "corpus", "errors", "formats", "neighbors", "readers", "serving"),
+)
 
 __all__ = sorted([*_MODULES, "__version__"])
 

@@ -9,6 +9,14 @@ from .config.input_format import InputFormat as InputFormat
 from .config.outputs import OutputConfig as OutputConfig
 from .corpus.job import extract as extract
 from .encoder.modeling import BertEncoder as BertEncoder
+from .errors import BertFeaturesError as BertFeaturesError
+from .errors import CheckpointError as CheckpointError
+from .errors import ConfigError as ConfigError
+from .errors import DeviceError as DeviceError
+from .errors import InputError as InputError
+from .errors import MissingExtraError as MissingExtraError
+from .errors import OutputError as OutputError
+from .errors import ServiceError as ServiceError
 from .export.loading import load_export as load_export
 from .export.savedmodel import export_savedmodel as export_savedmodel
 from .extraction.encoding import Padded as Padded

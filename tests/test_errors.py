@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import bert_features
+from bert_features import errors
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError, InputError, MissingExtraError
 
@@ -128,3 +129,16 @@ def test_a_checkout_that_is_not_installed_names_its_folder(monkeypatch):
 
 def test_another_package_is_named_as_it_is():
     assert str(MissingExtraError("x", install="gcsfs")).endswith("pip install gcsfs")
+
+
+def test_every_error_is_a_public_name_without_tensorflow(monkeypatch):
+    def refuse(*names):
+        raise AssertionError("TensorFlow is imported")
+
+    monkeypatch.setattr(bert_features, "import_tensorflow", refuse)
+    tree = ast.parse(Path(errors.__file__).read_text())
+    names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    names = [name for name in names if name.endswith("Error")]
+    assert {"BertFeaturesError", "ServiceError"} < {*names} <= {*bert_features.__all__}
+    for name in names:
+        assert getattr(bert_features, name) is getattr(errors, name)
