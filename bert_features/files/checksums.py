@@ -16,6 +16,13 @@ def checksum(data: bytes, so_far: int = 0) -> int:
     return crc
 
 
+def masked_checksum(data: bytes) -> int:
+    """The CRC-32C of some bytes as TFRecord holds it."""
+    # Rotated and a constant added, so that it differs from the CRC of bytes that hold a CRC.
+    crc = checksum(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
 def as_hex(crc: int) -> str:
     """A checksum as files hold it: eight hexadecimal digits."""
     return f"{crc:08x}"

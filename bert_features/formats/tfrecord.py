@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bert_features.errors import OutputError
-from bert_features.files.checksums import checksum
+from bert_features.files.checksums import masked_checksum
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import (
     SPLITS,
@@ -128,17 +128,11 @@ def frame(serialized: bytes) -> bytes:
     return b"".join(
         [
             length,
-            CHECKSUM.pack(_masked_checksum(length)),
+            CHECKSUM.pack(masked_checksum(length)),
             serialized,
-            CHECKSUM.pack(_masked_checksum(serialized)),
+            CHECKSUM.pack(masked_checksum(serialized)),
         ]
     )
-
-
-def _masked_checksum(data: bytes) -> int:
-    # Rotated and a constant added, so that it differs from the CRC of bytes that hold a CRC.
-    crc = checksum(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def check_frame(framed: bytes) -> bytes:
@@ -150,7 +144,7 @@ def check_frame(framed: bytes) -> bytes:
     length, of_length = LENGTH.unpack_from(framed)
     data = framed[LENGTH.size : LENGTH.size + length]
     (of_data,) = CHECKSUM.unpack_from(framed, LENGTH.size + length)
-    if (_masked_checksum(framed[:8]), _masked_checksum(data)) != (of_length, of_data):
+    if (masked_checksum(framed[:8]), masked_checksum(data)) != (of_length, of_data):
         raise ValueError("the checksum of a record does not match its bytes")
     return data
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from bert_features.errors import InputError
 from bert_features.files.checksums import checksum
+from bert_features.readers.contents import check_no_features
 from bert_features.readers.opening import is_cheap_to_count, name_of, open_bytes, reading
 
 EncodingErrors = Literal["strict", "replace"]
@@ -92,7 +93,7 @@ def read_lines(
 
     Raises:
       InputError: the file cannot be read, has a longer line, holds bytes that are not UTF-8, or
-        looks like UTF-16 or UTF-32.
+        looks like UTF-16, UTF-32 or features.
     """
     name = name_of(path)
     sample, offset = b"", part.start
@@ -103,6 +104,7 @@ def read_lines(
         if part.start == 0 and offset < _SAMPLE_BYTES:
             sample += line
             if number == 1 or 0 in line:
+                check_no_features(name, sample)
                 _check_encoding(name, number, sample)
         try:
             yield line.decode("utf-8", encoding_errors)

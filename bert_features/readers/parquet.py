@@ -7,6 +7,7 @@ from typing import Any
 from bert_features.files import is_url, local_path
 from bert_features.readers import opening
 from bert_features.readers.arrow_columns import choose_columns, read_batches
+from bert_features.readers.contents import METADATA_KEY, features_error
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.source import Source
@@ -60,6 +61,8 @@ def _open(source: Source) -> Iterator[Any]:
             opened = stack.enter_context(opening.open_seekable(source.path))
         with _reading(source):
             file = stack.enter_context(pq.ParquetFile(opened, **_OPTIONS))
+        if METADATA_KEY in (file.schema_arrow.metadata or {}):
+            raise features_error(source.name)
         yield file
 
 

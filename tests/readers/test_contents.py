@@ -1,0 +1,79 @@
+"""Contents that are no texts: features files are refused, whatever they are read as."""
+
+import gzip
+import re
+
+import pytest
+
+from bert_features.errors import InputError
+from bert_features.readers.examples import count_examples
+from tests.cli.command_line import run
+from tests.formats.feature_files import ONE, SIDECARS, SUFFIX, all_formats, make_batch, write
+from tests.readers.inputs import json_lines, read
+from tests.readers.inputs import write as write_input
+
+REFUSED = r"holds the features of a run, not texts; name the texts that they are of"
+
+
+@pytest.fixture
+def features_file(tmp_path):
+    def make(format, name=None):
+        path = tmp_path / (name or f"f{SUFFIX[format]}")
+        write(path, format, ONE, make_batch(ONE, [3, 0, 10]))  # 10 is a line end in TFRecord
+        return path
+
+    return make
+
+
+@all_formats
+def test_features_are_no_texts(features_file, format):
+    path = features_file(format)
+    readings = ["auto", "text"] + (["jsonl", "words"] if format == "jsonl" else [])
+    for reading in readings:
+        with pytest.raises(InputError, match=rf"{path.name}.* {REFUSED}"):
+            read(path, format=reading)
+    if format in SIDECARS:  # the content alone is enough
+        path.with_name(f"{path.name}.metadata.json").unlink()
+        with pytest.raises(InputError, match=REFUSED):
+            read(path)
+    if format == "parquet":
+        with pytest.raises(InputError, match=REFUSED):
+            read(path, tokens_field="tokens")
+        with pytest.raises(InputError, match=REFUSED):
+            count_examples(path)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "extract IN -o OUT.parquet",
+        "plan IN",
+        "tokenize IN",
+        "plot word the IN -o OUT.html",
+        "plot scatter IN -o OUT.html",
+        "plot probe IN --label-field tokens -o OUT.html",
+    ],
+)
+def test_every_command_refuses_features(features_file, toy, tmp_path, command):
+    path = features_file("parquet")
+    command = command.replace("IN", str(path)).replace("OUT", str(tmp_path / "out"))
+    result = run(*command.split(), "--checkpoint", toy, "--uncased")
+    assert result.exit_code == 1
+    assert re.search(rf"f\.parquet {REFUSED}", result.stderr)
+    assert not list(tmp_path.glob("out.*"))
+
+
+def test_features_under_other_names(features_file, tmp_path):
+    for format in ("arrow", "jsonl", "tfrecord"):
+        content = features_file(format).read_bytes()
+        for name in (f"{format}.csv", f"{format}.conll", f"{format}.txt.gz"):
+            packed = gzip.compress(content) if name.endswith(".gz") else content
+            with pytest.raises(InputError, match=REFUSED):
+                read(write_input(tmp_path, name, packed))
+
+
+def test_what_only_looks_like_features_is_read(tmp_path):
+    lines = json_lines({"linex_index": 3, "text": "a"})
+    assert [example.text_a for example in read(write_input(tmp_path, "in.jsonl", lines))] == ["a"]
+    text = write_input(tmp_path, "in.txt", "ARROW1 is a magic number\nPK\nPAR1 too\n")
+    assert len(read(text)) == 3
