@@ -19,7 +19,7 @@ OTHERS = {
     *("overwrite", "signature", "batch"),
     *("ledger_path", "metrics", "output_path", "processes", "repair"),
     *("ray", "ray_actors", "ray_resources"),
-    *("drain_seconds", "host", "port", "replicas"),
+    *("allowed_hosts", "drain_seconds", "host", "port", "replicas"),
     *("folds", "label_field", "method", "occurrence"),
     *("feature", "index", "token"),
 }

@@ -20,7 +20,6 @@ from bert_features.errors import ConfigError
 
 logger = logging.getLogger("bert_features.serve")
 
-_THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 _SETTINGS = [name for name in ExtractConfig.model_fields if ExtractConfig.marks(name).served]
 
 
@@ -51,7 +50,7 @@ def serve(
 
     wanted = ServeSettings.of(token=_token(token_file), limits=Limits(**limits), **servesettings)
     config = run.check_service(settings, wanted)
-    if wanted.host not in _THIS_MACHINE and wanted.token_digest is None:
+    if wanted.token_digest is None and not wanted.is_loopback:
         logger.warning("anyone who reaches %s can use the service; it has no token", wanted.url)
     with contextlib.ExitStack() as starting:
         starting.enter_context(Heartbeat("starting the service"))

@@ -197,7 +197,7 @@ def _text(default: Any) -> str:
         return ",".join(map(str, default))
     if isinstance(default, bool):
         return "yes" if default else "no"
-    return f"{default:.10g}" if isinstance(default, float) else str(default)
+    return f"{default:.10g}" if isinstance(default, float) else str(default) or "none"
 
 
 def _settings(path: Path | None, values: Mapping[str, Any]) -> ExtractConfig:

@@ -1,18 +1,24 @@
 """ServeSettings: where the service listens, and how much it takes on."""
 
+import contextlib
 import hashlib
+import ipaddress
 import math
 import re
+import socket
 import sys
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from bert_features.config.settings import DEVICES, LIMITS
+from bert_features.config.settings import DEVICES, LIMITS, shown
 from bert_features.errors import ConfigError
 
 # The variable of the environment that may hold the token.
 TOKEN = "BERT_FEATURES_TOKEN"
 _MAX_PORT = 65535
+# The names of this machine for itself: no page of another address can have one of them.
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_HOST = re.compile(r"\*|[\w.-]+|\[[0-9a-fA-F:.]+\]")
 # Of printable ASCII, which a header can hold (RFC 6750, section 2.1, allows fewer characters).
 _TOKEN = re.compile(r"[\x21-\x7e]{8,512}")
 
@@ -54,6 +60,11 @@ class ServeSettings:
 
     host: str = _option("127.0.0.1", "Address to listen on; 0.0.0.0 for all of this machine's.")
     port: int = _option(8000, "Port to listen on.")
+    allowed_hosts: str = _option(
+        "",
+        "Names that requests may address it by, separated by commas, besides localhost, 127.0.0.1 "
+        "and [::1]; * for any.",
+    )
     replicas: int = _option(
         1, "Processes that compute, each with the model in memory; they share the cores.", DEVICES
     )
@@ -86,13 +97,46 @@ class ServeSettings:
                 raise ConfigError.naming(
                     f"{{{name}}} is {{value}}; allowed: {allowed}", value=value
                 )
+        for name in settings._given_hosts:
+            if not _HOST.fullmatch(name):
+                raise ConfigError.naming(
+                    "{allowed_hosts} has {name}; allowed: names without scheme and port, as "
+                    "example.com, separated by commas, or *",
+                    name=shown(name),
+                )
         return settings
 
     @property
     def url(self) -> str:
         """The address of the service."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"http://{self._host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it listens for programs of this machine alone."""
+        with contextlib.suppress(OSError, ValueError):  # `serving.port` refuses unknown names
+            host = self.host if ":" in self.host else socket.gethostbyname(self.host)
+            return ipaddress.ip_address(host).is_loopback
+        return False
+
+    def hosts(self) -> tuple[str, ...] | None:
+        """The names that requests may have as `Host`, in small letters; None for any.
+
+        A page on the web can give its own name the address 127.0.0.1 (DNS rebinding). A browser
+        then lets it read the service, but sends the name of the page.
+        """
+        if "*" in self._given_hosts or not (self._given_hosts or self.is_loopback):
+            return None
+        return tuple(dict.fromkeys((*_LOOPBACK, self._host.lower(), *self._given_hosts)))
+
+    @property
+    def _given_hosts(self) -> list[str]:
+        names = self.allowed_hosts.lower().split(",")
+        return [name.strip() for name in names if name.strip()]
+
+    @property
+    def _host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
 
 
 def check_token(token: str) -> str:

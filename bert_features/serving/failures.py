@@ -15,6 +15,7 @@ STATUSES = {
     "not_acceptable": 406,
     "too_large": 413,
     "unsupported_media_type": 415,
+    "misdirected_request": 421,
     "invalid_request": 422,
     "overloaded": 429,
     "internal": 500,

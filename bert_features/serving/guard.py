@@ -1,11 +1,12 @@
-"""What stands before every request: the token, the bytes of the body, counts, failures as JSON."""
+"""What stands before every request: `Host`, the token, the size of the body, counts, failures."""
 
 import asyncio
 import hmac
 import logging
+import re
 import time
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert_features.config.serve_settings import digest_of
@@ -18,6 +19,7 @@ logger = logging.getLogger("bert_features")
 _GUARDED = ("/v1/", "/metrics")
 _BEARER = "bearer "
 _BLOCK_BYTES = 1 << 16
+_PORT = re.compile(r":\d*$")
 
 
 class Guard:
@@ -34,6 +36,7 @@ class Guard:
         self._service = service
         self._paths = paths
         self._running = 0
+        self._hosts = service.settings.hosts()
 
     @property
     def is_alive(self) -> bool:
@@ -78,12 +81,22 @@ class Guard:
             await failure.to_response()(scope, receive, sent)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
+        for host in headers.getlist("host"):
+            self._check_host(host)
         if scope["path"].startswith(_GUARDED):
             self._check_token(headers.get("authorization", ""))
         if scope["path"].startswith("/v1/") and scope["method"] == "POST":
             if self._running > self._service.settings.limits.requests:
                 raise self._service.overloaded("too many requests are being answered")
             self._check_body(headers)
+
+    def _check_host(self, host: str) -> None:
+        if self._hosts is not None and _PORT.sub("", host).lower() not in self._hosts:
+            raise RequestError(
+                "misdirected_request",
+                f"Host is {host[:100]!r}; allowed: {', '.join(self._hosts)}. To allow another "
+                "name, start the service with --allowed-hosts NAME",
+            )
 
     def _check_token(self, authorization: str) -> None:
         digest = self._service.settings.token_digest
@@ -161,6 +174,7 @@ class _Sent:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            MutableHeaders(scope=message)["X-Content-Type-Options"] = "nosniff"
         body = message.get("body", b"")
         if len(body) <= _BLOCK_BYTES:
             await self._send_in_time(message)

@@ -21,7 +21,8 @@ def app(arguments: dict[str, Any]) -> Any:
     """The application for `serve run`, and for the `import_path` of a Serve configuration.
 
     Args:
-      arguments: settings of `extract` by name, and `replicas`, the number of replicas. The token is
+      arguments: settings of `extract` by name; `replicas`, the number of replicas; and
+        `allowed_hosts`, see `ServeSettings`, without which any name is accepted. The token is
         BERT_FEATURES_TOKEN of the environment.
 
     Raises:
@@ -34,7 +35,12 @@ def app(arguments: dict[str, Any]) -> Any:
     except ImportError as error:
         raise MissingExtraError("Ray Serve", install="'ray[serve]>=2.60'") from error
     replicas = int(arguments.pop("replicas", 1))
-    settings = ServeSettings.of(token=os.environ.get(TOKEN) or None, replicas=replicas)
+    settings = ServeSettings.of(
+        token=os.environ.get(TOKEN) or None,
+        replicas=replicas,
+        host="0.0.0.0",  # where Ray listens is not known here
+        allowed_hosts=str(arguments.pop("allowed_hosts", "")),
+    )
     config = config_with_outputs(ExtractConfig.of(arguments))
 
     def build() -> Any:

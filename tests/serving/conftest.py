@@ -47,14 +47,19 @@ def service(extractor: FeatureExtractor) -> Any:
     return make_service(extractor)
 
 
-@pytest.fixture(scope="session")
-def client(service: Any) -> Iterator[Any]:
-    """A client that calls the application of that service directly."""
+def make_client(service: Any) -> Any:
+    """A client that calls the application of a service directly."""
     from starlette.testclient import TestClient
 
     from bert_features.serving.app import make_app
 
-    with TestClient(make_app(service)) as client:
+    return TestClient(make_app(service), base_url="http://127.0.0.1:8000")
+
+
+@pytest.fixture(scope="session")
+def client(service: Any) -> Iterator[Any]:
+    """A client that calls the application of that service directly."""
+    with make_client(service) as client:
         yield client
 
 
@@ -67,8 +72,4 @@ def service_of(extractor: FeatureExtractor) -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def client_of(service_of: Callable[..., Any]) -> Callable[..., Any]:
     """Makes clients of services with these limits."""
-    from starlette.testclient import TestClient
-
-    from bert_features.serving.app import make_app
-
-    return lambda **settings: TestClient(make_app(service_of(**settings)))
+    return lambda **settings: make_client(service_of(**settings))

@@ -1,13 +1,17 @@
 """The guard: slow clients, who send their body or take their answer bit by bit or not at all."""
 
 import asyncio
+import copy
 import json
 import re
 
 import pytest
 
+from bert_features.config.serve_settings import ServeSettings
+from bert_features.errors import ConfigError
 from bert_features.serving.app import make_app
 from bert_features.serving.guard import Guard
+from tests.serving.conftest import make_client
 
 BODY = json.dumps({"texts": ["a b a b"] * 300, "outputs": ["layers"]}).encode()
 SCOPE = {
@@ -114,3 +118,54 @@ def test_a_body_that_does_not_come_is_given_up(service_of, parts):
         assert used(service) == (0, False)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/v1/info", "/nothing", "/page/page.js"])
+def test_no_answer_is_taken_for_another_type(client, path):
+    assert client.get(path).headers.get_list("x-content-type-options") == ["nosniff"]
+
+
+class TestHost:
+    """A page on the web may give its name the address 127.0.0.1; its browser sends that name."""
+
+    def get(self, service, header, /, **settings):
+        served = copy.copy(service)
+        served.settings = ServeSettings.of(**settings)
+        return make_client(served).get("/v1/models", headers={"Host": header})
+
+    @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8000", "[::1]:81", "LOCALHOST:"])
+    def test_names_of_this_machine(self, service, host):
+        assert self.get(service, host).status_code == 200
+
+    @pytest.mark.parametrize("own", ["127.0.0.1", "127.0.0.2", "localhost", "::1", "127.1"])
+    def test_another_name(self, service, own):
+        answer = self.get(service, "evil.example:8000", host=own)
+        assert answer.status_code == 421
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        message = answer.json()["error"]["message"]
+        assert "Host is 'evil.example:8000'; allowed: localhost, 127.0.0.1, [::1]" in message
+        assert message.endswith("--allowed-hosts NAME")
+
+    @pytest.mark.parametrize("host", ["", "localhost.evil.example", "a@localhost", "[::1].a", "*"])
+    def test_what_only_looks_like_a_name_of_this_machine(self, service, host):
+        assert self.get(service, host).status_code == 421
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+    def test_names_that_the_user_allows(self, service, host):
+        names = {"host": host, "allowed_hosts": "A.example, b.example"}
+        assert self.get(service, "a.example:80", **names).status_code == 200
+        assert self.get(service, "localhost", **names).status_code == 200
+        assert self.get(service, "c.example", **names).status_code == 421
+
+    @pytest.mark.parametrize("settings", [{"allowed_hosts": "*"}, {"host": "0.0.0.0"}])
+    def test_any_name(self, service, settings):
+        assert self.get(service, "c.example", **settings).status_code == 200
+
+    def test_of_two_headers_both_count(self, client):
+        hosts = [("Host", "localhost"), ("Host", "evil.example")]
+        assert client.get("/healthz", headers=hosts).status_code == 421
+
+    @pytest.mark.parametrize("wrong", ["https://a.example", "a.example:80", "::1", "*.a.example"])
+    def test_wrong_names_to_allow(self, wrong):
+        with pytest.raises(ConfigError, match="allowed: names without scheme and port"):
+            ServeSettings.of(allowed_hosts=wrong)
