@@ -1,4 +1,7 @@
-"""Converts a checkpoint to another format; weights, config, vocabulary and casing stay the same."""
+"""Converts a checkpoint to another format; what is read of it stays the same.
+
+Weights, config, vocabulary, casing, and the settings of sentence-transformers.
+"""
 
 import dataclasses
 import json
@@ -9,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.checkpoints import weight_names
+from bert_features.checkpoints import sentence_transformers, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import check_casing, checked_vocabulary
 from bert_features.checkpoints.read import has_pooler, read_weights
@@ -72,6 +75,8 @@ def convert(
         write_vocab(vocab_file, folder / "vocab.txt")
         if source.do_lower_case is not None:
             _write_json(folder / "tokenizer_config.json", {"do_lower_case": source.do_lower_case})
+        if source.sentence_transformers is not None:
+            sentence_transformers.write_settings(source.sentence_transformers, folder)
     return out
 
 
@@ -149,6 +154,9 @@ _WRITTEN = {
     "bert_config.json",
     f"{TF1_PREFIX}.index",
     f"{TF1_PREFIX}.data-00000-of-00001",
+    sentence_transformers.MODULES,
+    sentence_transformers.MAIN_CONFIG,
+    sentence_transformers.TRANSFORMER_CONFIG,
 }
 
 
@@ -170,9 +178,16 @@ def check_out(out: Path, read: Iterable[Role], *, overwrite: bool) -> None:
     target = check_folder(out, read, overwrite=overwrite)
     if not target.exists():
         return
-    others = sorted(path.name for path in target.iterdir() if path.name not in _WRITTEN)
+    others = sorted(path.name for path in target.iterdir() if not _is_written(path))
     if others:
         raise OutputError(
             f"{out} holds a file that no conversion writes ({others[0]}), so it is not replaced; "
             "pass another path"
         )
+
+
+def _is_written(path: Path) -> bool:
+    """Whether a conversion may have written it; 1_Pooling of sentence-transformers holds a file."""
+    if path.is_dir():
+        return [inner.name for inner in path.iterdir()] == ["config.json"]
+    return path.name in _WRITTEN

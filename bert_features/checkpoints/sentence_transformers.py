@@ -8,8 +8,10 @@ them:
   config_sentence_transformers.json  prompts and similarity
 """
 
+import json
 import posixpath
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -129,6 +131,30 @@ def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSet
             _path_of_transformer(modules), (), unsupported=str(error)
         )
     return replace(settings, files=_files(folder, modules))
+
+
+def write_settings(settings: SentenceTransformersSettings, folder: Path) -> None:
+    """Writes the settings into another folder, which holds the weights itself.
+
+    Reading it gives the same settings, and the same `unsupported`: weights of other modules, such
+    as Dense, are not copied.
+
+    Raises:
+      CheckpointError: a file of the settings is no longer as it was read.
+    """
+    root, lengths = settings.files[0].parent, folder / TRANSFORMER_CONFIG
+    for path in settings.files:
+        new = lengths if path.name == TRANSFORMER_CONFIG else folder / path.relative_to(root)
+        new.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, new)
+    modules = read_json(root / MODULES)
+    for module, (kind, _) in zip(modules, _modules(modules, root / MODULES), strict=True):
+        module["path"] = "" if kind == "Transformer" else module["path"]
+    (folder / MODULES).write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
+    if settings.max_seq_length is not None:  # the tokenizer's file, which is not copied, may say it
+        values = read_json_object(lengths) if lengths.is_file() else {}
+        values["max_seq_length"] = settings.max_seq_length
+        lengths.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
 def _files(folder: Path, modules: list[tuple[str, str]]) -> tuple[Path, ...]:

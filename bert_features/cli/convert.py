@@ -30,7 +30,7 @@ def convert(
 ) -> None:
     """Writes a checkpoint in another format.
 
-    Weights, config, vocabulary and casing stay the same.
+    Weights, config, vocabulary, casing and the settings of sentence-transformers stay the same.
     """
     files = settings.checkpoint_options()
     common: dict[str, Any] = {"do_lower_case": settings.do_lower_case, "overwrite": overwrite}

@@ -2,8 +2,8 @@
 
 An export of `text` takes strings and contains the tokenizer. One of `ids` is an encoder in the form
 of TF-Hub's BERTs (https://www.tensorflow.org/hub/common_saved_model_apis/text, transformer
-encoders). Both hold all weights of the checkpoint under the Model Garden's names, and its config
-and vocabulary as assets: so an export is a checkpoint too.
+encoders). Both hold all weights of the checkpoint under the Model Garden's names, its config and
+vocabulary as assets, and the settings of sentence-transformers: so an export is a checkpoint too.
 
 Shape legend: `B` batch, `S` sequence, `H` hidden, `L` blocks.
 """
@@ -20,6 +20,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.convert import config_values
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
+from bert_features.checkpoints.sentence_transformers import write_settings
 from bert_features.config.outputs import Layers, Outputs
 from bert_features.encoder.forms import check_backend
 from bert_features.errors import ConfigError
@@ -120,6 +121,8 @@ def _save(source: ExportSource, signature: Signature, to: Path, *, overwrite: bo
     ):
         _add_assets(root, source, Path(assets))
         tf.saved_model.save(root, str(folder), signatures=signatures)
+        if source.checkpoint.sentence_transformers is not None:
+            write_settings(source.checkpoint.sentence_transformers, folder)
 
 
 def _add_assets(root: Any, source: ExportSource, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Converting checkpoints: what is read from the copy is what is read from the source."""
 
+import dataclasses
 import json
 import shutil
 import typing
@@ -18,6 +19,7 @@ from bert_features.cli import app
 from bert_features.cli import convert as command
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig
 from bert_features.errors import CheckpointError, ConfigError, OutputError
+from tests.reference.sentence_transformers_folder import write_settings
 from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 from tests.weights import assert_same
@@ -67,6 +69,44 @@ def test_from_tf_hub(saved_model, tmp_path):
     source = find_checkpoint(saved_model)
     for to in TARGETS:
         assert_same_checkpoint(find_checkpoint(convert(source, tmp_path / to, to=to)), source)
+
+
+POOLING = {"modes": ["cls", "max"], "normalize": True, "include_prompt": False, "similarity": "dot"}
+POOLING |= {"prompts": {"q": "this is "}, "default_prompt_name": "q", "do_lower_case": True}
+
+
+def settings_of(folder):
+    """The settings of sentence-transformers, wherever their files are."""
+    found = find_checkpoint(folder).sentence_transformers
+    return found and dataclasses.replace(found, transformer_path="", files=())
+
+
+@pytest.mark.parametrize("inner", ["", "0_Transformer"])
+@pytest.mark.parametrize("to", TARGETS)
+def test_the_settings_of_sentence_transformers_are_kept(safetensors, tmp_path, to, inner):
+    folder = shutil.copytree(safetensors, tmp_path / "in" / inner)
+    write_settings(tmp_path / "in", **POOLING)
+    if inner:
+        modules = json.loads((tmp_path / "in" / "modules.json").read_text())
+        modules[0]["path"] = inner
+        (tmp_path / "in" / "modules.json").write_text(json.dumps(modules))
+    # The length is in the file of the tokenizer alone.
+    (folder / "tokenizer_config.json").write_text('{"model_max_length": 9, "do_lower_case": true}')
+    (folder / "sentence_bert_config.json").unlink(missing_ok=True)
+    source = settings_of(tmp_path / "in")
+    assert (source.max_seq_length, source.pooling_modes) == (9, ("cls", "max"))
+    for _ in range(2):  # the second time it is replaced
+        convert(find_checkpoint(tmp_path / "in"), tmp_path / "out", to=to, overwrite=True)
+        assert settings_of(tmp_path / "out") == source
+
+
+def test_a_copy_refuses_the_poolings_that_the_source_refuses(copy, tmp_path):
+    write_settings(copy, modes=["weightedmean"])
+    out = convert(find_checkpoint(copy), tmp_path / "out", to="tf1")
+    assert "weightedmean" in settings_of(out).unsupported
+    (copy / "sentence_bert_config.json").write_text("[]")
+    out = convert(find_checkpoint(copy), out, to="tf1", overwrite=True)
+    assert "expected a JSON object" in settings_of(out).unsupported
 
 
 def test_the_tf1_files_are_those_of_google(write_source, tmp_path):
@@ -250,10 +290,12 @@ def test_to_savedmodel_and_back(tmp_path):
     config = TOY.model_copy(update={"num_hidden_layers": 1})  # each takes its time to trace
     weights = random_weights(config)
     source = write_directory(tmp_path / "in", config, TOY_VOCAB, weights, kind="tf1")
+    write_settings(source, **POOLING)
     ran = run(source, tmp_path / "hub", "--to", "savedmodel", "--uncased")
     assert ran.exit_code == 0, ran.output
     back = run(tmp_path / "hub", tmp_path / "back", "--to", "tf1")
     assert back.exit_code == 0, back.output
     found = find_checkpoint(tmp_path / "back")
     assert found.config == config
+    assert settings_of(tmp_path / "hub") == settings_of(tmp_path / "back") == settings_of(source)
     assert_same(read_weights(found, pooler=True), weights)
