@@ -123,6 +123,11 @@ def first_line(error: BaseException, limit: int = 200, *, empty: str = "") -> st
     return (str(error).strip() or empty or type(error).__name__).splitlines()[0][:limit]
 
 
+def printable(text: str) -> str:
+    """A text on one line, its control characters escaped: others may have written it."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def extra_requirement(extra: str) -> str:
     """What to pass to `pip install` for an extra of this package, quoted for a shell.
 

@@ -99,7 +99,7 @@ class Store:
     def size(self, name: str) -> int:
         """The size of a file in bytes."""
         if self._sizes is None:
-            size: int = self._info(name)["size"]
+            size: int = self._file_info(name)["size"]
             return size
         if name not in self._sizes:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -115,6 +115,8 @@ class Store:
 
     def read(self, name: str) -> bytes:
         """The content of a small file."""
+        if isinstance(self.folder, Path):
+            self._file_info(name)
         with self._driver() as files:
             content: bytes = files.cat_file(name)
             return content
@@ -214,6 +216,13 @@ class Store:
         with self._driver() as files:
             info: Mapping[str, Any] = files.info(name)
             return info
+
+    def _file_info(self, name: str) -> Mapping[str, Any]:
+        """The same; it refuses a pipe, which would keep a reader waiting, and a device."""
+        info = self._info(name)
+        if info["type"] == "other":
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
+        return info
 
     @property
     def _has_buckets(self) -> bool:

@@ -98,7 +98,6 @@ class FeatureFolder(FeatureFile):
     def _read_header(self) -> Header:
         _check_format(self.format)
         self._starts = splits_of([shard.records for shard in self._manifest.shards])
-        _check_beginnings(self._manifest, self._starts)
         first = self._shard(0)
         self.has_token_ids = first.has_token_ids
         records = self._manifest.records
@@ -234,15 +233,6 @@ def _check_format(format: str) -> None:
 
     if format not in FORMATS:
         raise ValueError(f"{MANIFEST}: format {format!r} is unknown; allowed: {', '.join(FORMATS)}")
-
-
-def _check_beginnings(manifest: Manifest, starts: np.ndarray) -> None:
-    for number, shard in enumerate(manifest.shards):
-        if shard.first != starts[number]:
-            raise ValueError(
-                f"{MANIFEST}: shard {number} begins at example {shard.first}, and the shards "
-                f"before it hold {starts[number]}"
-            )
 
 
 def _difference(features: Sequence[Feature], first: Sequence[Feature], name: str) -> str:

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from bert_features.errors import OutputError, first_line
+from bert_features.config.shards import MAX_COUNT
+from bert_features.errors import OutputError, first_line, printable
 from bert_features.files import Location, Store, name_of, open_store, storage_errors
 
 MANIFEST = "manifest.json"
@@ -26,7 +27,14 @@ _KEPT = "finished shards are kept"
 # Bytes of a manifest that tell it from other files of this name.
 BEGINNING_BYTES = 4096
 
-_Count = Annotated[int, Field(ge=0)]
+# Bounds, because anyone may have written a manifest: numbers of 64 bits, and a suffix that cannot
+# lead out of the folder.
+_MAX_INT = (1 << 63) - 1
+_Int = Annotated[int, Field(ge=-_MAX_INT, le=_MAX_INT)]
+_Count = Annotated[int, Field(ge=0, le=_MAX_INT)]
+_Path = Annotated[str, Field(pattern=r"^[^\x00]+$")]
+_Checksum = Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")]
+_MANY_SECONDS = 1e10  # 300 years
 
 
 class _Entry(BaseModel):
@@ -45,9 +53,9 @@ class InputEntry(_Entry):
       records: the number of its examples.
     """
 
-    path: str
+    path: _Path
     bytes: _Count
-    modified_ns: int | None
+    modified_ns: _Int | None
     version: str | None
     records: _Count
 
@@ -71,7 +79,7 @@ class ShardEntry(_Entry):
     start: _Count
     end: _Count | None
     line: _Count
-    crc32c: str
+    crc32c: _Checksum
 
 
 class FinishedEntry(_Entry):
@@ -86,9 +94,9 @@ class FinishedEntry(_Entry):
     """
 
     bytes: _Count
-    crc32c: str
-    sidecar_crc32c: str | None
-    seconds: Annotated[float, Field(ge=0)]
+    crc32c: _Checksum
+    sidecar_crc32c: _Checksum | None
+    seconds: Annotated[float, Field(ge=0, le=_MANY_SECONDS)]
     counts: dict[str, _Count]
 
 
@@ -109,13 +117,13 @@ class Manifest:
     """
 
     manifest_version: Literal[1] = MANIFEST_VERSION
-    format: str
-    suffix: str
+    format: Annotated[str, Field(pattern=r"^[a-z0-9]{1,16}$")]
+    suffix: Annotated[str, Field(pattern=r"^\.[a-z0-9]{1,16}$")]
     id_type: Literal["int", "str"]
     run: dict[str, Any]
     inputs: tuple[InputEntry, ...]
-    shards: tuple[ShardEntry, ...]
-    finished: tuple[FinishedEntry, ...] | None = None
+    shards: Annotated[tuple[ShardEntry, ...], Field(max_length=MAX_COUNT)]
+    finished: Annotated[tuple[FinishedEntry, ...], Field(max_length=MAX_COUNT)] | None = None
     folder: Location = Path()
 
     @classmethod
@@ -134,13 +142,31 @@ class Manifest:
         try:
             _check_version(path, text)
             found = TypeAdapter(cls).validate_json(text)
-            if not found.shards:
-                raise ValueError("it lists no shards")
+            found._check_shards()
             if found.finished is not None and len(found.finished) != len(found.shards):
                 raise ValueError(f"{len(found.shards)} shards, {len(found.finished)} finished")
         except (ValueError, RecursionError) as error:  # pydantic's are of the first type too
             raise _damaged(path, error) from error
         return replace(found, folder=folder)
+
+    def _check_shards(self) -> None:
+        """Refuses shards that are not one after the other, each of an input."""
+        if not self.shards:
+            raise ValueError("it lists no shards")
+        first = 0
+        for number, shard in enumerate(self.shards):
+            if shard.first != first:
+                raise ValueError(
+                    f"shard {number} begins at example {shard.first}, and the shards before it "
+                    f"hold {first}"
+                )
+            if shard.input >= len(self.inputs):
+                raise ValueError(
+                    f"shard {number} is of input {shard.input}, and there are {len(self.inputs)}"
+                )
+            first += shard.records
+        if first > _MAX_INT:
+            raise ValueError(f"its shards hold {first} examples; allowed: at most {_MAX_INT}")
 
     def begin(self) -> None:
         """Makes room for the records of finished shards.
@@ -235,7 +261,7 @@ def _check_version(path: Location, text: bytes) -> None:
     version = content["manifest_version"]
     if version != MANIFEST_VERSION:
         raise OutputError(
-            f"cannot read {path}: its manifest_version is {version!r}, and this release reads "
+            f"cannot read {path}: its manifest_version is {version!r:.40}, and this release reads "
             f"{MANIFEST_VERSION}; use the release that wrote it, or extract again with --overwrite"
         )
 
@@ -253,4 +279,4 @@ def _reason(error: Exception) -> str:
         return first_line(error)
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
-    return (f"{place}: {first['msg']}" if place else first["msg"])[:200]
+    return printable(f"{place}: {first['msg']}" if place else first["msg"])[:200]

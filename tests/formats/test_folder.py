@@ -264,8 +264,8 @@ def say_of_shards(*changes: dict[str, int]) -> Callable[[Manifest], None]:
         ),
         (
             say_of_shards({}, {"first": 3}),
-            r"FOLDER as \w+: it is damaged, .* features folder of bert_features \(manifest.json: "
-            r"shard 1 begins at example 3, and the shards before it hold 2\)",
+            r"FOLDER/manifest\.json: it is damaged, .* \(shard 1 begins at example 3, and the "
+            r"shards before it hold 2\)",
         ),
         (
             say(id_type="str"),
