@@ -100,7 +100,8 @@ class FeatureExtractor:
     def with_outputs(self, names: Sequence[str]) -> Self:
         """An extractor of some of the outputs alone, in the order of the settings.
 
-        It shares the weights of this one. Layers that only other outputs need are not computed.
+        It shares the weights of this one. Layers that only other outputs need are not computed. The
+        longest row and the prompt are those of an extractor made with these outputs.
 
         Args:
           names: names of outputs, as in `outputs`.
@@ -110,6 +111,7 @@ class FeatureExtractor:
         """
         other = copy.copy(self)
         other.preparation = self.preparation.with_outputs(names)
+        other.config = other.preparation.config
         other.outputs = other.preparation.outputs
         other._model = self._model.computing(other.preparation.device_outputs)
         other._step = self.preparation.runtime.compile(other._model.step, other._model.weights)

@@ -17,7 +17,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint, make_tokenizer
 from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import OutputSpec, outputs_on_device
+from bert_features.config.output_specs import OutputSpec, output_names, outputs_on_device
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError
@@ -83,14 +83,11 @@ class Preparation:
         self.checkpoint = checkpoint or find_checkpoint(
             config.checkpoint, **config.checkpoint_options()
         )
-        bert_config = self.checkpoint.config
-        length = row_length(config, self.checkpoint)
-        self.max_seq_length = length
-        self.config = config.model_copy(update={"max_seq_length": length})
+        self._given = config
+        self._resolve_length(config)
         self.outputs = config.plan_outputs(
-            bert_config, auto_pooling(self.checkpoint, config.output_configs())
+            self.checkpoint.config, auto_pooling(self.checkpoint, config.output_configs())
         )
-        self.long_text = check_lengths(config, length)
         self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
         # Before the tokenizer makes its tables: a TPU must be started before TensorFlow's first op.
         self.runtime = runtime or make_runtime(config.runtime, config.device, config.attention)
@@ -104,7 +101,7 @@ class Preparation:
         self.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)
 
     def with_outputs(self, names: Sequence[str]) -> Self:
-        """The same with some of the outputs alone.
+        """The same with some of the outputs alone, whose longest row and prompt it has.
 
         Raises:
           ConfigError: there is no name, or no output of a name.
@@ -115,7 +112,22 @@ class Preparation:
         other = copy.copy(self)
         other.outputs = tuple(output for output in self.outputs if output.name in names)
         other.window_tokens = _window_tokens(other.outputs, self.config.buffer_mb)
+        chosen = tuple(
+            output
+            for output in self._given.output_configs()
+            if not set(names).isdisjoint(output_names([output], self._given.layers))
+        )
+        given = self._given.model_copy(update={"outputs": chosen})
+        other._resolve_length(given)
+        other.buckets = other._buckets()
+        other.prompts = Prompts(given, self.checkpoint, self.tokenizer.do_lower_case)
+        vars(other).pop("shapes", None)
         return other
+
+    def _resolve_length(self, given: ExtractConfig) -> None:
+        self.max_seq_length = row_length(given, self.checkpoint)
+        self.long_text = check_lengths(given, self.max_seq_length)
+        self.config = self._given.model_copy(update={"max_seq_length": self.max_seq_length})
 
     @property
     def device_outputs(self) -> tuple[OutputSpec, ...]:

@@ -71,7 +71,7 @@ def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:
             answer.pieces,
             example,
             kept,
-            service.extractor.preparation.long_text,
+            answer.preparation.long_text,
             skip=answer.prompts[example],
         ),
     }

@@ -148,6 +148,7 @@ class Output(BaseModel):
 
     name: str
     features: list[Feature]
+    max_seq_length: int | None = None  # older services do not send it
 
 
 class Info(BaseModel):

@@ -1,6 +1,7 @@
 """Service: what a replica does with a request, whatever form its answer takes."""
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.errors import BertFeaturesError
 from bert_features.extraction.extractor import FeatureExtractor
+from bert_features.extraction.preparation import Preparation
 from bert_features.formats.records import FeatureBatch
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.catalog import Catalog
@@ -46,6 +48,7 @@ class Answer:
       pieces: the pieces of the texts, with their places if the request wants tokens.
       prompts: for each text, characters of a prompt that was put before it.
       with_tokens: whether the request wants tokens.
+      preparation: the settings for these features.
     """
 
     features: tuple[OutputSpec, ...]
@@ -53,6 +56,7 @@ class Answer:
     pieces: Pieces
     prompts: Sequence[int]
     with_tokens: bool
+    preparation: Preparation
 
     @property
     def tokens(self) -> int:
@@ -87,6 +91,7 @@ class Service:
             queue=Queue(settings.limits.queued_tokens, self.metrics.queued_tokens.set),
             noted=self.metrics.note_load,
         )
+        self._preparation_of = functools.lru_cache(extractor.preparation.with_outputs)
         self._pool = ThreadPoolExecutor(2, "answers")
         self.bytes_under_way = 0
         for specs in self.catalog.outputs.values():
@@ -110,33 +115,23 @@ class Service:
                 "too_large",
                 f"the request has {len(examples)} texts; allowed: at most {limits.texts}",
             )
-        prompted = self._prompted(examples)
+        preparation = self._preparation(features)
+        prompted = _prompted(examples, preparation)
         pieces = await self.in_thread(
             lambda: find_pieces(self.extractor.tokenizer, prompted, with_places=request.tokens)
         )
-        tokens = self._check_tokens(pieces, field)
+        tokens = self._check_tokens(pieces, field, preparation)
         self._check_answer(features, examples, tokens, until)
         results = await self._wait(examples, tokens, features)
         prompts = [len(p.text_a) - len(e.text_a) for p, e in zip(prompted, examples, strict=True)]
-        return Answer(features, results, pieces, prompts, request.tokens)
+        return Answer(features, results, pieces, prompts, request.tokens, preparation)
 
-    def _prompted(self, examples: list[InputExample]) -> list[InputExample]:
-        try:
-            prompts = self.extractor.preparation.prompts
-            return list(prompts.put_before(lambda: examples, None)())
-        except BertFeaturesError as error:
-            raise RequestError("invalid_request", str(error)) from error
+    def _preparation(self, features: Sequence[OutputSpec]) -> Preparation:
+        """The settings of features: the longest row and the prompt are theirs."""
+        return self._preparation_of(tuple(feature.name for feature in features))
 
-    def _kept(self, tokens: Sequence[int]) -> int:
-        """Upper bound of the tokens that are computed."""
-        preparation = self.extractor.preparation
-        if preparation.in_windows:
-            return sum(tokens)
-        return sum(min(count, preparation.max_seq_length) for count in tokens)
-
-    def _check_tokens(self, pieces: Pieces, field: str) -> list[int]:
+    def _check_tokens(self, pieces: Pieces, field: str, preparation: Preparation) -> list[int]:
         limit, total = self.settings.limits.tokens, 0
-        preparation = self.extractor.preparation
         for i, count in enumerate(pieces.tokens):
             total += count
             if total > limit:
@@ -165,7 +160,10 @@ class Service:
         split = self.extractor.config.word_split
         # Words have vectors even if they have no tokens, or if their tokens were cut off.
         words = (max(n, _known_words(e, split)) for e, n in zip(examples, tokens, strict=True))
-        vectors = {"sequence": len(examples), "token": self._kept(tokens), "word": sum(words)}
+        preparation = self._preparation(features)
+        longest = max(tokens) if preparation.in_windows else preparation.max_seq_length
+        kept = sum(min(count, longest) for count in tokens)
+        vectors = {"sequence": len(examples), "token": kept, "word": sum(words)}
         size = sum(f.width * ITEM_SIZES[f.dtype] * vectors[f.level] for f in features)
         limit = self.settings.limits.answer_bytes
         if size > limit:
@@ -219,18 +217,25 @@ class Service:
 
     def info(self) -> Info:
         """The body of GET /v1/info."""
-        preparation = self.extractor.preparation
         config = self.extractor.checkpoint.config
+        lengths = {
+            name: self._preparation(specs).max_seq_length
+            for name, specs in self.catalog.outputs.items()
+        }
         name = self.extractor.checkpoint.name
         return Info(
             model=self.model,
             description=_MINILM_IS if name == MINILM else name,
             layers=config.num_hidden_layers,
             hidden_size=config.hidden_size,
-            max_seq_length=preparation.max_seq_length,
-            long_text=preparation.long_text.policy,
+            max_seq_length=max(lengths.values()),
+            long_text=self.extractor.config.long_text,
             outputs=[
-                Output(name=name, features=[Feature.model_validate(spec) for spec in specs])
+                Output(
+                    name=name,
+                    features=[Feature.model_validate(spec) for spec in specs],
+                    max_seq_length=lengths[name],
+                )
                 for name, specs in self.catalog.outputs.items()
             ],
             limits=self.settings.limits,
@@ -243,6 +248,13 @@ class Service:
     def is_alive(self) -> bool:
         """Whether it computes what it is asked for."""
         return self._engine.is_alive
+
+
+def _prompted(examples: list[InputExample], preparation: Preparation) -> list[InputExample]:
+    try:
+        return list(preparation.prompts.put_before(lambda: examples, None)())
+    except BertFeaturesError as error:
+        raise RequestError("invalid_request", str(error)) from error
 
 
 def texts_of(request: FeaturesRequest) -> tuple[str, list[InputExample]]:

@@ -14,8 +14,10 @@ from pydantic import ValidationError
 import bert_features
 from bert_features.serving import engine as engine_module
 from bert_features.serving.messages import FeaturesRequest
-from tests.serving.conftest import OUTPUTS
-from tests.toy import TOY
+from tests.reference.sentence_transformers_folder import write_settings
+from tests.reference.tf1_checkpoint import write_directory
+from tests.serving.conftest import OUTPUTS, make_client
+from tests.toy import TOY, TOY_VOCAB, random_weights
 
 TEXTS = ["The jackson is", "", "it ville no", "a " * 30]
 
@@ -171,6 +173,46 @@ class TestEmbeddings:
     def test_token_ids_are_refused(self, client):
         answer = post(client, "/v1/embeddings", input=[1, 2], model="uncased_toy")
         error_of(answer, 422, "invalid_request")
+
+
+@pytest.fixture(scope="module")
+def trained_client(tmp_path_factory, service_of, extractor_of):
+    """Of a checkpoint with settings of sentence-transformers, which one output follows."""
+    folder = write_directory(
+        tmp_path_factory.mktemp("st") / "toy", TOY, TOY_VOCAB, random_weights(TOY)
+    )
+    prompts = {"prompts": {"query": "is it "}, "default_prompt_name": "query"}
+    write_settings(folder, length=6, **prompts)
+    outputs = [
+        {"name": "embedding", "level": "sequence", "pooling": "auto"},
+        {"name": "last", "layers": [-1]},
+    ]
+    settings = {"checkpoint": str(folder), "outputs": outputs, "max_seq_length": None}
+    return make_client(service_of(extractor_of(**settings)))
+
+
+class TestSentenceTransformers:
+    """The longest row and the prompt are those of `extract` with the outputs of the request."""
+
+    @pytest.mark.parametrize(
+        ("outputs", "tokens", "lost"),
+        [
+            (["embedding"], "[CLS] is it a a [SEP]", 28),
+            (["embedding", "last"], "[CLS] is it a a [SEP]", 28),
+            (["last"], " ".join(["[CLS]", *["a"] * 22, "[SEP]"]), 8),
+            (["layers"], " ".join(["[CLS]", *["a"] * 22, "[SEP]"]), 8),
+        ],
+    )
+    def test_of_the_outputs_of_a_request(self, trained_client, outputs, tokens, lost):
+        (result,) = post(trained_client, texts=["a " * 30], outputs=outputs).json()["results"]
+        assert (result["tokens"], result["tokens_lost"]) == (tokens.split(), lost)
+        assert len(result["offsets"]) == len(result["tokens"])
+
+    def test_info(self, trained_client):
+        info = trained_client.get("/v1/info").json()
+        assert info["max_seq_length"] == 24
+        lengths = {output["name"]: output["max_seq_length"] for output in info["outputs"]}
+        assert lengths == {"embedding": 6, "last": 24, "layers": 24}
 
 
 class TestState:
