@@ -6,6 +6,9 @@ the network.
 """
 
 import contextlib
+import logging
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from bert_features.batches.bucketing import resolve_buckets
@@ -19,8 +22,13 @@ from bert_features.extraction.prompts import Prompts
 from bert_features.files import is_url
 from bert_features.formats import check_dtype
 from bert_features.formats.checks import check_name
-from bert_features.readers.examples import read_examples
+from bert_features.readers.contents import likely_format
+from bert_features.readers.examples import read_examples, source_of
 from bert_features.readers.opening import check_file, is_stream
+
+logger = logging.getLogger("bert_features")
+
+_SAMPLE_LINES = 200  # looked at to recognise another format
 
 
 def check_input_and_checkpoint(
@@ -38,6 +46,7 @@ def check_input_and_checkpoint(
         check_lengths(config, config.max_seq_length)
     for input_path in input_paths:
         _check_input(config, input_path)
+    _hint_at_format(config, input_paths)
     checkpoint = find_without_tensorflow(config.checkpoint, **config.checkpoint_options())
     if checkpoint is not None:
         check_lengths(config, row_length(config, checkpoint))
@@ -61,6 +70,26 @@ def _check_input(config: ExtractConfig, path: str | Path) -> None:
     if not is_stream(path):
         with contextlib.closing(examples):  # type: ignore[type-var]  # it is a generator
             next(examples, None)
+
+
+def _hint_at_format(config: ExtractConfig, paths: Sequence[str | Path]) -> None:
+    """Warns of the first input that is text by its suffix alone and looks like another format."""
+    for path in paths:
+        source = source_of(path, config.input_settings(), "replace")
+        by_suffix = config.input_format == "auto" and source.input_format.format == "text"
+        if not by_suffix or is_url(path) or is_stream(path):
+            continue
+        with contextlib.closing(source.lines()) as lines:  # type: ignore[type-var]
+            found = likely_format(list(islice(lines, _SAMPLE_LINES)))
+        if found is not None:
+            logger.warning(
+                "%s is read as text, each line as one example, but looks like %s; if it is, set "
+                "input_format to %s",
+                path,
+                found,
+                found,
+            )
+            return
 
 
 def row_length(config: ExtractConfig, checkpoint: Checkpoint) -> int:

@@ -1,7 +1,9 @@
-"""What the beginning of an input shows: features, which are no texts."""
+"""What the beginning of an input shows: features, which are no texts, or another format."""
 
 import re
+from collections.abc import Sequence
 
+from bert_features.config.input_format import FormatName
 from bert_features.errors import InputError
 from bert_features.files.checksums import masked_checksum
 
@@ -20,6 +22,11 @@ _JSON_FEATURES = re.compile(
     rb'\s*\{\s*"linex_index"\s*:\s*(?:-?\d+|"(?:[^"\\]|\\.)*")\s*,'
     rb'\s*"(?:features|words|sequence)"\s*:'
 )
+
+_MIN_ROWS = 3
+# A word and its columns, the last of which is a tag: `EU NNP I-NP B-ORG`.
+_CONLL = re.compile(r"\S+(?:[ \t]\S+)*(?:\t\S+| (?:O|[A-Z]-\S+|[A-Z0-9$.,:;'`()#-]+))$")
+_CONLLU = re.compile(r"\d+(?:[-.]\d+)?(?:\t[^\t]+){9}$")
 
 
 def features_error(name: str, kind: str = "") -> InputError:
@@ -49,3 +56,27 @@ def _is_tfrecord(beginning: bytes) -> bool:
     return length.endswith(b"\0\0") and rest == masked_checksum(length).to_bytes(
         _CHECKSUM_BYTES, "little"
     )
+
+
+def likely_format(lines: Sequence[str]) -> FormatName | None:
+    """The format that the first lines of a text file look like; None if they look like text.
+
+    Args:
+      lines: the first lines; of a long file, some hundred.
+    """
+    full = [line for line in lines if line.strip()]
+    if not full:
+        return None
+    if all(line.lstrip().startswith("{") and line.rstrip().endswith("}") for line in full):
+        return "jsonl"
+    rows = [line for line in full if not line.startswith(("#", "-DOCSTART-"))]
+    has_sentences = len(full) < len(lines) and len(rows) >= _MIN_ROWS
+    same_width = len({len(row.split()) for row in rows}) == 1
+    if has_sentences and same_width and all(map(_CONLL.match, rows)):
+        return "conllu" if all(map(_CONLLU.match, rows)) else "conll"
+    tables: dict[FormatName, str] = {"tsv": "\t", "csv": ","}
+    for name, delimiter in tables.items():
+        header = [field.strip('"') for field in lines[0].strip().split(delimiter)]
+        if len(header) > 1 and not {"text", "tokens"}.isdisjoint(header):
+            return name
+    return None

@@ -52,7 +52,8 @@ def _fields(source: Source, header: list[str]) -> Fields:
         return choose_fields(source.input_format, header, "column")
     except FieldError as error:
         quotes = any(name.startswith('"') for name in header)
-        raise source.error(_with_hint(source, error) if quotes else error) from error
+        hinted = _with_hint(source, error) if quotes else _with_header_hint(source, error, header)
+        raise source.error(hinted) from error
 
 
 def _wrong_width(source: Source, line: int, values: list[str], header: list[str]) -> InputError:
@@ -128,3 +129,20 @@ def _with_hint(source: Source, problem: str | InputError) -> InputError:
             "{quoting:False}"
         )
     return InputError.naming("{problem}; " + hint, problem=problem)
+
+
+def _with_header_hint(source: Source, problem: InputError, header: list[str]) -> InputError:
+    """A problem with the names of columns, and whether the delimiter or the header is its cause."""
+    for name, delimiter in _DELIMITERS.items():
+        if name != source.input_format.format and len(header) == 1 and delimiter in header[0]:
+            return InputError.naming(
+                f"{{problem}}; the first line looks like {name}: if it is, pass "
+                f"{{input_format:{name!r}}}",
+                problem=problem,
+            )
+    return InputError.naming(
+        "{problem}; the first line must name the columns: if it does not, put one such as {line} "
+        "before it",
+        problem=problem,
+        line=_DELIMITERS[source.input_format.format].join(["id", "text"]).replace("\t", "<tab>"),
+    )

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from bert_features.errors import InputError
+from bert_features.readers.contents import likely_format
 from bert_features.readers.examples import count_examples
 from tests.cli.command_line import run
 from tests.formats.feature_files import ONE, SIDECARS, SUFFIX, all_formats, make_batch, write
@@ -77,3 +78,27 @@ def test_what_only_looks_like_features_is_read(tmp_path):
     assert [example.text_a for example in read(write_input(tmp_path, "in.jsonl", lines))] == ["a"]
     text = write_input(tmp_path, "in.txt", "ARROW1 is a magic number\nPK\nPAR1 too\n")
     assert len(read(text)) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "format"),
+    [
+        ("-DOCSTART- -X- O O\n\nEU NNP I-NP B-ORG\nrejects VBZ I-VP O\n. . O O\n\nPeter NNP", None),
+        ("-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n. . O\n\nPeter NNP B-PER\n", "conll"),
+        ("EU\tB-ORG\nrejects\tO\n.\tO\n\n", "conll"),
+        (
+            "# text = a\n" + "".join(f"{i}\ta\ta\tX\t_\t_\t0\troot\t_\t_\n" for i in "123") + "\n",
+            "conllu",
+        ),
+        ('{"text": "a"}\n{"text": "b"}\n', "jsonl"),
+        ("id\ttext\n1\ta\n", "tsv"),
+        ('"text",label\na,1\n', "csv"),
+        ("a text, with tokens\n\nand more\n", None),
+        ("THE END\n\nIN THE WOODS\nA CAT\n\n", None),
+        ("so it\n\nis a\nwas b\nof c\n\n", None),
+        ("\n\n", None),
+        ("", None),
+    ],
+)
+def test_the_format_that_lines_look_like(content, format):
+    assert likely_format(content.splitlines(keepends=True)) == format

@@ -52,6 +52,20 @@ def test_a_tsv_whose_fields_are_quoted_is_refused_with_the_cure(tmp_path, conten
     assert len(read(path, quoting=True)) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "hint"),
+    [
+        ("in.csv", "id\ttext\n1\ta, b\n", "looks like tsv: if it is, pass input_format='tsv'"),
+        ("in.tsv", "id,text\n1,a\n", "looks like csv: if it is, pass input_format='csv'"),
+        ("in.csv", "1,a film\n", "must name the columns: if it does not, put one such as id,text "),
+        ("in.tsv", "1\ta film\n", "must name the columns: .* such as id<tab>text before it"),
+    ],
+)
+def test_the_cause_of_a_wrong_header_is_named(tmp_path, name, content, hint):
+    with pytest.raises(InputError, match=rf"no column 'text' .*; the first line {hint}"):
+        read(write(tmp_path, name, content))
+
+
 def test_quotes_in_csv_can_be_text(tmp_path):
     path = write(tmp_path, "in.csv", 'text\n"a" b\n')
     assert read(path, quoting=False) == [InputExample(0, '"a" b')]
