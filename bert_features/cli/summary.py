@@ -49,6 +49,8 @@ def _describe_rare(counts: "Counts") -> dict[str, str]:
         rows["reused"] = f"{counts.examples_reused:,} of {counts.examples:,} examples ({share:.0%})"
         if counts.examples_from_cache:
             rows["reused"] += f", {counts.examples_from_cache:,} from the cache"
+    if counts.empty_examples:
+        rows["empty"] = f"{counts.empty_examples:,} examples without text"
     if counts.tokens_unknown:
         rows["unknown"] = f"{counts.tokens_unknown:,} tokens are [UNK], {counts.unknown_share:.1%}"
     if counts.non_finite_examples:

@@ -74,6 +74,8 @@ class Counts:
       examples_reused: examples whose features were known already, as their text had come before.
       examples_from_cache: those of `examples_reused` that an earlier run had computed, or another.
       tokens_reused: those of `tokens` that are of reused examples.
+      empty_examples: finished examples without any piece: of an empty text, or of one that cleaning
+        left empty.
     """
 
     examples: int = 0
@@ -91,6 +93,7 @@ class Counts:
     examples_reused: int = 0
     examples_from_cache: int = 0
     tokens_reused: int = 0
+    empty_examples: int = 0
 
     @property
     def unknown_share(self) -> float:
@@ -149,6 +152,8 @@ class Counts:
     def add_examples(self, counts: Mapping[str, np.ndarray]) -> None:
         """Adds what is counted when examples are finished, by the names of `COUNTS`."""
         self.non_finite_examples += int(counts["non_finite"].sum())
+        pieces = counts["tokens_kept"] + counts["tokens_lost"]
+        self.empty_examples += len(pieces) - int(np.count_nonzero(pieces))
         for name in ("tokens_kept", "tokens_unknown", "words", "words_vanished", "words_lost"):
             setattr(self, name, getattr(self, name) + int(counts[name].sum()))
 

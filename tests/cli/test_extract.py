@@ -23,6 +23,7 @@ def test_extract_prints_a_summary(toy, text, out):
     rows = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
     assert rows["examples"] == "3"
     assert rows["tokens"] == "21"
+    assert rows["empty"] == "1 examples without text"
     assert rows["truncated"] == "0 examples, 0 tokens lost"
     assert rows["pad"].split() == ["waste", "62.5%", "of", "computed", "tokens"]  # 21 of 4 x 14
     assert rows["output"].startswith(f"{path} (")
@@ -98,6 +99,20 @@ def test_unknown_tokens_are_reported(toy, out, tmp_path, caplog):
     assert "unknown    2 tokens are [UNK], 50.0%\n" in result.stdout
     assert "2 of 4 tokens (50.0%) are [UNK]: the vocabulary " in caplog.text
     assert re.search(r"unknown +2 tokens are \[UNK\], 50.0%\n", run("plan", text, *options).stdout)
+
+
+def test_conll_in_a_text_file_is_noticed(toy, out, tmp_path, caplog):
+    text = tmp_path / "in.txt"
+    text.write_text("a DT O\nb NN B-LOC\n\nthe DT O\na DT O\n")
+    options = [text, "--checkpoint", toy, "--layers=-1", *SMALL]
+    hint = f"{text} is read as text, each line as one example, but looks like conll; if it is, set "
+    result = run("extract", *options, "-o", out / "o.parquet", "--dedupe")
+    assert "empty      1 examples without text\n" in result.stdout
+    run("plan", *options)
+    assert sum(message.startswith(hint) for message in caplog.messages) == 2  # one of each command
+    caplog.clear()
+    run("plan", *options, "--input-format", "text")
+    assert not [message for message in caplog.messages if "looks like" in message]
 
 
 def test_features_that_are_not_finite_are_reported(out, tmp_path, caplog):
