@@ -21,6 +21,7 @@ from bert_features.extraction.counts import Counts, ExampleCounts, counts_by_exa
 from bert_features.extraction.description import describe_output
 from bert_features.extraction.encoding import choose_output, collect, progress_bar
 from bert_features.extraction.feature_store import FeatureStore
+from bert_features.extraction.pickled import LeadingSettings, make_again
 from bert_features.extraction.preparation import Preparation
 from bert_features.extraction.reuse import Reuse
 from bert_features.extraction.similarity import compute_similarity, recorded_function
@@ -35,6 +36,9 @@ from bert_features.text.vocabulary import CLS, SEP, UNK
 
 class FeatureExtractor:
     """A checkpoint made ready to turn texts into features.
+
+    Copies, deep ones and scikit-learn's clones included, share its weights. Pickled, it is its
+    settings: the process that unpickles it finds the checkpoint and reads the weights again.
 
     Args:
       config: the settings; those of the output file are not used here.
@@ -116,6 +120,21 @@ class FeatureExtractor:
         other._model = self._model.computing(other.preparation.device_outputs)
         other._step = self.preparation.runtime.compile(other._model.step, other._model.weights)
         return other
+
+    def __copy__(self) -> Self:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return copy.copy(self)
+
+    def __sklearn_clone__(self) -> Self:
+        return copy.copy(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        names = [output.name for output in self.outputs]
+        return make_again, (LeadingSettings(self.config), type(self), names)
 
     def __repr__(self) -> str:
         outputs = ", ".join(output.describe() for output in self.outputs)

@@ -1,0 +1,35 @@
+"""A pickled extractor: its settings, from which another process makes it again.
+
+Unpickling its class imports Keras. So the settings come first and choose Keras' backend.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+
+
+class LeadingSettings:
+    """Settings that are unpickled as an `ExtractConfig`, once their framework is imported."""
+
+    def __init__(self, config: ExtractConfig) -> None:
+        self._config = config
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _import_framework, (self._config,)
+
+
+def _import_framework(config: ExtractConfig) -> ExtractConfig:
+    import_tensorflow(config.runtime, config.device)
+    return config
+
+
+def make_again(
+    config: ExtractConfig, make: Callable[[ExtractConfig], Any], outputs: Sequence[str]
+) -> Any:
+    """The extractor of these settings with these outputs; `make` is its class."""
+    extractor = make(config)
+    if [output.name for output in extractor.outputs] == list(outputs):
+        return extractor
+    return extractor.with_outputs(outputs)
