@@ -8,7 +8,6 @@ the network.
 import contextlib
 import logging
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 
 from bert_features.batches.bucketing import resolve_buckets
@@ -27,8 +26,6 @@ from bert_features.readers.examples import read_examples, source_of
 from bert_features.readers.opening import check_file, is_stream
 
 logger = logging.getLogger("bert_features")
-
-_SAMPLE_LINES = 200  # looked at to recognise another format
 
 
 def check_input_and_checkpoint(
@@ -80,7 +77,7 @@ def _hint_at_format(config: ExtractConfig, paths: Sequence[str | Path]) -> None:
         if not by_suffix or is_url(path) or is_stream(path):
             continue
         with contextlib.closing(source.lines()) as lines:  # type: ignore[type-var]
-            found = likely_format(list(islice(lines, _SAMPLE_LINES)))
+            found = likely_format(lines)
         if found is not None:
             logger.warning(
                 "%s is read as text, each line as one example, but looks like %s; if it is, set "

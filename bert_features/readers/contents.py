@@ -1,7 +1,8 @@
 """What the beginning of an input shows: features, which are no texts, or another format."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import islice
 
 from bert_features.config.input_format import FormatName
 from bert_features.errors import InputError
@@ -23,6 +24,8 @@ _JSON_FEATURES = re.compile(
     rb'\s*"(?:features|words|sequence)"\s*:'
 )
 
+# Read to recognise another format; lines may be long.
+_SAMPLE_LINES, _SAMPLE_CHARACTERS = 200, 1 << 16
 _MIN_ROWS = 3
 # A word and its columns, the last of which is a tag: `EU NNP I-NP B-ORG`.
 _CONLL = re.compile(r"\S+(?:[ \t]\S+)*(?:\t\S+| (?:O|[A-Z]-\S+|[A-Z0-9$.,:;'`()#-]+))$")
@@ -58,12 +61,18 @@ def _is_tfrecord(beginning: bytes) -> bool:
     )
 
 
-def likely_format(lines: Sequence[str]) -> FormatName | None:
-    """The format that the first lines of a text file look like; None if they look like text.
+def likely_format(content: Iterable[str]) -> FormatName | None:
+    """The format that a text file looks like; None if it looks like text.
 
     Args:
-      lines: the first lines; of a long file, some hundred.
+      content: its lines, of which the first are read.
     """
+    lines, left = [], _SAMPLE_CHARACTERS
+    for line in islice(content, _SAMPLE_LINES):
+        lines.append(line)
+        left -= len(line)
+        if left < 0:
+            break
     full = [line for line in lines if line.strip()]
     if not full:
         return None

@@ -102,3 +102,9 @@ def test_what_only_looks_like_features_is_read(tmp_path):
 )
 def test_the_format_that_lines_look_like(content, format):
     assert likely_format(content.splitlines(keepends=True)) == format
+
+
+def test_long_lines_are_not_all_read():
+    lines = iter(["a" * (1 << 16)] * 200)
+    assert likely_format(lines) is None
+    assert len(list(lines)) >= 198
