@@ -14,7 +14,7 @@ from bert_features.extraction.feature_store import StorePlace, open_store
 from bert_features.extraction.ledger import Ledger
 from bert_features.extraction.writing import write_behind
 from bert_features.files import storage_errors
-from bert_features.files.checksums import as_hex, checksum_of_file
+from bert_features.files.checksums import as_hex, checksum_of_ends, checksum_of_file
 from bert_features.formats import FeatureWriter, open_writer, output_targets
 from bert_features.formats.jsonl import StreamWriter
 from bert_features.formats.manifest import FinishedEntry, Manifest
@@ -179,6 +179,7 @@ def _describe(path: Path, format: str, counts: Counts) -> FinishedEntry:
             bytes=file.stat().st_size,
             crc32c=checksum_of_file(file),
             sidecar_crc32c=checksum_of_file(sidecars[0]) if sidecars else None,
+            ends_crc32c=checksum_of_ends(file)[1],
             seconds=0.0,
             counts=asdict(counts),
         )

@@ -3,9 +3,11 @@
 It finds every change of up to 32 bits in a row, and all but one in 4 billion of any others.
 """
 
+import os
 from pathlib import Path
 
 BLOCK_BYTES = 1 << 20
+END_BYTES = 64 << 10
 
 
 def checksum(data: bytes, so_far: int = 0) -> int:
@@ -35,3 +37,17 @@ def checksum_of_file(path: Path) -> str:
         while block := file.read(BLOCK_BYTES):
             crc = checksum(block, crc)
     return as_hex(crc)
+
+
+def checksum_of_ends(path: Path) -> tuple[int, str]:
+    """The size of a file, and the checksum of its first and last 64 KiB.
+
+    It is the checksum of the whole file, if that is not larger than both.
+    """
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        crc = checksum(file.read(END_BYTES))
+        if size > END_BYTES:
+            file.seek(max(size - END_BYTES, END_BYTES))
+            crc = checksum(file.read(END_BYTES), crc)
+    return size, as_hex(crc)

@@ -16,9 +16,8 @@ from typing import IO, Any, NamedTuple
 
 from bert_features.errors import OutputError
 from bert_features.files import real_target
-from bert_features.files.checksums import as_hex, checksum
+from bert_features.files.checksums import as_hex, checksum, checksum_of_ends
 
-END_BYTES = 64 << 10
 _FILE = "features_file"
 # What sidecars of earlier versions may have beside the metadata.
 _EARLIER = "replaces"
@@ -127,14 +126,8 @@ def _is_sidecar(path: Path) -> bool:
 
 
 def _ends(path: Path) -> dict[str, Any]:
-    """The size of a file, and the checksum of its first and last bytes."""
-    with path.open("rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        crc = checksum(file.read(END_BYTES))
-        if size > END_BYTES:
-            file.seek(max(size - END_BYTES, END_BYTES))
-            crc = checksum(file.read(END_BYTES), crc)
-    return {"bytes": size, "ends_crc32c": as_hex(crc)}
+    size, crc32c = checksum_of_ends(path)
+    return {"bytes": size, "ends_crc32c": crc32c}
 
 
 def _mismatch(path: Path, sidecar: Path, size: int, recorded: int) -> OutputError:

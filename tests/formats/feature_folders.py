@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_features.files.checksums import checksum_of_file
+from bert_features.files.checksums import checksum_of_ends, checksum_of_file
 from bert_features.formats import IdType, output_targets
 from bert_features.formats.manifest import FinishedEntry, InputEntry, Manifest, ShardEntry
 from bert_features.formats.records import Feature, FeatureBatch
@@ -43,6 +43,7 @@ def describe_shard(manifest: Manifest, shard: int) -> FinishedEntry:
         bytes=path.stat().st_size,
         crc32c=checksum_of_file(path),
         sidecar_crc32c=checksum_of_file(sidecar[0]) if sidecar else None,
+        ends_crc32c=checksum_of_ends(path)[1],
         seconds=0.5,
         counts={"examples": manifest.shards[shard].records},
     )

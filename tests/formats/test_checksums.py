@@ -127,7 +127,7 @@ def test_damage_far_from_both_ends_is_noticed(
     tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every line of JSON can still be read; only the checksum of the file shows the damage."""
-    monkeypatch.setattr("bert_features.formats.sidecar.END_BYTES", 64)
+    monkeypatch.setattr("bert_features.files.checksums.END_BYTES", 64)
     path = tmp_path / f"f{SUFFIX[format]}"
     write(path, format, ONE, make_batch(ONE, [3] * 30))
     content = bytearray(path.read_bytes())

@@ -43,7 +43,7 @@ def test_a_sidecar_records_its_features_file(tmp_path: Path, format: str) -> Non
 def test_both_ends_of_a_file_count(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sidecar, "END_BYTES", 8)
+    monkeypatch.setattr("bert_features.files.checksums.END_BYTES", 8)
     path = tmp_path / "f"
     content = bytes(range(size))
     path.write_bytes(content)
