@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_features import __version__
+from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, MissingExtraError, OutputError
 from bert_features.files import Role, check_apart, check_target, local_path
 from bert_features.monitor.run import RunMonitor, State
@@ -23,6 +24,7 @@ logger = logging.getLogger("bert_features")
 _FILE_SECONDS = 10.0
 _THIS_MACHINE = "127.0.0.1"
 _ADDRESS = re.compile(r"(?:(?P<host>[^/:]+|\[[0-9a-fA-F:.]+\]):)?(?P<port>\d+)")
+_MAX_PORT = 65535
 _PREFIX = "bert_features_"
 _COUNTERS = {
     "examples": ("examples", "Examples that are done."),
@@ -142,6 +144,13 @@ def publishing(
     registry.register(metrics)
     address = _ADDRESS.fullmatch(target)
     if address:
+        if int(address["port"]) > _MAX_PORT:
+            raise ConfigError.naming(
+                "{metrics} is {target}; allowed: a port of 0 to {limit} (0: any that is free), or "
+                "a file",
+                target=shown(target),
+                limit=_MAX_PORT,
+            )
         host = (address["host"] or _THIS_MACHINE).strip("[]")
         publish = _serving(host, int(address["port"]), registry)
     else:
@@ -157,11 +166,6 @@ def _serving(host: str, port: int, registry: Any) -> Iterator[None]:
     named = f"[{host}]" if ":" in host else host
     try:
         server, thread = start_http_server(port, host, registry)
-    except OverflowError as error:
-        raise ConfigError.naming(
-            "{metrics} is {port!r}; allowed: a port of 0 to 65535 (0: any that is free), or a file",
-            port=str(port),
-        ) from error
     except OSError as error:
         raise OutputError.naming(
             "cannot serve metrics at {host}:{port}: {reason}; pass another port to {metrics}",

@@ -302,9 +302,9 @@ def check_run(config: ExtractConfig, inputs: Iterable[str], target: Target) -> C
       BertFeaturesError: says in one sentence what was wrong.
     """
     inputs = list(inputs)
-    check_cache(config)
     check_outputs(config, target.format)
     target.check(files_read(config, *inputs))
+    check_cache(config)  # last, as it makes a folder
     checkpoint = check_input_and_checkpoint(config, *inputs)
     if checkpoint is None:
         import_tensorflow(config.runtime, config.device)

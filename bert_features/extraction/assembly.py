@@ -250,13 +250,19 @@ def regroup(batches: Iterable[FeatureBatch]) -> Iterator[FeatureBatch]:
         while len(batch) - start >= missing:
             held.append(batch.part(start, start + missing))
             start, missing = start + missing, _ROWS_PER_BATCH
-            yield FeatureBatch.join(held)
-            held = []
+            yield _joined(held)
         if start < len(batch):
             held.append(batch.part(start, len(batch)))
             missing -= len(batch) - start
     if held:
-        yield FeatureBatch.join(held)
+        yield _joined(held)
+
+
+def _joined(held: list[FeatureBatch]) -> FeatureBatch:
+    """The batches as one; the list is emptied, so that only the user has their memory."""
+    joined = FeatureBatch.join(held)
+    held.clear()
+    return joined
 
 
 def with_pieces(batch: FeatureBatch, pieces: np.ndarray) -> FeatureBatch:

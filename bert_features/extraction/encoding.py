@@ -69,15 +69,26 @@ def choose_output(outputs: Sequence[OutputSpec], name: str | None) -> OutputSpec
     raise ConfigError(f"output is {name!r}; allowed: {names}")
 
 
-def collect(batches: Iterable[FeatureBatch], output: Feature, *, single: bool, ragged: bool) -> Any:
+def collect(
+    batches: Iterable[FeatureBatch],
+    output: Feature,
+    *,
+    single: bool,
+    ragged: bool,
+    count: int | None = None,
+) -> Any:
     """The vectors of an output, as `FeatureExtractor.encode` returns them.
 
     Args:
       batches: the features of the texts.
       output: the output.
+      count: the number of texts, if it is known before the last batch.
       single: whether there is one text, whose own array is wanted.
       ragged: whether the vectors of tokens or words are wanted without padding.
     """
+    if output.level == "sequence" and count is not None:
+        vectors = _fill(_empty(count, output), (batch.features[output.name] for batch in batches))
+        return vectors[0] if single else vectors
     parts: deque[np.ndarray] = deque()
     lengths: list[np.ndarray] = []  # of the texts of each batch
     for batch in batches:
@@ -95,17 +106,24 @@ def collect(batches: Iterable[FeatureBatch], output: Feature, *, single: bool, r
     return _pad(parts, lengths, output)
 
 
-# Both free each part once it is copied, so that the peak is not twice the result.
+# `_join` and `_pad` free each part once it is copied, so that the peak is not twice the result.
 
 
 def _join(parts: deque[np.ndarray], output: Feature) -> np.ndarray:
-    joined = np.empty((sum(map(len, parts)), output.width), value_dtype(output.dtype))
+    joined = _empty(sum(map(len, parts)), output)
+    return _fill(joined, (parts.popleft() for _ in range(len(parts))))
+
+
+def _empty(count: int, output: Feature) -> np.ndarray:
+    return np.empty((count, output.width), value_dtype(output.dtype))
+
+
+def _fill(array: np.ndarray, parts: Iterable[np.ndarray]) -> np.ndarray:
     done = 0
-    while parts:
-        part = parts.popleft()
-        joined[done : done + len(part)] = part
+    for part in parts:
+        array[done : done + len(part)] = part
         done += len(part)
-    return joined
+    return array
 
 
 def _pad(parts: deque[np.ndarray], lengths: list[np.ndarray], output: Feature) -> Padded:

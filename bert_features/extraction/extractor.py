@@ -240,7 +240,8 @@ class FeatureExtractor:
         examples = list(found) if isinstance(given, Sized) else found
         with progress_bar(examples, shown=show_progress) as progress:
             batches = self._batches_in_memory(examples, prompt, progress)
-            return collect(batches, wanted, single=single, ragged=ragged)
+            count = len(examples) if isinstance(examples, list) else None
+            return collect(batches, wanted, single=single, ragged=ragged, count=count)
 
     def similarity(self, a: Any, b: Any = None, *, function: str | None = None) -> np.ndarray:
         """The similarity of each vector of `a` with each of `b`.
@@ -330,8 +331,8 @@ class FeatureExtractor:
                 if results is not None:
                     yield results
 
-        for batch in regroup(finished()):
-            yield with_pieces(batch, self.pieces)
+        # Not a loop, whose variable would keep a batch in memory until the next one is made.
+        yield from map(functools.partial(with_pieces, pieces=self.pieces), regroup(finished()))
         if warn:
             losses.warn_without_summary(totals, self.config, self.checkpoint)
 

@@ -38,7 +38,7 @@ class Memory:
         # The base of a view is the lowest array below it. A memoryview (`data`) ends the search, so
         # that this array is found and not the block.
         base = np.frombuffer(block.data, dtype, math.prod(shape))
-        weakref.finalize(base, self._free.append, block).atexit = False
+        weakref.finalize(base, _give_back, weakref.ref(self), block).atexit = False
         return base.reshape(shape)
 
     def _block(self, size: int) -> np.ndarray:
@@ -57,3 +57,9 @@ class Memory:
             passed.append(block)
         self._free += passed[-_MAX_PASSED:]
         return np.empty(rounded, np.uint8)
+
+
+def _give_back(memory: "weakref.ref[Memory]", block: np.ndarray) -> None:
+    """Keeps a block, unless nobody has the memory any more: the block is free with its array."""
+    if (owner := memory()) is not None:
+        owner._free.append(block)

@@ -125,7 +125,8 @@ def test_a_port_in_use_is_refused_before_the_run():
 
 
 def test_a_port_that_does_not_exist_is_refused(text, out):
-    refused(ConfigError, "70000", "metrics is '70000'; allowed: a port of 0 to 65535")
+    for address in ("70000", "localhost:99999"):
+        refused(ConfigError, address, f"metrics is '{address}'; allowed: a port of 0 to 65535")
     result = run("extract", text, "-o", out / "o.npz", "--metrics", "70000")
     assert result.exit_code == 2
     assert "--metrics is '70000'" in result.stderr

@@ -1,10 +1,13 @@
 """encode: arrays of one output, against the records of a call and NumPy."""
 
+import weakref
+
 import numpy as np
 import pytest
 
 from bert_features import FeatureExtractor, Padded, Ragged
 from bert_features.errors import ConfigError, InputError
+from bert_features.extraction.encoding import collect
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime import loop
 
@@ -37,6 +40,28 @@ def test_a_sequence_output_is_one_array(extractor, records):
     np.testing.assert_array_equal(vectors, wanted)
     # Of an iterator the number is unknown, and nothing else changes.
     np.testing.assert_array_equal(extractor.encode(iter(TEXTS), "sequence"), wanted)
+
+
+def test_vectors_are_copied_as_they_come(extractor):
+    alive = []
+
+    def batches():
+        for batch in extractor.batches(lambda: iter(examples), threads=False):
+            alive.append(weakref.ref(batch.features["sequence"]))
+            yield batch
+            assert all(earlier() is None for earlier in alive[:-2])
+
+    examples = [InputExample(i, "a b") for i in range(4 * 512)]
+    feature = next(each for each in extractor.features() if each.name == "sequence")
+    collect(batches(), feature, single=False, ragged=False, count=len(examples))
+    assert len(alive) == 4
+
+
+def test_a_batch_is_free_once_its_user_has_dropped_it(extractor):
+    examples = [InputExample(i, "a b") for i in range(600)]
+    batches = extractor.batches(lambda: iter(examples), threads=False)
+    values = weakref.ref(next(batches).features["token"])
+    assert values() is None
 
 
 @pytest.mark.parametrize("output", ["token", "word", "half"])

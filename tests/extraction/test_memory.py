@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import weakref
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,15 @@ def test_memory_is_used_again_once_nobody_has_it():
     assert address(memory.empty(SHAPE, np.float16)) != first
     del array
     assert address(memory.empty((700, 768), np.float32)) == first  # the last to be dropped
+
+
+def test_without_the_memory_an_array_frees_its_block():
+    memory = Memory()
+    arrays = [memory.empty(SHAPE, np.float16) for _ in range(2)]
+    blocks = [weakref.ref(array.base.base.obj) for array in arrays]
+    del memory
+    arrays.pop()
+    assert [block() is None for block in blocks] == [False, True]
 
 
 def content(kept):
