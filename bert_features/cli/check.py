@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bert_features.cli.command import DebugOption, command
+from bert_features.cli.logs import error_line
 from bert_features.cli.progress import reporting
 from bert_features.cli.settings import as_option
 from bert_features.config.extract_config import FileFormat
@@ -82,7 +83,7 @@ def _is_whole(path: str, format: str | None, processes: int | None, *, debug: bo
     except BertFeaturesError as error:
         if debug:
             traceback.print_exc()
-        print(f"bert-features: {error.spelled(as_option)}", file=sys.stderr)
+        print(error_line(error.spelled(as_option)), file=sys.stderr)
         return False
     return True
 

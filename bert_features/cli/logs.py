@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from bert_features.errors import printable
+
 LOG_JSON = "--log-json"
 _as_json = False  # any thread may log, so this is no context variable
 
@@ -58,7 +60,8 @@ def error_line(line: str, trace: str = "") -> str:
     """
     if is_json():
         return _object("error", line, {"traceback": trace} if trace else {})
-    return f"{trace}bert-features: {line}"
+    # It may name what others have written: their control characters do not reach the terminal.
+    return f"{trace}bert-features: " + "\n".join(map(printable, line.split("\n")))
 
 
 class _Formatter(logging.Formatter):

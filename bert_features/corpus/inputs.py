@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import InputError
+from bert_features.errors import InputError, printable
 from bert_features.files import connect, is_url, local_path
 from bert_features.files.store import in_parallel
 from bert_features.formats.manifest import BEGINNING_BYTES, MANIFEST, is_beginning
@@ -129,9 +129,9 @@ def changed_input(path: str) -> InputError:
 
 
 def name_some(names: Sequence[str]) -> str:
-    """The first few of some names, for a message."""
+    """The first few of some names, for a message; anyone may have chosen them."""
     more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    return ", ".join(map(printable, names[:_MOST_NAMED])) + more
 
 
 def _files_of(name: str, folders: bool) -> list[str]:

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from bert_features.corpus import inputs
-from bert_features.corpus.inputs import find_inputs, look_up, look_up_all
+from bert_features.corpus.inputs import find_inputs, look_up, look_up_all, name_some
 from bert_features.errors import InputError
 from tests.s3_server import BUSY
 
@@ -131,3 +131,7 @@ def test_a_busy_server_is_asked_again_for_an_input(s3):
     s3.fail = lambda method, path: left.pop() if left else None
     assert look_up(f"{s3.bucket}/in.txt").bytes == 4
     assert not left
+
+
+def test_names_have_no_control_characters_in_messages():
+    assert name_some(["é.txt", "\x1b[2J\n"]) == "é.txt, \\x1b[2J\\n"
