@@ -26,6 +26,8 @@ _LOG = re.compile(
     r"|^=== Source Location Trace|^\S+\.cc:\d+$"
 )
 _MAX_CHARACTERS = 300
+# The process ends itself when its time is over; what it has started may go on.
+_GRACE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -101,22 +103,31 @@ def ask(runtime: str, environment: Mapping[str, str], seconds: float, *, with_tp
         "PYTHONSAFEPATH": "1",
     }
     started = time.monotonic()
-    done = subprocess.run(
+    process = subprocess.Popen(
         command + ["--with-tpu"] * with_tpu,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env=environment,
         text=True,
         errors="replace",
+        start_new_session=True,
     )
-    if done.returncode == -signal.SIGALRM:
+    try:
+        output, errors = process.communicate(timeout=seconds + _GRACE_SECONDS)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGKILL)  # what it has started holds the pipes as well
+        output, errors = process.communicate()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+    if process.returncode in (-signal.SIGALRM, -signal.SIGKILL):
         ending = f"did not finish within {seconds:g} s"
-    elif done.returncode < 0:
-        ending = f"the process died of {describe_exit(done.returncode)}"
+    elif process.returncode < 0:
+        ending = f"the process died of {describe_exit(process.returncode)}"
     else:
-        ending = f"the process ended with status {done.returncode}"
-    ending = ": ".join(filter(None, [ending, last_words(done.stderr)]))
-    return _outcome(done.stdout, ending, time.monotonic() - started)
+        ending = f"the process ended with status {process.returncode}"
+    ending = ": ".join(filter(None, [ending, last_words(errors)]))
+    return _outcome(output, ending, time.monotonic() - started)
 
 
 def _outcome(output: str, ending: str, seconds: float) -> Outcome:

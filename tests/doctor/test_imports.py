@@ -68,8 +68,12 @@ def test_the_cause_of_a_failure_is_fixed_first():
     assert verdict(finding) == ("broken", "fix libtpu")
 
 
-def test_an_import_that_hangs(world, doctor):
-    world.install_tensorflow("tensorflow", "import time; time.sleep(600)")
+@pytest.mark.parametrize(
+    "program",
+    ["import time; time.sleep(600)", "import subprocess; subprocess.run(['sleep', '600'])"],
+)
+def test_an_import_that_hangs(world, doctor, program):
+    world.install_tensorflow("tensorflow", program)
     world.install_all({"tensorflow-text": "2.20.1", "keras": "3.15.1"})
     status, findings = doctor("--timeout", 1)
     assert status == 1
