@@ -16,14 +16,13 @@ from bert_features.config.serve_settings import ServeSettings
 from bert_features.errors import DeviceError, MissingExtraError
 from bert_features.formats.checks import check_name
 from bert_features.machine.shares import Share, share_out
-from bert_features.serving.catalog import config_to_serve
 from bert_features.serving.port import SharedPort, hold_port, open_port
 from bert_features.serving.worker import Worker, load_app, log_stop, silence_uvicorn, stop_if_dead
 
 if TYPE_CHECKING:
     import uvicorn
 
-_PACKAGES = ("fastapi_offline", "orjson", "prometheus_client", "uvicorn")
+_PACKAGES = ("fastapi_offline", "orjson", "prometheus_client", "starlette", "uvicorn")
 # Connections that are not used are closed after this; behind a proxy longer than its own time.
 _IDLE_SECONDS = 75
 
@@ -53,6 +52,7 @@ def config_with_outputs(config: ExtractConfig) -> ExtractConfig:
       ConfigError: the outputs do not fit the checkpoint, or each other.
     """
     from bert_features.checkpoints.pooling import auto_pooling
+    from bert_features.serving.catalog import config_to_serve  # imports packages of the extra
 
     checkpoint = find_checkpoint(config.checkpoint, **config.checkpoint_options())
     served = config_to_serve(config, checkpoint.config)

@@ -110,6 +110,14 @@ class TestRefusals:
             errors = self.refuse("--checkpoint", toy, "--port", port, status=1)
         assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in errors
 
+    @pytest.mark.parametrize("absent", ["orjson", "starlette"])
+    def test_a_package_that_is_not_installed(self, absent):
+        program = f"import sys; sys.modules[{absent!r}] = None; sys.argv[1:] = ['serve']"
+        program += "; from bert_features.__main__ import main; main()"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert "the web server is not installed" in done.stderr
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
