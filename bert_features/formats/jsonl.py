@@ -29,7 +29,7 @@ from bert_features.formats.columns import SPLITS, convert_ids, convert_to_batch,
 from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.json_numbers import convert_to_text
 from bert_features.formats.record_file import RecordFile
-from bert_features.formats.records import LEVELS, TEXT, Feature, FeatureBatch, Rows
+from bert_features.formats.records import LEVELS, TEXT, Feature, FeatureBatch, FeatureRecord, Rows
 
 # The key of each level; the vectors of a sequence stand there directly, without `layers`.
 KEYS = {"token": "features", "word": "words", "sequence": "sequence"}
@@ -171,6 +171,18 @@ class File(RecordFile):
         example = json.loads(first)
         id_type = "str" if isinstance(example["linex_index"], str) else "int"
         return Header({}, _features_of(example), id_type, None)
+
+    def __iter__(self) -> Iterator[FeatureRecord]:
+        # Without a scan for the places of the lines, which reads the file once more.
+        return self.guarded(self._all_records())
+
+    def _all_records(self) -> Iterator[FeatureRecord]:
+        count = 0
+        with self.path.open("rb") as lines:
+            for line in lines:
+                yield from self._parse(line).records(self.features)
+                count += 1
+        self._check_count(count)
 
     def _scan(self) -> np.ndarray:
         ends = [np.zeros(1, np.int64)]
