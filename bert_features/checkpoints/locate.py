@@ -85,7 +85,7 @@ def meant(name: str) -> str:
             if entry.is_dir() or entry.suffix in (".safetensors", ".index"):
                 neighbour = prefix_of(entry.name)
                 known[neighbour.lower()] = repr(str(path.with_name(neighbour)))
-    return did_you_mean(path.name.lower(), known)
+    return did_you_mean(path.name.lower(), known, likeness=0.7)
 
 
 def root_of(weights_path: Path) -> Path:

@@ -123,9 +123,9 @@ def shown(value: Any) -> str:
         return f"a number of {value.bit_length()} bits"
 
 
-def did_you_mean(name: str, known: Mapping[str, str], count: int = 3) -> str:
+def did_you_mean(name: str, known: Mapping[str, str], count: int = 3, likeness: float = 0.6) -> str:
     """`did you mean A or B? `, of known names (-> as shown); empty if none is similar."""
-    close = difflib.get_close_matches(name, known, n=count, cutoff=0.7)
+    close = difflib.get_close_matches(name, known, n=count, cutoff=likeness)
     return f"did you mean {' or '.join(known[one] for one in close)}? " if close else ""
 
 

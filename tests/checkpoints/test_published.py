@@ -57,6 +57,7 @@ def test_sizes():
     ("name", "meant"),
     [
         ("bert-tinny", "bert-tiny"),
+        ("tiny", "bert-tiny"),
         ("uncased_L-2_H-128_A-4", TINY),
         ("bert-base-chinise", "chinese"),
     ],
