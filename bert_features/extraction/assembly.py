@@ -238,8 +238,8 @@ def assemble(
     stages.lead("assemble")
 
 
-def regroup(batches: Iterable[FeatureBatch]) -> Iterator[FeatureBatch]:
-    """The same examples in batches of 512, the last of which may have fewer.
+def regroup(batches: Iterable[FeatureBatch], pieces: np.ndarray) -> Iterator[FeatureBatch]:
+    """The same examples by `with_pieces` in batches of 512, the last of which may have fewer.
 
     Only the examples of a batch that spans several of the given ones are copied.
     """
@@ -250,12 +250,12 @@ def regroup(batches: Iterable[FeatureBatch]) -> Iterator[FeatureBatch]:
         while len(batch) - start >= missing:
             held.append(batch.part(start, start + missing))
             start, missing = start + missing, _ROWS_PER_BATCH
-            yield _joined(held)
+            yield with_pieces(_joined(held), pieces)
         if start < len(batch):
             held.append(batch.part(start, len(batch)))
             missing -= len(batch) - start
     if held:
-        yield _joined(held)
+        yield with_pieces(_joined(held), pieces)
 
 
 def _joined(held: list[FeatureBatch]) -> FeatureBatch:

@@ -16,12 +16,12 @@ from bert_features.config.output_specs import needs_pooler
 from bert_features.encoder.step import DeviceStep
 from bert_features.errors import ConfigError
 from bert_features.extraction import losses
-from bert_features.extraction.assembly import assemble, regroup, with_pieces
+from bert_features.extraction.assembly import assemble, regroup
 from bert_features.extraction.counts import Counts, ExampleCounts, counts_by_example
 from bert_features.extraction.description import describe_output
 from bert_features.extraction.encoding import choose_output, collect, progress_bar
 from bert_features.extraction.feature_store import FeatureStore
-from bert_features.extraction.pickled import LeadingSettings, make_again
+from bert_features.extraction.pickled import PickledBySettings
 from bert_features.extraction.preparation import Preparation
 from bert_features.extraction.reuse import Reuse
 from bert_features.extraction.similarity import compute_similarity, recorded_function
@@ -34,11 +34,10 @@ from bert_features.runtime.loop import prefetched, run_in_turn, run_step
 from bert_features.text.vocabulary import CLS, SEP, UNK
 
 
-class FeatureExtractor:
+class FeatureExtractor(PickledBySettings):
     """A checkpoint made ready to turn texts into features.
 
-    Copies, deep ones and scikit-learn's clones included, share its weights. Pickled, it is its
-    settings: the process that unpickles it finds the checkpoint and reads the weights again.
+    Copies share its weights. Pickled, it is its settings, from which it is made again.
 
     Args:
       config: the settings; those of the output file are not used here.
@@ -113,28 +112,11 @@ class FeatureExtractor:
         Raises:
           ConfigError: there is no name, or no output of a name.
         """
-        other = copy.copy(self)
-        other.preparation = self.preparation.with_outputs(names)
-        other.config = other.preparation.config
-        other.outputs = other.preparation.outputs
-        other._model = self._model.computing(other.preparation.device_outputs)
+        other, wanted = copy.copy(self), self.preparation.with_outputs(names)
+        other.preparation, other.config, other.outputs = wanted, wanted.config, wanted.outputs
+        other._model = self._model.computing(wanted.device_outputs)
         other._step = self.preparation.runtime.compile(other._model.step, other._model.weights)
         return other
-
-    def __copy__(self) -> Self:
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return copy.copy(self)
-
-    def __sklearn_clone__(self) -> Self:
-        return copy.copy(self)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        names = [output.name for output in self.outputs]
-        return make_again, (LeadingSettings(self.config), type(self), names)
 
     def __repr__(self) -> str:
         outputs = ", ".join(output.describe() for output in self.outputs)
@@ -331,8 +313,7 @@ class FeatureExtractor:
                 if results is not None:
                     yield results
 
-        # Not a loop, whose variable would keep a batch in memory until the next one is made.
-        yield from map(functools.partial(with_pieces, pieces=self.pieces), regroup(finished()))
+        yield from regroup(finished(), self.pieces)
         if warn:
             losses.warn_without_summary(totals, self.config, self.checkpoint)
 
@@ -406,9 +387,7 @@ class FeatureExtractor:
         computed = run(
             self._step,
             input_fn.stream(self.preparation.batch_params(few=few), windows),
-            lambda batch: {
-                name: batch.columns[name] for name in self._model.inputs if batch.columns
-            },
+            lambda batch: {n: batch.columns[n] for n in self._model.inputs if batch.columns},
             stages,
         )
         return assemble(

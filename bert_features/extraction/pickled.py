@@ -3,14 +3,38 @@
 Unpickling its class imports Keras. So the settings come first and choose Keras' backend.
 """
 
+import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.output_specs import OutputSpec
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 
-class LeadingSettings:
+class PickledBySettings:
+    """An extractor that is pickled as its settings, and whose copies share its weights."""
+
+    config: ExtractConfig
+    outputs: tuple[OutputSpec, ...]
+
+    def __copy__(self) -> Self:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return copy.copy(self)
+
+    def __sklearn_clone__(self) -> Self:
+        return copy.copy(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        names = [output.name for output in self.outputs]
+        return _make_again, (_LeadingSettings(self.config), type(self), names)
+
+
+class _LeadingSettings:
     """Settings that are unpickled as an `ExtractConfig`, once their framework is imported."""
 
     def __init__(self, config: ExtractConfig) -> None:
@@ -25,7 +49,7 @@ def _import_framework(config: ExtractConfig) -> ExtractConfig:
     return config
 
 
-def make_again(
+def _make_again(
     config: ExtractConfig, make: Callable[[ExtractConfig], Any], outputs: Sequence[str]
 ) -> Any:
     """The extractor of these settings with these outputs; `make` is its class."""

@@ -8,7 +8,7 @@ import pytest
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import LongText
 from bert_features.config.output_specs import OutputSpec
-from bert_features.extraction.assembly import assemble, regroup, with_pieces
+from bert_features.extraction.assembly import assemble, regroup
 from bert_features.extraction.counts import Counts, counts_by_example
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
@@ -104,7 +104,7 @@ def test_every_value_is_at_its_place(tokenizer, policy, count):
     windows = put_together(computed, tokenizer, outputs, policy=policy)
     counts = [each for results in windows for each in counts_by_example(results)]
     pieces = np.array(tokenizer.tokens, object)
-    batches = [with_pieces(batch, pieces) for batch in regroup(windows)]
+    batches = list(regroup(windows, pieces))
     records = [record for batch in batches for record in batch.records(tuple(outputs))]
     assert [r.unique_id for r in records] == [c.unique_id for c in counts] == list(range(count))
     assert [len(batch) for batch in batches] == [512] * (count // 512) + [count % 512]
