@@ -80,7 +80,8 @@ def takes_fields_of(
     for name, each in fields.items():
         help = f"{each.metadata['help']} [default: {_text(each.default)}]"
         panel = each.metadata["group"]
-        declared = typer.Option(help=help, show_default=False, rich_help_panel=panel)
+        hidden = not each.metadata["common"]
+        declared = typer.Option(help=help, show_default=False, rich_help_panel=panel, hidden=hidden)
         options.append(option(name, Annotated[each.type, declared], each.default))
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

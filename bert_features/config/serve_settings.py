@@ -23,9 +23,12 @@ _HOST = re.compile(r"\*|[\w.-]+|\[[0-9a-fA-F:.]+\]")
 _TOKEN = re.compile(r"[\x21-\x7e]{8,512}")
 
 
-def _option(default: Any, help: str, group: str = "") -> Any:
-    """A field that `bert-features serve` has an option for, in this group of its help."""
-    return field(default=default, metadata={"help": help, "group": group})
+def _option(default: Any, help: str, group: str = "", *, common: bool = True) -> Any:
+    """A field that `bert-features serve` has an option for, in this group of its help.
+
+    One that is not common is in `--help-all` alone.
+    """
+    return field(default=default, metadata={"help": help, "group": group, "common": common})
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,11 @@ class Limits:
     body_bytes: int = _option(8 << 20, "Bytes of a request.", LIMITS)
     texts: int = _option(2048, "Texts of a request.", LIMITS)
     tokens: int = _option(1 << 16, "Tokens of a request, before anything is cut off.", LIMITS)
-    answer_bytes: int = _option(64 << 20, "Bytes of the vectors of an answer.", LIMITS)
+    answer_bytes: int = _option(
+        64 << 20, "Bytes of the vectors of an answer.", LIMITS, common=False
+    )
     requests: int = _option(1024, "Requests that a replica answers at the same time.", LIMITS)
-    queued_tokens: int = _option(1 << 18, "Tokens that wait in a replica.", LIMITS)
+    queued_tokens: int = _option(1 << 18, "Tokens that wait in a replica.", LIMITS, common=False)
     seconds: float = _option(60.0, "Seconds that a request may take.", LIMITS)
 
     def __post_init__(self) -> None:
