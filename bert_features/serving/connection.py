@@ -18,7 +18,7 @@ from urllib3.util import Url, parse_url, wait_for_read
 
 from bert_features import __version__
 from bert_features.config.serve_settings import check_token
-from bert_features.errors import ConfigError, ServiceError
+from bert_features.errors import ConfigError, ServiceError, printable
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -288,8 +288,7 @@ def _parse(url: str) -> Url:
 
 def _printable(text: Any) -> str:
     """The beginning of a text that came over the network, with control characters escaped."""
-    shown = str(text)[:_MAX_SHOWN]
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
+    return printable(str(text)[:_MAX_SHOWN])
 
 
 def in_thread(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
