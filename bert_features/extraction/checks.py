@@ -80,8 +80,8 @@ def _hint_at_format(config: ExtractConfig, paths: Sequence[str | Path]) -> None:
             found = likely_format(lines)
         if found is not None:
             logger.warning(
-                "%s is read as text, each line as one example, but looks like %s; if it is, set "
-                "input_format to %s",
+                "%s is read as text, each line as one example, but looks like %s; if it is, pass "
+                "--input-format %s (in Python: input_format)",
                 path,
                 found,
                 found,

@@ -105,7 +105,8 @@ def test_conll_in_a_text_file_is_noticed(toy, out, tmp_path, caplog):
     text = tmp_path / "in.txt"
     text.write_text("a DT O\nb NN B-LOC\n\nthe DT O\na DT O\n")
     options = [text, "--checkpoint", toy, "--layers=-1", *SMALL]
-    hint = f"{text} is read as text, each line as one example, but looks like conll; if it is, set "
+    hint = f"{text} is read as text, each line as one example, but looks like conll; "
+    hint += "if it is, pass --input-format conll (in Python: input_format)"
     result = run("extract", *options, "-o", out / "o.parquet", "--dedupe")
     assert "empty      1 examples without text\n" in result.stdout
     run("plan", *options)
