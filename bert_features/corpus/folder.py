@@ -16,8 +16,9 @@ from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import (
     BEGINNING_BYTES,
     FINISHED,
-    MANIFEST,
+    MANIFESTS,
     Manifest,
+    find_manifest,
     is_beginning,
 )
 
@@ -47,24 +48,26 @@ def check_folder(folder: Location) -> None:
     with storage_errors(f"read {folder}", advice=_KEPT):
         names = store.names() - HOLDING_FILES
         # A run that was killed before it had a manifest may have left hidden folders beside it.
-        others = sorted(name for name in names if not name.startswith(f".{MANIFEST}."))
-    if others and not (MANIFEST in others and _is_ours(store, others)):
+        hidden = tuple(f".{name}." for name in MANIFESTS)
+        others = sorted(name for name in names if not name.startswith(hidden))
+    manifest = next((name for name in MANIFESTS if name in others), None)
+    if others and not (manifest and _is_ours(store, manifest, others)):
         raise OutputError(
             f"{folder} holds files of something else ({name_some(others)}); name a file in it, a "
             "new folder or an empty one"
         )
 
 
-def _is_ours(store: Store, names: Iterable[str]) -> bool:
+def _is_ours(store: Store, manifest: str, names: Iterable[str]) -> bool:
     """Whether a manifest is one of this package; a damaged one is if only shards are beside it."""
-    with storage_errors(f"read {store.location(MANIFEST)}", advice=_KEPT):
-        text = store.read(MANIFEST)
+    with storage_errors(f"read {store.location(manifest)}", advice=_KEPT):
+        text = store.read(manifest)
     if is_beginning(text[:BEGINNING_BYTES]):
         return True
     with contextlib.suppress(ValueError):
         json.loads(text)
         return False
-    known = {MANIFEST, FINISHED}
+    known = {manifest, FINISHED}
     return all(name in known or _is_shard(name) for name in names)
 
 
@@ -91,7 +94,8 @@ def empty(folder: Location) -> None:
     """
     store = open_store(folder)
     with storage_errors(f"remove the files of {folder}", advice="some of them may be gone"):
-        if not store.exists(MANIFEST):
+        begun = find_manifest(folder)
+        if begun is None:
             return
         store.remove(FINISHED)
         count = None
@@ -100,4 +104,4 @@ def empty(folder: Location) -> None:
             count = len(manifest.shards)
             replace(manifest, finished=None).write()
         store.remove(*(name for name in store.names() if _is_shard(name, count)))
-        store.remove(MANIFEST)
+        store.remove(begun)

@@ -11,7 +11,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError, printable
 from bert_features.files import connect, is_url, local_path
 from bert_features.files.store import in_parallel
-from bert_features.formats.manifest import BEGINNING_BYTES, MANIFEST, is_beginning
+from bert_features.formats.manifest import BEGINNING_BYTES, MANIFESTS, is_beginning
 from bert_features.readers.examples import source_of
 from bert_features.readers.opening import reading
 from bert_features.readers.source import Source
@@ -148,8 +148,9 @@ def _local_files(name: str, folders: bool) -> list[str]:
         return _sorted(files, f"no file matches {name}; check the pattern and the folder")
     if not (folders and path.is_dir()):
         return [name]
-    with contextlib.suppress(OSError), (path / MANIFEST).open("rb") as file:
-        _check_no_features(name, file.read(BEGINNING_BYTES))
+    for manifest in MANIFESTS:
+        with contextlib.suppress(OSError), (path / manifest).open("rb") as file:
+            _check_no_features(name, file.read(BEGINNING_BYTES))
     with reading(name), os.scandir(path) as entries:
         files = [
             os.path.join(path, entry.name)  # noqa: PTH118 - as in the name, `./` included
@@ -171,9 +172,10 @@ def _remote_files(name: str, folders: bool) -> list[str]:
             return _sorted(files, f"no file matches {name}; check the pattern and the bucket")
         if not (folders and filesystem.isdir(path)):
             return [name]
-        with contextlib.suppress(FileNotFoundError):
-            manifest = f"{path.rstrip('/')}/{MANIFEST}"
-            _check_no_features(name, filesystem.cat_file(manifest, start=0, end=BEGINNING_BYTES))
+        for manifest in MANIFESTS:
+            with contextlib.suppress(FileNotFoundError):
+                place = f"{path.rstrip('/')}/{manifest}"
+                _check_no_features(name, filesystem.cat_file(place, start=0, end=BEGINNING_BYTES))
         files = _addresses(name, path, filesystem.ls(path, detail=True))
     return _sorted(files, _no_files(name))
 

@@ -63,7 +63,7 @@ def extract(
 
     A file appears under its name only when it is whole; a failure leaves nothing. A folder gets a
     features file for every `config.shard_examples` examples of an input, each of which appears when
-    it is whole, and `manifest.json`. A failure leaves the finished ones, and the same call
+    it is whole, and `_manifest.json`. A failure leaves the finished ones, and the same call
     resumes the run. `read_features` reads the folder as one file. The bytes of a shard depend on
     its examples, the settings and the kind of CPU or device alone.
 

@@ -34,7 +34,13 @@ from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace, store_place
 from bert_features.files import open_store, storage_errors
-from bert_features.formats.manifest import FINISHED, MANIFEST, FinishedEntry, Manifest
+from bert_features.formats.manifest import (
+    FINISHED,
+    MANIFEST,
+    FinishedEntry,
+    Manifest,
+    find_manifest,
+)
 from bert_features.formats.shard_files import find_missing
 from bert_features.machine.shares import Share, share_out
 from bert_features.monitor.run import RunMonitor
@@ -145,7 +151,7 @@ class FolderRun:
 
     def _has_begun(self) -> bool:
         with storage_errors(f"read {self._folder}", advice="nothing was changed"):
-            return open_store(self._folder).exists(MANIFEST)
+            return find_manifest(self._folder) is not None
 
     def _compute(self, state: "_State", is_new: bool, place: StorePlace | None) -> None:
         """Computes what is left to do."""

@@ -13,9 +13,15 @@ from typing import Literal
 from bert_features.corpus.holding import Holder, find_holder
 from bert_features.corpus.inputs import look_up
 from bert_features.errors import BertFeaturesError, OutputError
-from bert_features.files import Location, open_store, storage_errors
+from bert_features.files import Location, storage_errors
 from bert_features.files.store import in_parallel
-from bert_features.formats.manifest import MANIFEST, FinishedEntry, InputEntry, Manifest
+from bert_features.formats.manifest import (
+    MANIFEST,
+    FinishedEntry,
+    InputEntry,
+    Manifest,
+    find_manifest,
+)
 from bert_features.formats.shard_files import find_missing
 
 
@@ -83,7 +89,7 @@ def read_status(folder: Location) -> Status:
     """
     holder = find_holder(folder)
     with storage_errors(f"read {folder}", advice="pass the folder that a run wrote"):
-        has_begun = open_store(folder).exists(MANIFEST)
+        has_begun = find_manifest(folder) is not None
     if not has_begun:
         if holder is not None:
             return Status(folder, "running", holder)

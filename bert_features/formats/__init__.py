@@ -17,7 +17,7 @@ from bert_features.formats import sidecar
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import IdType
 from bert_features.formats.folder import FeatureFolder
-from bert_features.formats.manifest import MANIFEST
+from bert_features.formats.manifest import MANIFESTS
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature
 from bert_features.formats.views import FeatureView
@@ -139,7 +139,7 @@ def read_features(
     """Opens a features file, or a features folder; records are read when they are asked for.
 
     Args:
-      path: the file to read; or the folder of a finished run, or the `manifest.json` in it, which
+      path: the file to read; or the folder of a finished run, or the `_manifest.json` in it, which
         is read as one file (`FeatureFolder`). Such a folder may also be at an address.
       format: a key of `FORMATS`; by default that of the path's suffix (`SUFFIXES`), or that of the
         folder's files.
@@ -163,9 +163,9 @@ def folder_of(path: str | Path) -> Location | None:
     if isinstance(place, Path):
         if os.path.isdir(place):  # noqa: PTH112 - may be too long a name
             return place
-        return place.parent if place.name == MANIFEST else None
+        return place.parent if place.name in MANIFESTS else None
     folder, _, name = place.rpartition("/")
-    if name == MANIFEST:
+    if name in MANIFESTS:
         return folder
     is_file = not str(path).endswith("/") and PurePosixPath(name).suffix.lower() in SUFFIXES
     return None if is_file else place

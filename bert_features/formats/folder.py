@@ -13,7 +13,7 @@ from bert_features.errors import OutputError
 from bert_features.files import Location, name_of, open_store, storage_errors
 from bert_features.formats.columns import find_parts
 from bert_features.formats.headers import Header
-from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
+from bert_features.formats.manifest import MANIFEST, MANIFESTS, FinishedEntry, Manifest
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, splits_of
 from bert_features.formats.shard_files import (
@@ -179,9 +179,9 @@ class FeatureFolder(FeatureFile):
         manifest, problem = self._manifest, None
         expected = manifest.shards[number].records
         if len(shard) != expected:
-            problem = f"it holds {len(shard)} records, and {MANIFEST} records {expected}"
+            problem = f"it holds {len(shard)} records, and the manifest records {expected}"
         elif shard.id_type != manifest.id_type:
-            problem = f"its ids are {shard.id_type}, and {MANIFEST} records {manifest.id_type}"
+            problem = f"its ids are {shard.id_type}, and the manifest records {manifest.id_type}"
         elif number > 0 and shard.features != self.features:
             problem = _difference(shard.features, self.features, manifest.name(0))
         if problem:
@@ -196,7 +196,7 @@ def _names_in(folder: Location) -> set[str]:
     """
     with storage_errors(f"read {folder}", advice="pass the folder that a run wrote"):
         names = open_store(folder).names()
-    if MANIFEST not in names:
+    if names.isdisjoint(MANIFESTS):
         raise OutputError(
             f"cannot read {folder}: Is a directory, without the {MANIFEST} of a features folder; "
             "pass a features file, or the folder that a run wrote"
@@ -234,7 +234,7 @@ def _check_format(format: str) -> None:
     from bert_features.formats import FORMATS  # which itself needs this module
 
     if format not in FORMATS:
-        raise ValueError(f"{MANIFEST}: format {format!r} is unknown; allowed: {', '.join(FORMATS)}")
+        raise ValueError(f"format {format!r} is unknown; allowed: {', '.join(FORMATS)}")
 
 
 def _difference(features: Sequence[Feature], first: Sequence[Feature], name: str) -> str:

@@ -1,9 +1,9 @@
 """The manifest of a features folder: what its shards are, and which of them are finished.
 
-A features folder has one features file for each shard of a run, and `manifest.json`, written before
-the first shard. While the run goes on, the record of each finished shard is a file of its own in
-the hidden folder `.finished`; so finishing a shard costs the same in a folder of ten and of ten
-thousand. When all are finished, their records move into the manifest.
+A features folder has one features file for each shard of a run, and `_manifest.json`, written
+before the first shard. While the run goes on, the record of each finished shard is a file of its
+own in the hidden folder `.finished`; so finishing a shard costs the same in a folder of ten and of
+ten thousand. When all are finished, their records move into the manifest.
 """
 
 import json
@@ -19,7 +19,10 @@ from bert_features.config.shards import MAX_COUNT
 from bert_features.errors import OutputError, first_line, printable
 from bert_features.files import Location, Store, name_of, open_store, storage_errors
 
-MANIFEST = "manifest.json"
+# Programs that read a folder of Parquet files ignore names that begin with `_` or `.`.
+MANIFEST = "_manifest.json"
+# By either name; folders of earlier versions have the second, and keep it.
+MANIFESTS = (MANIFEST, "manifest.json")
 FINISHED = ".finished"
 MANIFEST_VERSION: Final = 1
 _KEPT = "finished shards are kept"
@@ -105,7 +108,7 @@ class FinishedEntry(_Entry):
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True))
 class Manifest:
-    """What a features folder holds, or will hold; the fields are those of `manifest.json`.
+    """What a features folder holds, or will hold; the fields are those of `_manifest.json`.
 
     Attributes:
       manifest_version: the version of the format.
@@ -139,7 +142,9 @@ class Manifest:
         store = open_store(folder)
         path = store.location(MANIFEST)
         try:
-            text = store.read(MANIFEST)
+            name = find_manifest(folder) or MANIFEST
+            path = store.location(name)
+            text = store.read(name)
         except OSError as error:
             raise OutputError(f"cannot read {path}: {error.strerror}") from error
         try:
@@ -187,7 +192,9 @@ class Manifest:
           OutputError: it cannot be written; what was there is as before.
         """
         text = TypeAdapter(Manifest).dump_json(self, indent=1, exclude={"folder"})
-        self.store.write(MANIFEST, text.decode() + "\n")
+        with storage_errors(f"write {self.folder}", advice=_KEPT):
+            name = find_manifest(self.folder) or MANIFEST
+        self.store.write(name, text.decode() + "\n")
 
     @property
     def records(self) -> int:
@@ -232,6 +239,11 @@ class Manifest:
         texts = store.read_all(map(_record, shards))
         for shard in shards:
             yield shard, _read_record(store.location(_record(shard)), texts)
+
+
+def find_manifest(folder: Location) -> str | None:
+    """The name of the manifest that a folder has; None if it has none."""
+    return next(filter(open_store(folder).exists, MANIFESTS), None)
 
 
 _FINISHED = TypeAdapter(FinishedEntry)

@@ -7,7 +7,7 @@ from pathlib import Path
 from bert_features.errors import OutputError
 from bert_features.files import Location, Store, storage_errors
 from bert_features.files.checksums import checksum_of_ends, checksum_of_file
-from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest
+from bert_features.formats.manifest import FinishedEntry, Manifest
 from bert_features.formats.sidecar import sidecar_name, sidecar_path
 
 
@@ -60,7 +60,7 @@ def check_sizes(store: Store, name: str, entry: FinishedEntry) -> None:
         size = store.size(name)
     if size != entry.bytes:
         raise unreadable(
-            store, name, f"it has {size:,} bytes, and {MANIFEST} records {entry.bytes:,}"
+            store, name, f"it has {size:,} bytes, and the manifest records {entry.bytes:,}"
         )
     if entry.sidecar_crc32c is not None:
         sidecar = _sidecar(store, name)
@@ -95,7 +95,7 @@ def fetched(store: Store, name: str, entry: FinishedEntry) -> Iterator[Path]:
                 _, found = checksum_of_ends(path)
             if found != entry.ends_crc32c:
                 raise unreadable(
-                    store, name, f"its first or last 64 KiB are not those that {MANIFEST} records"
+                    store, name, "its first or last 64 KiB are not those that the manifest records"
                 )
         yield path
 
@@ -121,7 +121,7 @@ def _check_bytes(store: Store, name: str, path: Path, crc32c: str) -> None:
     found = checksum_of_file(path)
     if found != crc32c:
         raise unreadable(
-            store, name, f"its bytes have the CRC-32C {found}, and {MANIFEST} records {crc32c}"
+            store, name, f"its bytes have the CRC-32C {found}, and the manifest records {crc32c}"
         )
 
 

@@ -63,8 +63,8 @@ def test_a_folder(tmp_path):
         folder = tmp_path / format
         manifest = write_three_shards(folder, format)
         size = sum(len(content) for content in files_of(folder).values())
-        size -= (folder / "manifest.json").stat().st_size
-        for path in (folder, folder / "manifest.json"):
+        size -= (folder / "_manifest.json").stat().st_size
+        for path in (folder, folder / "_manifest.json"):
             done = run("check", path)
             assert (done.exit_code, done.stderr) == (0, "")
             assert done.stdout == f"{path}: ok, 5 examples in 3 files, {size / 1000:.1f} kB\n"
@@ -87,7 +87,7 @@ def test_a_folder_of_another_format(tmp_path):
         "--format out\n"
     )
     done = run("check", tmp_path)
-    assert "Is a directory, without the manifest.json of a features folder; " in done.stderr
+    assert "Is a directory, without the _manifest.json of a features folder; " in done.stderr
 
 
 def test_what_cannot_be_checked(tmp_path):
@@ -138,10 +138,10 @@ def test_a_folder_is_repaired(toy, tmp_path):
     assert report.startswith(f"{tmp_path}/out: ok, 5 examples in 3 files, ")
     assert of_single.startswith(f"{single}: ok, 2 examples")
     now = files_of(tmp_path / "out")
-    assert {n: c for n, c in now.items() if n != "manifest.json"} == {
-        n: c for n, c in whole.items() if n != "manifest.json"
+    assert {n: c for n, c in now.items() if n != "_manifest.json"} == {
+        n: c for n, c in whole.items() if n != "_manifest.json"
     }
-    done = run("check", tmp_path / "out" / "manifest.json", "--repair")
+    done = run("check", tmp_path / "out" / "_manifest.json", "--repair")
     assert (done.exit_code, len(done.stdout.splitlines())) == (0, 1)
     (tmp_path / "out" / "part-00001-of-00003.parquet").unlink()
     (tmp_path / "in.txt").write_text("a b\n" * 6)

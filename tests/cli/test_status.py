@@ -78,7 +78,7 @@ def test_a_run_that_reads_its_inputs(tmp_path):
 def test_what_is_no_features_folder(tmp_path):
     done = run("status", tmp_path)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "has no manifest.json; pass the folder that a run wrote" in done.stderr
+    assert "has no _manifest.json; pass the folder that a run wrote" in done.stderr
 
 
 def test_a_finished_run(toy, tmp_path):

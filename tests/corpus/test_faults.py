@@ -90,10 +90,10 @@ def test_text_in_the_middle_is_not_taken_for_another_encoding(tmp_path):
 def test_the_manifest_of_something_else_is_left_alone(config, texts, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
-    (out / "manifest.json").write_text('{"a": 1}')
+    (out / "_manifest.json").write_text('{"a": 1}')
     (out / "part-00000-of-00005.csv").write_text("precious")
     for overwrite in (False, True):
-        with pytest.raises(OutputError, match=r"files of something else \(manifest\.json, part-"):
+        with pytest.raises(OutputError, match=r"files of something else \(_manifest\.json, part-"):
             extract(config(), texts, f"{out}/", overwrite=overwrite)
     assert len(list(out.iterdir())) == 2
 
@@ -101,7 +101,7 @@ def test_the_manifest_of_something_else_is_left_alone(config, texts, tmp_path):
 @pytest.mark.parametrize("kept", [300, 1])
 def test_a_damaged_manifest_can_be_overwritten(config, texts, tmp_path, kept):
     extract(config(), texts, f"{tmp_path}/out/")
-    manifest = tmp_path / "out" / "manifest.json"
+    manifest = tmp_path / "out" / "_manifest.json"
     manifest.write_bytes(manifest.read_bytes()[:kept])
     with pytest.raises(OutputError, match="it is damaged"):
         extract(config(), texts, f"{tmp_path}/out/")

@@ -7,6 +7,7 @@ import pytest
 from bert_features.corpus import inputs
 from bert_features.corpus.inputs import find_inputs, look_up, look_up_all, name_some
 from bert_features.errors import InputError
+from bert_features.formats.manifest import MANIFESTS
 from tests.s3_server import BUSY
 
 
@@ -108,10 +109,11 @@ def test_what_is_refused(here, bucket, inputs, message):
         find_inputs(inputs)
 
 
-def test_features_are_no_texts(tmp_path, object_store):
-    manifest = tmp_path / "manifest.json"
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_features_are_no_texts(tmp_path, object_store, name):
+    manifest = tmp_path / name
     manifest.write_text('{"manifest_version": 1')
-    object_store.files["bucket/run/manifest.json"] = manifest.read_bytes()
+    object_store.files[f"bucket/run/{name}"] = manifest.read_bytes()
     for folder in (tmp_path, "toy://bucket/run"):
         with pytest.raises(InputError, match=r"holds the features of a run, not texts; name the "):
             find_inputs(folder)

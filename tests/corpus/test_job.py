@@ -11,6 +11,7 @@ import pytest
 from bert_features import extract, read_features
 from bert_features.corpus import run, shards
 from bert_features.corpus.repair import repair
+from bert_features.corpus.status import read_status
 from bert_features.errors import BertFeaturesError, ConfigError, InputError, OutputError
 from bert_features.formats.manifest import Manifest
 from bert_features.machine.shares import Share
@@ -35,12 +36,12 @@ def test_the_shards_hold_what_one_file_holds(config, texts, tmp_path, format):
     assert summary.shards == 4
     assert summary.output == tmp_path / "out"
     names = {path.name.partition(".")[0] for path in (tmp_path / "out").iterdir()}
-    assert names == {"manifest", *(f"part-0000{i}-of-00004" for i in range(4))}
+    assert names == {"_manifest", *(f"part-0000{i}-of-00004" for i in range(4))}
 
 
 def test_the_manifest_says_what_was_run(config, texts, tmp_path):
     extract(config(), texts, f"{tmp_path}/out/")
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
     assert manifest["run"]["settings"]["max_seq_length"] == 8
     assert manifest["run"]["device"] == "tensorflow, cpu, float32"
     assert len(manifest["run"]["checkpoint"]["sha256"]) == 64
@@ -50,9 +51,25 @@ def test_the_manifest_says_what_was_run(config, texts, tmp_path):
         assert entry["bytes"] == path.stat().st_size
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_folder_of_an_earlier_version_is_used_as_it_is(config, texts, tmp_path):
+    extract(config(), texts, f"{tmp_path}/whole/")
+    out = tmp_path / "out"
+    extract_until(13, config(), texts, f"{out}/")
+    (out / "_manifest.json").rename(out / "manifest.json")
+    assert read_status(out).finished_shards == 2
+    extract(config(), texts, f"{out}/")
+    (out / "part-00001-of-00004.parquet").unlink()
+    repair(out)
+    assert (shards_of(out), read_status(out).is_whole) == (shards_of(tmp_path / "whole"), True)
+    assert {path.name for path in out.iterdir()} == {"manifest.json", *shards_of(out)}
+    extract(config(layers=(-1,)), texts, f"{out}/", overwrite=True)
+    assert {path.name for path in out.iterdir()} == {"_manifest.json", *shards_of(out)}
+
+
 def test_another_processor_is_named_in_a_warning(config, texts, tmp_path, caplog, monkeypatch):
     extract_until(13, config(), texts, f"{tmp_path}/out/")
-    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["run"]["processor"]
+    assert json.loads((tmp_path / "out" / "_manifest.json").read_text())["run"]["processor"]
     monkeypatch.setattr(shards, "describe_processor", lambda kind: f"another {kind}")
     extract(config(), texts, f"{tmp_path}/out/")
     assert "was begun on another processor (" in caplog.text

@@ -49,7 +49,7 @@ def test_damaged_shards_are_as_they_were(config, inputs, tmp_path, settings):
     now = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("part-*")}
     assert all(now[path] == times[path] for path in times if path.name.startswith("part-00001"))
     names = {path.name.partition(".")[0] for path in (tmp_path / "out").iterdir()}
-    assert names == {"manifest", *(f"part-0000{i}-of-00004" for i in range(4))}
+    assert names == {"_manifest", *(f"part-0000{i}-of-00004" for i in range(4))}
     assert Manifest.read(tmp_path / "out").shards == manifest.shards
     assert repair(tmp_path / "out") == ()
 
@@ -96,7 +96,7 @@ def damaged(config, inputs, tmp_path):
     ],
 )
 def test_other_versions_and_devices_are_refused(damaged, recorded, other, message):
-    path = damaged / "manifest.json"
+    path = damaged / "_manifest.json"
     assert recorded in path.read_text()
     path.write_text(path.read_text().replace(recorded, other))
     assert_refused(damaged, OutputError, message)
@@ -116,5 +116,5 @@ def test_an_input_that_is_as_it_was_is_not_cut_again(damaged, monkeypatch):
 
 
 def test_what_is_no_features_folder(tmp_path):
-    with pytest.raises(OutputError, match=r"cannot read .*manifest\.json: No such file"):
+    with pytest.raises(OutputError, match=r"cannot read .*_manifest\.json: No such file"):
         repair(tmp_path)

@@ -151,11 +151,11 @@ def finish_by_another(manifest):
 
 def test_what_is_no_features_folder(tmp_path):
     (tmp_path / "file").write_text("")
-    reasons = {"": "has no manifest.json", "absent": "No such file or dir", "file": "it is a file"}
+    reasons = {"": "has no _manifest.json", "absent": "No such file or dir", "file": "it is a file"}
     for name, reason in reasons.items():
         with pytest.raises(OutputError, match=f"{reason}.*; pass the folder that a run wrote"):
             read_status(tmp_path / name)
-    (tmp_path / "manifest.json").write_text("{")
+    (tmp_path / "_manifest.json").write_text("{")
     with pytest.raises(OutputError, match="it is damaged"):
         read_status(tmp_path)
 

@@ -50,7 +50,7 @@ def test_a_folder_on_s3_has_the_bytes_of_a_local_one(config, texts, tmp_path, s3
     assert (summary.counts.examples, summary.output) == (EXAMPLES, address.rstrip("/"))
     assert content_of(address) == local_content(config(format=format), texts, tmp_path)
     names = open_store(address).names()
-    assert {name for name in names if not name.startswith("part-")} == {"manifest.json"}
+    assert {name for name in names if not name.startswith("part-")} == {"_manifest.json"}
     local = read_features(tmp_path / "computed")
     with read_features(address, verify=True) as there:
         assert there.path == address.rstrip("/")
@@ -88,7 +88,7 @@ def test_processes_share_no_memory(config, texts):
 def test_an_open_folder_keeps_copies_of_a_few_shards(config, texts, s3):
     extract(config(shard_examples=2), texts, f"{s3.bucket}/run/")
     temporary = Path(tempfile.gettempdir())
-    folder = read_features(f"{s3.bucket}/run/manifest.json")
+    folder = read_features(f"{s3.bucket}/run/_manifest.json")
     assert [record.unique_id for record in folder] == list(range(EXAMPLES))
     assert 0 < len(list(temporary.glob("*/part-*"))) <= 4
     folder.close()
@@ -190,7 +190,7 @@ def test_what_is_no_folder_for_a_run(config, texts, s3, output, message):
 def test_an_input_in_the_output_folder_is_refused(config, s3):
     s3.filesystem.pipe_file(f"{s3.bucket}/run/in.txt", b"a b\n")
     store = open_store(f"{s3.bucket}/run")
-    store.write("manifest.json", '{"manifest_version"')
+    store.write("_manifest.json", '{"manifest_version"')
     with pytest.raises(OutputError, match=r"the input, s3://.*in.txt, is in the output folder"):
         extract(config(), f"{s3.bucket}/run/in.txt", f"{s3.bucket}/run/", overwrite=True)
 
@@ -217,7 +217,7 @@ def test_two_runs_at_once_write_what_one_writes(config, texts, tmp_path, s3, beg
     assert ran
     assert content_of(address) == local_content(config(), texts, tmp_path)
     assert read_status(address).is_whole
-    assert open_store(address).names() == {"manifest.json", *content_of(address)}
+    assert open_store(address).names() == {"_manifest.json", *content_of(address)}
 
 
 def test_two_runs_that_begin_at_once_write_what_one_writes(config, texts, tmp_path, s3):
@@ -227,7 +227,7 @@ def test_two_runs_that_begin_at_once_write_what_one_writes(config, texts, tmp_pa
 
     def wait(method, path):
         """Neither writes its manifest before both have planned."""
-        if method == "PUT" and path.endswith("manifest.json"):
+        if method == "PUT" and path.endswith("_manifest.json"):
             next(begin, lambda: None)()
 
     s3.fail = wait
@@ -237,7 +237,7 @@ def test_two_runs_that_begin_at_once_write_what_one_writes(config, texts, tmp_pa
     s3.reset()
     assert content_of(address) == local_content(config(), texts, tmp_path)
     assert read_status(address).is_whole
-    assert open_store(address).names() == {"manifest.json", *content_of(address)}
+    assert open_store(address).names() == {"_manifest.json", *content_of(address)}
 
 
 def test_another_run_that_began_meanwhile_is_refused(config, texts, s3):
@@ -245,7 +245,7 @@ def test_another_run_that_began_meanwhile_is_refused(config, texts, s3):
 
     def run_another(method, path):
         """Runs once the first run has seen that no other run has begun."""
-        if path.endswith("manifest.json") and not ran:
+        if path.endswith("_manifest.json") and not ran:
             ran.append(address)
             extract(config(layers=(-1,)), texts, address)
 

@@ -13,6 +13,7 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
+import pyarrow.dataset
 import pytest
 
 from bert_features.errors import OutputError
@@ -24,7 +25,7 @@ from bert_features.formats import (
     read_features,
 )
 from bert_features.formats.folder import MAX_OPEN
-from bert_features.formats.manifest import MANIFEST, Manifest
+from bert_features.formats.manifest import MANIFEST, MANIFESTS, Manifest
 from bert_features.formats.sidecar import sidecar_path
 from tests.formats.feature_files import (
     EVERYTHING,
@@ -117,6 +118,30 @@ def test_what_a_path_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(OutputError, match=message) as caught:
             read_features(path, format="npz")
         assert caught.value.spelled(lambda name, _: f"--{name}").endswith("; leave --format out")
+
+
+def test_other_programs_read_the_folder_as_a_table(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    write_many(tmp_path / "folder", "parquet", 3)
+    found = pyarrow.dataset.dataset(tmp_path / "folder").to_table()
+    assert found["unique_id"].to_pylist() == list(range(6))
+    assert pandas.read_parquet(tmp_path / "folder")["unique_id"].tolist() == list(range(6))
+    write_many(tmp_path / "arrow", "arrow", 3)
+    assert pyarrow.dataset.dataset(tmp_path / "arrow", format="arrow").count_rows() == 6
+
+
+def test_a_folder_of_an_earlier_version_has_another_name_for_its_manifest(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    manifest = write_many(folder, "parquet", 2)
+    earlier = (folder / MANIFEST).rename(folder / MANIFESTS[1])
+    for path in (folder, earlier):
+        assert read_features(path).ids.tolist() == [0, 1, 2, 3]
+    manifest.write()  # it keeps its name
+    assert not (folder / MANIFEST).exists()
+    assert Manifest.read(folder) == manifest
+    (folder / MANIFEST).write_bytes(earlier.read_bytes())
+    earlier.write_text("of another program")
+    assert Manifest.read(folder) == manifest
 
 
 def open_parts(folder: Path) -> set[str]:
@@ -247,7 +272,7 @@ def say_of_shards(*changes: dict[str, int]) -> Callable[[Manifest], None]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (remove_manifest, r"FOLDER: Is a directory, without the manifest\.json of a features fold"),
+        (remove_manifest, r"FOLDER: Is a directory, without the _manifest\.json of a feature"),
         (
             forget_the_end,
             "FOLDER: its run is not finished: 2 of 12 shards are done; run the same extract "
@@ -257,23 +282,23 @@ def say_of_shards(*changes: dict[str, int]) -> Callable[[Manifest], None]:
             remove_two_shards,
             r"FOLDER: 2 of its 12 shards not found, part-00001-of-00012\.\w+ first; take them",
         ),
-        (cut_first_shard, "FIRST: it has SIZE bytes, and manifest.json records SIZE; take it from"),
+        (cut_first_shard, "FIRST: it has SIZE bytes, and the manifest records SIZE; take it from"),
         (
             say_of_shards({"records": 3}, {"first": 3, "records": 1}),
-            "FIRST: it holds 2 records, and manifest.json records 3; take it from a ",
+            "FIRST: it holds 2 records, and the manifest records 3; take it from a ",
         ),
         (
             say_of_shards({}, {"first": 3}),
-            r"FOLDER/manifest\.json: it is damaged, .* \(shard 1 begins at example 3, and the "
+            r"FOLDER/_manifest\.json: it is damaged, .* \(shard 1 begins at example 3, and the "
             r"shards before it hold 2\)",
         ),
         (
             say(id_type="str"),
-            "FIRST: its ids are int, and manifest.json records str; take it",
+            "FIRST: its ids are int, and the manifest records str; take it",
         ),
         (
             say(format="csv"),
-            r"FOLDER as csv: .*\(manifest.json: format 'csv' is unknown; al",
+            r"FOLDER as csv: .*\(format 'csv' is unknown; al",
         ),
     ],
 )
@@ -336,8 +361,8 @@ def test_shards_that_do_not_fit_together(tmp_path: Path, format: str) -> None:
     reasons = [
         rf"it has Feature\(.*layers=\(-2,\).* where {first} has Feature\(.*layers=\(-1,\)",
         rf"it has Feature\(name='sentence'.* where {first} has none",
-        "its ids are str, and manifest.json records int",
-        "it holds 1 records, and manifest.json records 2",
+        "its ids are str, and the manifest records int",
+        "it holds 1 records, and the manifest records 2",
     ]
     for shard, reason in enumerate(reasons, 1):
         with pytest.raises(OutputError, match=f"cannot read {manifest.path(shard)}: {reason}"):
@@ -386,7 +411,7 @@ def test_shards_that_change_places_are_found_when_they_are_read(
     exchange_shards(manifest, 1, 2)
     folder = read_features(manifest.folder)
     assert folder[0].unique_id == 0
-    message = rf"cannot read {manifest.path(1)}: its first or last 64 KiB are not those that mani"
+    message = rf"cannot read {manifest.path(1)}: its first or last 64 KiB are not those that th"
     with pytest.raises(OutputError, match=message):
         folder[1]
 
@@ -401,7 +426,9 @@ def test_verify_finds_them_in_a_folder_of_an_earlier_version(tmp_path: Path, for
     exchange_shards(manifest, 1, 2)
     folder = read_features(manifest.folder)
     assert [record.unique_id for record in folder] == [0, 2, 1]
-    message = rf"cannot read {manifest.path(1)}: its bytes have the CRC-32C \w{{8}}, and manifest"
+    message = (
+        rf"cannot read {manifest.path(1)}: its bytes have the CRC-32C \w{{8}}, and the manifest"
+    )
     with pytest.raises(OutputError, match=message):
         folder.verify()
 
