@@ -81,7 +81,9 @@ def holding(folder: Location, processes: int = 1) -> Iterator[None]:
         raise OutputError(f"another run is writing {folder}{named}; wait for its end, or end it")
     try:
         with contextlib.suppress(OSError):  # it only helps to name this run
-            (folder / _HOLDER).write_text(_describe(me))
+            (folder / _HOLDER).unlink(missing_ok=True)
+            with (folder / _HOLDER).open("x") as file:  # never through a link
+                file.write(_describe(me))
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -119,6 +121,6 @@ def _describe(holder: Holder) -> str:
 
 def _read_holder(folder: Path) -> Holder:
     try:
-        return _HOLDERS.validate_json((folder / _HOLDER).read_bytes())
+        return _HOLDERS.validate_json(open_store(folder).read(_HOLDER))
     except (OSError, ValidationError):
         return UNKNOWN

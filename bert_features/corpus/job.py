@@ -31,7 +31,7 @@ from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import store_place
 from bert_features.extraction.ledger import Ledger
-from bert_features.files import is_url
+from bert_features.files import is_url, real_target
 from bert_features.formats import FeatureWriter, IdType, open_writer
 from bert_features.formats.jsonl import StreamWriter
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -189,7 +189,8 @@ def _extract_file(
         examples = read_examples(path, settings, encoding_errors=config.encoding_errors)
         mine, id_type = _take_share(examples, target.shard or Shard())
         writer = stack.enter_context(_open_writer(extractor, target, id_type))
-        place = stack.enter_context(store_place(config, target.output))
+        beside = target.output and real_target(target.output)
+        place = stack.enter_context(store_place(config, beside))
         counts = compute_shard(
             extractor, lambda: mine, writer, place, note, monitor.clock, ledger=ledger
         )

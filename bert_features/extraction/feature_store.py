@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import OutputError
 from bert_features.extraction.description import fingerprint
-from bert_features.files import Staging, is_url, local_path, locked, real_target, storage_errors
+from bert_features.files import Staging, is_url, local_path, locked, storage_errors
 from bert_features.files.checksums import checksum
 from bert_features.machine import onednn
 
@@ -263,7 +263,7 @@ def store_place(config: ExtractConfig, target: Path | None) -> Iterator[StorePla
 
     Args:
       config: the settings.
-      target: the file; None for standard output, or if it is at an address.
+      target: the file, never a symbolic link; None for standard output, or if it is at an address.
 
     Raises:
       OutputError: there is no such place.
@@ -279,7 +279,7 @@ def store_place(config: ExtractConfig, target: Path | None) -> Iterator[StorePla
             yield StorePlace(Path(temporary), run)
     else:
         with storage_errors(f"write beside {target}"):
-            staging = Staging([real_target(target)], overwrite=True)
+            staging = Staging([target], overwrite=True)
         try:
             folder = staging.scratch("texts")
             folder.mkdir()

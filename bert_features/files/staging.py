@@ -239,6 +239,8 @@ def remove_leftovers(target: Path) -> None:
     """Removes what killed runs left beside `target`; a folder they had moved aside comes back."""
     # `_claim` makes eight characters; the hidden folder of another target has more in their place.
     for leftover in list(target.parent.glob(f"{glob.escape(_prefix(target))}????????{_SUFFIX}")):
+        if leftover.is_symlink() or (leftover / "older").is_symlink():
+            continue  # no run has made it
         # An OSError: there are no locks here, or it belongs to another user.
         with contextlib.suppress(OSError, NotImplementedError):
             if (lock := take_lock(leftover / "lock")) is None:

@@ -132,7 +132,7 @@ class Store:
           OutputError: it cannot be written.
         """
         if isinstance(self.folder, Path):
-            write_whole(self.folder / name, text)
+            write_whole(self._own(name), text)
             return
         with self._writing(name), self._driver() as files:
             files.pipe_file(name, text.encode())
@@ -145,7 +145,7 @@ class Store:
     def make_folder(self, inner: str) -> None:
         """Makes a folder in the folder, if it is not there; object stores need none."""
         if isinstance(self.folder, Path):
-            (self.folder / inner).mkdir(exist_ok=True)
+            self._own(inner).mkdir(exist_ok=True)
 
     @contextlib.contextmanager
     def placing(self, name: str) -> Iterator[Path]:
@@ -158,7 +158,7 @@ class Store:
           OutputError: they cannot be put there.
         """
         if isinstance(self.folder, Path):
-            yield self.folder / name
+            yield self._own(name)
             return
         with scratch_folder() as folder:
             yield folder / name
@@ -182,6 +182,18 @@ class Store:
                     files.get_file(name, str(folder / name))
             yield folder / names[0]
 
+    def _own(self, name: str) -> Path:
+        """The path of a file to write; it refuses a link, which may lead out of the folder."""
+        path = Path(self.folder)
+        for part in PurePosixPath(name).parts:
+            path /= part
+            if path.is_symlink():
+                raise OutputError(
+                    f"cannot write {path}: it is a symbolic link, and a run writes through none in "
+                    "its folder; remove it"
+                )
+        return path
+
     def _upload(self, path: Path, name: str) -> None:
         """Uploads a file, and compares what the store says of it."""
         parts = {"chunksize": PART_BYTES} if self._has_buckets else {}
@@ -195,8 +207,12 @@ class Store:
             raise OSError(errno.EIO, "the store has other bytes than were sent")
 
     def _remove(self, name: str) -> None:
+        path = self.location(name)
         with contextlib.suppress(FileNotFoundError), self._driver() as files:
-            files.rm(name, recursive=True)
+            if isinstance(path, Path) and path.is_symlink():
+                path.unlink()
+            else:
+                files.rm(name, recursive=True)
 
     def _list(self, inner: str) -> dict[str, int]:
         """The size of each file; of a folder 0."""

@@ -161,6 +161,15 @@ def test_a_run_that_fails_says_what_is_kept(config, texts, tmp_path, caplog):
     assert "is finished already; nothing was computed" in caplog.text
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_record_with_other_counts_is_refused(config, texts, tmp_path):
+    extract_until(13, config(), texts, f"{tmp_path}/out/")
+    record = tmp_path / "out" / ".finished" / "00001.json"
+    record.write_text(record.read_text().replace('"words"', '"w\\u001b"'))
+    with pytest.raises(OutputError, match=r"cannot resume .*out: its shards count w\\x1b, which thi"):
+        extract(config(), texts, f"{tmp_path}/out/")
+
+
 def test_many_small_inputs_are_worth_a_warning(config, tmp_path, caplog):
     for number in range(10):
         (tmp_path / f"{number}.txt").write_text("a b\n")

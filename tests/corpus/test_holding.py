@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from bert_features.corpus.holding import Holder, find_holder, holding
+from bert_features.corpus.holding import UNKNOWN, Holder, find_holder, holding
 from bert_features.errors import OutputError
 
 
@@ -58,6 +58,14 @@ def test_a_holder_that_cannot_be_read_is_still_one(tmp_path):
                 holding(folder),
             ):
                 pass
+
+
+@pytest.mark.parametrize("name", [".lock", ".running"])
+def test_a_pipe_is_not_waited_for(tmp_path, name):
+    with holding(tmp_path):
+        (tmp_path / name).unlink()
+        os.mkfifo(tmp_path / name)
+        assert find_holder(tmp_path) == (None if name == ".lock" else Holder(None, UNKNOWN.machine))
 
 
 def test_a_run_begins_while_someone_asks(tmp_path, monkeypatch):

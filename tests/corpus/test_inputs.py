@@ -1,5 +1,6 @@
 """Inputs: what globs and folders stand for, and what is refused."""
 
+import os
 import threading
 
 import pytest
@@ -119,6 +120,12 @@ def test_features_are_no_texts(tmp_path, object_store, name):
             find_inputs(folder)
     manifest.write_text('{"files": []}')
     assert find_inputs(tmp_path) == (str(manifest),)
+
+
+def test_a_pipe_is_no_manifest(tmp_path):
+    (tmp_path / "a.txt").write_text("a b\n")
+    os.mkfifo(tmp_path / "manifest.json")  # opening it would wait for a writer
+    assert find_inputs(tmp_path) == (f"{tmp_path}/a.txt", f"{tmp_path}/manifest.json")
 
 
 def test_addresses_are_looked_up_several_at_a_time(monkeypatch):
