@@ -148,8 +148,9 @@ def _local_files(name: str, folders: bool) -> list[str]:
         return _sorted(files, f"no file matches {name}; check the pattern and the folder")
     if not (folders and path.is_dir()):
         return [name]
-    for manifest in MANIFESTS:
-        with contextlib.suppress(OSError), (path / manifest).open("rb") as file:
+    # Not a pipe, which would wait for a writer.
+    for manifest in filter(Path.is_file, (path / each for each in MANIFESTS)):
+        with contextlib.suppress(OSError), manifest.open("rb") as file:
             _check_no_features(name, file.read(BEGINNING_BYTES))
     with reading(name), os.scandir(path) as entries:
         files = [

@@ -6,8 +6,8 @@ Importing this imports no framework.
 import contextlib
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 
 from bert_features.config.extract_config import ExtractConfig
@@ -15,6 +15,7 @@ from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.executor import Executor
 from bert_features.corpus.folder import empty
 from bert_features.corpus.holding import holding
+from bert_features.corpus.inputs import name_some
 from bert_features.corpus.plan import describe_run, make_plan
 from bert_features.corpus.processes import Processes
 from bert_features.corpus.ray_actors import RayActors
@@ -231,6 +232,7 @@ class _State:
         lost = find_missing(manifest, finished) | set(damaged)
         self.done = {shard: entry for shard, entry in finished.items() if shard not in lost}
         self.todo = [shard for shard in range(len(manifest.shards)) if shard not in self.done]
+        _check_counts(manifest, self.done.values())
         self.before = Counts.sum(Counts(**entry.counts) for entry in self.done.values())
         self.total = self.before
         self.started = time.monotonic()
@@ -259,6 +261,18 @@ class _State:
         check_same_plan(found, self.manifest)
         finished = tuple(self.done[shard] for shard in range(len(self.manifest.shards)))
         replace(found, finished=finished).write()
+
+
+def _check_counts(manifest: Manifest, finished: Iterable[FinishedEntry]) -> None:
+    known = {field.name for field in fields(Counts)}
+    unknown = sorted({name for entry in finished for name in entry.counts.keys() - known})
+    if unknown:
+        raise OutputError.naming(
+            "cannot resume {folder}: its shards count {names}, which this release does not know; "
+            "use the release that wrote it, or extract again with {overwrite:True}",
+            folder=manifest.folder,
+            names=name_some(unknown),
+        )
 
 
 @contextlib.contextmanager

@@ -62,7 +62,7 @@ def locked(path: Path, waiting: str) -> Iterator[None]:
 def is_locked(path: Path) -> bool | None:
     """Whether a lock is held, which takes no permission to write; None if that is unknown."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait
     except OSError:  # there is no such lock
         return False
     try:

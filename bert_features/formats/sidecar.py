@@ -119,7 +119,7 @@ def orphans(targets: list[Path]) -> list[Path]:
 
 def _is_sidecar(path: Path) -> bool:
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes()) if path.is_file() else None
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and {"features", "format_version"} <= set(content)

@@ -166,7 +166,9 @@ def test_a_record_with_other_counts_is_refused(config, texts, tmp_path):
     extract_until(13, config(), texts, f"{tmp_path}/out/")
     record = tmp_path / "out" / ".finished" / "00001.json"
     record.write_text(record.read_text().replace('"words"', '"w\\u001b"'))
-    with pytest.raises(OutputError, match=r"cannot resume .*out: its shards count w\\x1b, which thi"):
+    with pytest.raises(
+        OutputError, match=r"cannot resume .*out: its shards count w\\x1b, which thi"
+    ):
         extract(config(), texts, f"{tmp_path}/out/")
 
 

@@ -69,8 +69,8 @@ def test_a_resumed_run_follows_none(config, texts, tmp_path, victim, name, to, f
 def test_the_manifest_is_no_link(config, texts, tmp_path, victim, settings):
     stopped_run(config, texts, tmp_path / "out", "npz", uniform_batches=bool(settings))
     (manifest,) = (tmp_path / "out").glob("*manifest.json")
-    manifest.rename(victim / "manifest.json")
-    manifest.symlink_to(victim / "manifest.json")
+    manifest.rename(victim / "moved")
+    manifest.symlink_to(victim / "moved")
     before, changed = contents(victim), victim.stat().st_mtime_ns
     with pytest.raises(OutputError, match=r"manifest\.json.* is a symbolic link"):
         extract(config(format="npz", **settings), texts, f"{tmp_path}/out/")
