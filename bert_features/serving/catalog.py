@@ -1,5 +1,6 @@
 """The outputs that a service offers, by the names that requests use."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,10 @@ from bert_features.config.outputs import AUTO_POOLING, EMBEDDINGS, OutputConfig
 from bert_features.serving.failures import RequestError
 
 # The output that the page at / asks for: the tokens at every layer.
-ALL_LAYERS = "layers"
+ALL_LAYERS = "all_layers"
+# Its name in version 0.1.0, with the embeddings as `layers_0` and layer 0 as `layers_1`.
+OLD_LAYERS = "layers"
+_OF_LAYER = re.compile(rf"{ALL_LAYERS}_({EMBEDDINGS}|\d+)")
 _DEFAULTS = (
     OutputConfig(name="embedding", level="sequence", pooling=AUTO_POOLING),
     OutputConfig(name="last_layer", level="token", layers=(-1,)),
@@ -24,8 +28,8 @@ def config_to_serve(config: ExtractConfig, architecture: BertConfig) -> ExtractC
     """The settings of a service: those of the user, and outputs that each have a name.
 
     Without outputs of the user there are `embedding`, one vector for each text, and `last_layer`,
-    its tokens. `layers`, the tokens at every layer, is added unless the user has an output of that
-    name.
+    its tokens. `all_layers`, the tokens at every layer, and its old form `layers` are added unless
+    the user has an output of that name.
 
     Raises:
       ConfigError: the outputs do not fit together.
@@ -35,9 +39,12 @@ def config_to_serve(config: ExtractConfig, architecture: BertConfig) -> ExtractC
         output if output.name else output.model_copy(update={"name": "features"})
         for output in (config.output_configs() if chosen else _DEFAULTS)
     ]
-    if ALL_LAYERS not in {output.name for output in outputs}:
-        layers = (EMBEDDINGS, *range(architecture.num_hidden_layers))
-        outputs.append(OutputConfig(name=ALL_LAYERS, level="token", layers=layers))
+    names = {output.name for output in outputs}
+    layers = (EMBEDDINGS, *range(architecture.num_hidden_layers))
+    if ALL_LAYERS not in names:
+        outputs += [OutputConfig(name=f"{ALL_LAYERS}_{i}", layers=(i,)) for i in layers]
+    if OLD_LAYERS not in names:
+        outputs.append(OutputConfig(name=OLD_LAYERS, layers=layers))
     single = set(OutputConfig.model_fields) - {"layers", "dtype"}
     values = {
         name: getattr(config, name)
@@ -66,14 +73,13 @@ class Catalog:
           specs: the same outputs, resolved.
         """
         by_name = {spec.name: spec for spec in specs}
-        return cls(
-            {
-                str(output.name): tuple(
-                    by_name[name] for name in output_names([output], config.layers)
-                )
-                for output in config.output_configs()
-            }
-        )
+        outputs: dict[str, tuple[OutputSpec, ...]] = {}
+        for output in config.output_configs():
+            of_layer = _OF_LAYER.fullmatch(str(output.name))
+            name = ALL_LAYERS if of_layer else str(output.name)
+            features = (by_name[name] for name in output_names([output], config.layers))
+            outputs[name] = (*outputs.get(name, ()), *features)
+        return cls(outputs)
 
     def find(self, names: Sequence[str] | None) -> tuple[OutputSpec, ...]:
         """The features of some outputs; by default of the first.

@@ -93,7 +93,7 @@ class Client:
           `sequence`: [N, D]. `token` ([CLS] and [SEP] included) and `word`: `Padded(values [N, S,
           D], mask [N, S])`, or with `ragged` `Ragged(values [T, D], row_splits [N + 1])`. Of a
           single text its own array, [D] or [S, D]. With a list of outputs, or an output of several
-          features such as `layers`, a dict of these by the names of the features. With
+          features such as `all_layers`, a dict of these by the names of the features. With
           `show_tokens` a tuple of that and the tokens, a list for each text.
 
         Raises:

@@ -21,7 +21,7 @@ from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.extraction.preparation import Preparation
 from bert_features.formats.records import FeatureBatch
 from bert_features.readers.input_example import InputExample
-from bert_features.serving.catalog import Catalog
+from bert_features.serving.catalog import OLD_LAYERS, Catalog
 from bert_features.serving.engine import Engine
 from bert_features.serving.failures import RequestError
 from bert_features.serving.messages import Feature, FeaturesRequest, Info, Output
@@ -94,8 +94,9 @@ class Service:
         self._preparation_of = functools.lru_cache(extractor.preparation.with_outputs)
         self._pool = ThreadPoolExecutor(2, "answers")
         self.bytes_under_way = 0
-        for specs in self.catalog.outputs.values():
-            self._engine.warm_up(specs)
+        for name, specs in self.catalog.outputs.items():
+            if name != OLD_LAYERS:
+                self._engine.warm_up(specs)
 
     async def compute(self, request: FeaturesRequest, until: ExitStack) -> Answer:
         """Computes the texts of a request.

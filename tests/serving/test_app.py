@@ -77,8 +77,14 @@ class TestFeatures:
         assert list(result["features"]) == ["mean"]
 
     def test_all_layers_are_always_there(self, client):
-        features = post(client, texts=["a"], outputs=["layers"]).json()["results"][0]["features"]
-        assert list(features) == [f"layers_{i}" for i in range(TOY.num_hidden_layers + 1)]
+        answer = post(client, texts=["a"], outputs=["all_layers", "layers"]).json()
+        layers = ["embeddings", *range(TOY.num_hidden_layers)]
+        found = answer["results"][0]["features"]
+        new, old = [f"all_layers_{i}" for i in layers], [f"layers_{i}" for i in range(len(layers))]
+        assert list(found) == [*new, *old]
+        assert [feature["layers"] for feature in answer["features"]] == [[i] for i in layers] * 2
+        for name, old_name in zip(new, old, strict=True):
+            np.testing.assert_allclose(found[name], found[old_name], atol=1e-6)
 
     def test_dtypes_of_two_bytes_become_numbers(self, client, extractor):
         features = post(client, texts=["it is"], outputs=["half", "brain"]).json()["results"][0]
@@ -200,7 +206,7 @@ class TestSentenceTransformers:
             (["embedding"], "[CLS] is it a a [SEP]", 28),
             (["embedding", "last"], "[CLS] is it a a [SEP]", 28),
             (["last"], " ".join(["[CLS]", *["a"] * 22, "[SEP]"]), 8),
-            (["layers"], " ".join(["[CLS]", *["a"] * 22, "[SEP]"]), 8),
+            (["all_layers"], " ".join(["[CLS]", *["a"] * 22, "[SEP]"]), 8),
         ],
     )
     def test_of_the_outputs_of_a_request(self, trained_client, outputs, tokens, lost):
@@ -212,7 +218,7 @@ class TestSentenceTransformers:
         info = trained_client.get("/v1/info").json()
         assert info["max_seq_length"] == 24
         lengths = {output["name"]: output["max_seq_length"] for output in info["outputs"]}
-        assert lengths == {"embedding": 6, "last": 24, "layers": 24}
+        assert lengths == {"embedding": 6, "last": 24, "all_layers": 24, "layers": 24}
 
 
 class TestState:
@@ -222,7 +228,7 @@ class TestState:
         assert info["max_seq_length"] == 16
         assert info["limits"]["texts"] == 2048
         assert info["version"] == bert_features.__version__
-        assert [output["name"] for output in info["outputs"]][-1] == "layers"
+        assert [output["name"] for output in info["outputs"]][-2:] == ["all_layers", "layers"]
 
     def test_metrics(self, client_of):
         client = client_of()

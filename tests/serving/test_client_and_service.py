@@ -59,9 +59,9 @@ def test_each_output_is_what_the_extractor_gives(client, extractor):
 
 
 def test_all_layers_come_by_name(client, extractor):
-    layers = client.encode(TEXTS, "layers")
-    assert list(layers) == ["layers_0", "layers_1", "layers_2", "layers_3"]
-    assert_close(layers["layers_3"].values, extractor.encode(TEXTS, "last").values)
+    layers = client.encode(TEXTS, "all_layers")
+    assert list(layers) == [f"all_layers_{layer}" for layer in ("embeddings", 0, 1, 2)]
+    assert_close(layers["all_layers_2"].values, extractor.encode(TEXTS, "last").values)
 
 
 @pytest.mark.parametrize("outputs", [["mean", "last", "word"], "word", "mean"])
@@ -93,7 +93,7 @@ def test_the_code_of_the_page_runs(url):
     exec(compile(code.replace("http://127.0.0.1:8000", url), PAGE.name, "exec"), found)
     assert found["vectors"].shape == (2, 8)
     assert found["tokens"] == [["[CLS]", "is", "it", "[SEP]"], ["[CLS]", "no", "[SEP]"]]
-    assert found["layers"]["layers_3"].values.shape == (1, 4, 8)
+    assert found["layers"]["all_layers_2"].values.shape == (1, 4, 8)
 
 
 def test_many_texts_through_small_limits_from_several_threads(url_of, extractor):

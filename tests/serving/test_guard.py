@@ -13,7 +13,7 @@ from bert_features.serving.app import make_app
 from bert_features.serving.guard import Guard
 from tests.serving.conftest import make_client
 
-BODY = json.dumps({"texts": ["a b a b"] * 300, "outputs": ["layers"]}).encode()
+BODY = json.dumps({"texts": ["a b a b"] * 300, "outputs": ["all_layers"]}).encode()
 SCOPE = {
     "type": "http",
     "method": "POST",

@@ -92,7 +92,8 @@ def show(page, first, second="", *, tokens):
 
 
 def answer_of(url, **body):
-    answer = requests.post(f"{url}/v1/features", json={**body, "outputs": ["layers"]}, timeout=60)
+    body["outputs"] = ["all_layers"]
+    answer = requests.post(f"{url}/v1/features", json=body, timeout=60)
     answer.raise_for_status()
     return answer.json()
 
@@ -142,7 +143,7 @@ def test_the_values_of_every_layer_are_the_cosines_of_the_vectors(page, url):
     show(page, BANKS, tokens=cosines.shape[1])
     assert page.locator(".chip").all_inner_texts() == answer["results"][0]["tokens"]
     names = page.locator("#layer option").all_inner_texts()
-    assert names == ["Embeddings", *(f"Layer {i}" for i in range(1, 7))]
+    assert names == ["Embeddings", *(f"Layer {i}" for i in range(6))]
     for name, expected in zip(names, cosines, strict=True):
         page.select_option("#layer", name)
         np.testing.assert_allclose(table_of(page), expected, atol=5.1e-4)
@@ -194,10 +195,10 @@ def test_the_keyboard_reaches_cells_tokens_and_layers(page):
     assert page.inner_text("#token-detail").startswith(
         ".: position 11, id 1012, characters 43 to 44"
     )
-    page.get_by_role("radio", name="Layer 6").focus()
+    page.get_by_role("radio", name="Layer 5").focus()
     page.keyboard.press("ArrowLeft")
     assert page.input_value("#layer") == "5"
-    assert page.inner_text("#map-title") == "Similarity, layer 5"
+    assert page.inner_text("#map-title") == "Similarity, layer 4"
 
 
 def test_a_token_marks_its_place_in_the_text_and_unknown_ones_are_counted(page):

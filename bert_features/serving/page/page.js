@@ -11,7 +11,7 @@ const EXAMPLES = [
   ["a pair", "Where did the cat sit?", "The cat sat on the mat.", "pair"],
   ["an unknown word", "We saw a 🦜 in the jungle.", "", "separate"],
 ];
-const OUTPUT = "layers"; // the output that every server has
+const OUTPUT = "all_layers"; // the output that every server has
 
 const find = (id) => document.getElementById(id);
 const state = { info: null, token: "", newest: null };
@@ -72,7 +72,7 @@ function nameLayers(features) {
     const [layer, ...more] = layers;
     if (more.length) return { feature, name: feature, short: feature };
     if (layer === "embeddings") return { feature, name: "Embeddings", short: "emb." };
-    const number = layer < 0 ? state.info.layers + layer + 1 : layer + 1;
+    const number = layer < 0 ? state.info.layers + layer : layer; // as LAYERS count
     return { feature, name: `Layer ${number}`, short: String(number) };
   });
 }
