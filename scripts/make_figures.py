@@ -25,7 +25,8 @@ TOPICS, SENSES = ROOT / "tests" / "data" / "topics.csv", ROOT / "tests" / "data"
 
 def _scatter() -> Chart:
     topics = read_labelled(str(TOPICS), SETTINGS, "topic")
-    return scatter_texts(SETTINGS, topics, layers=("embeddings", 2, -1))
+    layers, methods = ("embeddings", 2, -1), ("pca", "tsne")
+    return scatter_texts(SETTINGS, topics, layers=layers, methods=methods)
 
 
 # File name -> computes the chart.

@@ -2,7 +2,8 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -10,7 +11,7 @@ from typer.core import TyperGroup
 
 from bert_features.cli.command import app, command
 from bert_features.cli.help import write_examples
-from bert_features.cli.progress import Heartbeat
+from bert_features.cli.progress import Heartbeat, describe_seconds
 from bert_features.cli.settings import takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
@@ -18,6 +19,7 @@ from bert_features.config.outputs import parse_layers
 from bert_features.config.settings import FILES, INPUT, OUTPUTS, shown
 from bert_features.errors import ConfigError, InputError
 from bert_features.files import Role
+from bert_features.monitor.run import Pace
 from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, WORD_SETTINGS
 
 if TYPE_CHECKING:
@@ -190,10 +192,10 @@ def scatter(
     method: Annotated[
         str,
         typer.Option(
-            help="Projections, separated by commas: pca, tsne, umap (needs umap-learn).",
+            help="Projections, separated by commas: pca, tsne (slower), umap (needs umap-learn).",
             rich_help_panel=OUTPUTS,
         ),
-    ] = "pca,tsne",
+    ] = "pca",
     overwrite: OverwriteOption = False,
 ) -> None:
     """Draws labelled texts as points, by layer and pooling."""
@@ -209,6 +211,7 @@ def scatter(
                 layers=_layers(layers),
                 poolings=pooling.split(","),
                 methods=method.split(","),
+                report=draw.report,
             )
         )
 
@@ -254,27 +257,44 @@ def probe(
             poolings=pooling.split(","),
             folds=folds,
             metric=score,
+            report=draw.report,
         )
         draw(result)
     print(f"\n{table(result.table())}\n\n{result.recommendation.sentence}")
 
 
+@dataclass
+class _Drawing:
+    """Writes a figure, and logs now and then how far its making is."""
+
+    output: str
+    overwrite: bool
+    heartbeat: Heartbeat
+    paces: dict[str, Pace] = field(default_factory=dict)
+
+    def __call__(self, chart: "Chart") -> None:
+        from bert_features.plots.charts import write_chart
+
+        self.heartbeat.doing = "writing the figure"
+        write_chart(chart, self.output, overwrite=self.overwrite)
+        print(f"{self.output}: {chart.caption}")
+
+    def report(self, unit: str, done: int, total: int) -> None:
+        """Notes how many texts, panels or scores are done."""
+        seconds = self.paces.setdefault(unit, Pace()).note(done, total, done).seconds_left
+        left = "" if seconds is None else f", {describe_seconds(seconds)} left"
+        self.heartbeat.doing = f"making the figure: {done:,} of {total:,} {unit}{left}"
+
+
 @contextlib.contextmanager
-def _drawing(
-    output: str, *, overwrite: bool, read: str | None = None
-) -> "Iterator[Callable[[Chart], None]]":
+def _drawing(output: str, *, overwrite: bool, read: str | None = None) -> Iterator[_Drawing]:
     """Gives what writes a figure; a file that cannot be written is refused first."""
-    from bert_features.plots.charts import check_chart, write_chart
+    from bert_features.plots.charts import check_chart
 
     roles: list[Role] = [] if read in (None, "-") else [("the input", str(read))]
     check_chart(output, overwrite=overwrite, read=roles)
-
-    def draw(chart: "Chart") -> None:
-        write_chart(chart, output, overwrite=overwrite)
-        print(f"{output}: {chart.caption}")
-
-    with Heartbeat("making the figure"):
-        yield draw
+    with Heartbeat("making the figure") as heartbeat:
+        yield _Drawing(output, overwrite, heartbeat)
 
 
 def _texts_of_word(

@@ -3,7 +3,7 @@
 A layer is an entry of LAYERS: `embeddings`, or the number of a block from 0.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,15 @@ from bert_features.errors import ConfigError
 from bert_features.extraction.checks import check_input_and_checkpoint
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, WORD_SETTINGS
+from bert_features.readers.examples import examples_of_texts
 from bert_features.readers.input_example import InputExample
 
 if TYPE_CHECKING:
     from bert_features.formats.records import FeatureRecord
 
 Layer = int | str
+# Takes what is counted (`texts`, `panels`), how many are done and how many there are.
+Report = Callable[[str, int, int], None]
 _USED = (*MODEL_SETTINGS, *INPUT_SETTINGS, *WORD_SETTINGS)
 
 
@@ -81,14 +84,23 @@ class Model:
         return tuple(EMBEDDINGS if state == 0 else state - 1 for state in states)
 
     def extract(
-        self, texts: Sequence[str | InputExample], outputs: Sequence[OutputConfig]
+        self,
+        texts: Sequence[str | InputExample],
+        outputs: Sequence[OutputConfig],
+        report: Report = lambda unit, done, total: None,
     ) -> "list[FeatureRecord]":
         """The features of texts, one record for each, from one pass."""
         import_tensorflow(self.settings.runtime, self.settings.device)
         from bert_features.extraction.extractor import FeatureExtractor
 
         config = self.settings.model_copy(update={"outputs": tuple(outputs)})
-        return FeatureExtractor(config, checkpoint=self.checkpoint)(texts)
+        extractor = FeatureExtractor(config, checkpoint=self.checkpoint)
+        examples = list(examples_of_texts(texts, config.input_settings()))
+        batches = extractor.batches(
+            lambda: examples,
+            progress=lambda counts: report("texts", counts.examples, len(examples)),
+        )
+        return [record for batch in batches for record in batch.records(extractor.features())]
 
 
 def layer_name(layer: Layer) -> str:

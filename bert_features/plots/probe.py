@@ -12,7 +12,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.plots.charts import Chart
 from bert_features.plots.figures import finish, layer_axis, look
 from bert_features.plots.labelled import Labelled, check_classes
-from bert_features.plots.model import Layer, Model, layer_name
+from bert_features.plots.model import Layer, Model, Report, layer_name
 from bert_features.plots.pooled import POOLINGS, pooled_vectors
 from bert_features.plots.scores import (
     METRICS,
@@ -142,6 +142,7 @@ def probe(
     poolings: Sequence[str] = POOLINGS,
     folds: int = FOLDS,
     metric: str = "accuracy",
+    report: Report = lambda unit, done, total: None,
 ) -> Probe:
     """Scores a linear classifier on each layer and pooling of labelled texts.
 
@@ -153,6 +154,7 @@ def probe(
         of the lowest layer is recommended.
       folds: the number of folds.
       metric: `accuracy` or `balanced_accuracy`.
+      report: takes how many texts and scores are computed.
 
     Raises:
       ConfigError: a layer or a pooling is not allowed.
@@ -169,8 +171,8 @@ def probe(
         )
     labels = labelled.labels or []
     model = Model.find(settings)
-    vectors = pooled_vectors(model, labelled, model.layers(layers), poolings)
-    scores = cross_validate(vectors, labels, folds=folds, metric=metric)
+    vectors = pooled_vectors(model, labelled, model.layers(layers), poolings, report)
+    scores = cross_validate(vectors, labels, folds=folds, metric=metric, report=report)
     chance = chance_level(labels, metric)
     choice = recommend(scores, chance, metric)
     return Probe(model.title, labelled.counts(), scores, chance, metric, choice)

@@ -17,8 +17,8 @@ from bert_features.plots.charts import Chart
 from bert_features.plots.figures import finish, layer_slider, look
 from bert_features.plots.labelled import Labelled
 from bert_features.plots.labels import clip
-from bert_features.plots.model import Layer, Model, check_names, layer_name
-from bert_features.plots.pooled import pooled_vectors
+from bert_features.plots.model import Layer, Model, Report, check_names, layer_name
+from bert_features.plots.pooled import each_reported, pooled_vectors
 
 POOLINGS = ("mean", "cls")
 MAX_TEXTS, MIN_TEXTS = 2000, 5
@@ -26,7 +26,6 @@ MAX_CLASSES = 20
 _SEED = 0
 _PCA_FIRST = 50  # dimensions that t-SNE starts from
 _PERPLEXITY = 30
-_MOST_EXACT = 500
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,8 @@ def scatter_texts(
     *,
     layers: Sequence[Layer] | None = None,
     poolings: Sequence[str] = POOLINGS,
-    methods: Sequence[str] = ("pca", "tsne"),
+    methods: Sequence[str] = ("pca",),
+    report: Report = lambda unit, done, total: None,
 ) -> Scatter:
     """Computes the places of texts in the plane.
 
@@ -158,6 +158,7 @@ def scatter_texts(
       layers: the layers; by default all.
       poolings: the poolings.
       methods: `pca`, `tsne`, `umap`.
+      report: takes how many texts and panels are computed.
 
     Raises:
       ConfigError: a layer, a pooling or a method is not allowed.
@@ -167,12 +168,12 @@ def scatter_texts(
     _check(labelled, methods)
     model = Model.find(settings)
     entries = model.layers(layers)
-    vectors = pooled_vectors(model, labelled, entries, poolings)
+    vectors = pooled_vectors(model, labelled, entries, poolings, report)
+    panels = [(*METHODS[method], pair) for pair in vectors for method in methods]
     places = {
-        (layer, pooling, METHODS[method][0]): METHODS[method][1](values)
-        for (layer, pooling), values in vectors.items()
-        for method in methods
-        if (values != values[0]).any()
+        (*pair, name): project(vectors[pair])
+        for name, project, pair in each_reported("panels", panels, report)
+        if (vectors[pair] != vectors[pair][0]).any()
     }
     columns = tuple((pooling, METHODS[method][0]) for pooling in poolings for method in methods)
     return Scatter(model.title, labelled, entries, columns, places)
@@ -212,9 +213,7 @@ def _tsne(vectors: np.ndarray) -> np.ndarray:
     dimensions = min(_PCA_FIRST, *vectors.shape)
     reduced = PCA(dimensions, svd_solver="full").fit_transform(vectors)
     perplexity = min(_PERPLEXITY, (len(vectors) - 1) / 3)
-    # The approximation pays for many texts only.
-    method = "exact" if len(vectors) <= _MOST_EXACT else "barnes_hut"
-    tsne = TSNE(2, perplexity=perplexity, init="pca", random_state=_SEED, method=method)
+    tsne = TSNE(2, perplexity=perplexity, init="pca", random_state=_SEED)
     return tsne.fit_transform(reduced)  # type: ignore[no-any-return]
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_features.plots.model import Layer, layer_name
+from bert_features.plots.model import Layer, Report, layer_name
+from bert_features.plots.pooled import each_reported
 
 logger = logging.getLogger("bert_features")
 
@@ -58,6 +59,7 @@ def cross_validate(
     *,
     folds: int,
     metric: str,
+    report: Report = lambda unit, done, total: None,
 ) -> list[Score]:
     """Scores a linear classifier on each layer and pooling; all on the same folds.
 
@@ -68,6 +70,7 @@ def cross_validate(
       labels: N labels.
       folds: the number of folds; each has the same share of every class.
       metric: one of `METRICS`.
+      report: takes how many scores are computed.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_score
@@ -77,7 +80,8 @@ def cross_validate(
     split = StratifiedKFold(folds, shuffle=True, random_state=SEED)
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=_MAX_ITERATIONS))
     scores = []
-    for (layer, pooling), values in vectors.items():
+    for layer, pooling in each_reported("scores", vectors, report):
+        values = vectors[layer, pooling]
         with _logged_convergence(layer, pooling):
             of_folds = cross_val_score(classifier, values, list(labels), cv=split, scoring=metric)
         scores.append(Score(layer, pooling, of_folds))

@@ -1,7 +1,10 @@
 """bert-features plot: each kind from its options to its file; errors in one line."""
 
+import re
+
 import pytest
 
+from bert_features.cli.progress import Heartbeat
 from tests.cli.command_line import run
 
 ROWS = [("is this a ?", "x"), ("it is not .", "y"), ("the a b", "x"), ("no", "y"), ("this", "x")]
@@ -9,7 +12,7 @@ KINDS = {
     "similarity": ["is this it ?", "no it is not"],
     "histogram": ["is this it ?", "--token", "this", "--layer=-1"],
     "word": ["this", "{csv}", "--label-field", "topic", "--layer", "embeddings"],
-    "scatter": ["{csv}", "--label-field", "topic", "--method", "pca", "--layers=-1,-2"],
+    "scatter": ["{csv}", "--label-field", "topic", "--layers=-1,-2"],
     "probe": ["{csv}", "--label-field", "topic", "--folds", "2", "--pooling", "mean,cls"],
 }
 
@@ -49,6 +52,23 @@ def test_the_probe_prints_its_scores_and_a_recommendation(toy, csv, out):
         [layer, pooling] for layer in ("embeddings", "0", "1", "2") for pooling in ("mean", "cls")
     ]
     assert "chance level 0.600" in sentence
+
+
+def test_the_log_says_what_is_done_and_left(toy, csv, out, monkeypatch):
+    lines = []
+
+    class Noted(Heartbeat):
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            lines.extend([value] if name == "doing" else [])
+
+    monkeypatch.setattr("bert_features.cli.plot.Heartbeat", Noted)
+    plot(toy, csv, "probe", *KINDS["probe"], "-o", out / "new.svg")
+    first, texts, *scores, last = lines
+    assert (first, last) == ("making the figure", "writing the figure")
+    assert texts == "making the figure: 5 of 5 texts"
+    assert scores[0] == "making the figure: 0 of 8 scores"
+    assert re.fullmatch(r"making the figure: 7 of 8 scores, \d+ s left", scores[7])
 
 
 def test_texts_of_a_word_may_be_options(toy, csv, out):

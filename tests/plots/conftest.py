@@ -48,11 +48,11 @@ def passes(monkeypatch):
     from bert_features.extraction.extractor import FeatureExtractor
 
     counts = []
-    call = FeatureExtractor.__call__
+    batches = FeatureExtractor.batches
 
-    def counted(self, texts, **fields):
-        counts.append(len(texts))
-        return call(self, texts, **fields)
+    def counted(self, examples, **options):
+        counts.append(len(examples()))
+        return batches(self, examples, **options)
 
-    monkeypatch.setattr(FeatureExtractor, "__call__", counted)
+    monkeypatch.setattr(FeatureExtractor, "batches", counted)
     return counts

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from bert_features.errors import BertFeaturesError, MissingExtraError
 from bert_features.plots.labelled import Labelled
@@ -40,6 +41,22 @@ def test_vectors_that_differ_by_rounding_alone_have_no_places(settings):
     found = scatter_texts(settings, labelled(), layers=["embeddings", 0], poolings=["cls"])
     assert {layer for layer, _, _ in found.places} == {0}
     assert found.data()["points"][0] == {"layer": 0, "column": 0, "absent": "all vectors are equal"}
+
+
+def test_a_panel_is_computed_by_one_thread_and_reported(settings, monkeypatch):
+    """Several threads wait for each other where other programs use the cores."""
+    threads, reports = [], []
+
+    def project(vectors):
+        threads.extend(pool["num_threads"] for pool in threadpool_info())
+        return vectors[:, :2]
+
+    monkeypatch.setitem(METHODS, "pca", ("PCA", project))
+    layers, report = [0, 1], lambda *state: reports.append(state)
+    found = scatter_texts(settings, labelled(), layers=layers, poolings=["mean"], report=report)
+    assert {method for _, _, method in found.places} == {"PCA"}  # t-SNE only where it is asked for
+    assert set(threads) == {1}
+    assert reports == [("texts", 6, 6), ("panels", 0, 2), ("panels", 1, 2)]
 
 
 def test_tsne_separates_two_clouds_and_repeats():
