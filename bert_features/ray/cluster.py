@@ -33,6 +33,8 @@ _ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 _AUTHENTICATION = "RAY_AUTH_MODE"
+# At 0 Ray's processes use 127.0.0.1, as they do on macOS and Windows, and listen there alone.
+_OTHER_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _MOST_CORES = 8
 _MAX_CHARACTERS = 200
 _CAUSE = re.compile(r"[Tt]he actor (?:is dead|died) because (.+?)(?:[.:] |\.?$)")
@@ -91,16 +93,14 @@ def connected(settings: RaySettings) -> Iterator[Any]:
         check_answers(settings)
     _answered.discard(settings.address)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    starting: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if settings.address == LOCAL:
         options |= {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
         options |= {"num_cpus": cores()}
-    # Ray sets the second for its own processes, and leaves it set.
-    with _keeping("PYTHONPATH", _AUTHENTICATION):
-        if settings.address == LOCAL:
-            found = os.environ.get("PYTHONPATH")
-            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_PACKAGE.parent), found]))
+        starting = _own_ray(ray)
+    with _keeping(_AUTHENTICATION):  # Ray sets it for its own processes, and leaves it set
         try:
-            with _keeping_sigterm():
+            with _keeping_sigterm(), starting:
                 ray.init(settings.address, **options)
         except Exception as error:
             raise DeviceError(f"cannot use Ray at {settings.address}: {one_line(error)}") from error
@@ -246,6 +246,28 @@ def _silenced(ray: Any) -> Iterator[None]:
 def _log_message(message: Mapping[str, Any], **options: object) -> None:
     del options
     logger.debug("%s", " ".join(map(str, message.get("lines", ()))))
+
+
+@contextlib.contextmanager
+def _own_ray(ray: Any) -> Iterator[None]:
+    """Lets a Ray that starts in the block find this package.
+
+    Other machines do not reach it, and other users do not read its token.
+    """
+    constants, token = ray._private.ray_constants, Path.home() / ".ray" / "auth_token"
+    before = constants.ENABLE_RAY_CLUSTER  # Ray read it when it was imported
+    with contextlib.suppress(OSError):  # it exists; or there is no home, and none is needed
+        token.parent.mkdir(mode=0o700)
+    with _keeping("PYTHONPATH", _OTHER_MACHINES):
+        path = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_PACKAGE.parent), path]))
+        os.environ[_OTHER_MACHINES], constants.ENABLE_RAY_CLUSTER = "0", False
+        try:
+            yield
+        finally:
+            constants.ENABLE_RAY_CLUSTER = before
+            with contextlib.suppress(OSError):  # the token is in the environment
+                token.chmod(0o600)  # Ray writes it for everyone
 
 
 @contextlib.contextmanager

@@ -1,8 +1,11 @@
 """A run on a real Ray cluster of several processes: what is killed, lost, joined and resumed."""
 
+import contextlib
 import os
 import re
 import signal
+import stat
+from pathlib import Path
 
 import pytest
 
@@ -165,10 +168,23 @@ def test_a_shard_that_is_lost_too_often_ends_the_run(toy, many, cluster, tmp_pat
 
 
 def test_a_ray_of_its_own_ends_with_the_run(config, texts, tmp_path):
-    """Its actor has a model."""
+    """Its actor has a model. No other machine reaches its ports, no other user its token."""
+    import psutil  # Ray brings it
     import ray
 
+    this, hosts = psutil.Process(), set()
+    others = this.children(recursive=True)  # of the fixture's cluster
+
+    def note_hosts(counts, total):
+        for process in {this, *this.children(recursive=True)} - {*others}:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found = process.net_connections("tcp")
+                hosts.update(each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN)
+
+    run = {"ray": "local", "ray_resources": "CPU=1", "ray_actors": 1}
     extract(config(), texts, f"{tmp_path}/one/")
-    extract(config(), texts, f"{tmp_path}/out/", ray="local", ray_resources="CPU=1", ray_actors=1)
+    extract(config(), texts, f"{tmp_path}/out/", **run, progress=note_hosts)
     assert shards_of(tmp_path / "out") == shards_of(tmp_path / "one")
     assert not ray.is_initialized()
+    assert {host.removeprefix("::ffff:") for host in hosts} == {"127.0.0.1"}
+    assert stat.S_IMODE((Path.home() / ".ray" / "auth_token").stat().st_mode) == 0o600
