@@ -4,6 +4,7 @@ import base64
 import contextlib
 import errno
 import functools
+import glob
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -209,7 +210,9 @@ class Store:
     def _remove(self, name: str) -> None:
         path = self.location(name)
         with contextlib.suppress(FileNotFoundError), self._driver() as files:
-            if isinstance(path, Path) and path.is_symlink():
+            if not isinstance(path, Path):  # the drivers of servers take a path for a pattern
+                files.fs.rm(glob.escape(f"{files.path}/{name}"), recursive=True)
+            elif path.is_symlink():
                 path.unlink()
             else:
                 files.rm(name, recursive=True)

@@ -41,6 +41,20 @@ def test_files_are_written_read_listed_and_removed(store):
     assert store.names() == set()
 
 
+def test_a_name_with_the_signs_of_a_pattern_removes_itself_alone(store):
+    for folder in ("a[12]", "a1", "a*"):
+        inner = open_store(f"{store.folder}/{folder}/")
+        inner.write(".finished/0.json", "0")
+        inner.write("b?", "1")
+    bc = open_store(f"{store.folder}/a[12]/")
+    bc.write("bc", "2")
+    bc.remove(".finished", "b?")
+    assert bc.names() == {"bc"}
+    assert open_store(f"{store.folder}/a1/").names() == {".finished", "b?"}
+    store.remove("a*")
+    assert store.names() == {"a[12]", "a1"}
+
+
 def test_what_is_not_there_is_not_found(store):
     for read in (store.read, store.size, store.listed().size):
         with pytest.raises(FileNotFoundError, match="No such file or directory"):
