@@ -1,6 +1,8 @@
 # shellcheck shell=bash
 # Sourced by the scripts in this folder: makes environments in the root of the repository.
 #
+#   PYTHON=… before a script chooses the interpreter: a name on PATH, or a path
+#
 #   install_into_venv EXTRAS …    installs bert_features, as in `install_into_venv demo,test`; what
 #                                 follows goes to pip
 #   pip_install PYTHON ARGUMENTS  runs `pip install` and says on standard error what it does
@@ -11,17 +13,20 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 find_python() {
-  local candidate
-  for candidate in "${PYTHON:-}" python3.11 python3.12 python3.13 python3; do
-    if [ -n "$candidate" ] && command -v "$candidate" >/dev/null &&
+  local candidate candidates=(python3.11 python3.12 python3.13 python3)
+  [ -z "${PYTHON:-}" ] || candidates=("$PYTHON")
+  for candidate in "${candidates[@]}"; do
+    if command -v "$candidate" >/dev/null &&
       "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
       echo "$candidate"
       return
     fi
   done
-  echo "no Python 3.11 or later is on PATH; install one, or set PYTHON to its path" >&2
+  echo "no Python 3.11 or later: ${candidates[*]}; install one, or set PYTHON to its path" >&2
   return 1
 }
+
+version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
 
 # Reduces pip's output to a line for each download, and one every 10 seconds. If pip fails, the end
 # of its output follows: before that, its notices about itself are not about this project.
@@ -66,7 +71,14 @@ make_environment() { # FOLDER
 }
 
 install_into_venv() {
+  local chosen present
   make_environment "$root/.venv"
+  present=$(version_of "$root/.venv/bin/python")
+  chosen=$([ -z "${PYTHON:-}" ] && echo "$present" || version_of "$(find_python)")
+  if [ "$chosen" != "$present" ]; then
+    echo ".venv has Python $present, and PYTHON is $chosen; delete .venv first, or unset PYTHON" >&2
+    return 1
+  fi
   echo "Installing bert_features[$1] into .venv (the first time: minutes, and 2.5 GB of disk)"
   pip_install "$root/.venv/bin/python" --constraint "$root/scripts/constraints.txt" \
     --editable "${root}[$1]" "${@:2}"

@@ -46,8 +46,9 @@ def installed(path: list[str] | None = None) -> dict[str, Distribution]:
     for distribution in importlib.metadata.distributions(path=sys.path if path is None else path):
         # An interrupted installation leaves one without a name or a version.
         with contextlib.suppress(InvalidVersion, TypeError):
-            Version(distribution.version)
-            found.setdefault(canonicalize_name(distribution.name), distribution)
+            if {"Name", "Version"} <= set(distribution.metadata):
+                Version(distribution.version)
+                found.setdefault(canonicalize_name(distribution.name), distribution)
     return found
 
 

@@ -195,7 +195,7 @@ class FeatureStore:
     def _connect(self) -> sqlite3.Connection:
         database = sqlite3.connect(
             self._path,
-            _PATIENCE_SECONDS,
+            timeout=_PATIENCE_SECONDS,
             isolation_level="IMMEDIATE",  # waits for another process before it writes
             check_same_thread=False,
         )

@@ -1,7 +1,8 @@
-"""scripts/venv.sh: what an installation says as it goes, with a made-up pip."""
+"""scripts/venv.sh: which Python it takes, and what an installation says, with a made-up pip."""
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,32 @@ def test_a_peer_gets_an_environment_of_its_own(tmp_path):
     for line in pips:
         assert line.startswith("-m pip install")
         assert line.endswith(f"--requirement {scripts}/benchmark-requirements-flair.txt")
+
+
+def run_venv(command, **variables):
+    return subprocess.run(
+        ["bash", "-c", f"source {VENV}; {command}"],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+def test_a_chosen_python_is_taken_or_refused_but_not_replaced():
+    assert run_venv("find_python", PYTHON=sys.executable).stdout == f"{sys.executable}\n"
+    result = run_venv("find_python", PYTHON="/no/python")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("no Python 3.11 or later: /no/python; ")
+
+
+def test_an_environment_of_another_python_is_not_taken_for_the_chosen_one(tmp_path):
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").write_text("#!/bin/sh\necho 2.7\n")
+    (tmp_path / ".venv/bin/python").chmod(0o755)
+    result = run_venv(f"root={tmp_path}; install_into_venv demo", PYTHON=sys.executable)
+    chosen = "{}.{}".format(*sys.version_info[:2])
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == (
+        f".venv has Python 2.7, and PYTHON is {chosen}; delete .venv first, or unset PYTHON\n"
+    )
