@@ -18,9 +18,12 @@ STATUSES = {
     "misdirected_request": 421,
     "invalid_request": 422,
     "overloaded": 429,
+    "headers_too_large": 431,
     "internal": 500,
     "timeout": 504,
 }
+# A browser takes no answer for another type than it says.
+NO_SNIFF = {"X-Content-Type-Options": "nosniff"}
 TYPES = {status: kind for kind, status in STATUSES.items()}
 
 
@@ -49,8 +52,9 @@ class RequestError(HTTPException):
     def to_response(self) -> Response:
         """The answer, in the shape of OpenAI's errors."""
         error = {"message": self.message, "type": self.type, "param": self.param, "code": None}
+        headers = {**(self.headers or {}), **NO_SNIFF}
         return Response(
-            orjson.dumps({"error": error}), self.status_code, self.headers, "application/json"
+            orjson.dumps({"error": error}), self.status_code, headers, "application/json"
         )
 
 

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert_features.config.serve_settings import digest_of
-from bert_features.serving.failures import RequestError, internal_error
+from bert_features.serving.failures import NO_SNIFF, RequestError, internal_error
 from bert_features.serving.service import Service
 
 logger = logging.getLogger("bert_features")
@@ -68,8 +68,9 @@ class Guard:
         except RequestError as error:
             failure = error
         except _StalledError:
-            # The server closes the connection, since the answer is not whole.
             logger.warning("a client did not take its answer; its connection is closed")
+            # uvicorn would wait until the client has taken what was sent.
+            scope.get("state", {}).get("abort", lambda: None)()
             return
         except asyncio.CancelledError:
             logger.warning("a request was not answered in time when the service stopped")
@@ -126,11 +127,11 @@ class Guard:
 
     def _bounded(self, receive: Receive) -> Receive:
         limits = self._service.settings.limits
-        received, is_whole = 0, False
+        received, commas, is_whole = 0, 0, False
         end = asyncio.get_running_loop().time() + limits.seconds
 
         async def bounded() -> Message:
-            nonlocal received, is_whole
+            nonlocal received, commas, is_whole
             try:
                 async with asyncio.timeout_at(None if is_whole else end):
                     message = await receive()
@@ -142,6 +143,14 @@ class Guard:
             is_whole = not message.get("more_body", False)
             if received > limits.body_bytes:
                 raise self._too_large()
+            # A comma of a text is a token, and one between texts has a token on each side.
+            commas += message.get("body", b"").count(b",")
+            if commas > limits.tokens:
+                raise RequestError(
+                    "too_large",
+                    f"the body has more than {limits.tokens} commas, so more tokens than allowed: "
+                    f"at most {limits.tokens}",
+                )
             return message
 
         return bounded
@@ -174,7 +183,7 @@ class _Sent:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            MutableHeaders(scope=message)["X-Content-Type-Options"] = "nosniff"
+            MutableHeaders(scope=message).update(NO_SNIFF)
         body = message.get("body", b"")
         if len(body) <= _BLOCK_BYTES:
             await self._send_in_time(message)

@@ -16,7 +16,7 @@ from bert_features.config.serve_settings import ServeSettings
 from bert_features.errors import DeviceError, MissingExtraError
 from bert_features.formats.checks import check_name
 from bert_features.machine.shares import Share, share_out
-from bert_features.serving.port import SharedPort, hold_port, open_port
+from bert_features.serving.port import hold_port, open_port
 from bert_features.serving.worker import Worker, load_app, log_stop, silence_uvicorn, stop_if_dead
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _serve_here(
     async def tick() -> None:
         stop_if_dead(app)
 
-    server = Server(_settings_of_uvicorn(settings, app=app, callback_notify=tick))
+    server = Server(settings_of_uvicorn(settings, app=app, callback_notify=tick))
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
         signal.signal(signal.SIGHUP, server.handle_exit)
     port = open_port(settings)
@@ -136,26 +136,31 @@ def _serve_in_processes(
     with TemporaryDirectory(prefix="bert_features_serve_") as name:
         folder = Path(name)
         worker = Worker(config, settings, _shares(config, settings), folder, set_up_logging)
-        uvicorn_config = _settings_of_uvicorn(
+        uvicorn_config = settings_of_uvicorn(
             settings,
             app=worker,
             factory=True,
             callback_notify=worker.tick,
             workers=settings.replicas,
         )
-        Workers(uvicorn_config, SharedPort(settings), folder, listening).run()
+        Workers(uvicorn_config, settings, folder, listening).run()
 
 
-def _settings_of_uvicorn(settings: ServeSettings, **values: Any) -> "uvicorn.Config":
+def settings_of_uvicorn(settings: ServeSettings, **values: Any) -> "uvicorn.Config":
+    """How uvicorn serves the application `values["app"]`."""
     import uvicorn
+
+    from bert_features.serving.protocol import MAX_HEAD_BYTES, Http
 
     return uvicorn.Config(
         **values,
+        http=Http,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        ws="none",
         log_config=None,
         access_log=False,
         lifespan="off",
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
         timeout_notify=0,  # once a second
-        timeout_worker_healthcheck=math.ceil(settings.limits.seconds),
     )

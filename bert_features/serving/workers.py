@@ -3,6 +3,7 @@
 import logging
 import pickle
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,12 +11,20 @@ import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 
+from bert_features.config.serve_settings import ServeSettings
 from bert_features.errors import BertFeaturesError, DeviceError, describe_exit
 from bert_features.serving.port import SharedPort
 from bert_features.serving.worker import FAILED, LISTENS, log_stop
 
 logger = logging.getLogger("bert_features")
 
+# uvicorn looks after its processes this often; they give a sign once a second.
+_LOOKS_PER_SECOND = 2
+_WORRYING_LOOKS = 4
+# No event loop is given up sooner.
+_MIN_SECONDS = 5
+# What a process takes to end, besides its requests.
+_MORE_SECONDS = 3
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -24,22 +33,30 @@ class Workers(Multiprocess):
 
     Args:
       config: settings of uvicorn; its application is a `Worker`.
-      port: where they listen.
+      settings: the settings of the service.
       folder: see `Worker`.
       listening: called once, when all of them listen.
     """
 
     def __init__(
-        self, config: uvicorn.Config, port: SharedPort, folder: Path, listening: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        settings: ServeSettings,
+        folder: Path,
+        listening: Callable[[], None],
     ) -> None:
         before = {number: signal.getsignal(number) for number in SIGNALS}
         self._handlers = {number: before[number] for number in _ENDINGS}
-        super().__init__(config, sockets=[port])  # type: ignore[list-item]
+        super().__init__(config, sockets=[SharedPort(settings)])  # type: ignore[list-item]
         for number in before.keys() - _ENDINGS:  # by which uvicorn adds and removes workers
             signal.signal(number, before[number])
         if self._handlers[signal.SIGHUP] == signal.SIG_IGN:  # as under nohup
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._folder = folder
+        self._drain_seconds = settings.drain_seconds
+        self._max_looks = _LOOKS_PER_SECOND * max(settings.limits.seconds, _MIN_SECONDS)
+        # By process: the time of its last sign of life, and how often we looked since.
+        self._signs: dict[int | None, tuple[int, int]] = {}
         self._listening = listening
         self._have_listened = False
         self._received: signal.Signals | None = None
@@ -64,16 +81,33 @@ class Workers(Multiprocess):
         if not self._have_listened:
             self._watch_start()
             return
-        for process in self.processes:
-            process.child_conn.close()  # the end of the process then ends a wait for its answer
-        before = {process.pid for process in self.processes}
-        super().keep_subprocess_alive()
-        for pid in before - {process.pid for process in self.processes}:
-            reason = self._read_failure(pid) or "it was ended from outside, or has crashed"
+        for number, process in enumerate(self.processes):
+            stands_still = self._looks_in_vain(process) > self._max_looks
+            if process.exitcode is None and not stands_still:
+                continue
+            reason = self._read_failure(process.pid) or (
+                "it stood still" if stands_still else "it was ended from outside, or has crashed"
+            )
             logger.warning(
                 "a process of the service has ended (%s); another one replaces it", reason
             )
-            mark_process_dead(pid, self._folder)
+            process.kill()
+            process.join()
+            mark_process_dead(process.pid, self._folder)
+            self.processes[number] = Process(self.config, self.sockets)
+            self.processes[number].start()
+
+    def _looks_in_vain(self, process: Process) -> int:
+        """Looks since the event loop of a process last gave a sign of life; 0 until it listens.
+
+        uvicorn's ping is answered by another thread, and nothing else is done until the answer
+        comes. Looks are counted, not seconds: after a sleep of the machine, no sign is missing.
+        """
+        file = self._folder / f"{process.pid}{LISTENS}"
+        sign = file.stat().st_mtime_ns if file.exists() else 0
+        last, looks = self._signs.get(process.pid, (0, 0))
+        self._signs[process.pid] = sign, looks + 1 if sign == last != 0 else 0
+        return self._signs[process.pid][1]
 
     def _watch_start(self) -> None:
         for process in self.processes:
@@ -104,9 +138,17 @@ class Workers(Multiprocess):
 
     def _stop(self) -> None:
         for process in self.processes:
-            if not self._listens(process):
-                process.process.kill()  # it would load the model first
+            if not self._listens(process) or self._looks_in_vain(process) > _WORRYING_LOOKS:
+                process.process.kill()  # it would load the model first, or does not hear
         self.should_exit.set()
+
+    def join_all(self) -> None:
+        """Waits for the processes; one that has not ended when it should is killed."""
+        end = time.monotonic() + self._drain_seconds + _MORE_SECONDS
+        for process in self.processes:
+            process.process.join(max(end - time.monotonic(), 0))
+            process.process.kill()
+            process.join()
 
     def _end(self, received: signal.Signals) -> None:
         self._received = received

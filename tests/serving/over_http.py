@@ -21,11 +21,19 @@ def make_service(extractor: FeatureExtractor, **settings: Any) -> Any:
 
 
 @contextlib.contextmanager
-def over_http(service: Any) -> Iterator[str]:
-    """Serves in a thread until the block ends; gives the address."""
-    from bert_features.serving.app import make_app
+def over_http(service: Any, **changes: Any) -> Iterator[str]:
+    """Serves in a thread until the block ends; gives the address.
 
-    config = uvicorn.Config(make_app(service), log_level="error", lifespan="off")
+    Args:
+      service: the service.
+      **changes: other settings of uvicorn.
+    """
+    from bert_features.serving.app import make_app
+    from bert_features.serving.run import settings_of_uvicorn
+
+    config = settings_of_uvicorn(service.settings, app=make_app(service))
+    for name, value in changes.items():
+        setattr(config, name, value)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

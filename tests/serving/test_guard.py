@@ -120,6 +120,34 @@ def test_a_body_that_does_not_come_is_given_up(service_of, parts):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"texts": [' + b'"a", ' * 70_000,
+        b'{"words": [' + b"[], " * 70_000,
+        b"{" + b'"x": 1, ' * 70_000,
+        b'{"texts": ["' + b"a, " * 70_000,
+    ],
+    ids=["texts", "words", "unknown names", "tokens"],
+)
+def test_a_body_of_too_many_parts_is_not_parsed(service_of, body, monkeypatch):
+    monkeypatch.setattr(json, "loads", None)
+
+    async def run():
+        connection = Connection((body, False))
+        await asyncio.wait_for(call(make_app(service_of()), connection), 60)
+        assert connection.sent[0]["status"] == 413
+        assert b"more than 65536 commas" in connection.answer
+
+    asyncio.run(run())
+
+
+def test_as_many_texts_and_words_as_allowed_are_no_too_many_parts(client_of):
+    client = client_of(texts=8, tokens=40)
+    words = [["a"] * 3] * 8  # 40 tokens with [CLS] and [SEP]
+    assert client.post("/v1/features", json={"words": words}).status_code == 200
+
+
 @pytest.mark.parametrize("path", ["/", "/healthz", "/v1/info", "/nothing", "/page/page.js"])
 def test_no_answer_is_taken_for_another_type(client, path):
     assert client.get(path).headers.get_list("x-content-type-options") == ["nosniff"]

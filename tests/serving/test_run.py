@@ -13,6 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -243,6 +244,74 @@ def test_one_replica_is_one_process(toy):
         assert not service.workers()
         status, errors = service.end(signal.SIGINT)
     assert (status, len(errors)) == (0, 1)
+
+
+SUPERVISED = """
+import logging, sys
+from pathlib import Path
+from bert_features.config.serve_settings import Limits, ServeSettings
+from bert_features.serving import workers
+from bert_features.serving.run import settings_of_uvicorn
+from bert_features.serving.worker import Worker
+
+class App:
+    is_alive = True
+
+class Light(Worker):
+    def __call__(self):
+        self._app = App()
+        return self._app
+
+if __name__ == "__main__":
+    workers._MIN_SECONDS = 0
+    logging.basicConfig(format="%(message)s", level=logging.INFO)
+    folder, limits = Path(__file__).parent, Limits(seconds=3)
+    settings = ServeSettings.of(
+        port=int(sys.argv[1]), replicas=2, drain_seconds=1, limits=limits
+    )
+    light = Light(None, settings, [], folder, None)
+    config = settings_of_uvicorn(
+        settings, app=light, factory=True, callback_notify=light.tick, workers=2
+    )
+    workers.Workers(config, settings, folder, lambda: logging.info("listening")).run()
+"""
+
+
+@pytest.fixture
+def supervised(tmp_path):
+    """The processes of a service without a model, and with three seconds for a request."""
+    (tmp_path / "supervised.py").write_text(SUPERVISED)
+    command = [sys.executable, tmp_path / "supervised.py", str(free_port())]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while "listening" not in process.stderr.readline():
+            assert process.poll() is None
+        yield process
+        process.kill()
+
+
+def workers_of(process):
+    return Program.workers(SimpleNamespace(process=process))
+
+
+def test_a_process_that_stands_still_is_replaced_within_max_seconds(supervised):
+    before, began = workers_of(supervised), time.monotonic()
+    os.kill(min(before), signal.SIGSTOP)
+    assert "(it stood still); another one replaces it" in supervised.stderr.readline()
+    assert 2 < time.monotonic() - began < 7
+    wait_until(lambda: workers_of(supervised) - before)
+    assert min(before) not in workers_of(supervised)
+
+
+@pytest.mark.parametrize("seconds", [0, 2.5], ids=["at once", "later"])
+def test_a_process_that_stands_still_holds_up_no_signal(supervised, seconds):
+    os.kill(min(workers_of(supervised)), signal.SIGSTOP)
+    time.sleep(seconds)
+    began = time.monotonic()
+    supervised.send_signal(signal.SIGINT)
+    assert "stopping" in supervised.stderr.readline()
+    assert time.monotonic() - began < 2
+    assert supervised.wait(20) == 0
+    assert time.monotonic() - began < 10
 
 
 ORPHAN = """

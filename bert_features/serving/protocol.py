@@ -1,0 +1,59 @@
+"""Http: HTTP/1.1 on one connection, by uvicorn and h11, with bounds until a request begins."""
+
+import asyncio
+import sys
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from bert_features.serving.failures import STATUSES, RequestError
+
+# The URL and the headers; h11 refuses more.
+MAX_HEAD_BYTES = 1 << 16
+
+
+class Http(H11Protocol):
+    """A connection. It is closed if no whole request has begun `timeout_keep_alive` after the last.
+
+    uvicorn's own has no limit before the first request, and none after the first byte of a request.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begins to wait for the first request."""
+        super().connection_made(transport)
+        self.app_state = {"abort": transport.abort}
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def data_received(self, data: bytes) -> None:
+        """Waits on, unless the data complete the head of a request."""
+        waiting, self.timeout_keep_alive_task = self.timeout_keep_alive_task, None
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is before:
+            self.timeout_keep_alive_task = waiting
+        elif waiting is not None:
+            waiting.cancel()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses what is no request; called while h11's error is handled."""
+        error = sys.exception()
+        failure = RequestError(
+            "bad_request", f"this is no request of HTTP/1.1: {str(error or msg)[:100]}"
+        )
+        if getattr(error, "error_status_hint", 0) == STATUSES["headers_too_large"]:
+            failure = RequestError(
+                "headers_too_large",
+                f"the URL and the headers have more than {MAX_HEAD_BYTES} bytes, the limit",
+            )
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            answer = failure.to_response()
+            answer.headers["Connection"] = "close"
+            for event in (
+                h11.Response(status_code=answer.status_code, headers=answer.raw_headers),
+                h11.Data(data=answer.body),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
