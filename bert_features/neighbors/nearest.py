@@ -64,8 +64,8 @@ def nearest(
     The search is exact and its memory bounded, unless an index is asked for.
 
     A text becomes a vector as the texts of the file did: with the checkpoint and the settings that
-    the file records. Zero vectors and vectors that are not finite are left out, which a warning
-    counts.
+    the file records. The model of the last call stays loaded. Zero vectors and vectors that are not
+    finite are left out, which a warning counts.
 
     Args:
       features: a features file or folder: its path or address, or opened by `read_features`.

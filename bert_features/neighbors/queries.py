@@ -33,6 +33,9 @@ _SETTINGS = [
 _SAME = ("vocabulary", "do_lower_case", "prompt", "lower_cased_first")
 # What begins a piece that continues a word.
 _CONTINUES = "##"
+# The extractor of the last call, by its settings and the SHA-256 of its weights. Not more than one:
+# BERT-large takes 1.3 GB.
+_loaded: "dict[tuple[ExtractConfig, str | None], FeatureExtractor]" = {}
 
 
 def check_words(feature: Feature, texts: Sequence[str], token: str | None) -> list[str | None]:
@@ -99,8 +102,12 @@ def embed(
     import_tensorflow()
     from bert_features.extraction.extractor import FeatureExtractor
 
+    key = config, found.sha256 if found else None
+    extractor = _loaded.pop(key, None)
+    _loaded.clear()
     with _named_in(file, chosen=chosen):
-        extractor = FeatureExtractor(config, checkpoint=found)
+        extractor = extractor or FeatureExtractor(config, checkpoint=found)
+    _loaded[key] = extractor
     if found is None:
         _check_weights(file, extractor.checkpoint, chosen=chosen)
     _check_same(file, feature, extractor)

@@ -40,21 +40,6 @@ def extracted(tmp_path_factory, toy):
     return folder
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_extractor_of_each_configuration():
-    """Making one takes half a second."""
-    made = {}
-
-    def make(config, **options):
-        if repr(config) not in made:
-            made[repr(config)] = FeatureExtractor(config, **options)
-        return made[repr(config)]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bert_features.extraction.extractor.FeatureExtractor", make)
-        yield
-
-
 @all_formats
 @pytest.mark.parametrize("feature", EVERYTHING, ids=lambda feature: feature.level)
 def test_every_format_gives_the_nearest_vectors(tmp_path, format, feature):
@@ -118,6 +103,13 @@ def test_a_text_of_the_file_finds_itself(extracted):
         assert found[0].unique_id == number
         assert found[0].similarity == pytest.approx(1, abs=1e-5)
         assert found[1].similarity < 0.9999
+
+
+def test_the_model_of_the_last_call_is_kept(extracted, monkeypatch):
+    path = extracted / "features.tfrecord"
+    nearest(path, "is it", feature="text")
+    monkeypatch.delattr("bert_features.extraction.extractor.FeatureExtractor.__init__")
+    assert nearest(path, TEXTS[3], feature="text")[0].unique_id == 3
 
 
 def test_a_query_becomes_the_vector_of_the_extractor(extracted, toy):
