@@ -20,7 +20,7 @@ from bert_features.config.settings import shown
 from bert_features.config.shards import AUTO, Shard
 from bert_features.corpus.folder import check_folder
 from bert_features.corpus.inputs import Inputs, find_inputs
-from bert_features.errors import ConfigError, InputError, OutputError
+from bert_features.errors import ConfigError, InputError, OutputError, printable
 from bert_features.extraction.checks import check_input_and_checkpoint, check_outputs
 from bert_features.extraction.feature_store import check_cache
 from bert_features.files import (
@@ -156,7 +156,7 @@ class FolderTarget:
         """The inputs.
 
         Raises:
-          InputError: one can be read only once.
+          InputError: one can be read only once, or its name is not UTF-8.
         """
         found = find_inputs(inputs)
         for path in filter(is_stream, found):
@@ -164,6 +164,12 @@ class FolderTarget:
                 f"{name_of(path)} can be read only once, but a run that writes a folder may have "
                 "to resume later; save it to a file first"
             )
+        for path in found:
+            if path.encode(errors="ignore").decode() != path:
+                raise InputError(
+                    f"the name of {printable(path)} is not UTF-8, as the manifest of a folder "
+                    "records it; rename it"
+                )
         return found
 
     def check(self, read: Iterable[Role]) -> None:

@@ -149,6 +149,15 @@ def test_what_can_be_read_only_once_is_left_for_the_run(files):
     assert check(input_path="-").name == "uncased_toy"
 
 
+def test_a_name_that_is_not_utf8_goes_to_no_manifest(files):
+    name = os.fsdecode(b"\xe9.txt")
+    shutil.copy("in.txt", name)
+    config = ExtractConfig.load("c.toml", checkpoint="uncased_toy")
+    assert find_target(config, "o.npz").find_inputs(name) == (name,)
+    with pytest.raises(InputError, match=r"the name of .udce9\.txt is not UTF-8, as .*; rename it"):
+        find_target(config, "o/").find_inputs(["in.txt", name])
+
+
 def test_a_sidecar_that_a_killed_run_left_alone_is_in_nobodys_way(files):
     Path("o.jsonl.metadata.json").write_text('{"features": [], "format_version": 2}')
     config = ExtractConfig.load("c.toml", checkpoint="uncased_toy")
