@@ -11,7 +11,14 @@ from pathlib import Path
 from bert_features.corpus.holding import HOLDING_FILES
 from bert_features.corpus.inputs import WEB, name_some
 from bert_features.errors import OutputError
-from bert_features.files import Location, Store, open_store, storage_errors
+from bert_features.files import (
+    Location,
+    Store,
+    find_leftovers,
+    open_store,
+    remove_leftovers,
+    storage_errors,
+)
 from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import (
     BEGINNING_BYTES,
@@ -82,6 +89,31 @@ def _is_shard(name: str, count: int | None = None) -> bool:
     if match is None or match["suffix"] not in SUFFIXES:
         return False
     return count is None or (int(match["count"]) == count and int(match["shard"]) < count)
+
+
+def is_tidy(folder: Location) -> bool:
+    """Whether no run, killed or alive, has files of its own in a folder."""
+    with storage_errors(f"read {folder}", advice=_KEPT):
+        names = open_store(folder).names()
+        return not (names & {FINISHED, *HOLDING_FILES} or _leftovers(folder))
+
+
+def tidy(folder: Location) -> None:
+    """Removes what runs have left in a folder that is finished. The caller holds it.
+
+    Raises:
+      OutputError: the disk or the server failed.
+    """
+    with storage_errors(f"tidy {folder}", advice="its shards and its manifest are whole"):
+        for target in _leftovers(folder):
+            remove_leftovers(target)
+        open_store(folder).remove(FINISHED)
+
+
+def _leftovers(folder: Location) -> list[Path]:
+    """The shards and manifests beside which there are hidden folders."""
+    found = find_leftovers(folder) if isinstance(folder, Path) else set()
+    return [path for path in found if path.name in MANIFESTS or _is_shard(path.name)]
 
 
 def empty(folder: Location) -> None:

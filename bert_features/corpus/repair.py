@@ -5,6 +5,8 @@ Importing this imports no framework.
 
 import logging
 
+from bert_features.corpus.folder import is_tidy, tidy
+from bert_features.corpus.holding import holding
 from bert_features.corpus.resuming import hint_of_folder
 from bert_features.corpus.run import FolderRun
 from bert_features.corpus.settings import restore_settings
@@ -58,4 +60,7 @@ def repair(
         except InputError as error:
             raise InputError(f"{error}{hint_of_folder(inputs)}") from error
         run.finish()
+    elif not is_tidy(folder):  # a run was killed after the last shard
+        with holding(folder):
+            tidy(folder)
     return tuple(map(manifest.path, wanted))

@@ -13,7 +13,7 @@ from pathlib import Path
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.executor import Executor
-from bert_features.corpus.folder import empty
+from bert_features.corpus.folder import empty, tidy
 from bert_features.corpus.holding import holding
 from bert_features.corpus.inputs import name_some
 from bert_features.corpus.plan import describe_run, make_plan
@@ -34,9 +34,8 @@ from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace, store_place
-from bert_features.files import open_store, storage_errors
+from bert_features.files import storage_errors
 from bert_features.formats.manifest import (
-    FINISHED,
     MANIFEST,
     FinishedEntry,
     Manifest,
@@ -117,9 +116,7 @@ class FolderRun:
                 logger.info("%s is finished already; nothing was computed", self._folder)
             if manifest.finished is None or state.todo:
                 state.conclude()
-            whole = "its shards and its manifest are whole"
-            with storage_errors(f"tidy {self._folder}", advice=whole):
-                open_store(self._folder).remove(FINISHED)
+            tidy(self._folder)
         losses.warn(state.total, self._checkpoint)
         return ExtractSummary(
             state.total,

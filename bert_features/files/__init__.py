@@ -6,6 +6,7 @@ from bert_features.files.locks import locked
 from bert_features.files.reporting import Reporting, storage_errors
 from bert_features.files.staging import (
     Staging,
+    find_leftovers,
     is_writing,
     remove_leftovers,
     replacing,
@@ -35,6 +36,7 @@ __all__ = [
     "check_folder",
     "check_target",
     "connect",
+    "find_leftovers",
     "from_cache",
     "is_url",
     "is_writing",

@@ -117,6 +117,10 @@ class Staging:
             for part in path.rglob("*") if self._folder else [path]:
                 if part.is_file():
                     size += _sync(part)
+                elif part.is_dir():
+                    _sync_folder(part)
+            if self._folder:
+                _sync_folder(path)
         return size
 
     def commit(self) -> int:
@@ -133,6 +137,7 @@ class Staging:
                 # A rename does not replace a folder that has files. `discard` can put it back.
                 last.replace(self._hidden / "older" / last.name)
             self._put(last)
+            _sync_folder(last.parent)
         except BaseException:
             # Read from the disk: Ctrl-C may come between a call and a note that it has returned.
             placed = [t for t in new if t.exists() and os.path.samestat(t.stat(), new[t])]
@@ -150,7 +155,8 @@ class Staging:
         shutil.rmtree(self._hidden, ignore_errors=True)
         _open.discard(self._hidden)
         if self._lock is not None:
-            self._lock.release()
+            with contextlib.suppress(OSError):  # what has its place is whole
+                self._lock.release()
 
     def _check(self) -> None:
         for target in self.targets:
@@ -253,6 +259,12 @@ def remove_leftovers(target: Path) -> None:
             logger.info("removed %s, which a killed run had left", leftover)
 
 
+def find_leftovers(folder: Path) -> set[Path]:
+    """The targets in a folder beside which runs, killed or alive, have hidden folders."""
+    pattern = f".*.????????{_SUFFIX}"
+    return {path.with_name(path.name[1 : 2 - len(pattern)]) for path in folder.glob(pattern)}
+
+
 def _put_back(hidden: Path, target: Path) -> None:
     """Brings back the folder that a run moved aside, unless something has taken its place."""
     older = hidden / "older" / target.name
@@ -296,6 +308,16 @@ def _sync(path: Path) -> int:
     with path.open("rb") as file:
         os.fsync(file.fileno())
         return os.fstat(file.fileno()).st_size
+
+
+def _sync_folder(path: Path) -> None:
+    """Brings the names in a folder to the disk, so that they outlive a loss of power."""
+    with contextlib.suppress(OSError):  # not all file systems can; the files are whole in any case
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class _SteadyFile(io.FileIO):

@@ -73,6 +73,26 @@ def test_a_run_that_is_not_finished_is_finished(config, inputs, tmp_path):
     assert shards_of(tmp_path / "out") == shards_of(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("again", ["repair", "extract"])
+@pytest.mark.usefixtures("quick")
+def test_what_a_killed_repair_left_is_removed(config, inputs, tmp_path, again):
+    out = tmp_path / "out"
+    extract(config(), inputs, f"{out}/")
+    before = {path.name for path in out.iterdir()}
+    (out / ".part-00001-of-00004.parquet.0123abcd.partial" / "new").mkdir(parents=True)
+    (out / "._manifest.json.0123abcd.partial").mkdir()
+    (out / ".finished").mkdir()
+    (out / ".running").touch()
+    (out / ".lock").touch()
+    kept = ".other.npz.0123abcd.partial"  # of some other program's file
+    (out / kept).mkdir()
+    if again == "repair":
+        assert repair(out) == ()
+    else:
+        extract(config(), inputs, f"{out}/")
+    assert {path.name for path in out.iterdir()} == before | {kept}
+
+
 def assert_refused(folder, error, message):
     before = shards_of(folder)
     with pytest.raises(error, match=message):

@@ -91,6 +91,33 @@ class TestStaging:
         stage(*(tmp_path / name for name in "bac"), overwrite=True).commit()
         assert placed == ["b", "a", "c"]
 
+    def test_what_fails_after_the_renaming_fails_nothing(self, tmp_path, monkeypatch):
+        def fail(*arguments, **options):
+            raise OSError(5, os.strerror(5))
+
+        staging = stage(tmp_path / "f")
+        monkeypatch.setattr(staging._lock, "release", fail)
+        assert staging.commit() == 3
+        assert contents(tmp_path) == {"f": b"new"}
+
+    @pytest.mark.parametrize("folder", [True, False])
+    def test_folders_are_brought_to_the_disk_too(self, tmp_path, monkeypatch, folder):
+        synced, sync = [], os.fsync
+
+        def note(file):
+            synced.append(Path(f"/proc/self/fd/{file}").readlink())
+            sync(file)
+
+        monkeypatch.setattr(os, "fsync", note)
+        if folder:
+            replace_folder(tmp_path / "f")
+            *before, last = synced
+            assert {path.name for path in before} == {"f", "half"}
+        else:
+            stage(tmp_path / "f").commit()
+            *_, last = synced
+        assert last == tmp_path
+
     def test_two_runs_never_share_a_file(self, tmp_path):
         target = tmp_path / "f"
         one, two = stage(target, text="one", overwrite=True), stage(target, text="two")
