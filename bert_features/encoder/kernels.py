@@ -213,7 +213,8 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor, scale: float) ->
     dtype = scores.dtype if chosen_forms().on_cpu else "float32"
     # `where`, not a product: with two products to add, the rewrite may fuse the wrong one.
     bias = ops.where(mask > 0, ops.cast(0.0, dtype), ops.cast(MASK_BIAS, dtype))
-    bias = bias[:, None, None, :] if len(query.shape) == 4 else bias[:, None, :]
+    # TensorFlow Lite has no `[:, None]`; so `pooling` does the same.
+    bias = ops.expand_dims(bias, (1, 2) if len(query.shape) == 4 else 1)
     scores = ops.cast(scores, dtype) * ops.cast(scale, dtype) + bias
     return ops.cast(ops.softmax(scores, axis=-1), query.dtype)
 

@@ -210,7 +210,7 @@ def _count(weights: Tensor) -> Tensor:
 
 
 def _sequence_sum(vectors: Tensor, weights: Tensor) -> Tensor:
-    return ops.sum(vectors * weights[:, :, None], axis=1)
+    return ops.sum(vectors * ops.expand_dims(weights, 2), axis=1)
 
 
 def _sequence_mean(vectors: Tensor, weights: Tensor) -> Tensor:
@@ -218,12 +218,12 @@ def _sequence_mean(vectors: Tensor, weights: Tensor) -> Tensor:
 
 
 def _sequence_max(vectors: Tensor, weights: Tensor) -> Tensor:
-    highest = ops.max(ops.where(weights[:, :, None] > 0, vectors, _LOWEST), axis=1)
+    highest = ops.max(ops.where(ops.expand_dims(weights, 2) > 0, vectors, _LOWEST), axis=1)
     return highest * ops.max(weights, axis=1, keepdims=True)
 
 
 def _sequence_first(vectors: Tensor, weights: Tensor) -> Tensor:
-    return _sequence_at(vectors, weights, ops.argmax(weights, axis=1))
+    return _sequence_at(vectors, weights, ops.argmax(ops.cast(weights, "int32"), axis=1))
 
 
 def _sequence_last(vectors: Tensor, weights: Tensor) -> Tensor:
@@ -234,7 +234,8 @@ def _sequence_last(vectors: Tensor, weights: Tensor) -> Tensor:
 def _sequence_at(vectors: Tensor, weights: Tensor, positions: Tensor) -> Tensor:
     """The token at int [B], or zero if it is not counted; a sum is faster, see `_at_edges`."""
     tokens = ops.arange(ops.shape(weights)[1], dtype="int32")
-    there = ops.cast(tokens[None] == ops.cast(positions, "int32")[:, None], "float32")
+    positions = ops.expand_dims(ops.cast(positions, "int32"), 1)
+    there = ops.cast(tokens == positions, "float32")
     return _sequence_sum(vectors, weights * there)
 
 
