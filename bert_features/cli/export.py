@@ -9,17 +9,19 @@ import typer
 from bert_features.cli.command import command
 from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import OutputConfig
 from bert_features.files.reporting import describe_size
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 _SETTINGS = {
-    *("outputs", "layers", "max_seq_length"),
-    *("config_file", "vocab_file", "hidden_act", "do_lower_case"),
+    *("layers", "max_seq_length", "config_file", "vocab_file", "hidden_act", "do_lower_case")
 }
+# In the order in which `extract` shows them; each but layers asks for outputs.
+_OUTPUTS = tuple(name for name in OutputConfig.model_fields if name != "name")
 
 
 @command
-@takes_settings("checkpoint", *sorted(_SETTINGS), config=False)
+@takes_settings("checkpoint", *_OUTPUTS, "outputs", *sorted(_SETTINGS - {"layers"}), config=False)
 def export(
     to: Annotated[Path, typer.Option(metavar="DIR", help="Directory to write.")],
     signature: Annotated[
@@ -36,14 +38,18 @@ def export(
 ) -> None:
     """Writes a SavedModel that needs only TensorFlow to run.
 
-    Without --output-spec and --layers a SavedModel that takes ids returns what encoders on TF-Hub
-    return.
+    Without options of outputs a SavedModel that takes ids returns what encoders on TF-Hub return.
     """
     started = time.monotonic()
     given = {
         name: getattr(settings, name) for name in _SETTINGS if name in settings.model_fields_set
     }
     wanted: dict[str, Any] = {"signature": signature, "overwrite": overwrite, **given}
+    if settings.model_fields_set & {"outputs", *_OUTPUTS} - {"layers"}:
+        wanted["outputs"] = [
+            output.model_copy(update={"dtype": output.dtype or settings.dtype})
+            for output in settings.output_configs()
+        ]
     from bert_features.export.checks import check_before
 
     found = check_before(to, checkpoint=settings.checkpoint, **wanted)

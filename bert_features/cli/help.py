@@ -23,8 +23,7 @@ EXAMPLES = tuple(
         "doctor --output features/",
         "download bert-tiny",
         "download --list",
-        "export --to exported --signature text --output-spec "
-        '\'name = "s", level = "sequence", pooling = "mean"\'',
+        "export --to exported --signature text --layers=-1 --level sequence --pooling mean",
         "extract texts.txt -o features.parquet",
         "extract texts.csv -o vectors.npz --layers=-1 --level sequence --long-text window",
         "extract 'data/*.txt' --output features/",

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -34,8 +35,13 @@ def test_command_line(toy, tmp_path):
     again = run(*options)
     assert again.exit_code == 1
     assert again.stderr.strip() == f"bert-features: {to} exists; pass --overwrite to replace it"
-    assert run(*options, "--overwrite").exit_code == 0
-    assert "mean" not in load_export(to).outputs
+    single = ["--level", "sequence", "--pooling", "max", "--dtype", "float16", "--normalize"]
+    assert run(*options, *single, "--overwrite").exit_code == 0
+    export = load_export(to)
+    assert export.outputs == ("features", "input_mask", "input_word_ids")
+    features = export(["a b", "the"], "features")
+    assert (features.dtype, features.shape) == (np.float16, (2, 8))
+    np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1, rtol=0, atol=2e-3)
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
@@ -60,6 +66,12 @@ def test_command_line_where_keras_is_to_run_on_jax(toy, tmp_path):
         (["--signature", "words"], 2, "'words' is not one of 'text', 'ids'"),
         (["--signature", "text", "--layers=3"], 2, r"layer 3 is outside"),
         (["--signature", "text", "--layers=1,,2"], 2, "separate the entries"),
+        (["--signature", "text", "--pooling", "mean"], 2, "pass --level sequence or --level word"),
+        (
+            ["--signature", "ids", "--layers=0", "--level", "sequence", "--pooling", "last"],
+            2,
+            "output 'features' has pooling 'last'",
+        ),
         (
             ["--signature", "text", "--output-spec", "nonsense"],
             2,
