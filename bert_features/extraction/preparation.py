@@ -26,7 +26,7 @@ from bert_features.extraction.prompts import Prompts
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
-from bert_features.runtime.start import make_runtime
+from bert_features.runtime.start import check_process, make_runtime
 
 if TYPE_CHECKING:
     from bert_features.encoder.step import Precision
@@ -71,6 +71,7 @@ class Preparation:
     Raises:
       CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
       ConfigError: a setting does not fit the checkpoint.
+      DeviceError: see `check_process`.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Preparation:
             self.checkpoint.config, auto_pooling(self.checkpoint, config.output_configs())
         )
         self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
+        check_process()
         # Before the tokenizer makes its tables: a TPU must be started before TensorFlow's first op.
         self.runtime = runtime or make_runtime(config.runtime, config.device, config.attention)
         self.devices = self.runtime.devices
@@ -186,7 +188,9 @@ class Preparation:
 
         Raises:
           ConfigError: see `Prompts.put_before`.
+          DeviceError: see `check_process`.
         """
+        check_process()
         prompted = self.prompts.put_before(examples, prompt)
         word_level = any(output.level == "word" for output in self.outputs)
         return TextInputFn(

@@ -1,9 +1,13 @@
 """make_runtime: starts TensorFlow or JAX on the devices of this machine."""
 
-from bert_features.errors import ConfigError
+import os
+
+from bert_features.errors import ConfigError, DeviceError
 from bert_features.machine.names import Attention, Device, RuntimeName
 from bert_features.machine.selection import choose_runtime
 from bert_features.runtime.base import Runtime
+
+_process: int | None = None  # where it was started first
 
 
 def make_runtime(
@@ -28,3 +32,21 @@ def make_runtime(
     from bert_features.runtime.tensorflow import TensorFlowRuntime
 
     return TensorFlowRuntime(device)
+
+
+def check_process() -> None:
+    """Refuses a process that was forked after TensorFlow or JAX was started.
+
+    Their threads are in its parent alone. It would wait for them for ever.
+
+    Raises:
+      DeviceError: it is one.
+    """
+    global _process
+    _process = _process or os.getpid()
+    if _process != os.getpid():
+        raise DeviceError(
+            "this process was forked from one that had an extractor, and cannot compute: the "
+            "threads of the model are not in it; start processes by 'spawn' or 'forkserver' "
+            "(multiprocessing.get_context), or fork before the first extractor is made"
+        )
