@@ -1,6 +1,9 @@
 """Both layers in one model: strings in, vectors out; training and saving it."""
 
+import ast
 import shutil
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -99,3 +102,24 @@ def test_strings_in_vectors_out(minilm_dir):
     )
     expected = [record.features["mean"] for record in extractor(texts)]
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning")
+@pytest.mark.parametrize("imports", ["bert_features, keras", "keras, bert_features"])
+def test_a_saved_model_loads_in_a_process_that_named_no_layer(toy, tmp_path, imports):
+    path = tmp_path / "model.keras"
+    inputs = keras.Input((), dtype="string")
+    ids = BertTextInput.from_checkpoint(toy, max_seq_length=12)(inputs)
+    model = keras.Model(inputs, BertFeatures.from_checkpoint(toy, [MEAN])(ids))
+    model.save(path)
+    code = (
+        f"import {imports}, sys; print(sorted(m for m in sys.modules if 'bert_features.la' in m)); "
+        f"model = keras.models.load_model({str(path)!r}); import tensorflow as tf; "
+        "print(model(tf.constant(['the a b']))['mean'].numpy().tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    before, vectors = map(ast.literal_eval, done.stdout.splitlines())
+    assert before == []  # importing Keras stays as cheap as it was
+    np.testing.assert_allclose(vectors, model(tf.constant(["the a b"]))["mean"], rtol=0, atol=1e-6)
