@@ -142,7 +142,8 @@ def extract(
                 left = f"finished shards are kept; the same command{again} resumes the run"
             raise KeyboardInterrupt(left) from None
         state.finish(summary.counts)
-    facts = RunFacts(settings, inputs, output, state.monitor, on_ray=ray is not None)
+    tokens = summary.counts.tokens - summary.before.tokens
+    facts = RunFacts(settings, inputs, output, state.monitor, tokens, on_ray=ray is not None)
     _report(summary, facts)
 
 

@@ -13,8 +13,8 @@ from bert_features.monitor.run import RunMonitor
 from bert_features.monitor.stages import STAGES, Stage, StageTimes
 from bert_features.readers.decompression import SUFFIXES
 
-# A shorter run says little: starting up and the first batches take most of it.
-_MIN_SECONDS = 5.0
+# A smaller run says little: starting up and the first batches take most of it.
+_MIN_SECONDS, _MIN_TOKENS = 5.0, 1000
 _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
@@ -27,6 +27,7 @@ class RunFacts:
       inputs: the inputs as they were named.
       output: the output as it was named.
       monitor: the run.
+      tokens: number of tokens in the examples of the run.
       on_ray: whether actors of Ray compute.
     """
 
@@ -34,6 +35,7 @@ class RunFacts:
     inputs: Sequence[str]
     output: str
     monitor: RunMonitor
+    tokens: int
     on_ray: bool = False
 
     @property
@@ -44,24 +46,25 @@ class RunFacts:
 
 
 def describe_stages(times: StageTimes, facts: RunFacts) -> list[str]:
-    """The lines of the table and the advice; none for a run of a few seconds."""
-    processes = facts.monitor.processes
-    if times.elapsed / processes < _MIN_SECONDS:
+    """The lines of the table and the advice; none for a small run."""
+    advice = advise(times, facts)
+    if not advice:
         return []
-    waited = times.waited
+    processes, waited = facts.monitor.processes, times.waited
     rows = [
         [f"  {stage}", *_share(times.busy[stage], times), *_share(waited[stage], times)]
         for stage in STAGES
     ]
     name = "stage" if processes == 1 else f"stage, sum of {processes} processes"
     head = [name, "busy", "", "waited for", ""]
-    return [table(rows, head=head, right=range(1, 5)), f"limit      {advise(times, facts)}"]
+    return [table(rows, head=head, right=range(1, 5)), f"limit      {advice}"]
 
 
 def advise(times: StageTimes, facts: RunFacts) -> str:
-    """One sentence: which stage limits the run, and what to change; empty if none ran."""
+    """One sentence: which stage limits the run, and what to change; empty for a small run."""
     stage = times.limiting
-    if stage is None:
+    is_short = times.elapsed / facts.monitor.processes < _MIN_SECONDS
+    if stage is None or is_short or facts.tokens < _MIN_TOKENS:
         return ""
     share = times.waited[stage] / times.elapsed
     *changes, last = _CHANGES[stage](facts)

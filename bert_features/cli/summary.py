@@ -72,7 +72,7 @@ def summary_fields(summary: "ExtractSummary", advice: str) -> dict[str, Any]:
 
     Args:
       summary: the summary.
-      advice: which stage limits the run and what to change; empty for a run that computed nothing.
+      advice: which stage limits the run and what to change; empty for a small run.
     """
     stages = summary.stages
     return {

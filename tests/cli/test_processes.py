@@ -127,7 +127,7 @@ def test_a_run_writes_objects_alone(toy, tmp_path):
     assert summary["output"] == str(tmp_path / "o.npz")
     assert set(summary["stages"]["busy_seconds"]) == set(STAGES)
     assert summary["stages"]["limiting"] in STAGES
-    assert summary["stages"]["advice"].startswith(summary["stages"]["limiting"])
+    assert summary["stages"]["advice"] is None  # for ten texts
 
 
 def test_a_port_serves_while_the_run_lasts(toy, tmp_path):

@@ -12,12 +12,12 @@ from bert_features.monitor.stages import STAGES, StageTimes
 LED = dict.fromkeys(("input", "device", "assemble", "write", "files"), 0.0)
 BUSY = dict.fromkeys(STAGES, 0.0)
 TIMES = {
-    "read": StageTimes({**BUSY, "read": 8.0}, {**LED, "input": 8.0, "device": 2.0}),
-    "tokenize": StageTimes({**BUSY, "tokenize": 8.0}, {**LED, "input": 8.0, "device": 2.0}),
-    "batch": StageTimes({**BUSY, "batch": 8.0}, {**LED, "input": 8.0, "device": 2.0}),
-    "device": StageTimes({**BUSY, "device": 8.0}, {**LED, "input": 2.0, "device": 8.0}),
-    "assemble": StageTimes({**BUSY, "assemble": 8.0}, {**LED, "assemble": 8.0, "device": 2.0}),
-    "write": StageTimes({**BUSY, "write": 8.0}, {**LED, "write": 8.0, "device": 2.0}),
+    "read": StageTimes({**BUSY, "read": 16.0}, {**LED, "input": 16.0, "device": 4.0}),
+    "tokenize": StageTimes({**BUSY, "tokenize": 16.0}, {**LED, "input": 16.0, "device": 4.0}),
+    "batch": StageTimes({**BUSY, "batch": 16.0}, {**LED, "input": 16.0, "device": 4.0}),
+    "device": StageTimes({**BUSY, "device": 16.0}, {**LED, "input": 4.0, "device": 16.0}),
+    "assemble": StageTimes({**BUSY, "assemble": 16.0}, {**LED, "assemble": 16.0, "device": 4.0}),
+    "write": StageTimes({**BUSY, "write": 16.0}, {**LED, "write": 16.0, "device": 4.0}),
 }
 VECTORS = {"level": "sequence", "dtype": "float16"}
 
@@ -37,11 +37,19 @@ def machine(monkeypatch):
 NEARER, ACTORS = "compute nearer to the store", "let Ray have more --ray-actors"
 
 
-def facts_of(settings=(), inputs=("in.txt",), output="out.npz", on_ray=False, processes=1, **run):
+def facts_of(
+    settings=(),
+    inputs=("in.txt",),
+    output="out.npz",
+    on_ray=False,
+    processes=1,
+    tokens=1000,
+    **run,
+):
     monitor = RunMonitor(**{"device": "cpu", "precision": "float32", **run})
     for process in range(processes):
         monitor.note(process, StageTimes())
-    return RunFacts(ExtractConfig.of(dict(settings)), inputs, output, monitor, on_ray)
+    return RunFacts(ExtractConfig.of(dict(settings)), inputs, output, monitor, tokens, on_ray)
 
 
 def advice(stage, **run):
@@ -112,12 +120,18 @@ def test_the_table_has_a_row_for_each_stage():
     head, *rows = printed.splitlines()
     assert head.split() == ["stage", "busy", "waited", "for"]
     assert [row.split()[0] for row in rows] == list(STAGES)
-    assert rows[1].split() == ["tokenize", "8.0", "s", "80%", "8.0", "s", "80%"]
-    assert rows[3].split() == ["device", "0.0", "s", "0%", "2.0", "s", "20%"]
+    assert rows[1].split() == ["tokenize", "16.0", "s", "80%", "16.0", "s", "80%"]
+    assert rows[3].split() == ["device", "0.0", "s", "0%", "4.0", "s", "20%"]
     assert limit.startswith("limit      tokenize: the run waited for it 80% of its time; ")
 
 
-def test_a_run_of_a_few_seconds_has_no_table():
-    assert describe_stages(TIMES["read"], facts_of(processes=3)) == []
+@pytest.mark.parametrize("small", [{"processes": 5}, {"tokens": 999}])
+def test_a_small_run_has_no_table_and_no_advice(small):
+    facts = facts_of(**{"processes": 2} | small)
+    assert describe_stages(TIMES["read"], facts) == []
+    assert advise(TIMES["read"], facts) == ""
+
+
+def test_several_processes_are_counted():
     assert "sum of 2 processes" in describe_stages(TIMES["read"], facts_of(processes=2))[0]
     assert advise(StageTimes(), facts_of()) == ""
