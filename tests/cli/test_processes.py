@@ -63,18 +63,24 @@ def wait_for(condition, process):
         time.sleep(0.05)
 
 
+def interrupt(process, sign, said, out):
+    """Ends a command by a signal: it says so, and leaves nothing."""
+    os.kill(process.pid, sign)
+    process.join(600)
+    assert process.exitcode == 128 + sign
+    by = "" if sign == signal.SIGINT else f" by {sign.name}"
+    line = f"bert-features: interrupted{by}; nothing was written"
+    assert said.read_text().splitlines()[-1] == line
+    assert list(out.iterdir()) == []
+
+
 def test_interrupted_in_the_middle(toy, out, tmp_path):
     path, said = tmp_path / "long.txt", tmp_path / "said"
     path.write_text("is this jacksonville ? no it is not .\n" * 1_000_000)
     options = ["--checkpoint", toy, "--layers=-1", "--buffer-mb", "1", *SMALL]
     with fork("extract", path, "-o", out / "o.parquet", *options, stderr=said) as process:
         wait_for(lambda: any(p.stat().st_size for p in out.rglob("*") if p.is_file()), process)
-        os.kill(process.pid, signal.SIGINT)
-        process.join(600)
-        assert process.exitcode == 128 + signal.SIGINT
-    line = "bert-features: interrupted; nothing was written"
-    assert said.read_text().splitlines()[-1] == line
-    assert list(out.iterdir()) == []
+        interrupt(process, signal.SIGINT, said, out)
 
 
 def test_interrupted_while_waiting_for_input(toy, out, tmp_path):
@@ -82,18 +88,12 @@ def test_interrupted_while_waiting_for_input(toy, out, tmp_path):
     os.mkfifo(pipe)
     options = ["--checkpoint", toy, "--layers=-1", *SMALL]
     command = ["extract", "-", "-o", out / "o.parquet", *options]
-    with fork(*command, stdin=pipe, stderr=said) as process:
-        with pipe.open("w") as texts:
-            texts.write("is this\n")  # the ids' type is that of the first
-            texts.flush()
-            wait_for(lambda: list(out.iterdir()), process)
-            time.sleep(1)  # until it waits
-            os.kill(process.pid, signal.SIGTERM)
-            process.join(600)
-        assert process.exitcode == 128 + signal.SIGTERM
-    line = "bert-features: interrupted by SIGTERM; nothing was written"
-    assert said.read_text().splitlines()[-1] == line
-    assert list(out.iterdir()) == []
+    with fork(*command, stdin=pipe, stderr=said) as process, pipe.open("w") as texts:
+        texts.write("is this\n")  # the ids' type is that of the first
+        texts.flush()
+        wait_for(lambda: list(out.iterdir()), process)
+        time.sleep(1)  # until it waits
+        interrupt(process, signal.SIGTERM, said, out)
 
 
 def test_disk_full(toy, out, tmp_path):

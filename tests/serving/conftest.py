@@ -8,7 +8,7 @@ import pytest
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.extraction.extractor import FeatureExtractor
-from tests.serving.over_http import make_service
+from tests.serving.over_http import make_service, over_http
 from tests.toy import TOY
 
 OUTPUTS = [
@@ -45,6 +45,13 @@ def extractor(extractor_of: Callable[..., FeatureExtractor]) -> FeatureExtractor
 def service(extractor: FeatureExtractor) -> Any:
     """A service with the default settings, which tests share."""
     return make_service(extractor)
+
+
+@pytest.fixture(scope="module")
+def url(service: Any) -> Iterator[str]:
+    """The address of the module's service, over HTTP."""
+    with over_http(service) as url:
+        yield url
 
 
 def make_client(service: Any) -> Any:

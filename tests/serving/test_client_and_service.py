@@ -25,12 +25,6 @@ def url_of(service_of):
 
 
 @pytest.fixture(scope="module")
-def url(service):
-    with over_http(service) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
 def client(url):
     with Client(url) as client:
         yield client

@@ -30,12 +30,6 @@ def service():
 
 
 @pytest.fixture(scope="module")
-def url(service):
-    with over_http(service) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
 def guarded_url(service):
     guarded = copy.copy(service)
     guarded.settings = ServeSettings.of(token=TOKEN)
