@@ -65,25 +65,29 @@ class _Labels(Ids):
 
 
 def read_labelled(path: str, settings: ExtractConfig, label_field: str | None) -> Labelled:
-    """Reads the texts of a file, and their labels if a field is named.
+    """Reads the texts of a file, and their labels if a field is named; ids are not read.
 
     Raises:
-      ConfigError: the kind of file has no fields.
+      ConfigError: the kind of file has no fields, or the field has no name.
       InputError: the file cannot be read, there is no such field, or a label is missing.
     """
     source = source_of(path, settings.input_settings(), settings.encoding_errors)
-    labels = None
     if label_field is not None:
-        source = _with_labels(source, label_field)
-        labels = _Labels(source)
+        _check_field(source, label_field)
+    # Figures number the texts. Labels are read where readers look for ids.
+    input_format = source.input_format.model_copy(update={"id_field": label_field or ""})
+    source = replace(source, input_format=input_format)
+    labels = None if label_field is None else _Labels(source)
     examples = list(registry.read(source, labels))
     if not examples:
         raise source.error("it has no texts")
     return Labelled(source.name, examples, None if labels is None else labels.values)
 
 
-def _with_labels(source: Source, field: str) -> Source:
-    """The source, with the field of the labels in the place of that of the ids."""
+def _check_field(source: Source, field: str) -> None:
+    """Refuses a field of labels without a name, and one of a file without fields."""
+    if not field:
+        raise ConfigError.naming("{label_field} is ''; name the field of the labels")
     kind = source.input_format.format
     if kind not in _FORMATS:
         raise ConfigError.naming(
@@ -93,7 +97,6 @@ def _with_labels(source: Source, field: str) -> Source:
             kind=kind,
             allowed=", ".join(_FORMATS),
         )
-    return replace(source, input_format=source.input_format.model_copy(update={"id_field": field}))
 
 
 def check_classes(labelled: Labelled, *, folds: int) -> None:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import BertFeaturesError
+from bert_features.errors import BertFeaturesError, ConfigError
 from bert_features.plots.labelled import check_classes, read_labelled
 
 TEXTS, LABELS = ["a, b", "c", "d"], ["x", "y z", "x"]
@@ -65,6 +65,19 @@ def test_a_missing_label_is_refused(tmp_path, kind, labels, field, message):
     path = write(tmp_path / f"in.{kind}", kind, labels)
     with pytest.raises(BertFeaturesError, match=message):
         read_labelled(path, BODY, field)
+
+
+@pytest.mark.parametrize("field", ["topic", None])
+def test_ids_are_not_read_with_labels_or_without(tmp_path, field):
+    settings = ExtractConfig(text_field="body", id_field="absent")
+    found = read_labelled(write(tmp_path / "in.csv", "csv"), settings, field)
+    assert [example.unique_id for example in found.examples] == [0, 1, 2]
+
+
+def test_a_field_without_a_name_is_refused(tmp_path):
+    path = write(tmp_path / "in.csv", "csv")
+    with pytest.raises(ConfigError, match="label_field is ''; name the field of the labels"):
+        read_labelled(path, BODY, "")
 
 
 def test_a_text_file_has_no_fields(tmp_path):
