@@ -68,7 +68,8 @@ def find_occurrences(
 ) -> tuple[list[Occurrence], Mapping[Layer, np.ndarray]]:
     """The occurrences of a word, those of one label together, and their vectors.
 
-    Texts without the word are left out; a log line names them.
+    Texts without the word, and copies of a text with the same label, are left out; log lines name
+    them.
 
     Args:
       model: the model. If it is uncased, so is the comparison.
@@ -87,7 +88,14 @@ def find_occurrences(
     _refuse_pairs(examples, source)
     # Cheap, and before the checkpoint is loaded: most texts of a large file lack the word.
     pattern = _pattern(wanted, model.settings.word_split)
-    numbers = [i for i, e in enumerate(examples) if pattern.search(_folded(model, e.text_a))]
+    with_word = [i for i, e in enumerate(examples) if pattern.search(_folded(model, e.text_a))]
+    # A copy would be a pair of cosine 1, which says nothing about the word.
+    first = {(examples[i].text_a, labels and labels[i]): i for i in reversed(with_word)}
+    numbers = sorted(first.values())
+    copies = set(with_word).difference(numbers)
+    if copies:
+        named = _listed([i + 1 for i in sorted(copies)])
+        logger.warning("repeated texts of %s count once; left out: %s", source, named)
     if len(numbers) > MAX_ROWS:
         raise _too_many(word, len(numbers), source)
     layers = model.layers()
@@ -101,7 +109,8 @@ def find_occurrences(
             found.append((occurrence, record, place))
     found.sort(key=lambda entry: (entry[0].label, entry[0].number, entry[0].start))
     occurrences = [occurrence for occurrence, _, _ in found]
-    _check(word, occurrences, len(examples), source)
+    others = [i + 1 for i in range(len(examples)) if i not in copies]
+    _check(word, occurrences, others, source)
     names = {layer: output_name(layer, _POOLING) for layer in layers}
     return occurrences, {
         layer: np.stack([record.features[name][place] for _, record, place in found])
@@ -144,12 +153,12 @@ def _folded(model: Model, text: str) -> str:
     return text.casefold() if model.is_uncased else text
 
 
-def _check(word: str, occurrences: Sequence[Occurrence], texts: int, source: str) -> None:
+def _check(word: str, occurrences: Sequence[Occurrence], texts: Sequence[int], source: str) -> None:
     with_word = {occurrence.number for occurrence in occurrences}
-    without = [number for number in range(1, texts + 1) if number not in with_word]
+    without = [number for number in texts if number not in with_word]
     if not occurrences:
         raise InputError(
-            f"the word {word!r} is not in {source}, texts 1 to {texts}; words are split as "
+            f"the word {word!r} is not in {source}, texts 1 to {texts[-1]}; words are split as "
             "BERT does, without punctuation"
         )
     if len(occurrences) < 2:
@@ -160,12 +169,15 @@ def _check(word: str, occurrences: Sequence[Occurrence], texts: int, source: str
     if len(occurrences) > MAX_ROWS:
         raise _too_many(word, len(occurrences), source)
     if without:
-        named = ", ".join(map(str, without[:_MAX_NAMED]))
-        more = " …" if len(without) > _MAX_NAMED else ""
         logger.warning(
-            "the word %r is not in %d of %d texts of %s, which are left out: %s%s",
-            *(word, len(without), texts, source, named, more),
+            "the word %r is not in %d of %d texts of %s, which are left out: %s",
+            *(word, len(without), len(texts), source, _listed(without)),
         )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    more = " …" if len(numbers) > _MAX_NAMED else ""
+    return ", ".join(map(str, numbers[:_MAX_NAMED])) + more
 
 
 def _too_many(word: str, count: int, source: str) -> InputError:

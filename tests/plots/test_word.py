@@ -39,13 +39,28 @@ def test_pairs_of_one_label_and_of_two_are_apart(settings):
     assert {name: values.shape for name, values in unlabelled.items()} == {ALL: (4, 6)}
 
 
+def test_a_text_that_is_repeated_with_its_label_counts_once(settings, caplog):
+    texts, labels = [*TEXTS, TEXTS[3], TEXTS[0]], ["x", "x", "x", "y", "y", "y"]
+    found = compare_word(settings, "this", labelled(texts, labels))
+    assert [(o.number, o.label) for o in found.occurrences] == [
+        *((1, "x"), (3, "x"), (3, "x")),
+        *((4, "y"), (6, "y")),
+    ]
+    assert "repeated texts of in.txt count once; left out: 5" in caplog.text
+    assert "is not in 1 of 5 texts of in.txt, which are left out: 2" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
         (["a", "b"], "the word 'this' is not in in.txt, texts 1 to 2"),
         (["a", "this"], "occurs once in in.txt, in text 2; at least two"),
-        (["this"] * 81, "occurs 81 times or more in in.txt; a heat map shows at most 80"),
-        (["this " * 9] * 9, "occurs 81 times or more in in.txt"),
+        (["this"] * 81, "occurs once in in.txt, in text 1"),
+        (
+            [f"this {i}" for i in range(81)],
+            "occurs 81 times or more in in.txt; a heat map shows at most 80",
+        ),
+        ([f"{'this ' * 9}{i}" for i in range(9)], "occurs 81 times or more in in.txt"),
     ],
 )
 def test_too_few_and_too_many_are_refused(settings, texts, message):
