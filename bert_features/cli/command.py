@@ -9,11 +9,12 @@ import typer
 
 from bert_features import __version__
 from bert_features.cli.edge import guard
-from bert_features.cli.help import GroupedCommand, HelpAllOption
+from bert_features.cli.help import CommandGroup, GroupedCommand, HelpAllOption
 from bert_features.cli.logs import LOG_JSON, log_form, set_up_logging
 from bert_features.cli.settings import option, set_signature
 
 app = typer.Typer(
+    cls=CommandGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

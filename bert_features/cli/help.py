@@ -4,13 +4,19 @@ import copy
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from bert_features.config.settings import DEVICES, FILES, INPUT, LIMITS, LONG_TEXTS, MODEL, OUTPUTS
 
 OTHER = "Other options"
 # The groups of options, in their order; a command shows those that it has.
 GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, LIMITS, OTHER)
+
+# The commands in the order of the help: a run, around texts, checkpoints, a machine.
+COMMANDS = (
+    *("extract", "plan", "status", "check", "tokenize", "neighbors", "plot", "serve"),
+    *("download", "inspect", "convert", "export", "doctor", "verify", "compile"),
+)
 
 # Lines that can be copied; a command shows those that begin with it.
 EXAMPLES = tuple(
@@ -46,6 +52,7 @@ EXAMPLES = tuple(
     )
 )
 
+_WHOLE = 1000  # characters of a sentence, which click would cut at the end of the line
 _ALL = "bert_features.cli.help.all"  # key of the context: whether hidden options are shown
 
 
@@ -81,6 +88,29 @@ class GroupedCommand(TyperCommand):
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Writes the examples."""
         write_examples(ctx, formatter)
+
+
+class CommandGroup(TyperGroup):
+    """A group whose help has commands in the order of `COMMANDS`, each with a whole sentence."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands; those of a group within are in the order of its module."""
+        names = super().list_commands(ctx)
+        return names if ctx.parent else sorted(names, key=COMMANDS.index)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the commands."""
+        rows = [
+            (name, self.commands[name].get_short_help_str(limit=_WHOLE))
+            for name in self.list_commands(ctx)
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Writes the examples of a group within."""
+        if ctx.parent:
+            write_examples(ctx, formatter)
 
 
 def write_examples(ctx: Any, formatter: Any) -> None:

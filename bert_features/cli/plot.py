@@ -4,13 +4,12 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from typer.core import TyperGroup
 
 from bert_features.cli.command import app, command
-from bert_features.cli.help import write_examples
+from bert_features.cli.help import CommandGroup
 from bert_features.cli.progress import Heartbeat, describe_seconds
 from bert_features.cli.settings import takes_settings
 from bert_features.cli.tables import table
@@ -81,15 +80,8 @@ FileArgument = Annotated[
 ]
 
 
-class _PlotGroup(TyperGroup):
-    """The group of kinds, with examples below its help."""
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        write_examples(ctx, formatter)
-
-
 kinds = typer.Typer(
-    cls=_PlotGroup,
+    cls=CommandGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},

@@ -7,6 +7,7 @@ import pytest
 import typer
 
 from bert_features.cli import app
+from bert_features.cli.help import COMMANDS as HELP_ORDER
 from bert_features.cli.help import EXAMPLES, GROUPS, LIMITS
 from bert_features.config.outputs import POOLINGS
 from tests.cli.command_line import run
@@ -33,6 +34,15 @@ def test_options_come_in_groups():
         ("Other options", "--debug"),
     ):
         assert option in found[group]
+
+
+def test_the_commands_are_in_order_and_whole():
+    text = run("--help").stdout
+    found = dict(re.findall(r"^  (\w+)  +(\S.*(?:\n {6,}\S.*)*)", text, flags=re.MULTILINE))
+    assert list(found) == list(HELP_ORDER)
+    for sentence in found.values():
+        assert sentence.endswith(".")
+        assert not sentence.endswith("...")
 
 
 def options_in(text):
