@@ -66,10 +66,12 @@ def look(names: Sequence[str]) -> tuple[alt.Scale, alt.Scale]:
     return alt.Scale(domain=names, range=colors), alt.Scale(domain=names, range=shapes)
 
 
-def layer_axis(names: Sequence[str], title: str = "layer") -> alt.Axis:
-    """An axis of places 0, 1, …, each with a name."""
-    places = list(range(len(names)))
-    return alt.Axis(values=places, labelExpr=f"{list(names)}[datum.value]", grid=False, title=title)
+def layer_axis(
+    places: Sequence[int], embeddings: str = "embeddings", title: str = "layer"
+) -> alt.Axis:
+    """An axis of layers at their numbers; the embeddings are at -1."""
+    name = f"datum.value < 0 ? '{embeddings}' : datum.value"
+    return alt.Axis(values=list(places), labelExpr=name, grid=False, title=title)
 
 
 def layer_slider(names: Sequence[str], start: int) -> list[alt.Parameter]:

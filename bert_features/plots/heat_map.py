@@ -30,6 +30,7 @@ class HeatMap:
       cosines: by layer, K matrices, float32 [R, C].
       layer: the layer that is shown first.
       borders: positions at which a line divides rows and columns.
+      titles: of the axis of rows and that of columns.
     """
 
     rows: Sequence[str]
@@ -39,6 +40,7 @@ class HeatMap:
     cosines: Mapping[Layer, np.ndarray]
     layer: Layer
     borders: Sequence[int] = ()
+    titles: tuple[str, str] = ("", "")
 
     def data(self) -> list[dict[str, Any]]:
         """The cells: the numbers of row and column, and the cosine at each layer."""
@@ -77,17 +79,21 @@ class HeatMap:
         axis: dict[str, Any] = {
             "domain": False,
             "ticks": False,
-            "title": None,
             "labelFontSize": size,
+            "titleLimit": _SIDE,
         }
         axis |= {"labelLimit": 400, "labelOverlap": False}
+        row_title, column_title = (title or None for title in self.titles)
         x = alt.X(
             "column:O",
             axis=alt.Axis(
-                labelExpr="columns[datum.value]", labelAngle=0 if upright else -90, **axis
+                labelExpr="columns[datum.value]",
+                labelAngle=0 if upright else -90,
+                title=column_title,
+                **axis,
             ),
         )
-        y = alt.Y("row:O", axis=alt.Axis(labelExpr="rows[datum.value]", **axis))
+        y = alt.Y("row:O", axis=alt.Axis(labelExpr="rows[datum.value]", title=row_title, **axis))
         hint = [alt.Tooltip("a:N", title="row"), alt.Tooltip("b:N", title="column")]
         hint += [alt.Tooltip("cosine:Q", format=".3f")]
         cells = (

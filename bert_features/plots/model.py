@@ -108,6 +108,11 @@ def layer_name(layer: Layer) -> str:
     return layer if isinstance(layer, str) else f"layer {layer}"
 
 
+def layer_place(layer: Layer) -> int:
+    """The place of a layer on an axis: its number, -1 for the embeddings."""
+    return -1 if isinstance(layer, str) else layer
+
+
 def output_of(layer: Layer, level: str, pooling: str | None = None) -> OutputConfig:
     """The output of one layer; its name is that of `output_name`."""
     settings: dict[str, Any] = {} if pooling is None else {"pooling": pooling}

@@ -12,7 +12,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.plots.charts import Chart
 from bert_features.plots.figures import finish, layer_axis, look
 from bert_features.plots.labelled import Labelled, check_classes
-from bert_features.plots.model import Layer, Model, Report, layer_name
+from bert_features.plots.model import Layer, Model, Report, layer_name, layer_place
 from bert_features.plots.pooled import POOLINGS, pooled_vectors
 from bert_features.plots.scores import (
     METRICS,
@@ -73,12 +73,12 @@ class Probe(Chart):
 
     def data(self) -> dict[str, list[dict[str, Any]]]:
         """The scores with their standard errors."""
-        layers, poolings = self._layers, self._poolings
+        poolings = self._poolings
         choice = self.recommendation.choice
         points = [
             {
                 # Beside each other, so that error bars do not cover each other.
-                "place": layers.index(score.layer)
+                "place": layer_place(score.layer)
                 + (poolings.index(score.pooling) - (len(poolings) - 1) / 2) * 0.1,
                 "layer": layer_name(score.layer),
                 "pooling": score.pooling,
@@ -91,16 +91,12 @@ class Probe(Chart):
         return {"scores": points}
 
     @property
-    def _layers(self) -> list[Layer]:
-        return list(dict.fromkeys(score.layer for score in self.scores))
-
-    @property
     def _poolings(self) -> list[str]:
         return list(dict.fromkeys(score.pooling for score in self.scores))
 
     def draw(self, *, interactive: bool) -> alt.TopLevelMixin:
         """A line for each pooling over the layers, with standard errors and the chance level."""
-        axis = layer_axis([str(layer) for layer in self._layers])
+        axis = layer_axis(sorted({layer_place(score.layer) for score in self.scores}))
         x = alt.X("place:Q", axis=axis, scale=alt.Scale(padding=24, nice=False))
         y = alt.Y("score:Q", scale=alt.Scale(zero=False))
         name = METRICS[self.metric]

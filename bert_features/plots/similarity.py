@@ -18,6 +18,8 @@ from bert_features.plots.heat_map import MAX_ROWS, HeatMap
 from bert_features.plots.labels import clip
 from bert_features.plots.model import Layer, Model, choose_layer, layer_name, token_vectors
 
+_MAX_TITLE = 60  # characters of a text beside its axis
+
 
 @dataclass(frozen=True)
 class TokenSimilarity(Chart):
@@ -29,6 +31,7 @@ class TokenSimilarity(Chart):
       columns: U tokens.
       cosines: by layer, float32 [T, U].
       layer: the layer that a picture shows; a report begins with it.
+      texts: the text of the rows, and that of the columns.
     """
 
     model: str
@@ -36,6 +39,7 @@ class TokenSimilarity(Chart):
     columns: tuple[str, ...]
     cosines: Mapping[Layer, np.ndarray]
     layer: Layer
+    texts: tuple[str, str]
 
     @property
     def caption(self) -> str:
@@ -56,6 +60,7 @@ class TokenSimilarity(Chart):
             self.columns,
             self.cosines,
             self.layer,
+            titles=(clip(self.texts[0], _MAX_TITLE), clip(self.texts[1], _MAX_TITLE)),
         )
 
     def data(self) -> dict[str, list[dict[str, Any]]]:
@@ -96,4 +101,5 @@ def compare_tokens(
             )
     (rows, first), (columns, second) = found[0], found[-1]
     cosines = {layer: compute_similarity(first[layer], second[layer]) for layer in first}
-    return TokenSimilarity(model.title, rows, columns, cosines, shown)
+    named = texts[0], texts[-1]
+    return TokenSimilarity(model.title, rows, columns, cosines, shown, named)

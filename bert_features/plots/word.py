@@ -16,7 +16,7 @@ from bert_features.plots.figures import PANEL_TITLE, finish, layer_axis, look
 from bert_features.plots.heat_map import HeatMap
 from bert_features.plots.labelled import Labelled
 from bert_features.plots.labels import clip
-from bert_features.plots.model import Layer, Model, choose_layer
+from bert_features.plots.model import Layer, Model, choose_layer, layer_place
 from bert_features.plots.occurrences import Occurrence, find_occurrences
 
 _CONTEXT = 32  # characters of a word and the words around it
@@ -73,18 +73,20 @@ class WordSimilarity(Chart):
     def data(self) -> dict[str, list[dict[str, Any]]]:
         """The cells of the heat map, the mean of each group at each layer, single pairs."""
         means, pairs = [], []
+        places = [layer_place(layer) for layer in self.cosines]
         for name, values in self.groups().items():
             label = f"{name} (mean of {values.shape[1]:,})"
             # The range that holds 80 % of the pairs.
             low, high = np.quantile(values, (0.1, 0.9), axis=1)
             rows = zip(values.mean(1), low, high, strict=True)
-            for place, (mean, *ends) in enumerate(rows):
+            for place, (mean, *ends) in zip(places, rows, strict=True):
                 point = dict(zip(_POINT, map(_rounded, (mean, *ends)), strict=True))
                 means.append({"place": place, "group": label, **point})
             if self._has_lines:
                 pairs += [
                     {"place": place, "group": label, "pair": pair, "cosine": _rounded(cosine)}
-                    for (place, pair), cosine in np.ndenumerate(values)
+                    for place, of_layer in zip(places, values, strict=True)
+                    for pair, cosine in enumerate(of_layer)
                 ]
         return {"cells": self._heat_map.data(), "means": means, "pairs": pairs}
 
@@ -118,11 +120,14 @@ class WordSimilarity(Chart):
 
     def _lines(self, height: int) -> Any:
         """The mean of each group by layer; behind it single pairs, or the range of most."""
-        means = alt.Chart(alt.NamedData("means")).transform_calculate(layer="layers[datum.place]")
+        means = alt.Chart(alt.NamedData("means")).transform_calculate(
+            layer="layers[datum.place + 1]"
+        )
         colors, shapes = look(list(dict.fromkeys(row["group"] for row in self.data()["means"])))
         legend = alt.Legend(orient="top", direction="vertical", offset=4)
         color = alt.Color("group:N", scale=colors, legend=legend, title=None)
-        axis = layer_axis([str(layer)[:3] for layer in self.cosines], "layer (emb: embeddings)")
+        places = [layer_place(layer) for layer in self.cosines]
+        axis = layer_axis(places, "emb", "layer (emb: embeddings)")
         x = alt.X("place:Q", axis=axis, scale=alt.Scale(padding=12, nice=False))
         scale = alt.Scale(zero=False)
         if self._has_lines:

@@ -58,8 +58,18 @@ def probe():
 # Kind -> (the chart, texts that its picture and its page have).
 CHARTS = {
     "similarity": (
-        TokenSimilarity("toy model", ("[CLS]", EVIL, "cat"), ("a", "##b"), cosines(3, 2), 1),
-        ["Cosine of each pair of tokens, layer 1", "[CLS]", "cat", "##b", "cosine"],
+        TokenSimilarity(
+            "toy model", ("[CLS]", EVIL, "cat"), ("a", "##b"), cosines(3, 2), 1, (EVIL, "a b")
+        ),
+        [
+            "a b",
+            EVIL[:40],
+            "Cosine of each pair of tokens, layer 1",
+            "[CLS]",
+            "cat",
+            "##b",
+            "cosine",
+        ],
     ),
     "word": (
         WordSimilarity("toy model", "bank", occurrences(4), cosines(4, 4), 0),
@@ -159,6 +169,15 @@ def test_the_slider_of_a_page_goes_through_the_layers(written):
     assert f"{first:.2f}".replace("-", "−") in texts
 
 
+def test_layers_lie_at_their_numbers():
+    scores = [Score(layer, "mean", np.array([0.9, 0.8])) for layer in ("embeddings", 0, 5)]
+    chart = Probe("toy", {"x": 2}, scores, 0.5, "accuracy", recommend(scores, 0.5, "accuracy"))
+    assert [point["place"] for point in chart.data()["scores"]] == [-1, 0, 5]
+    texts = texts_of(render_picture(chart, ".svg"))
+    assert {"embeddings", "0", "5"} < set(texts)
+    assert "1" not in texts
+
+
 def test_the_page_of_a_probe_has_its_table(written):
     page = written("probe", ".html").read_text(encoding="utf-8")
     assert "<tr><th>layer</th><th>pooling</th><th>accuracy</th><th>std. error</th></tr>" in page
@@ -180,7 +199,7 @@ def test_texts_cannot_leave_the_data_of_a_page(written, name):
 
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".html"])
 def test_half_a_surrogate_pair_stops_nothing(tmp_path, suffix):
-    chart = TokenSimilarity("toy model", ("\ud800",), ("a\0",), cosines(1, 1), 1)
+    chart = TokenSimilarity("toy model", ("\ud800",), ("a\0",), cosines(1, 1), 1, ("a", "b"))
     write_chart(chart, tmp_path / f"new{suffix}", overwrite=False)
     written = (tmp_path / f"new{suffix}").read_bytes()
     if suffix == ".svg":
@@ -211,7 +230,7 @@ def test_a_failure_leaves_what_was_there(tmp_path):
             raise RuntimeError("broken")
 
     (tmp_path / "old.png").write_text("precious")
-    chart = Broken("toy model", ("a",), ("b",), cosines(1, 1), 1)
+    chart = Broken("toy model", ("a",), ("b",), cosines(1, 1), 1, ("a", "b"))
     with pytest.raises(RuntimeError):
         write_chart(chart, tmp_path / "old.png", overwrite=True)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["precious"]
