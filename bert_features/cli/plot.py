@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,9 +12,10 @@ import typer
 from bert_features.cli.command import app, command
 from bert_features.cli.help import CommandGroup
 from bert_features.cli.progress import Heartbeat, describe_seconds
-from bert_features.cli.settings import takes_settings
+from bert_features.cli.settings import as_option, takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.input_format import FIELD_NAMES
 from bert_features.config.outputs import parse_layers
 from bert_features.config.settings import FILES, INPUT, OUTPUTS, shown
 from bert_features.errors import ConfigError, InputError
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from bert_features.plots.charts import Chart
     from bert_features.plots.labelled import Labelled
     from bert_features.plots.model import Layer
+    from bert_features.plots.scores import Score
 
 _MAX_TEXTS = 2
 
@@ -235,7 +238,8 @@ def probe(
 ) -> None:
     """Recommends a layer and a pooling by a linear classifier.
 
-    Prints the score of each with its standard error over the folds.
+    Prints the score of each with its standard error over the folds, and the command to extract with
+    the recommended ones.
     """
     with _drawing(output, overwrite=overwrite, read=input_path) as draw:
         from bert_features.plots.labelled import read_labelled
@@ -252,7 +256,10 @@ def probe(
             report=draw.report,
         )
         draw(result)
-    print(f"\n{table(result.table())}\n\n{result.recommendation.sentence}")
+    recommended = result.recommendation
+    print(f"\n{table(result.table())}\n\n{recommended.sentence}")
+    if recommended.choice is not None:
+        print(f"\n{_extract_command(input_path, settings, recommended.choice)}")
 
 
 @dataclass
@@ -287,6 +294,19 @@ def _drawing(output: str, *, overwrite: bool, read: str | None = None) -> Iterat
     check_chart(output, overwrite=overwrite, read=roles)
     with Heartbeat("making the figure") as heartbeat:
         yield _Drawing(output, overwrite, heartbeat)
+
+
+def _extract_command(path: str, settings: ExtractConfig, choice: "Score") -> str:
+    """The command that extracts with a layer and a pooling from the same texts and model."""
+    words = ["bert-features", "extract", path, "-o", "features.parquet", f"--layers={choice.layer}"]
+    words += ["--level", "sequence", "--pooling", choice.pooling]
+    for name in dict.fromkeys((*MODEL_SETTINGS, *INPUT_SETTINGS, *FIELD_NAMES)):
+        value = getattr(settings, name)
+        if isinstance(value, bool):
+            words.append(as_option(name, str(value)))
+        elif value != ExtractConfig.model_fields[name].default:
+            words += [as_option(name), str(value)]
+    return shlex.join(words)
 
 
 def _texts_of_word(

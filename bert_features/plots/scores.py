@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bert_features.config.outputs import EMBEDDINGS
 from bert_features.plots.model import Layer, Report, layer_name
 from bert_features.plots.pooled import each_reported
 
@@ -21,6 +22,10 @@ SEED = 0
 _MAX_ITERATIONS = 3000
 # Differences that would come by chance more often than this do not count.
 _SIGNIFICANCE = 0.05
+_EMBEDDINGS_WIN = (
+    " The embeddings lie below layer 0 and know no context: these labels follow from the words "
+    "alone, and counts of words may do as well, without BERT."
+)
 METRICS = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy"}
 
 
@@ -171,6 +176,8 @@ def recommend(scores: Sequence[Score], chance: float, metric: str) -> Recommenda
         gain = "needs fewer layers" if choice.layer != best.layer else "has a simpler pooling"
         reason = f"within one standard error of the highest, {best.describe()}, and {gain}"
     sentence = f"Use {choice.describe()}: {reason}; {level}.{_doubt(scores, best, choice)}"
+    if choice.layer == EMBEDDINGS:
+        sentence += _EMBEDDINGS_WIN
     return Recommendation(best, choice, sentence)
 
 

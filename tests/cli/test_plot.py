@@ -1,9 +1,11 @@
 """bert-features plot: each kind from its options to its file; errors in one line."""
 
 import re
+import shlex
 
 import pytest
 
+from bert_features import read_features
 from bert_features.cli.progress import Heartbeat
 from tests.cli.command_line import run
 
@@ -52,6 +54,24 @@ def test_the_probe_prints_its_scores_and_a_recommendation(toy, csv, out):
         [layer, pooling] for layer in ("embeddings", "0", "1", "2") for pooling in ("mean", "cls")
     ]
     assert "chance level 0.600" in sentence
+
+
+def test_the_probe_prints_a_command_that_runs(toy, out, monkeypatch):
+    monkeypatch.chdir(out)
+    rows = [f"{f'{word} ' * count},{word}" for word in ("this", "no") for count in range(1, 5)]
+    (out / "my file.csv").write_text("\n".join(["body,topic", *rows]))
+    options = ["--label-field", "topic", "--folds", "4", "--text-field", "body", "--uncased"]
+    options += ["--layers=0", "--pooling", "mean"]
+    result = plot(toy, "", "probe", "my file.csv", *options, "-o", "new.svg")
+    command = result.stdout.splitlines()[-1]
+    assert command == (
+        "bert-features extract 'my file.csv' -o features.parquet --layers=0 --level sequence "
+        f"--pooling mean --checkpoint {toy} --uncased --text-field body"
+    )
+    assert run(*shlex.split(command)[1:]).exit_code == 0
+    file = read_features(out / "features.parquet")
+    assert [(f.layers, f.pooling) for f in file.features] == [((0,), "mean")]
+    assert len(file) == 8
 
 
 def test_the_log_says_what_is_done_and_left(toy, csv, out, monkeypatch):

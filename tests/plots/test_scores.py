@@ -77,6 +77,16 @@ def test_the_simplest_within_one_standard_error_is_recommended():
     )
 
 
+def test_what_it_means_that_the_embeddings_win_is_said():
+    found = recommend([score("embeddings", "mean", *BEST.folds), BEST], 0.5, "accuracy")
+    assert found.choice.layer == "embeddings"
+    assert found.sentence.endswith(
+        "The embeddings lie below layer 0 and know no context: these labels follow from the words "
+        "alone, and counts of words may do as well, without BERT."
+    )
+    assert "embeddings" not in recommend([BEST], 0.5, "accuracy").sentence
+
+
 def test_a_simpler_one_that_may_be_as_good_is_named():
     doubtful = score(0, "mean", 1.0, 0.7, 0.6, 1.0)
     found = recommend([LOW, doubtful, BEST], 0.5, "accuracy")
