@@ -6,9 +6,9 @@
 #
 # The checks: no uncommitted changes; CHANGELOG.md has a section of this version; the wheel is built
 # from the source distribution; both hold every file; PyPI can show the description; the wheel is
-# installed into an environment of its own, where it extracts features; SkyPilot accepts the tasks of
-# configs/cloud/. The wheel's environment borrows the dependencies of the one that builds: .venv, or
-# the environment of the interpreter in PYTHON.
+# installed into an environment of its own, where it extracts features; the programs that read the
+# files of configs/cloud/ accept them. The wheel's environment borrows the dependencies of the one that
+# builds: .venv, or the environment of the interpreter in PYTHON.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
@@ -67,7 +67,7 @@ echo "A bank." >texts.txt
 venv/bin/bert-features extract texts.txt --output features.npz --config pogiatzis >"$work/log" 2>&1 ||
   { tail -n 20 "$work/log" >&2 && fail "the installed wheel extracts no features; see above"; }
 
-bash "$root/scripts/check_cloud_tasks.sh"
+bash "$root/scripts/check_cloud.sh" skypilot gke kaggle
 
 mkdir -p "$folder"
 mv "$work"/dist/* "$folder"
