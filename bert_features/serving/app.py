@@ -24,6 +24,7 @@ from bert_features.serving.failures import (
 )
 from bert_features.serving.guard import Guard
 from bert_features.serving.metrics import CONTENT_TYPE
+from bert_features.serving.openapi import state_limits
 from bert_features.serving.page_files import page_routes
 from bert_features.serving.service import Answer, Service
 
@@ -52,6 +53,7 @@ def make_app(service: Service) -> Guard:
     _add_state(app, service)
     app.router.routes.extend(page_routes())
     _add_failures(app)
+    state_limits(app, service, [*_models(service)])
     paths = frozenset(getattr(route, "path", "") for route in app.routes)
     return Guard(app, service, paths)
 
@@ -121,24 +123,36 @@ def _add_embeddings(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/models", summary="The models that /v1/embeddings takes")
     async def models() -> dict[str, Any]:
-        ids = [service.model, *(f"{service.model}/{name}" for name in service.catalog.vectors())]
-        return {
-            "object": "list",
-            "data": [
-                {"id": i, "object": "model", "created": 0, "owned_by": "bert_features"} for i in ids
-            ],
-        }
+        return {"object": "list", "data": [_describe(name) for name in _models(service)]}
+
+    @app.get(
+        "/v1/models/{model:path}",
+        summary="One of these models",
+        responses=_failures("unauthorized", "not_found"),
+    )
+    async def model(model: str) -> dict[str, Any]:
+        _output_of(service, model)
+        return _describe(model)
+
+
+def _describe(model: str) -> dict[str, Any]:
+    return {"id": model, "object": "model", "created": 0, "owned_by": "bert_features"}
+
+
+def _models(service: Service) -> dict[str, str]:
+    """The outputs of one vector by the names of OpenAI's models: MODEL, or MODEL/OUTPUT."""
+    vectors = list(service.catalog.vectors())
+    first = {service.model: vectors[0]} if vectors else {}
+    return first | {f"{service.model}/{name}": name for name in vectors}
 
 
 def _output_of(service: Service, model: str) -> str:
-    """The output that a model of OpenAI's API names: MODEL, or MODEL/OUTPUT."""
-    vectors = service.catalog.vectors()
-    if not vectors:
+    """The output that a model of OpenAI's API names."""
+    allowed = _models(service)
+    if not allowed:
         raise RequestError(
             "not_found", "the service has no output of one vector for each text", param="model"
         )
-    allowed = {service.model: next(iter(vectors))}
-    allowed |= {f"{service.model}/{name}": name for name in vectors}
     if model not in allowed:
         raise RequestError(
             "not_found",
@@ -243,23 +257,24 @@ def _add_failures(app: FastAPI) -> None:
         return await refuse(request, RequestError(kind, message, headers=error.headers))
 
 
-def _shorten(text: str) -> str:
-    return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"
-
-
 def _explain(error: RequestValidationError) -> RequestError:
-    """The first problem of a body in words."""
-    problem = error.errors()[0]
+    """The first problem of a body in words of ours."""
+    # Of the forms that `input` may have, a list that holds a wrong value is the closest.
+    problem = max(error.errors(), key=lambda problem: len(problem["loc"]))
+    context = problem.get("ctx", {})
     if problem["type"] == "json_invalid":
-        reason = problem.get("ctx", {}).get("error", "")
-        return RequestError("bad_request", f"the body is not JSON: {reason}")
-    place = "".join(
-        f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"][1:]
-    ).lstrip(".")
-    # A name that the request made up may be long, and no Unicode.
-    place = _shorten(place).encode("utf-8", "replace").decode()
-    received = _shorten(_SHORT.repr(problem.get("input")))
-    message = problem["msg"][:1].lower() + problem["msg"][1:]
+        return RequestError("bad_request", f"the body is not JSON: {context.get('error', '')}")
+    if problem["type"] == messages.IN_OUR_WORDS:
+        return RequestError("invalid_request", context["message"], param=context["param"] or None)
+    _, field, *parts = [*problem["loc"], ""][: max(len(problem["loc"]), 2)]
+    if not field:
+        return RequestError("invalid_request", "the body is missing; allowed: a JSON object")
+    # Names of types stand among the places in a list.
+    place = f"{field}{''.join(f'[{part}]' for part in parts if isinstance(part, int))}"
+    is_missing = problem["type"] == "missing"
+    received = "missing" if is_missing else _SHORT.repr(problem.get("input"))[: 2 * _MAX_VALUE]
+    allowed = messages.ALLOWED[field]
+    whole = "" if place == field else f"{field} is "
     return RequestError(
-        "invalid_request", f"{place or 'the body'} is {received}: {message}", param=place or None
+        "invalid_request", f"{place} is {received}; allowed: {whole}{allowed}", place
     )

@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from bert_features.config.serve_settings import Limits
 
@@ -15,17 +16,44 @@ _Words = Annotated[list[str], Field(fail_fast=True)]
 _WordLists = Annotated[list[_Words], Field(fail_fast=True)]
 
 
+# What a field of a request may be, in words for who sent something else.
+ALLOWED = {
+    "texts": "a list of one or more strings",
+    "pairs": "a list of one or more lists of two strings",
+    "words": "a list of one or more lists of strings",
+    "outputs": "a list of one or more names, see GET /v1/info",
+    "tokens": "true or false",
+    "input": "a string, or a list of one or more strings",
+    "model": "a name, see GET /v1/models",
+    "encoding_format": "float or base64",
+    "dimensions": "a whole number of 1 or more",
+    "user": "a string",
+}
+# The type of an error whose message is ours.
+IN_OUR_WORDS = "in_our_words"
+_MAX_SHOWN = 100
+
+
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _keep_one_unknown_name(cls, body: Any) -> Any:
-        """Drops all unknown names but the first, which is the one that is refused."""
+    def _name_an_unknown_field(cls, body: Any) -> Any:
+        """Refuses the first unknown name alone: a body may have millions."""
+        allowed = ", ".join(cls.model_fields)
         if not isinstance(body, dict):
-            return body
-        more = set([name for name in body if name not in cls.model_fields][1:])
-        return {name: value for name, value in body.items() if name not in more}
+            raise _refusal(f"the body is no JSON object; allowed: an object with {allowed}")
+        unknown = next((name for name in body if name not in cls.model_fields), None)
+        if unknown is not None:
+            shown = unknown if len(unknown) <= _MAX_SHOWN else f"{unknown[:_MAX_SHOWN]}…"
+            shown = shown.encode("utf-8", "replace").decode()  # JSON allows what is no Unicode
+            raise _refusal(f"{shown} is unknown; allowed: {allowed}", param=shown)
+        return body
+
+
+def _refusal(message: str, param: str = "") -> PydanticCustomError:
+    return PydanticCustomError(IN_OUR_WORDS, "{message}", {"message": message, "param": param})
 
 
 class FeaturesRequest(_Request):
@@ -46,7 +74,13 @@ class FeaturesRequest(_Request):
     )
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"texts": ["The cat sat on the mat."]}]}
+        json_schema_extra={
+            "examples": [{"texts": ["The cat sat on the mat."]}],
+            "oneOf": [
+                {"required": [name], "properties": {name: {"type": "array"}}}
+                for name in ("texts", "pairs", "words")
+            ],
+        }
     )
 
 
@@ -70,6 +104,18 @@ class EmbeddingsRequest(_Request):
             "examples": [{"input": "The cat sat on the mat.", "model": "minilm"}],
         }
     )
+
+    @field_validator("input", mode="before")
+    @classmethod
+    def _refuse_token_ids(cls, value: Any) -> Any:
+        first = value[0] if isinstance(value, list) and value else None
+        if type(first) is int or isinstance(first, list):
+            raise _refusal(
+                "input has token ids, which another tokenizer has made; allowed: "
+                f"{ALLOWED['input']}. With LangChain, pass check_embedding_ctx_length=False",
+                param="input",
+            )
+        return value
 
 
 class Feature(BaseModel):
@@ -185,4 +231,4 @@ class ErrorAnswer(BaseModel):
 class State(BaseModel):
     """Whether the service is there."""
 
-    status: str
+    status: Literal["ok", "ready"]

@@ -173,12 +173,11 @@ class TestEmbeddings:
     def test_models(self, client):
         ids = [model["id"] for model in client.get("/v1/models").json()["data"]]
         assert ids == ["uncased_toy", *(f"uncased_toy/{n}" for n in ("mean", "half", "brain"))]
+        for name in ids:
+            assert client.get(f"/v1/models/{name}").json()["id"] == name
+        assert error_of(client.get("/v1/models/ada"), 404, "not_found")["param"] == "model"
         answer = post(client, "/v1/embeddings", input="a", model="ada")
         assert "allowed: uncased_toy, " in error_of(answer, 404, "not_found")["message"]
-
-    def test_token_ids_are_refused(self, client):
-        answer = post(client, "/v1/embeddings", input=[1, 2], model="uncased_toy")
-        error_of(answer, 422, "invalid_request")
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +249,24 @@ class TestState:
         script = page.split('src="')[1].split('"')[0]
         assert client.get(script).status_code == 200
 
+    def test_the_page_of_the_interface_states_limits_and_names(self, client_of):
+        client = client_of(texts=7, body_bytes=900)
+        schemas = client.get("/openapi.json").json()["components"]["schemas"]
+        features = schemas["FeaturesRequest"]
+        assert [form["required"] for form in features["oneOf"]] == [["texts"], ["pairs"], ["words"]]
+        texts, _ = features["properties"]["texts"]["anyOf"]
+        assert (texts["minItems"], texts["maxItems"], texts["items"]["maxLength"]) == (1, 7, 900)
+        pairs, _ = features["properties"]["pairs"]["anyOf"]
+        assert (pairs["maxItems"], pairs["items"]["items"]["maxLength"]) == (7, 900)
+        outputs, _ = features["properties"]["outputs"]["anyOf"]
+        assert outputs["items"]["enum"] == [
+            output["name"] for output in client.get("/v1/info").json()["outputs"]
+        ]
+        embeddings = schemas["EmbeddingsRequest"]["properties"]
+        assert embeddings["model"]["enum"][:2] == ["uncased_toy", "uncased_toy/mean"]
+        assert embeddings["dimensions"]["anyOf"][0]["maximum"] == 8
+        assert "overloaded" in schemas["Problem"]["properties"]["type"]["enum"]
+
     def test_the_page_of_the_interface_names_all_paths(self, client):
         paths = client.get("/openapi.json").json()["paths"]
         assert {"/v1/features", "/v1/embeddings", "/v1/info", "/healthz"} <= set(paths)
@@ -261,16 +278,26 @@ class TestRefusals:
         [
             ({}, "texts", "none of them"),
             ({"texts": ["a"], "words": [["a"]]}, "texts", "texts and words"),
-            ({"texts": ["a", 3]}, "texts[1]", "texts[1] is 3: "),
-            ({"pairs": [["a", "b", "c"]]}, "pairs[0]", "pairs[0] is "),
-            ({"texts": []}, "texts", "texts is []: "),
+            ({"texts": ["a", 3]}, "texts[1]", "texts[1] is 3; allowed: texts is a list of one or"),
+            ({"pairs": [["a", "b", "c"]]}, "pairs[0]", "allowed: pairs is a list of one or more l"),
+            ({"words": [["a"], ["a", None]]}, "words[1][1]", "words[1][1] is None; allowed: words"),
+            ({"texts": []}, "texts", "texts is []; allowed: a list of one or more strings"),
+            ({"texts": ["a"], "tokens": 1}, "tokens", "tokens is 1; allowed: true or false"),
             ({"texts": ["a"], "outputs": ["mean", "x"]}, "outputs[1]", "outputs[1] is 'x'"),
             ({"texts": ["a"], "outputs": ["mean", "mean"]}, "outputs[1]", "each of mean,"),
-            ({"texts": ["a"], "layer": 1}, "layer", "layer is 1: "),
+            ({"texts": ["a"], "layer": 1}, "layer", "layer is unknown; allowed: texts, pairs, w"),
+            ({"model": "uncased_toy"}, "input", "input is missing; allowed: a string, or a list"),
+            ({"model": "uncased_toy", "input": 3}, "input", "input is 3; allowed: a string, or"),
+            ({"model": "a", "input": ["a", 3]}, "input[1]", "input[1] is 3; allowed: input is a"),
+            ({"model": "a", "input": [3, 4]}, "input", "check_embedding_ctx_length=False"),
+            ({"model": "a", "input": [[3], [4]]}, "input", "input has token ids, which another"),
+            ({"model": "a", "input": "a", "encoding_format": "x"}, "encoding_format", "float or b"),
+            ({"model": "a", "input": "a", "dimensions": 0}, "dimensions", "a whole number of 1 or"),
         ],
     )
     def test_wrong_values_are_named(self, client, body, param, message):
-        error = error_of(post(client, **body), 422, "invalid_request")
+        path = "/v1/embeddings" if "model" in body else "/v1/features"
+        error = error_of(post(client, path, **body), 422, "invalid_request")
         assert error["param"] == param
         assert message in error["message"]
 
@@ -311,6 +338,15 @@ class TestRefusals:
         with pytest.raises(ValidationError) as refused:
             FeaturesRequest.model_validate(body)
         assert refused.value.error_count() == 1
+
+    @pytest.mark.parametrize("body", ["", "[]", "null", '"texts"', "3"])
+    def test_a_body_that_is_no_object(self, client, body):
+        answer = client.post(
+            "/v1/features", content=body, headers={"Content-Type": "application/json"}
+        )
+        message = error_of(answer, 422, "invalid_request")["message"]
+        assert message.startswith("the body is ")
+        assert "object" in message
 
     def test_what_is_no_json(self, client):
         json = {"Content-Type": "application/json"}

@@ -33,12 +33,17 @@ class TestOpenAI:
 
     def test_models(self, client):
         assert "uncased_toy" in [model.id for model in client.models.list()]
+        assert client.models.retrieve("uncased_toy/half").id == "uncased_toy/half"
 
     def test_errors_are_those_of_its_own_classes(self, client, address):
         import openai
 
         with pytest.raises(openai.NotFoundError, match="allowed: uncased_toy"):
             client.embeddings.create(model="ada", input="a")
+        with pytest.raises(openai.NotFoundError, match="allowed: uncased_toy"):
+            client.models.retrieve("ada")
+        with pytest.raises(openai.UnprocessableEntityError, match="check_embedding_ctx_length"):
+            client.embeddings.create(model="uncased_toy", input=[[1, 2], [3]])
         with pytest.raises(openai.UnprocessableEntityError, match="dimensions is 99"):
             client.embeddings.create(model="uncased_toy", input="a", dimensions=99)
         wrong = openai.OpenAI(base_url=f"{address}/v1", api_key="wrong-token", max_retries=0)
