@@ -47,8 +47,8 @@ class Histogram(Chart):
     @property
     def caption(self) -> str:
         """What was drawn, in one line."""
-        count = f"{len(self.layers)} layers" if self.layer is None else layer_name(self.layer)
-        return f"{self.values.shape[1]} values of the token {self.token!r}, {count}"
+        shown = "all layers" if self.layer is None else layer_name(self.layer)
+        return f"{self.values.shape[1]} values of the token {self.token!r}, {shown}"
 
     @property
     def title(self) -> str:

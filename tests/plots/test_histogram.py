@@ -15,6 +15,7 @@ def test_the_values_are_those_of_the_token(settings, states, passes, token, occu
     found = token_histogram(settings, TEXT, token, occurrence=occurrence)
     assert passes == [1]
     assert (found.position, found.layers) == (position, TOY_LAYERS)
+    assert found.caption.endswith(", all layers")
     _, values = states(TEXT)
     for layer, of_layer in zip(TOY_LAYERS, found.values, strict=True):
         np.testing.assert_allclose(of_layer, values[layer][position], atol=2e-5)
