@@ -91,7 +91,7 @@ class WindowResults:
         begins = np.arange(len(rows)) * values.shape[1] + self._own_starts[rows]
         flat = values.reshape(-1, values.shape[-1])
         # Two calls for a batch, which work without the interpreter's lock. A slice for each row
-        # copies faster, but keeps the lock, or gives it up for each row (docs/decisions.md).
+        # copies faster, but keeps the lock, or gives it up for each row.
         taken = self._memory.empty((int(own.sum()), values.shape[-1]), values.dtype)
         np.take(flat, expand_ranges(begins, own), axis=0, out=taken, mode="clip")
         array[expand_ranges(self._places[rows], own)] = taken

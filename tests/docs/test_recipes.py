@@ -72,8 +72,9 @@ RECIPES = read_recipes()
 
 
 @pytest.fixture
-def recipe(request, minilm_dir, capsys):
+def recipe(request, minilm_dir, capsys, tmp_path, monkeypatch):
     """The variables of the recipe that the test is named after, once it has run."""
+    monkeypatch.chdir(tmp_path)
     recipe = RECIPES[request.node.name]
     variables = {"__name__": "recipe"}
     code = "\n" * recipe.line + recipe.code  # so that a traceback names the page's line
@@ -214,6 +215,27 @@ def test_recipe_11_a_single_text_with_segment_id_1(recipe, oracle):
     close(recipe["last"], states[6][0])
     close(recipe["sentence"], states[5][0].mean(axis=0))
     assert np.abs(states[6][0] - oracle(SENTENCE)[6]).max() > 0.01  # as segment 0 gives
+
+
+# Keras 3.15 asks NumPy 2.4 for its variables in an outdated way when it saves them.
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning")
+def test_recipe_12_a_classifier_from_strings_to_labels(recipe, oracle):
+    texts = recipe["new_texts"]
+    found = recipe["served"].serve(texts)
+    means = [oracle(text.decode()).mean(axis=1)[6] for text in texts.numpy()]
+    kernel, bias = recipe["model"].layers[-1].get_weights()
+    wanted = 1 / (1 + np.exp(-(np.stack(means) @ kernel + bias)))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+    assert np.abs(wanted - 0.5).min() > 0.01  # so the accuracy does not hang on the last bits
+    np.testing.assert_allclose(recipe["loaded"](texts), wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
+def test_recipe_13_on_a_phone_with_tensorflow_lite(recipe, oracle):
+    means = np.stack([oracle(text)[6].mean(axis=0) for text in recipe["texts"]])
+    close(recipe["vectors"], means / np.linalg.norm(means, axis=1, keepdims=True))
 
 
 def read_in_windows(oracle, ids, *, room, stride):
