@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_features import __version__
+from bert_features.config.serve_settings import ServeSettings, is_for
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, MissingExtraError, OutputError
 from bert_features.files import Role, check_apart, check_target, local_path
@@ -173,6 +174,17 @@ def _serving(host: str, port: int, registry: Any) -> Iterator[None]:
             port=port,
             reason=error.strerror or error,
         ) from error
+    # As the service: no page on the web may read them by DNS rebinding.
+    page: Any = server.get_app()
+    hosts = ServeSettings(host).hosts()
+
+    def guarded(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        if is_for(hosts, environ.get("HTTP_HOST", host)):
+            return page(environ, start_response)
+        start_response("421 Misdirected Request", [("Content-Type", "text/plain")])
+        return [f"Host is not allowed; allowed: {', '.join(hosts or ())}\n".encode()]
+
+    server.set_app(guarded)
     logger.info("metrics are at http://%s:%d/metrics", named, server.server_port)
     try:
         yield

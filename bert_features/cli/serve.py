@@ -42,6 +42,10 @@ def serve(
 ) -> None:
     """Serves features over HTTP.
 
+    Without options under "Outputs", these are the outputs `embedding`, one vector for each text,
+    `last_layer`, one for each token, and `all_layers`, each token at every layer. Such an option
+    replaces the first two by one output, `features`; the defaults below are those of this output.
+
     POST /v1/features gives the outputs by name; POST /v1/embeddings is OpenAI's interface. A page
     at / shows what the model makes of a text, /docs lists all paths. It runs until Ctrl-C or
     SIGTERM, and then still answers the requests that it has begun.

@@ -78,7 +78,9 @@ def takes_fields_of(
     fields = {prefix + each.name: each for each in dataclasses.fields(kind) if each.metadata}
     options = []
     for name, each in fields.items():
-        help = f"{each.metadata['help']} [default: {_text(each.default)}]"
+        default: Any = each.default
+        size = f", {default >> 20} MiB" if name.endswith("_bytes") else ""
+        help = f"{each.metadata['help']} [default: {_text(default)}{size}]"
         panel = each.metadata["group"]
         hidden = not each.metadata["common"]
         declared = typer.Option(help=help, show_default=False, rich_help_panel=panel, hidden=hidden)

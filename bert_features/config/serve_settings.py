@@ -18,6 +18,7 @@ TOKEN = "BERT_FEATURES_TOKEN"
 _MAX_PORT = 65535
 # The names of this machine for itself: no page of another address can have one of them.
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_PORT = re.compile(r":\d*$")
 _HOST = re.compile(r"\*|[\w.-]+|\[[0-9a-fA-F:.]+\]")
 # Of printable ASCII, which a header can hold (RFC 6750, section 2.1, allows fewer characters).
 _TOKEN = re.compile(r"[\x21-\x7e]{8,512}")
@@ -142,6 +143,11 @@ class ServeSettings:
     @property
     def _host(self) -> str:
         return f"[{self.host}]" if ":" in self.host else self.host
+
+
+def is_for(hosts: tuple[str, ...] | None, header: str) -> bool:
+    """Whether a header `Host` has one of the names that `ServeSettings.hosts` gave."""
+    return hosts is None or _PORT.sub("", header).lower() in hosts
 
 
 def check_token(token: str) -> str:

@@ -18,6 +18,8 @@ logger = logging.getLogger("bert_features")
 # Batches of a load, at least and at most, where so many texts wait: enough for rows of about one
 # length. On a CPU the largest takes less than a second (MiniLM, two cores).
 _FEWEST_BATCHES, _MOST_BATCHES = 4, 16
+# Texts that are no longer few tokens for a CPU.
+_WARM_TEXTS = 64
 # Combinations of outputs that are kept traced, which takes memory.
 _MAX_EXTRACTORS = 32
 # How much the last load counts in the mean speed.
@@ -59,13 +61,19 @@ class Engine:
         for thread in self._threads:
             thread.start()
 
-    def warm_up(self, outputs: Sequence[OutputSpec]) -> None:
+    def warm_up(self, outputs: Sequence[OutputSpec], *, many: bool = False) -> None:
         """Computes a text, so that the first request does not wait for a trace.
 
         Args:
           outputs: the outputs that requests will ask for.
+          many: whether to compute many texts as well, which on a CPU have another trace: half
+            a second for six layers. Elsewhere each shape is compiled, which takes too long here.
         """
-        self._extractor(_names(outputs)).compute([InputExample(0, "warm up")], Counts())
+        extractor = self._extractor(_names(outputs))
+        many = many and extractor.preparation.runtime.any_shape
+        for texts in (1, _WARM_TEXTS) if many else (1,):
+            examples = [InputExample(number, "warm up") for number in range(texts)]
+            extractor.compute(examples, Counts())
 
     def submit(
         self,

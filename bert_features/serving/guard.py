@@ -3,13 +3,12 @@
 import asyncio
 import hmac
 import logging
-import re
 import time
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bert_features.config.serve_settings import digest_of
+from bert_features.config.serve_settings import digest_of, is_for
 from bert_features.serving.failures import NO_SNIFF, RequestError, internal_error
 from bert_features.serving.service import Service
 
@@ -19,7 +18,6 @@ logger = logging.getLogger("bert_features")
 _GUARDED = ("/v1/", "/metrics")
 _BEARER = "bearer "
 _BLOCK_BYTES = 1 << 16
-_PORT = re.compile(r":\d*$")
 
 
 class Guard:
@@ -92,7 +90,7 @@ class Guard:
             self._check_body(headers)
 
     def _check_host(self, host: str) -> None:
-        if self._hosts is not None and _PORT.sub("", host).lower() not in self._hosts:
+        if self._hosts is not None and not is_for(self._hosts, host):
             raise RequestError(
                 "misdirected_request",
                 f"Host is {host[:100]!r}; allowed: {', '.join(self._hosts)}. To allow another "

@@ -94,9 +94,9 @@ class Service:
         self._preparation_of = functools.lru_cache(extractor.preparation.with_outputs)
         self._pool = ThreadPoolExecutor(2, "answers")
         self.bytes_under_way = 0
-        for name, specs in self.catalog.outputs.items():
+        for number, (name, specs) in enumerate(self.catalog.outputs.items()):
             if name != OLD_LAYERS:
-                self._engine.warm_up(specs)
+                self._engine.warm_up(specs, many=number == 0)  # the default
 
     async def compute(self, request: FeaturesRequest, until: ExitStack) -> Answer:
         """Computes the texts of a request.

@@ -10,6 +10,7 @@ from bert_features.cli import app
 from bert_features.cli.help import COMMANDS as HELP_ORDER
 from bert_features.cli.help import EXAMPLES, GROUPS, LIMITS
 from bert_features.config.outputs import POOLINGS
+from bert_features.serving.catalog import _DEFAULTS, ALL_LAYERS
 from tests.cli.command_line import run
 
 COMMANDS = typer.main.get_command(app).commands
@@ -84,3 +85,12 @@ def test_every_command_has_examples_that_parse(name):
     for example in examples:
         assert f"  {example}\n" in help.stdout  # on one line, to be copied
         COMMANDS[name].make_context(name, shlex.split(example)[2:])
+
+
+def test_the_help_of_serve_says_what_is_served_and_sizes_in_words():
+    text = " ".join(run("serve", "--help-all").stdout.split())
+    for output in _DEFAULTS:
+        assert f"`{output.name}`, one" in text
+    assert f"`{ALL_LAYERS}`" in text
+    assert "Bytes of a request. [default: 8388608, 8 MiB]" in text
+    assert "[default: 67108864, 64 MiB]" in text

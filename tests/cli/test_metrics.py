@@ -6,6 +6,7 @@ import shutil
 import socket
 
 import pytest
+import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 import bert_features
@@ -122,6 +123,18 @@ def test_a_port_in_use_is_refused_before_the_run():
         text = f"cannot serve metrics at 127.0.0.1:{port}: Address already in use; pass another"
         refused(OutputError, str(port), text)
         refused(OutputError, f"127.0.0.1:{port}", text)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("localhost", 200), ("127.0.0.1", 200), ("evil.example:80", 421)]
+)
+def test_a_port_of_this_machine_answers_to_its_names_alone(host, status, begun, caplog):
+    caplog.set_level("INFO")
+    with publishing(begun, "0"):
+        (address,) = re.findall(r"http://\S+", caplog.text)
+        answer = requests.get(address, headers={"Host": host}, timeout=20)
+    assert answer.status_code == status
+    assert ("bert_features_finished" in answer.text) == (status == 200)
 
 
 def test_a_port_that_does_not_exist_is_refused(text, out):

@@ -9,6 +9,7 @@ from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.engine import Engine
 from bert_features.serving.queue import Job, Queue
+from tests.serving.conftest import OUTPUTS
 
 
 @pytest.fixture
@@ -38,6 +39,16 @@ def test_outputs_are_made_ready_once_whatever_their_order(engine, extractor, sub
     for outputs in (names, names[::-1]):
         submit("a", outputs=outputs).result(10)
     assert len(made) == 1
+
+
+def test_a_large_request_meets_the_traces_of_the_warm_up(service_of, extractor_of):
+    service = service_of(extractor=extractor_of(outputs=OUTPUTS[:1]))
+    made = service._engine._extractor(("mean",))
+    assert made.traces == 2
+    for texts in (["a b it"] * 100, ["a"]):
+        examples = [InputExample(number, text) for number, text in enumerate(texts)]
+        service._engine.submit(examples, [5] * len(texts), made.outputs).answer.result(30)
+    assert made.traces == 2
 
 
 def test_only_the_request_with_the_fault_fails(engine, submit, monkeypatch):
