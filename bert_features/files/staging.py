@@ -152,10 +152,11 @@ class Staging:
         """Removes everything that is not in its place. A second call does nothing."""
         self._close_files()
         _put_back(self._hidden, self.targets[-1])
-        shutil.rmtree(self._hidden, ignore_errors=True)
+        with contextlib.suppress(OSError):  # of a `close`, which `ignore_errors` does not ignore
+            shutil.rmtree(self._hidden, ignore_errors=True)
         _open.discard(self._hidden)
         if self._lock is not None:
-            with contextlib.suppress(OSError):  # what has its place is whole
+            with contextlib.suppress(OSError):
                 self._lock.release()
 
     def _check(self) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -97,7 +98,10 @@ class TestStaging:
 
         staging = stage(tmp_path / "f")
         monkeypatch.setattr(staging._lock, "release", fail)
+        monkeypatch.setattr(shutil, "rmtree", fail)  # of a `close`
         assert staging.commit() == 3
+        monkeypatch.undo()
+        stage(tmp_path / "f", overwrite=True).commit()
         assert contents(tmp_path) == {"f": b"new"}
 
     @pytest.mark.parametrize("folder", [True, False])
