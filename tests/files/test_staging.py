@@ -97,7 +97,8 @@ class TestStaging:
             raise OSError(5, os.strerror(5))
 
         staging = stage(tmp_path / "f")
-        monkeypatch.setattr(staging._lock, "release", fail)
+        release = staging._lock.release
+        monkeypatch.setattr(staging._lock, "release", lambda: release() or fail())
         monkeypatch.setattr(shutil, "rmtree", fail)  # of a `close`
         assert staging.commit() == 3
         monkeypatch.undo()
