@@ -109,7 +109,7 @@ def test_the_users_own_choice_stands(state):
             assert not gc.isenabled()
         assert gc.isenabled() == (state == "frozen")
         # Not the number itself: an object that is freed meanwhile lowers it.
-        assert (gc.get_freeze_count() > 0) == (state == "frozen")
+        assert (gc.get_freeze_count() > 1000) == (state == "frozen")
     finally:
         gc.enable()
         gc.unfreeze()
