@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -12,6 +13,8 @@ from bert_features.cli.tables import table
 from bert_features.config.bert_config import CheckpointOptions
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import DEVICES
+from bert_features.files import check_target, real_target, write_whole
+from bert_features.files.reporting import describe_size
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
@@ -49,19 +52,30 @@ def verify(
         ),
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON file to write, for an issue: the checks, versions, devices and the speed, "
+            "which it measures for a minute or more.",
+        ),
+    ] = None,
 ) -> None:
     """Checks that this device computes the right numbers.
 
     Computes every layer of a few texts. Compares them with stored values (of the embedded model),
     with an encoder in plain NumPy, with the same texts in other batches, in other lengths and on
     each device, and with the other runtime. On a TPU with JAX it also times both forms of
-    attention. The exit status is 1 if a check fails.
+    attention. With --report it also measures tokens/s of the device alone, of the host alone, and
+    of extract, and the share of a TPU's peak that they use. The exit status is 1 if a check fails.
 
     In float32 a value may differ by 1e-5 plus 2e-6 times the largest value of its vector; between
     programs 1e-5 times. The table shows differences divided by what the second part adds.
     """
     from bert_features.checkpoints.find import find_without_tensorflow
 
+    if report:
+        check_target(real_target(report), overwrite=True)
     files = settings.checkpoint_options()
     # Refuses at once: importing TensorFlow takes seconds.
     find_without_tensorflow(checkpoint, **files)
@@ -78,20 +92,24 @@ def verify(
     from bert_features.verify.run import PRECISIONS
     from bert_features.verify.run import verify as run
 
-    report = run(
+    found = run(
         checkpoint,
         precisions=PRECISIONS if precision == "auto" else (precision,),
         device=settings.device,
         runtime=settings.runtime,
         do_lower_case=settings.do_lower_case,
         progress=None if as_json else show,
+        speed=report is not None,
         **files,
     )
+    values = json.dumps(found.as_dict(), indent=1)
+    if report:
+        write_whole(report, values + "\n")
     if as_json:
-        print(json.dumps(report.as_dict(), indent=1))
+        print(values)
     else:
-        print("\n".join(["", *_speeds(report), _summary(report)]))
-    if not report.passed:
+        print("\n".join(["", *_speeds(found), *_surroundings(found), _summary(found)]))
+    if not found.passed:
         raise typer.Exit(1)
 
 
@@ -116,6 +134,37 @@ def _speeds(report: "Report") -> list[str]:
 def _speeds_of(timing: "Timing") -> list[str]:
     speeds = [timing.tokens_per_second(form) for form in timing.seconds]
     return [str(timing.length), *("failed" if s is None else f"{s:,.0f}" for s in speeds)]
+
+
+def _surroundings(report: "Report") -> list[str]:
+    """The lines about the machine and its speed; none where it was not measured."""
+    found = report.surroundings
+    if found is None:
+        return []
+    chips = [
+        f"{count} x {kind}" + (f", {describe_size(memory)} each" if memory else "")
+        for (kind, memory), count in Counter(
+            (chip["kind"], chip["memory_bytes"]) for chip in found.chips
+        ).items()
+    ]
+    versions = ", ".join(f"{name} {v}" for name, v in found.versions.items() if v)
+    rows = [
+        (
+            speed.part,
+            str(speed.length),
+            speed.problem or f"{speed.tokens_per_second:,.0f}",
+            "-" if speed.utilisation is None else f"{speed.utilisation:.1%}",
+        )
+        for speed in found.speeds
+    ]
+    head = ("part", "length", "tokens/s", "of peak")
+    return [
+        f"versions: {versions}",
+        f"devices: {'; '.join(chips)}",
+        f"speed in {found.precision}, the mean of each row:",
+        table(rows, head=head, right=(1, 2, 3)),
+        "",
+    ]
 
 
 def _advice(report: "Report") -> str:

@@ -24,7 +24,7 @@ LENGTHS = (64, 128, 256, 512)
 # Batches of one measurement, of which some are always under way, as in a run.
 _BATCHES = 20
 # Measurements of each form, in turn; the quickest counts.
-_ROUNDS = 3
+ROUNDS = 3
 
 
 def has_both_forms(extractor: FeatureExtractor) -> bool:
@@ -76,11 +76,35 @@ def time_forms(
     """
     compiled = {form: one.compile(step.step, step.weights) for form, one in runtimes.items()}
     devices = next(iter(runtimes.values())).devices.count
+    yield from time_steps(compiled, lengths, devices=devices, vocabulary=vocabulary, clock=clock)
+
+
+def time_steps(
+    compiled: Mapping[Attention, CompiledStep],
+    lengths: Sequence[int],
+    *,
+    devices: int,
+    vocabulary: int,
+    tokens: int = DEVICE_BATCH_TOKENS,
+    rounds: int = ROUNDS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[Timing]:
+    """As `time_forms`, for steps that are compiled.
+
+    Args:
+      compiled: form of attention -> the step.
+      lengths: lengths of rows, S.
+      devices: number of devices.
+      vocabulary: number of token ids.
+      tokens: tokens of a batch for each device.
+      rounds: number of measurements; the quickest counts.
+      clock: gives the seconds.
+    """
     for length in lengths:
-        rows = DEVICE_BATCH_TOKENS // length * devices
+        rows = max(tokens // length, 1) * devices
         batch = _batch(rows, length, vocabulary)
         seconds = {form: _warmed_up(one, batch) for form, one in compiled.items()}
-        for _ in range(_ROUNDS):
+        for _ in range(rounds):
             for form, quickest in seconds.items():
                 if quickest is not None:
                     seconds[form] = min(quickest, _seconds(compiled[form], batch, clock))

@@ -1,6 +1,7 @@
 """What `verify` found: a row for each check, and the report."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -59,6 +60,43 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Speed:
+    """The speed of a part of the job.
+
+    Attributes:
+      part: `device` (the step alone), `host` (`extract` with a step that computes nothing) or
+        `extract`.
+      length: tokens of a row.
+      tokens_per_second: its speed; None if it failed.
+      utilisation: its operations as a share of the devices' peak; None if the peak is unknown.
+      problem: why it failed.
+    """
+
+    part: str
+    length: int
+    tokens_per_second: float | None
+    utilisation: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a reader of the report needs to know of the machine, and how fast it is.
+
+    Attributes:
+      versions: package -> its version; None if it is not installed.
+      chips: kind and memory (bytes; None if the runtime does not list it) of each device.
+      precision: precision of the arithmetic in `speeds`.
+      speeds: the measured speeds.
+    """
+
+    versions: Mapping[str, str | None]
+    chips: tuple[Mapping[str, Any], ...]
+    precision: Precision
+    speeds: tuple[Speed, ...]
+
+
+@dataclass(frozen=True)
 class Report:
     """The results of all checks.
 
@@ -69,6 +107,7 @@ class Report:
       runtime: `tensorflow` or `jax`.
       checks: the results.
       timings: the times of both forms of attention, on a TPU with JAX.
+      surroundings: the machine and its speed, if they were asked for.
     """
 
     checkpoint: str
@@ -77,6 +116,7 @@ class Report:
     runtime: str
     checks: tuple[Check, ...]
     timings: tuple[Timing, ...] = ()
+    surroundings: Surroundings | None = None
 
     @property
     def passed(self) -> bool:
@@ -86,6 +126,7 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The report for JSON; a measured value that is not finite becomes a string."""
         values = asdict(self) | {"passed": self.passed}
+        values |= values.pop("surroundings") or {}
         for check in values["checks"]:
             if check["measured"] is not None and not math.isfinite(check["measured"]):
                 check["measured"] = str(check["measured"])

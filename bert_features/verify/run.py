@@ -18,6 +18,7 @@ from bert_features.verify.attention import has_both_forms
 from bert_features.verify.checks import CHECKS, TEXTS, Reference, SkippedError, Subject
 from bert_features.verify.comparison import TOLERANCES
 from bert_features.verify.report import Check, Outcome, Report, Timing
+from bert_features.verify.speed import measure
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")
 # The first is for texts alone: almost no padding.
@@ -31,6 +32,7 @@ def verify(
     *,
     precisions: Sequence[Precision] = PRECISIONS,
     progress: Callable[[Check], None] | None = None,
+    speed: bool = False,
     **settings: Any,
 ) -> Report:
     """Checks that the devices at hand compute the right numbers; run it first on a new TPU.
@@ -39,6 +41,7 @@ def verify(
       checkpoint: anything `find_checkpoint` accepts.
       precisions: the precisions of the arithmetic; each is checked by itself.
       progress: called with the result of each check.
+      speed: whether to measure the speed of devices and host, too.
       **settings: settings of `ExtractConfig`: device, do_lower_case, vocab_file, …
 
     Returns:
@@ -52,7 +55,8 @@ def verify(
         checkpoint,
         **{name: settings.get(name) for name in ("config_file", "vocab_file", "hidden_act")},
     )
-    settings = {"checkpoint": checkpoint, **_settings(found), **settings}
+    given = {"checkpoint": checkpoint, **settings}
+    settings = {**_settings(found), **given}
     reference = Reference(found)
     checks = []
     with contextlib.ExitStack() as stack:
@@ -66,10 +70,14 @@ def verify(
                     progress(check)
     devices, runtime = extractor.devices, extractor.preparation.runtime.name
     timings: tuple[Timing, ...] = ()
+    usual: Precision = "bfloat16" if devices.kind == "tpu" else "float32"
+    usual = usual if usual in precisions else precisions[0]
     if has_both_forms(extractor):
-        usual = "bfloat16" if "bfloat16" in precisions else precisions[0]
         timings = tuple(attention.time_on(extractor, usual))
-    return Report(checkpoint, devices.kind, devices.count, runtime, tuple(checks), timings)
+    found_speeds = measure(extractor, usual, given, timings) if speed else None
+    return Report(
+        checkpoint, devices.kind, devices.count, runtime, tuple(checks), timings, found_speeds
+    )
 
 
 def _settings(checkpoint: Checkpoint) -> dict[str, Any]:

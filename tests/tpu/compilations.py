@@ -20,7 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 
 from bert_features.config.extract_config import ExtractConfig  # noqa: E402
 from bert_features.tpu import hlo  # noqa: E402
-from bert_features.tpu.chips import CHIPS, parse_topology  # noqa: E402
+from bert_features.tpu.chips import CHIPS, parse_topology, peak_flops  # noqa: E402
 from bert_features.tpu.job import plan_job  # noqa: E402
 
 
@@ -78,11 +78,18 @@ def steps():
 
 
 def devices():
-    """The number of devices of each chip's example, by the compiler and by the table."""
+    """Devices of each chip's example, by the compiler and by the table: their number and peak."""
     topologies = {name: parse_topology(f"{name}:{chip.example}") for name, chip in CHIPS.items()}
     return {
-        name: (make_mesh(topology).size, topology.chips * topology.chip.devices)
+        name: (
+            (mesh.size, peak_flops(mesh.devices.flat[0].device_kind, mesh.size, "bfloat16")),
+            (
+                topology.chips * topology.chip.devices,
+                topology.chips * topology.chip.tflops * 1e12,
+            ),
+        )
         for name, topology in topologies.items()
+        for mesh in [make_mesh(topology)]
     }
 
 

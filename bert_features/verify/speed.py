@@ -1,0 +1,224 @@
+"""Speed of the device alone, of the host alone, and of both together, as `extract` runs them.
+
+All compute the mean of each row, so that the figures can be compared. The texts are made up: their
+words are single tokens, and every row has the same length.
+
+Shape legend: `B` rows, `S` tokens of a row.
+"""
+
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_features.config.bert_config import BertConfig
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.encoder.step import Precision
+from bert_features.errors import first_line
+from bert_features.extraction.counts import Counts
+from bert_features.extraction.description import find_versions
+from bert_features.extraction.extractor import FeatureExtractor
+from bert_features.extraction.writing import write_behind
+from bert_features.formats import open_writer
+from bert_features.machine import hardware
+from bert_features.machine.tpu_installation import installed
+from bert_features.readers.examples import read_examples
+from bert_features.runtime.base import CompiledStep, Devices, Runtime, Started, Step
+from bert_features.tpu.chips import peak_flops
+from bert_features.verify.attention import LENGTHS, ROUNDS, time_steps
+from bert_features.verify.report import Speed, Surroundings, Timing
+
+# Tokens of the rows of the made-up texts, where the checkpoint takes as many.
+_LENGTH = 128
+# The texts are as many as the device computes in this time, or as a host reads in a few seconds.
+_SECONDS = 4.0
+_MAX_TOKENS = 4_000_000
+_SEED = 20
+
+
+def measure(
+    extractor: FeatureExtractor,
+    precision: Precision,
+    settings: Mapping[str, Any],
+    timings: Sequence[Timing] = (),
+) -> Surroundings:
+    """Measures the speed of the devices of an extractor.
+
+    Args:
+      extractor: gives the checkpoint and the runtime.
+      precision: precision of the arithmetic.
+      settings: settings of `ExtractConfig`; those of the output are replaced.
+      timings: the times of the device step, if they are known.
+    """
+    devices = extractor.devices
+    chips = _chips(devices)
+    peak = peak_flops(chips[0]["kind"], devices.count, precision)
+    speeds = []
+    for part, length, speed in _speeds(extractor, precision, settings, timings):
+        known = isinstance(speed, float)
+        flops = flops_per_token(extractor.checkpoint.config, length)
+        used = speed * flops / peak if known and peak and part != "host" else None
+        problem = "" if known else str(speed or "failed")
+        speeds.append(Speed(part, length, speed if known else None, used, problem))
+    versions = find_versions(extractor.preparation.runtime.name) | {"libtpu": installed("libtpu")}
+    return Surroundings(versions, chips, precision, tuple(speeds))
+
+
+def flops_per_token(config: BertConfig, length: int) -> float:
+    """The operations of the matrix products for a token in a row of `length` tokens."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    products = 4 * hidden * hidden + 2 * hidden * inner + 2 * length * hidden
+    return 2.0 * config.num_hidden_layers * products
+
+
+def _chips(devices: Devices) -> tuple[dict[str, Any], ...]:
+    """Kind and memory of each device, as JAX lists them; TensorFlow lists neither."""
+    listed = getattr(devices, "devices", ())
+    if not listed or devices.kind == "cpu":
+        kind = hardware.describe_processor(devices.kind)
+        named = f"TPU {kind}" if devices.kind == "tpu" else kind
+        return ({"kind": named, "memory_bytes": None},) * devices.count
+    return tuple(
+        {
+            "kind": device.device_kind,
+            "memory_bytes": (device.memory_stats() or {}).get("bytes_limit"),
+        }
+        for device in listed
+    )
+
+
+def _speeds(
+    extractor: FeatureExtractor,
+    precision: Precision,
+    settings: Mapping[str, Any],
+    timings: Sequence[Timing],
+) -> Iterator[tuple[str, int, Any]]:
+    """Part, length, and tokens/s; or what failed."""
+    wanted = {"layers": [-1], "level": "sequence", "pooling": "mean", "precision": precision}
+    positions = extractor.checkpoint.config.max_position_embeddings
+    runtime = _PausedRuntime(extractor.preparation.runtime)
+    job = FeatureExtractor(
+        ExtractConfig.of({**settings, **wanted, "max_seq_length": min(positions, LENGTHS[-1])}),
+        runtime=runtime,
+        checkpoint=extractor.checkpoint,
+    )
+    expected = 0.0
+    for timing in timings or _time_device(job, runtime, positions):
+        speed = timing.tokens_per_second("xla")
+        yield "device", timing.length, speed
+        if speed and timing.length <= _LENGTH:
+            expected = speed
+    length = min(positions, _LENGTH)
+    try:
+        rates = _job_speeds(job, runtime, length, min(expected * _SECONDS, _MAX_TOKENS))
+        yield from ((part, length, rate) for part, rate in rates.items())
+    # A device and its compiler may raise anything; finding that out is the purpose.
+    except Exception as error:
+        yield "extract", length, f"{type(error).__name__}: {first_line(error, empty='no message')}"
+
+
+def _time_device(
+    job: FeatureExtractor, runtime: "_PausedRuntime", positions: int
+) -> Iterator[Timing]:
+    devices = job.devices
+    return time_steps(
+        {"xla": runtime.step.computing},
+        [length for length in LENGTHS if length <= positions] or [positions],
+        devices=devices.count,
+        vocabulary=job.checkpoint.config.vocab_size,
+        tokens=job.preparation.batch_params()["batch_tokens"] // devices.count,
+        rounds=1 if devices.kind == "cpu" else ROUNDS,
+    )
+
+
+def _job_speeds(
+    job: FeatureExtractor, runtime: "_PausedRuntime", length: int, tokens: float
+) -> dict[str, float]:
+    """Tokens/s of the host alone, and of the whole job."""
+    shapes = job.preparation.shapes
+    whole = next(r for b, r in zip(shapes.buckets, shapes.rows, strict=True) if b >= length)
+    words = [piece for piece in job.tokenizer.tokens if piece.isascii() and piece.isalpha()]
+    with tempfile.TemporaryDirectory(prefix="bert_features_verify_") as folder:
+        few, many = Path(folder, "few.txt"), Path(folder, "many.txt")
+        _write_texts(few, words, whole, length)
+        _write_texts(many, words, max(int(tokens / length / whole), 2) * whole, length)
+        rates = {}
+        for part in ("host", "extract"):
+            runtime.step.paused = part == "host"
+            _tokens_per_second(job, few)  # compiles
+            rates[part] = _tokens_per_second(job, many)
+    return rates
+
+
+def _write_texts(path: Path, words: Sequence[str], rows: int, length: int) -> None:
+    """Writes lines of `length` tokens, with [CLS] and [SEP]."""
+    choose = random.Random(_SEED).choices
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(rows):
+            file.write(" ".join(choose(words or ["a"], k=length - 2)) + "\n")
+
+
+def _tokens_per_second(
+    job: FeatureExtractor, texts: Path, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """The speed of a job from a text file to a features file."""
+    counts = Counts()
+    started = clock()
+    with open_writer(
+        texts.with_suffix(".parquet"),
+        format="parquet",
+        features=job.features(),
+        metadata=job.metadata(),
+        overwrite=True,
+    ) as writer:
+        batches = job.batches(lambda: read_examples(texts), counts=counts, warn=False)
+        write_behind(batches, writer.write, max_bytes=job.config.buffer_mb << 20)
+    return counts.tokens / (clock() - started)
+
+
+class _PausedRuntime(Runtime):
+    """A runtime whose step can be paused: it then computes nothing, as if the device cost nothing.
+
+    Args:
+      runtime: the runtime that computes.
+
+    Attributes:
+      step: the compiled step.
+    """
+
+    step: "_PausedStep"
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.name, self.devices = runtime.name, runtime.devices
+        self.process, self.any_shape = runtime.process, runtime.any_shape
+
+    def compile(self, step: Step, weights: Sequence[Any]) -> CompiledStep:
+        """See `Runtime`."""
+        self.step = _PausedStep(self._runtime.compile(step, weights))
+        return self.step
+
+    def bfloat16_slowdown(self) -> float:
+        """See `Runtime`."""
+        return self._runtime.bfloat16_slowdown()
+
+
+class _PausedStep(CompiledStep):
+    """Computes; or, if paused, computes the first batch of each shape and gives it to the rest."""
+
+    def __init__(self, computing: CompiledStep) -> None:
+        self.computing, self.in_flight = computing, computing.in_flight
+        self.paused = False
+        self._outputs: dict[tuple[int, ...], dict[str, np.ndarray]] = {}
+
+    def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
+        if not self.paused:
+            return self.computing(batch)
+        shape = next(iter(batch.values())).shape
+        if shape not in self._outputs:
+            self._outputs[shape] = self.computing(batch)()
+        return Started(lambda: self._outputs[shape], lambda: True)
