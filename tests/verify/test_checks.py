@@ -131,7 +131,13 @@ def test_vectors_that_depend_on_something_else_fail(toy, monkeypatch, change, fa
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_device_that_computes_something_else_fails(toy, monkeypatch):
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_device_that_computes_something_else_fails(toy, monkeypatch, whole):
+    """Also where every batch has all its rows, as on a TPU: a few texts are then on one device."""
+    batching = {"num_devices": NUM_DEVICES, "whole_batches": whole}
+    monkeypatch.setattr(runtime.TensorFlowRuntime, "batching", batching)
+    # Short enough that a batch has several rows for each device.
+    monkeypatch.setattr(checks, "TEXTS", ("is this jack", "no", "it is not"))
     compute = runtime._StepByShape.__call__
 
     def with_a_bad_device(step, batch):
