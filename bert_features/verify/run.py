@@ -70,7 +70,7 @@ def verify(
                     progress(check)
     devices, runtime = extractor.devices, extractor.preparation.runtime.name
     timings: tuple[Timing, ...] = ()
-    usual: Precision = "bfloat16" if devices.kind == "tpu" else "float32"
+    usual = extractor.preparation.runtime.choose_precision("auto")
     usual = usual if usual in precisions else precisions[0]
     if has_both_forms(extractor):
         timings = tuple(attention.time_on(extractor, usual))

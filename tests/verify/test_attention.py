@@ -8,6 +8,7 @@ import pytest
 from bert_features.cli.verify import _speeds
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.runtime.base import Started
+from bert_features.runtime.tensorflow import TensorFlowRuntime
 from bert_features.verify import checks
 from bert_features.verify import run as run_module
 from bert_features.verify.attention import time_forms
@@ -124,6 +125,8 @@ def test_a_tpu_with_jax_is_timed_in_the_precision_of_runs(toy, monkeypatch):
     monkeypatch.setattr(run_module, "CHECKS", {})
     assert verify_toy(toy).timings == ()
     monkeypatch.setattr(run_module, "has_both_forms", lambda extractor: True)
+    on_tpu = {"auto": "bfloat16", "float32": "float32", "bfloat16": "bfloat16"}
+    monkeypatch.setattr(TensorFlowRuntime, "choose_precision", lambda runtime, p: on_tpu[p])
     found = verify_toy(toy, precisions=("float32", "bfloat16"))
     assert timed == ["bfloat16"]
     (timing,) = found.as_dict()["timings"]
