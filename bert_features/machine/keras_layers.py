@@ -12,10 +12,11 @@ _LAYERS = ("BertFeatures", "BertTextInput")
 
 def register_layers() -> None:
     """Registers the layers with Keras: now, or once it is imported."""
-    if "keras" in sys.modules:
-        _register(sys.modules["keras"])
+    if sys.modules.get("keras") is not None:
+        _register()
     else:
-        sys.meta_path.insert(0, _KerasFinder())
+        # Not first: hooks of other packages (wrapt, MLflow, wandb) would no longer be asked.
+        sys.meta_path.insert(sys.meta_path.index(PathFinder), _KerasFinder())
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,10 @@ class _LaterLayer:
         return getattr(layers, self.name).from_config(config)
 
 
-def _register(keras: Any) -> None:
-    for name in _LAYERS:
-        keras.saving.get_custom_objects()[f"bert_features>{name}"] = _LaterLayer(name)
+def _register() -> None:
+    # An import waits where another thread imports Keras.
+    objects = importlib.import_module("keras").saving.get_custom_objects()
+    objects.update({f"bert_features>{name}": _LaterLayer(name) for name in _LAYERS})
 
 
 class _KerasFinder(MetaPathFinder):
@@ -45,7 +47,7 @@ class _KerasFinder(MetaPathFinder):
 
             def execute_and_register(module: Any) -> None:
                 execute(module)
-                _register(module)
+                _register()
 
             spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
         return spec
