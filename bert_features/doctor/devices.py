@@ -7,7 +7,8 @@ from bert_features.doctor.finding import Finding, Status
 from bert_features.doctor.machine import Accelerators
 from bert_features.doctor.runtimes import METADATA_VARIABLE, Outcome, Runtimes
 from bert_features.files.reporting import describe_size
-from bert_features.machine.tpu_installation import remote_tpu
+from bert_features.machine.tpu_errors import explain
+from bert_features.machine.tpu_installation import REMOTE_TPU_VARIABLES, remote_tpu
 
 
 def check_listing(
@@ -23,7 +24,7 @@ def check_listing(
         ("JAX", runtimes.jax, "devices", "warning", set_platforms or "export JAX_PLATFORMS=cpu"),
     )
     return [
-        Finding(f"devices of {runtime}", status, problem, remedy)
+        Finding(f"devices of {runtime}", status, *_explained(problem, remedy))
         for runtime, outcome, stage, status, remedy in asked
         if (problem := outcome.problem(stage))
         and (outcome.ended_in == stage or not (machine.tpus or machine.gpus))
@@ -55,8 +56,11 @@ def check_tpu(machine: Accelerators, runtimes: Runtimes, environment: Mapping[st
         found = f"{seen}, held by process {held}: a TPU serves one process at a time"
         remedy = f"kill {' '.join(map(str, machine.tpu_holders))}"
         return Finding("tpu", "warning", found, remedy, {"holders": machine.tpu_holders})
-    remedy = _unhide("tpu", environment) or _tpu_install(runtimes)
-    return Finding("tpu", "warning", _unusable(seen, "tpu", runtimes), remedy)
+    # Without chips here, a variable names a TPU elsewhere, or is left over.
+    drop = f"unset {' '.join(REMOTE_TPU_VARIABLES)}"
+    remedy = _tpu_install(runtimes) if machine.tpus else drop
+    found, remedy = _explained(_unusable(seen, "tpu", runtimes), remedy)
+    return Finding("tpu", "warning", found, _unhide("tpu", environment) or remedy)
 
 
 def check_gpu(machine: Accelerators, runtimes: Runtimes, environment: Mapping[str, str]) -> Finding:
@@ -79,6 +83,12 @@ def check_gpu(machine: Accelerators, runtimes: Runtimes, environment: Mapping[st
 def _unusable(seen: str, kind: str, runtimes: Runtimes) -> str:
     problems = runtimes.problems(kind)
     return f"{seen}, which neither runtime can use" + (f" ({problems})" if problems else "")
+
+
+def _explained(problem: str, remedy: str) -> tuple[str, str]:
+    """A problem with its cause, and the cure; as they were, if the cause is unknown."""
+    known = explain(problem)
+    return (f"{problem}: {known.cause}", known.cure) if known else (problem, remedy)
 
 
 def _tpu_install(runtimes: Runtimes) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_features.errors import describe_exit
+from bert_features.machine.tpu_errors import explain
 
 # Google's TPU machines have a server that describes the TPU. Elsewhere libtpu asks for it as well,
 # each question up to 30 times: where the network answered 403, `import tensorflow` (TPU build
@@ -146,8 +147,9 @@ def _outcome(output: str, ending: str, seconds: float) -> Outcome:
 
 
 def last_words(stderr: str) -> str:
-    """The line of standard error that says why: the fatal one of a log, or the last one."""
+    """The line of standard error that says why: a known one, a log's fatal one, or the last one."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     fatal = [match["message"] for line in lines if (match := _FATAL.match(line))]
     plain = [line for line in lines if not _LOG.match(line)]
-    return (fatal or plain or lines or [""])[-1][:_MAX_CHARACTERS]
+    known = [line for line in lines if explain(line)]
+    return (known or fatal or plain or lines or [""])[-1][:_MAX_CHARACTERS]

@@ -37,13 +37,13 @@ _NO_METADATA_QUERIES = {
     "TPU_WORKER_ID": "0",
 }
 
-_REMOTE_TPU_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
+REMOTE_TPU_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 _VISIBLE_CHIPS_VARIABLES = ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES")
 
 
 def remote_tpu(environment: Mapping[str, str] = os.environ) -> str | None:
     """The name or address of a TPU that is reached over the network, from the environment."""
-    values = (environment.get(name, "") for name in _REMOTE_TPU_VARIABLES)
+    values = (environment.get(name, "") for name in REMOTE_TPU_VARIABLES)
     return next((value for value in values if value not in ("", "local")), None)
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 
-from bert_features.errors import ConfigError, DeviceError
+from bert_features.errors import ConfigError, DeviceError, first_line
 from bert_features.machine.names import Device
+from bert_features.machine.tpu_errors import advice
 
 if TYPE_CHECKING:
     from bert_features.encoder.step import Precision
@@ -200,21 +201,25 @@ class Runtime(abc.ABC):
 def memory_errors_explained(
     batch: Mapping[str, np.ndarray], lacks_memory: Callable[[Exception], bool]
 ) -> Iterator[None]:
-    """Turns a backend's out-of-memory error into advice.
+    """Turns a backend's out-of-memory error, and a known error of a TPU, into advice.
 
     Args:
       batch: the arrays [B, S] of the batch; those of other ranks do not count.
       lacks_memory: whether an error of the backend means that memory ran out.
 
     Raises:
-      DeviceError: the batch does not fit.
+      DeviceError: the batch does not fit, or the error is known.
     """
     try:
         yield
     except Exception as error:
+        rows, length = next((a.shape for a in batch.values() if a.ndim == 2), (0, 0))
+        if hint := advice(error):
+            raise DeviceError(
+                f"a batch of {rows} rows of {length} tokens fails: {first_line(error)}{hint}"
+            ) from error
         if not lacks_memory(error):
             raise
-        rows, length = next((a.shape for a in batch.values() if a.ndim == 2), (0, 0))
         raise DeviceError.naming(
             "a batch of {rows} rows of {length} tokens does not fit the device's memory; pass "
             "{batch_tokens} below {tokens}",

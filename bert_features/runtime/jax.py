@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from bert_features.errors import ConfigError, MissingExtraError, first_line
 from bert_features.files import cache_dir
 from bert_features.machine.hardware import nvidia_gpus, tpu_chips, tpu_slice
 from bert_features.machine.names import Attention, Device
+from bert_features.machine.tpu_errors import advice
 from bert_features.machine.tpu_installation import device_problem
 from bert_features.runtime.base import (
     CompiledStep,
@@ -49,7 +51,8 @@ _NAMES = {"tpu": {"tpu"}, "gpu": {"gpu", "cuda", "rocm"}, "cpu": {"cpu"}}  # in 
 _PRESENT = {"tpu": tpu_chips, "gpu": nvidia_gpus}
 _INSTALL = {"tpu": "pip install 'jax[tpu]'", "gpu": "pip install 'jax[cuda13]'"}
 _PLUGINS = {"tpu": ("libtpu",), "gpu": ("jax_cuda13_plugin", "jax_cuda12_plugin")}
-_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
+# The second: https://github.com/jax-ml/jax/issues/7822
+_OUT_OF_MEMORY = re.compile("RESOURCE_EXHAUSTED|unlikely to have enough (device )?memory")
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def _find(kind: str) -> tuple[Any, ...] | str:
     except RuntimeError as error:
         if _searched_for:  # JAX searches once in a process
             return "this process has used JAX for the CPU alone; start another"
-        return _reason(kind, first_line(error))
+        return _reason(kind, first_line(error) + advice(error))
 
 
 def _reason(kind: str, message: str) -> str:
@@ -344,4 +347,4 @@ def _keep_compiled_steps() -> None:
 
 
 def _lacks_memory(error: Exception) -> bool:
-    return isinstance(error, jax.errors.JaxRuntimeError) and _OUT_OF_MEMORY in str(error)
+    return isinstance(error, jax.errors.JaxRuntimeError) and bool(_OUT_OF_MEMORY.search(str(error)))

@@ -12,6 +12,7 @@ from tensorflow.python.tpu import tpu_strategy_util
 from bert_features.errors import extra_requirement, first_line
 from bert_features.machine import hardware, tpu_installation
 from bert_features.machine.names import Device
+from bert_features.machine.tpu_errors import advice
 from bert_features.runtime import base
 
 _LOCAL = "local"  # TensorFlow's name for the TPU of this machine
@@ -78,7 +79,7 @@ def _tpu() -> _Found | str:
     try:
         strategy = _start_tpu(name)
     except (tf.errors.OpError, ValueError, RuntimeError, ImportError, OSError) as error:
-        return f"{_named(name)} did not start: {first_line(error)}"
+        return f"{_named(name)} did not start: {first_line(error)}{advice(error)}"
     _strategies[name] = strategy
     return strategy, strategy.num_replicas_in_sync
 

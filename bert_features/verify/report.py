@@ -6,6 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from bert_features.encoder.step import Precision
+from bert_features.errors import first_line
+from bert_features.machine.tpu_errors import advice
+
+# Of an error: with its cause and its cure it may be long.
+_MAX_CHARACTERS = 600
 
 Outcome = Literal["pass", "fail", "skipped"]
 
@@ -131,3 +136,9 @@ class Report:
             if check["measured"] is not None and not math.isfinite(check["measured"]):
                 check["measured"] = str(check["measured"])
         return values
+
+
+def describe_error(error: Exception) -> str:
+    """An error in one line, with its cause and its cure if they are known."""
+    words = first_line(error, _MAX_CHARACTERS, empty="no message")
+    return f"{type(error).__name__}: {words}{advice(error)}"

@@ -10,14 +10,13 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.locate import MINILM
 from bert_features.config.outputs import EMBEDDINGS
 from bert_features.encoder.step import Precision
-from bert_features.errors import first_line
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.machine.selection import choose_runtime
 from bert_features.verify import attention, other_runtime
 from bert_features.verify.attention import has_both_forms
 from bert_features.verify.checks import CHECKS, TEXTS, Reference, SkippedError, Subject
 from bert_features.verify.comparison import TOLERANCES
-from bert_features.verify.report import Check, Outcome, Report, Timing
+from bert_features.verify.report import Check, Outcome, Report, Timing, describe_error
 from bert_features.verify.speed import measure
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")
@@ -118,7 +117,7 @@ def _run_checks(subject: Subject) -> Iterator[Check]:
             outcome, compared = "skipped", str(reason)
         # A device and its compiler may raise anything; finding that out is the purpose.
         except Exception as error:
-            compared = f"{type(error).__name__}: {first_line(error, empty='no message')}"
+            compared = describe_error(error)
         yield Check(
             name, precision, outcome, compared, tolerance.measure, measured, tolerance.limit
         )

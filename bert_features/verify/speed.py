@@ -18,7 +18,6 @@ import numpy as np
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.encoder.step import Precision
-from bert_features.errors import first_line
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.description import find_versions
 from bert_features.extraction.extractor import FeatureExtractor
@@ -30,7 +29,7 @@ from bert_features.readers.examples import read_examples
 from bert_features.runtime.base import CompiledStep, Devices, Runtime, Started, Step
 from bert_features.tpu.chips import peak_flops
 from bert_features.verify.attention import LENGTHS, ROUNDS, time_steps
-from bert_features.verify.report import Speed, Surroundings, Timing
+from bert_features.verify.report import Speed, Surroundings, Timing, describe_error
 
 # Tokens of the rows of the made-up texts, where the checkpoint takes as many.
 _LENGTH = 128
@@ -118,7 +117,7 @@ def _speeds(
         yield from ((part, length, rate) for part, rate in rates.items())
     # A device and its compiler may raise anything; finding that out is the purpose.
     except Exception as error:
-        yield "extract", length, f"{type(error).__name__}: {first_line(error, empty='no message')}"
+        yield "extract", length, describe_error(error)
 
 
 def _time_device(

@@ -55,12 +55,23 @@ def test_a_runtime_that_cannot_list_its_devices(environment, remedy):
     assert verdict(of_jax) == ("warning", remedy)
     # Other checks report accelerators of this machine.
     assert devices.check_listing(CHIP, reported, environment) == [of_tensorflow]
+    waiting = "did not finish within 120 s: Did you run your code on all TPU hosts?"
+    reported = Runtimes(jax=Outcome(ended_in="devices", ending=waiting))
+    (of_jax,) = devices.check_listing(CHIP, reported, environment)
+    assert of_jax.remedy.startswith("unset TPU_WORKER_HOSTNAMES")
+    assert of_jax.found.startswith(f"{waiting}: libtpu waits for the other hosts")
 
 
 NO_TPU = {"tensorflow": "InternalError: no TPU", "jax": "RuntimeError: no libtpu"}
 UNUSABLE = (
     "1 chip(s) at /dev/vfio/0, which neither runtime can use "
     "(TensorFlow: InternalError: no TPU; JAX: RuntimeError: no libtpu)"
+)
+# https://github.com/vllm-project/tpu-inference/pull/2257
+BUSY = (
+    "RuntimeError: Unable to initialize backend 'tpu': FAILED_PRECONDITION: TPU initialization "
+    "failed: open(/dev/vfio/0): Device or resource busy: Device or resource busy; Couldn't open "
+    "iommu group /dev/vfio/0 (set JAX_PLATFORMS='' to automatically choose an available backend)"
 )
 HELD = Accelerators(tpus=("/dev/accel0",), tpu_holders={4711: "python3", 4712: "train"})
 
@@ -75,12 +86,14 @@ HELD = Accelerators(tpus=("/dev/accel0",), tpu_holders={4711: "python3", 4712: "
         # The TPU build where there is no TPU.
         (Accelerators(), {"build": TPU_BUILD}, {}, "export TPU_SKIP_MDS_QUERY=1", "none found, "),
         (Accelerators(), {"build": TPU_BUILD}, {"TPU_SKIP_MDS_QUERY": "1"}, None, "none found"),
+        (CHIP, {"jax": BUSY}, {}, "sudo lsof -w /dev/vfio/* /dev/accel*", "holds /dev/vfio/0"),
+        (CHIP, {"jax": BUSY}, {"JAX_PLATFORMS": "cpu"}, "unset JAX_PLATFORMS", BUSY),
         (HELD, {}, {}, "kill 4711 4712", "held by process 4711 (python3), 4712 (train)"),
         (
             Accelerators(),
             {"tensorflow": "NotFound: x"},
             {"TPU_NAME": "mine"},
-            "pip install -U 'jax[tpu]'",
+            "unset TPU_NAME KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS",
             "the TPU mine, which neither runtime can use",
         ),
     ],

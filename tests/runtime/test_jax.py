@@ -403,6 +403,37 @@ def test_why_jax_does_not_drive_what_is_here(monkeypatch, kind, problem, plugins
     )
 
 
+def test_a_known_error_of_a_tpu_comes_with_its_cure(monkeypatch):
+    def fail(backend):
+        # https://github.com/jax-ml/jax/issues/20148
+        raise RuntimeError(
+            "Unable to initialize backend 'tpu': INVALID_ARGUMENT: Mismatched PJRT plugin PJRT API "
+            "version (0.23) and framework PJRT API version 0.40)."
+        )
+
+    monkeypatch.setattr(jax_runtime, "_PRESENT", {"tpu": lambda: 4})
+    monkeypatch.setattr(jax_runtime, "device_problem", lambda: None)
+    monkeypatch.setattr(jax_runtime.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(jax_runtime.jax, "local_devices", fail)
+    with pytest.raises(ConfigError, match=r"fit each other: pip install -U 'jax\[tpu\]'; pass"):
+        jax_runtime.resolve_devices("tpu")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        # https://github.com/LargeWorldModel/LWM/issues/60
+        "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space "
+        "hbm. Used 21.95G of 15.48G hbm.",
+        # https://github.com/jax-ml/jax/issues/7822
+        "Compilation failure: Aborting compilation early because it's unlikely to have enough "
+        "memory. Requires 3.47E, has 14.49G available.",
+    ],
+)
+def test_compilers_that_lack_memory(message):
+    assert jax_runtime._lacks_memory(jax_runtime.jax.errors.JaxRuntimeError(message))
+
+
 def test_a_batch_that_does_not_fit():
     batch = {"input_word_ids": np.zeros((6, 50), np.int32)}
 
@@ -414,5 +445,14 @@ def test_a_batch_that_does_not_fit():
         memory_errors_explained(batch, lacks_memory),
     ):
         raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+    # https://github.com/pytorch/xla/issues/9524: fewer rows would not help.
+    with (
+        pytest.raises(DeviceError, match=r"6 rows of 50 tokens fails: .* vmem\.; .*: --attention"),
+        memory_errors_explained(batch, lacks_memory),
+    ):
+        raise RuntimeError(
+            "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory "
+            "space vmem."
+        )
     with pytest.raises(RuntimeError, match="other"), memory_errors_explained(batch, lacks_memory):
         raise RuntimeError("other")

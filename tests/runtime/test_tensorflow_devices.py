@@ -100,6 +100,17 @@ def test_a_tpu_that_does_not_start_is_told_in_one_line(v5e, monkeypatch):
     )
 
 
+def test_a_known_error_of_a_tpu_comes_with_its_cure(v5e, monkeypatch):
+    def fail(resolver):
+        raise tf.errors.AbortedError(
+            None, None, "The TPU is already in use by process with pid 176028. Not attempting"
+        )
+
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", fail)
+    with pytest.raises(ConfigError, match="each chip serves one process: kill 176028; pass"):
+        resolve_devices("tpu")
+
+
 def test_the_wrong_wheel_is_told_and_the_next_kind_taken(v5e, monkeypatch):
     install(monkeypatch, tensorflow="2.20.0", libtpu="0.0.51")
     devices = resolve_devices()

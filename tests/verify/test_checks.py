@@ -161,17 +161,27 @@ def test_values_that_are_no_numbers_fail(toy, monkeypatch):
 
 
 @pytest.mark.usefixtures("one_device", "alone")
-def test_what_a_device_raises_fails_its_check_alone(toy, monkeypatch):
+@pytest.mark.parametrize(
+    ("message", "cure"),
+    [
+        ("out of memory", ""),
+        (
+            "Ran out of memory in memory space vmem.",
+            "; the kernel needs more of the chip's own memory than it has: --attention xla",
+        ),
+    ],
+)
+def test_what_a_device_raises_fails_its_check_alone(toy, monkeypatch, message, cure):
     compute = FeatureExtractor.__call__
 
     def fail_on_long_rows(extractor, texts):
         if texts[-1].startswith("a a"):
-            raise RuntimeError("out of memory\nallocating 3 GB")
+            raise RuntimeError(f"{message}\nallocating 3 GB")
         return compute(extractor, texts)
 
     monkeypatch.setattr(FeatureExtractor, "__call__", fail_on_long_rows)
     report = verify_toy(toy)
     assert outcomes(report)["fail"] == {"padding"}
     check = check_named(report, "padding")
-    assert check.compared == "RuntimeError: out of memory"
+    assert check.compared == f"RuntimeError: {message}{cure}"
     assert check.measured is None
