@@ -1,8 +1,8 @@
 """What the errors of libtpu and JAX on a TPU mean, and what to do.
 
-The words are those of libtpu 0.0.52, which hold parts that differ between machines; each has the
-thread in which a user met it. A machine that is taken away (preempted) ends this process and leaves
-no words; what the next process may meet on it is "busy".
+The comments name the threads in which users met them; libtpu 0.0.52, jax and jaxlib 0.10.2 have the
+words, except for "has no attribute". A machine that is taken away (preempted) takes this process
+along and leaves no words; what the next process may meet is "busy".
 """
 
 import re

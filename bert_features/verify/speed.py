@@ -57,12 +57,15 @@ def measure(
     chips = _chips(devices)
     peak = peak_flops(chips[0]["kind"], devices.count, precision)
     speeds = []
-    for part, length, speed in _speeds(extractor, precision, settings, timings):
-        known = isinstance(speed, float)
-        flops = flops_per_token(extractor.checkpoint.config, length)
-        used = speed * flops / peak if known and peak and part != "host" else None
-        problem = "" if known else str(speed or "failed")
-        speeds.append(Speed(part, length, speed if known else None, used, problem))
+    try:
+        for part, length, speed in _speeds(extractor, precision, settings, timings):
+            flops = flops_per_token(extractor.checkpoint.config, length)
+            used = speed * flops / peak if speed and peak and part != "host" else None
+            speeds.append(Speed(part, length, speed, used, "" if speed else "failed"))
+    # A device and its compiler may raise anything; finding that out is the purpose.
+    except Exception as error:
+        length = min(extractor.checkpoint.config.max_position_embeddings, _LENGTH)
+        speeds.append(Speed("extract", length, None, None, describe_error(error)))
     versions = find_versions(extractor.preparation.runtime.name) | {"libtpu": installed("libtpu")}
     return Surroundings(versions, chips, precision, tuple(speeds))
 
@@ -95,8 +98,8 @@ def _speeds(
     precision: Precision,
     settings: Mapping[str, Any],
     timings: Sequence[Timing],
-) -> Iterator[tuple[str, int, Any]]:
-    """Part, length, and tokens/s; or what failed."""
+) -> Iterator[tuple[str, int, float | None]]:
+    """Part, length, and tokens/s; None if the device failed at that length."""
     wanted = {"layers": [-1], "level": "sequence", "pooling": "mean", "precision": precision}
     positions = extractor.checkpoint.config.max_position_embeddings
     runtime = _PausedRuntime(extractor.preparation.runtime)
@@ -112,12 +115,8 @@ def _speeds(
         if speed and timing.length <= _LENGTH:
             expected = speed
     length = min(positions, _LENGTH)
-    try:
-        rates = _job_speeds(job, runtime, length, min(expected * _SECONDS, _MAX_TOKENS))
-        yield from ((part, length, rate) for part, rate in rates.items())
-    # A device and its compiler may raise anything; finding that out is the purpose.
-    except Exception as error:
-        yield "extract", length, describe_error(error)
+    rates = _job_speeds(job, runtime, length, min(expected * _SECONDS, _MAX_TOKENS))
+    yield from ((part, length, rate) for part, rate in rates.items())
 
 
 def _time_device(

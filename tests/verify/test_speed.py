@@ -146,6 +146,17 @@ def test_an_error_of_the_chips_is_part_of_the_report(toy, tpu, monkeypatch):
     assert extract.problem in _surroundings(report)[3]
 
 
+def test_an_error_before_anything_is_measured_is_part_of_the_report(toy, tpu, monkeypatch):
+    def fail(*given, **settings):
+        raise RuntimeError("open(/dev/vfio/0): Device or resource busy: Device or resource busy")
+
+    leave_checks(monkeypatch)
+    monkeypatch.setattr(speed, "FeatureExtractor", fail)
+    report, _ = tpu(toy)
+    (extract,) = report.surroundings.speeds
+    assert extract.problem.endswith("sudo lsof -w /dev/vfio/* /dev/accel*")
+
+
 def run(*arguments):
     return CliRunner().invoke(app, ["verify", *arguments, "--device", "cpu"])
 
