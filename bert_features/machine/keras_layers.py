@@ -33,8 +33,10 @@ class _LaterLayer:
 
 def _register() -> None:
     # An import waits where another thread imports Keras.
-    objects = importlib.import_module("keras").saving.get_custom_objects()
-    objects.update({f"bert_features>{name}": _LaterLayer(name) for name in _LAYERS})
+    keras = importlib.import_module("keras")
+    if hasattr(keras, "saving"):  # else it is broken, and its import must not fail because of us
+        layers = {f"bert_features>{name}": _LaterLayer(name) for name in _LAYERS}
+        keras.saving.get_custom_objects().update(layers)
 
 
 class _KerasFinder(MetaPathFinder):
