@@ -78,6 +78,8 @@ class Workers(Multiprocess):
 
     def keep_subprocess_alive(self) -> None:
         """Looks after the processes; uvicorn calls it twice a second."""
+        if self.should_exit.is_set():  # Ctrl-C in a terminal reaches all processes
+            return
         if not self._have_listened:
             self._watch_start()
             return

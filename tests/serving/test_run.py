@@ -282,7 +282,8 @@ def supervised(tmp_path):
     """The processes of a service without a model, and with three seconds for a request."""
     (tmp_path / "supervised.py").write_text(SUPERVISED)
     command = [sys.executable, tmp_path / "supervised.py", str(free_port())]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    options = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen(command, **options) as process:
         while "listening" not in process.stderr.readline():
             assert process.poll() is None
         yield process
@@ -312,6 +313,14 @@ def test_a_process_that_stands_still_holds_up_no_signal(supervised, seconds):
     assert time.monotonic() - began < 2
     assert supervised.wait(20) == 0
     assert time.monotonic() - began < 10
+
+
+def test_ctrl_c_of_a_terminal_which_reaches_all_processes_replaces_none(supervised):
+    time.sleep(0.7)  # the processes end before the first one looks
+    os.killpg(supervised.pid, signal.SIGINT)
+    _, errors = supervised.communicate(timeout=20)
+    assert supervised.returncode == 0
+    assert "replaces" not in errors
 
 
 ORPHAN = """
