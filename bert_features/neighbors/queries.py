@@ -33,9 +33,8 @@ _SETTINGS = [
 _SAME = ("vocabulary", "do_lower_case", "prompt", "lower_cased_first")
 # What begins a piece that continues a word.
 _CONTINUES = "##"
-# The extractor of the last call, by its settings and the SHA-256 of its weights. Not more than one:
-# BERT-large takes 1.3 GB.
-_loaded: "dict[tuple[ExtractConfig, str | None], FeatureExtractor]" = {}
+# The extractor of the last call, by its settings. Not more than one: BERT-large takes 1.3 GB.
+_loaded: "dict[ExtractConfig, FeatureExtractor]" = {}
 
 
 def check_words(feature: Feature, texts: Sequence[str], token: str | None) -> list[str | None]:
@@ -102,12 +101,12 @@ def embed(
     import_tensorflow()
     from bert_features.extraction.extractor import FeatureExtractor
 
-    key = config, found.sha256 if found else None
-    extractor = _loaded.pop(key, None)
+    extractor = _loaded.pop(config, None)
     _loaded.clear()
-    with _named_in(file, chosen=chosen):
-        extractor = extractor or FeatureExtractor(config, checkpoint=found)
-    _loaded[key] = extractor
+    if extractor is None or not _is_same(extractor.checkpoint, found):
+        with _named_in(file, chosen=chosen):
+            extractor = FeatureExtractor(config, checkpoint=found)
+    _loaded[config] = extractor
     if found is None:
         _check_weights(file, extractor.checkpoint, chosen=chosen)
     _check_same(file, feature, extractor)
@@ -167,6 +166,11 @@ def _named_in(file: FeatureFile, *, chosen: bool) -> Iterator[None]:
             path=file.path,
             problem=error,
         ) from error
+
+
+def _is_same(checkpoint: Checkpoint, found: Checkpoint | None) -> bool:
+    """Whether its files are as they were; unknown, so no, for those that only TensorFlow reads."""
+    return checkpoint == found and checkpoint.sha256 == found.sha256
 
 
 def _check_weights(file: FeatureFile, checkpoint: Checkpoint, *, chosen: bool) -> None:

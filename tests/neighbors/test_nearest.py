@@ -1,5 +1,6 @@
 """nearest: over every format and folders; texts become vectors as those of the file did."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -9,6 +10,7 @@ import bert_features
 from bert_features import ExtractConfig, FeatureExtractor, nearest, read_features
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.extraction.similarity import compute_similarity
+from bert_features.neighbors import queries
 from tests.formats.feature_files import (
     EVERYTHING,
     ONE,
@@ -110,6 +112,30 @@ def test_the_model_of_the_last_call_is_kept(extracted, monkeypatch):
     nearest(path, "is it", feature="text")
     monkeypatch.delattr("bert_features.extraction.extractor.FeatureExtractor.__init__")
     assert nearest(path, TEXTS[3], feature="text")[0].unique_id == 3
+
+
+@pytest.mark.parametrize("change", ["none", "casing"])
+def test_a_checkpoint_that_may_have_changed_is_read_again(extracted, monkeypatch, change):
+    """None is a checkpoint that only TensorFlow reads: its weights are not known before."""
+    path = extracted / "features.tfrecord"
+    nearest(path, "is it", feature="text")
+    make, found = FeatureExtractor.__init__, queries.find_without_tensorflow
+    made = []
+
+    def find(name, **options):
+        if change == "none":
+            return None
+        return dataclasses.replace(found(name, **options), casing_evidence="another file")
+
+    def count(self, *args, **options):
+        made.append(self)
+        make(self, *args, **options)
+
+    monkeypatch.setattr(queries, "find_without_tensorflow", find)
+    monkeypatch.setattr(FeatureExtractor, "__init__", count)
+    for _ in range(2):
+        nearest(path, "is it", feature="text")
+    assert len(made) == {"none": 2, "casing": 1}[change]
 
 
 def test_a_query_becomes_the_vector_of_the_extractor(extracted, toy):
