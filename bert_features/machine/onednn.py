@@ -2,8 +2,8 @@
 
 TensorFlow turns them on by itself only where the CPU has instructions for neural networks
 (`DefaultOneDnnPolicy` in its util/port.cc). They pay on the others too: with AVX2 alone 1.3 times
-the tokens/s, with AVX-512 1.4 times (6,220 instead of 4,378 on a Zen 4). On ARM the decision is left
-to TensorFlow.
+the tokens/s, with AVX-512 1.4 times (6,220 instead of 4,378 on a Zen 4). On ARM
+TensorFlow decides.
 """
 
 import os
