@@ -29,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("alone", "_few_texts")
 @pytest.fixture
 def _few_texts(monkeypatch):
     monkeypatch.setattr(speed, "_SECONDS", 0.02)
+    monkeypatch.setattr(speed, "_MIN_HOST_TOKENS", 20_000)
 
 
 def test_the_operations_of_a_token():
@@ -130,6 +131,20 @@ def test_the_host_alone_computes_one_batch_of_a_shape(toy, tpu, monkeypatch):
     assert len(rest) >= 3
     assert set(rest) == {of_host}
     assert of_host % 8 == 0
+
+
+def test_the_host_alone_has_enough_texts(toy, tpu, monkeypatch):
+    leave_checks(monkeypatch)
+    rows = []
+    write = speed._write_texts
+    monkeypatch.setattr(
+        speed, "_write_texts", lambda *given: rows.append(given[2]) or write(*given)
+    )
+    monkeypatch.setattr(speed, "_SECONDS", 0.0)
+    tpu(toy)
+    few, of_host, of_extract = rows
+    assert of_host * 24 > 20_000 * 0.9
+    assert of_extract == 2 * few
 
 
 def test_an_error_of_the_chips_is_part_of_the_report(toy, tpu, monkeypatch):
