@@ -316,8 +316,10 @@ def test_a_process_that_stands_still_holds_up_no_signal(supervised, seconds):
 
 
 def test_ctrl_c_of_a_terminal_which_reaches_all_processes_replaces_none(supervised):
-    time.sleep(0.7)  # the processes end before the first one looks
+    supervised.send_signal(signal.SIGSTOP)  # the others end before it looks
     os.killpg(supervised.pid, signal.SIGINT)
+    wait_until(lambda: not workers_of(supervised))
+    supervised.send_signal(signal.SIGCONT)
     _, errors = supervised.communicate(timeout=20)
     assert supervised.returncode == 0
     assert "replaces" not in errors
