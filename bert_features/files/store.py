@@ -190,8 +190,8 @@ class Store:
             path /= part
             if path.is_symlink():
                 raise OutputError(
-                    f"cannot write {path}: it is a symbolic link, and a run writes through none in "
-                    "its folder; remove it"
+                    f"cannot write {path}: it is a symbolic link, which may lead out of the "
+                    "folder; remove it"
                 )
         return path
 

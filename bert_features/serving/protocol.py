@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from http import HTTPStatus
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -50,8 +51,9 @@ class Http(H11Protocol):
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             answer = failure.to_response()
             answer.headers["Connection"] = "close"
+            status = HTTPStatus(answer.status_code)
             for event in (
-                h11.Response(status_code=answer.status_code, headers=answer.raw_headers),
+                h11.Response(status_code=status, headers=answer.raw_headers, reason=status.phrase),
                 h11.Data(data=answer.body),
                 h11.EndOfMessage(),
             ):
