@@ -112,6 +112,29 @@ class ServiceError(BertFeaturesError):
     status: int | None = None
 
 
+_first_process: int | None = None  # where TensorFlow or JAX was used first
+
+
+def check_process() -> None:
+    """Refuses a process that was forked after a tokenizer or a runtime was made.
+
+    TensorFlow's and JAX's threads are in its parent alone. It would wait for them for ever.
+
+    Raises:
+      DeviceError: it is one.
+    """
+    import os
+
+    global _first_process
+    _first_process = _first_process or os.getpid()
+    if _first_process != os.getpid():
+        raise DeviceError(
+            "this process was forked from one that had a tokenizer or an extractor, and cannot "
+            "compute: the threads of TensorFlow are not in it; start processes by 'spawn' or "
+            "'forkserver' (multiprocessing.get_context), or fork before the first one is made"
+        )
+
+
 def first_line(error: BaseException, limit: int = 200, *, empty: str = "") -> str:
     """The first line of the message of an error, for a message of one line.
 

@@ -20,13 +20,13 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import OutputSpec, output_names, outputs_on_device
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.shards import AUTO, Shard
-from bert_features.errors import ConfigError
+from bert_features.errors import ConfigError, check_process
 from bert_features.extraction.checks import check_lengths, row_length
 from bert_features.extraction.prompts import Prompts
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
-from bert_features.runtime.start import check_process, make_runtime
+from bert_features.runtime.start import make_runtime
 
 if TYPE_CHECKING:
     from bert_features.encoder.step import Precision
@@ -90,7 +90,6 @@ class Preparation:
             self.checkpoint.config, auto_pooling(self.checkpoint, config.output_configs())
         )
         self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
-        check_process()
         # Before the tokenizer makes its tables: a TPU must be started before TensorFlow's first op.
         self.runtime = runtime or make_runtime(config.runtime, config.device, config.attention)
         self.devices = self.runtime.devices

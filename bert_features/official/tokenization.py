@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from bert_features.checkpoints.published import resolve
-from bert_features.errors import CheckpointError
+from bert_features.errors import CheckpointError, check_process
 from bert_features.text import tokenization
 from bert_features.text.normalization import Characters, find_words
 from bert_features.text.tokenization import utf8
@@ -62,6 +62,7 @@ class BasicTokenizer:
     """
 
     def __init__(self, do_lower_case: bool = True) -> None:
+        check_process()
         self.do_lower_case = do_lower_case
         self._words = tf.function(
             self._find, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
@@ -69,6 +70,7 @@ class BasicTokenizer:
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """The words of one text."""
+        check_process()
         codes, starts = self._words([utf8(convert_to_unicode(text))])
         letters = "".join(map(chr, codes.numpy()))
         bounds = [*starts.numpy().tolist(), len(letters)]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_features.errors import CheckpointError
+from bert_features.errors import CheckpointError, check_process
 from bert_features.text.vocabulary import UNK, ids_of, matchable, read_vocab, warn_of_duplicates
 from bert_features.text.wordpiece import Pieces, WordPiece
 
@@ -51,9 +51,11 @@ class FullTokenizer:
     Raises:
       CheckpointError: the vocabulary cannot be read, lacks `[UNK]`, or has a piece that is too
         long.
+      DeviceError: see `check_process`; also raised when the tokenizer is used.
     """
 
     def __init__(self, vocab_file: str | Path | Sequence[str], do_lower_case: bool = True) -> None:
+        check_process()
         if isinstance(vocab_file, str | Path):
             vocab_file = read_vocab(vocab_file)
         self.tokens = list(vocab_file)
@@ -83,6 +85,7 @@ class FullTokenizer:
         Returns:
           int32 ragged [B, pieces], without [CLS] and [SEP].
         """
+        check_process()
         texts = tf.convert_to_tensor(texts, tf.string)
         if not tf.executing_eagerly():
             return self._ids(texts)
@@ -124,6 +127,7 @@ class FullTokenizer:
         Returns:
           `Pieces`, each int32 ragged [B, pieces]; the ids are those of calling the tokenizer.
         """
+        check_process()
         pieces: Pieces = self._pieces(tf.convert_to_tensor(texts, tf.string))
         return pieces
 
@@ -136,11 +140,13 @@ class FullTokenizer:
 
     def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:
         """The ids of each text; faster than `encode`."""
+        check_process()
         ids, lengths = self.ids_of(tf.constant([utf8(text) for text in texts], tf.string))
         return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])][: len(lengths)]
 
     def encode(self, texts: Iterable[str]) -> list[Encoding]:
         """Ids, pieces and character offsets of each text."""
+        check_process()
         batch = [utf8(text) for text in texts]
         if not batch:
             return []

@@ -1,10 +1,11 @@
-"""A process forked from one with an extractor: an error at once, where it would wait for ever."""
+"""A process forked after TensorFlow was used: an error at once, where it would wait for ever."""
 
 import multiprocessing
 
 import pytest
 
 from bert_features import FeatureExtractor
+from bert_features.official.tokenization import BasicTokenizer, FullTokenizer
 
 
 def report(task, queue):
@@ -15,13 +16,17 @@ def report(task, queue):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
-@pytest.mark.parametrize("task", ["encode", "call", "make"])
+@pytest.mark.parametrize("task", ["encode", "call", "make", "tokenize", "make tokenizer", "words"])
 def test_a_forked_process_is_refused_at_once(toy, task):
     extractor = FeatureExtractor.from_checkpoint(toy, layers=-1)
+    tokenizer, words = FullTokenizer(f"{toy}/vocab.txt"), BasicTokenizer()
     tasks = {
         "encode": lambda: extractor.encode("the bank").shape,
         "call": lambda: extractor(["the bank", "a jackson"]),
         "make": lambda: FeatureExtractor.from_checkpoint(toy, layers=-1).encode("a"),
+        "tokenize": lambda: tokenizer.tokenize("the bank"),
+        "make tokenizer": lambda: FullTokenizer(f"{toy}/vocab.txt").tokenize("the bank"),
+        "words": lambda: words.tokenize("the bank"),
     }
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
