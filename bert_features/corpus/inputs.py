@@ -184,7 +184,8 @@ def _remote_files(name: str, folders: bool) -> list[str]:
 def _check_no_features(folder: str, manifest: bytes) -> None:
     if is_beginning(manifest):
         raise InputError(
-            f"{folder} holds the features of a run, not texts; name the texts that they are of"
+            f"{folder} holds the features of a run, not texts; name the "
+            "texts that they were computed from"
         )
 
 

@@ -36,7 +36,8 @@ def features_error(name: str, kind: str = "") -> InputError:
     """The error that refuses a features file as an input; `kind` if that is all that is known."""
     what = f"is {kind}; it probably holds" if kind else "holds"
     return InputError(
-        f"{name} {what} the features of a run, not texts; name the texts that they are of"
+        f"{name} {what} the features of a run, not texts; name the texts that "
+        "they were computed from"
     )
 
 

@@ -198,7 +198,7 @@ class Runtime(abc.ABC):
 
 
 @contextlib.contextmanager
-def memory_errors_explained(
+def device_errors_explained(
     batch: Mapping[str, np.ndarray], lacks_memory: Callable[[Exception], bool]
 ) -> Iterator[None]:
     """Turns a backend's out-of-memory error, and a known error of a TPU, into advice.

@@ -25,7 +25,7 @@ from bert_features.runtime.base import (
     Runtime,
     Started,
     Step,
-    memory_errors_explained,
+    device_errors_explained,
     resolve,
     slowdown,
 )
@@ -223,14 +223,14 @@ class _ShardedStep(CompiledStep):
 
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
         self._devices.check_rows(len(next(iter(batch.values()))))
-        with memory_errors_explained(batch, _lacks_memory):
+        with device_errors_explained(batch, _lacks_memory):
             inputs = jax.device_put(dict(batch), self._by_rows)
             outputs = self._dispatch(inputs)
             for value in outputs.values():
                 value.copy_to_host_async()
 
         def wait() -> dict[str, np.ndarray]:
-            with memory_errors_explained(batch, _lacks_memory):
+            with device_errors_explained(batch, _lacks_memory):
                 return {name: np.asarray(value) for name, value in outputs.items()}
 
         return Started(wait, lambda: all(value.is_ready() for value in outputs.values()))

@@ -20,7 +20,7 @@ from bert_features.runtime.base import (
     Runtime,
     Started,
     Step,
-    memory_errors_explained,
+    device_errors_explained,
     slowdown,
 )
 from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
@@ -188,14 +188,14 @@ class _StepByShape(CompiledStep):
         inputs = {name: tf.constant(value) for name, value in batch.items()}
         strategy = self._devices.strategy
         self._devices.check_rows(len(next(iter(batch.values()))))
-        with memory_errors_explained(batch, _lacks_memory):
+        with device_errors_explained(batch, _lacks_memory):
             if strategy is None:
                 outputs = self._run(inputs)
             else:
                 outputs = self._run(_share_out(inputs, strategy, self._devices.count))
 
         def results() -> dict[str, np.ndarray]:
-            with memory_errors_explained(batch, _lacks_memory):
+            with device_errors_explained(batch, _lacks_memory):
                 return {name: _gathered(value, strategy) for name, value in outputs.items()}
 
         return Started(results)

@@ -43,7 +43,7 @@ class _Request(BaseModel):
         """Refuses the first unknown name alone: a body may have millions."""
         allowed = ", ".join(cls.model_fields)
         if not isinstance(body, dict):
-            raise _refusal(f"the body is no JSON object; allowed: an object with {allowed}")
+            raise _refusal(f"the body is not a JSON object; allowed: an object with {allowed}")
         unknown = next((name for name in body if name not in cls.model_fields), None)
         if unknown is not None:
             shown = unknown if len(unknown) <= _MAX_SHOWN else f"{unknown[:_MAX_SHOWN]}…"
@@ -111,7 +111,7 @@ class EmbeddingsRequest(_Request):
         first = value[0] if isinstance(value, list) and value else None
         if type(first) is int or isinstance(first, list):
             raise _refusal(
-                "input has token ids, which another tokenizer has made; allowed: "
+                "input has token ids, made by another tokenizer; allowed: "
                 f"{ALLOWED['input']}. With LangChain, pass check_embedding_ctx_length=False",
                 param="input",
             )

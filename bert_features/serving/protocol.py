@@ -28,7 +28,7 @@ class Http(H11Protocol):
         )
 
     def data_received(self, data: bytes) -> None:
-        """Waits on, unless the data complete the head of a request."""
+        """Keeps waiting, unless the data complete the head of a request."""
         waiting, self.timeout_keep_alive_task = self.timeout_keep_alive_task, None
         before = self.cycle
         super().data_received(data)
@@ -38,10 +38,10 @@ class Http(H11Protocol):
             waiting.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses what is no request; called while h11's error is handled."""
+        """Refuses what is not a request; called while h11's error is handled."""
         error = sys.exception()
         failure = RequestError(
-            "bad_request", f"this is no request of HTTP/1.1: {str(error or msg)[:100]}"
+            "bad_request", f"this is not an HTTP/1.1 request: {str(error or msg)[:100]}"
         )
         if getattr(error, "error_status_hint", 0) == STATUSES["headers_too_large"]:
             failure = RequestError(

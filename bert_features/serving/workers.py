@@ -88,7 +88,7 @@ class Workers(Multiprocess):
             if process.exitcode is None and not stands_still:
                 continue
             reason = self._read_failure(process.pid) or (
-                "it stood still" if stands_still else "it was ended from outside, or has crashed"
+                "it did not respond" if stands_still else "it was ended from outside or crashed"
             )
             logger.warning(
                 "a process of the service has ended (%s); another one replaces it", reason

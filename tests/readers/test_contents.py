@@ -13,7 +13,7 @@ from tests.formats.feature_files import ONE, SIDECARS, SUFFIX, all_formats, make
 from tests.readers.inputs import json_lines, read
 from tests.readers.inputs import write as write_input
 
-REFUSED = r"holds the features of a run, not texts; name the texts that they are of"
+REFUSED = r"holds the features of a run, not texts; name the texts that they were computed from"
 
 
 @pytest.fixture

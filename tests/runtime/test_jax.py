@@ -20,7 +20,7 @@ from bert_features.config.outputs import POOLINGS
 from bert_features.errors import ConfigError, DeviceError, MissingExtraError
 from bert_features.files import cache_dir
 from bert_features.machine import selection
-from bert_features.runtime.base import memory_errors_explained
+from bert_features.runtime.base import device_errors_explained
 from bert_features.runtime.start import make_runtime
 from tests.conftest import NUM_DEVICES
 from tests.made_up_machine import install
@@ -442,17 +442,17 @@ def test_a_batch_that_does_not_fit():
 
     with (
         pytest.raises(DeviceError, match=r"6 rows of 50 tokens .* batch_tokens below 300"),
-        memory_errors_explained(batch, lacks_memory),
+        device_errors_explained(batch, lacks_memory),
     ):
         raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
     # https://github.com/pytorch/xla/issues/9524: fewer rows would not help.
     with (
         pytest.raises(DeviceError, match=r"6 rows of 50 tokens fails: .* vmem\.; .*: --attention"),
-        memory_errors_explained(batch, lacks_memory),
+        device_errors_explained(batch, lacks_memory),
     ):
         raise RuntimeError(
             "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory "
             "space vmem."
         )
-    with pytest.raises(RuntimeError, match="other"), memory_errors_explained(batch, lacks_memory):
+    with pytest.raises(RuntimeError, match="other"), device_errors_explained(batch, lacks_memory):
         raise RuntimeError("other")

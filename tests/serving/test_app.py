@@ -290,7 +290,7 @@ class TestRefusals:
             ({"model": "uncased_toy", "input": 3}, "input", "input is 3; allowed: a string, or"),
             ({"model": "a", "input": ["a", 3]}, "input[1]", "input[1] is 3; allowed: input is a"),
             ({"model": "a", "input": [3, 4]}, "input", "check_embedding_ctx_length=False"),
-            ({"model": "a", "input": [[3], [4]]}, "input", "input has token ids, which another"),
+            ({"model": "a", "input": [[3], [4]]}, "input", "input has token ids, made by another"),
             ({"model": "a", "input": "a", "encoding_format": "x"}, "encoding_format", "float or b"),
             ({"model": "a", "input": "a", "dimensions": 0}, "dimensions", "a whole number of 1 or"),
         ],

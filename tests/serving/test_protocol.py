@@ -66,7 +66,7 @@ def test_what_is_no_request(connection):
     head, error = error_of(read(connection))
     assert head.startswith("http/1.1 400 bad request\r\n")
     assert "x-content-type-options: nosniff" in head
-    assert (error["type"], "no request" in error["message"]) == ("bad_request", True)
+    assert (error["type"], "not an HTTP/1.1 request" in error["message"]) == ("bad_request", True)
 
 
 @pytest.mark.parametrize("before", [b"", GET + b"\r\n"], ids=["first", "second"])

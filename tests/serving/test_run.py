@@ -297,7 +297,7 @@ def workers_of(process):
 def test_a_process_that_stands_still_is_replaced_within_max_seconds(supervised):
     before, began = workers_of(supervised), time.monotonic()
     os.kill(min(before), signal.SIGSTOP)
-    assert "(it stood still); another one replaces it" in supervised.stderr.readline()
+    assert "(it did not respond); another one replaces it" in supervised.stderr.readline()
     assert 2 < time.monotonic() - began < 7
     wait_until(lambda: workers_of(supervised) - before)
     assert min(before) not in workers_of(supervised)
