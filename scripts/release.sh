@@ -4,11 +4,12 @@
 #
 #   bash scripts/release.sh [FOLDER]   into FOLDER, by default dist/
 #
-# The checks: no uncommitted changes; CHANGELOG.md has a section of this version; the wheel is built
-# from the source distribution; both hold every file; PyPI can show the description; the wheel is
+# The checks: no uncommitted changes; CHANGELOG.md has a section of this version; README.md has the
+# badge that opens the notebook in Colab, if the repository is on GitHub; the wheel is built from
+# the source distribution; both hold every file; PyPI can show the description; the wheel is
 # installed into an environment of its own, where it extracts features; the programs that read the
-# files of configs/cloud/ accept them. The wheel's environment borrows the dependencies of the one that
-# builds: .venv, or the environment of the interpreter in PYTHON.
+# files of configs/cloud/ accept them. The wheel's environment borrows the dependencies of the one
+# that builds: .venv, or the environment of the interpreter in PYTHON.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
@@ -26,6 +27,14 @@ changes=$(git status --porcelain) || fail "$root is not a git checkout; make a r
 version=$(sed -n 's/^version = //p' setup.cfg)
 grep -qE "^## \[?${version//./\\.}\]?( |$)" CHANGELOG.md ||
   fail "CHANGELOG.md has no section '## $version'; rename 'Unreleased', or change the version in setup.cfg"
+
+# Colab's badge has the address of the repository, which nothing knows before it is public.
+origin=$(git remote get-url origin 2>/dev/null || true)
+if [[ $origin =~ github\.com[:/]([^/]+/[^/]+)$ ]]; then
+  notebook=https://colab.research.google.com/github/${BASH_REMATCH[1]%.git}/blob/main/scripts/colab_tpu.ipynb
+  badge="[![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)]($notebook)"
+  grep -qF "$badge" README.md || fail "README.md lacks the badge of this repository; add the line: $badge"
+fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -47,6 +47,29 @@ def test_uncommitted_changes_are_refused(checkout: Path) -> None:
     assert "uncommitted changes; commit them first:  M CHANGELOG.md" in refusal(checkout)
 
 
+@pytest.mark.parametrize("address", ["https://github.com/a/b.git", "git@github.com:a/b"])
+def test_a_repository_on_github_needs_the_badge_of_its_notebook(
+    checkout: Path, address: str
+) -> None:
+    (checkout / "CHANGELOG.md").write_text(f"# Changes\n\n## {version()}\n")
+    (checkout / "README.md").write_text("# bert_features\n")
+    for command in (["add", "--all"], ["commit", "--quiet", "-m", "x"]):
+        subprocess.run([*GIT, *command], cwd=checkout, check=True)
+    subprocess.run([*GIT, "remote", "add", "origin", address], cwd=checkout, check=True)
+    message = refusal(checkout)
+    assert "README.md lacks the badge" in message
+    assert (
+        "(https://colab.research.google.com/github/a/b/blob/main/scripts/colab_tpu.ipynb)"
+        in message
+    )
+
+
+def version() -> str:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    return setup["metadata"]["version"]
+
+
 def test_the_wheel_gets_every_file_of_the_package() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
