@@ -5,30 +5,41 @@ that goes with that length. Rows of a window are taken from the longest to the s
 batch but the last is full. The last one may have a half, a quarter, … of the rows, unless each
 shape has to be compiled. The rows that fill it up are masked and carry `FILLER_ID`.
 
+Packed batches are made by `packed_rows`: there several rows of a window share a row of the batch.
+
 Shape legend: `R` rows of a chunk or window, `T` tokens of all these rows, `B` rows of a batch, `S`
-length of the bucket, `N` batches of a window.
+length of the bucket, `N` batches of a window, `M` rows of a window that stand in a batch.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from bert_features.batches.long_text import MIN_SEQ_LENGTH
+from bert_features.batches.packed_rows import pack
+from bert_features.batches.segments import expand_ranges
+from bert_features.config.packing import MAX_SEGMENTS, POSITION_IDS, SEGMENT_IDS
 from bert_features.errors import ConfigError
 
 FILLER_ID = -1  # unique_ids of a row that only fills up a batch
 # Values of such a row, by column, where they are not 0.
 FILL_VALUES = {"unique_ids": FILLER_ID, "word_indices": -1}
-# Columns of a window with one value per token, and their names in a batch.
-_TOKEN_COLUMNS = {"values": "input_word_ids", "word_indices": "word_indices"}
-_ROW_COLUMNS_LEFT_OUT = ("lengths", "type_starts")  # a batch has masks and types in their place
+# Columns of a window that are not columns of the rows of a batch: those of tokens; and a batch has
+# masks and types instead.
+_COLUMNS_LEFT_OUT = ("values", "word_indices", "lengths", "type_starts")
 
 # For devices that run any shape at no cost: steps of at most a twelfth of the length, so that
 # rounding up to the next bucket costs less than 3 % (scripts/benchmarking/diary.md).
 _FINE_BUCKETS = (*range(3, 32), *range(32, 64, 2), *range(64, 128, 4), *range(128, 513, 8))
 # For devices that compile each shape, which takes seconds.
 _COARSE_BUCKETS = (16, 32, 64, 128, 256, 512)
+
+# The length of packed rows; rows for longer texts have the longest length, rounded up to a multiple
+# of it. It is the number of lanes of a TPU.
+PACKED_LENGTH = 128
+# The last rows of a window make packed batches of this part of the rows of a full one.
+_TAIL_PARTS = 8
 
 # Tokens of a batch on each device other than a CPU: these need work for thousands of lanes.
 DEVICE_BATCH_TOKENS = 16384
@@ -68,6 +79,12 @@ def resolve_buckets(buckets: Sequence[int], max_seq_length: int) -> tuple[int, .
     return (*(b for b in buckets if b < max_seq_length), max_seq_length)
 
 
+def packed_buckets(max_seq_length: int) -> tuple[int, ...]:
+    """The lengths of packed rows: 128, and what holds the longest text if that is longer."""
+    longest = -(-max_seq_length // PACKED_LENGTH) * PACKED_LENGTH
+    return (PACKED_LENGTH, longest) if longest > PACKED_LENGTH else (PACKED_LENGTH,)
+
+
 @dataclass(frozen=True)
 class BatchShapes:
     """The shapes that the batches of a run may have.
@@ -80,6 +97,7 @@ class BatchShapes:
         shape for each bucket, as devices that compile each shape need it.
       uniform: whether each row is in a batch of the shortest bucket that it fits. Then the shape of
         its batch depends on its own length alone, if batches are whole too.
+      packed: whether rows of a window share the rows of batches; the buckets are `packed_buckets`.
     """
 
     buckets: tuple[int, ...]
@@ -87,6 +105,7 @@ class BatchShapes:
     multiple: int = 1
     whole: bool = False
     uniform: bool = False
+    packed: bool = False
 
     @classmethod
     def by_rows(cls, buckets: Sequence[int], rows: int, multiple: int) -> "BatchShapes":
@@ -110,6 +129,10 @@ class BatchShapes:
             shares = half
         return shares * self.multiple
 
+    def packed_tail(self, rows: int) -> int:
+        """The number of rows of the packed batches that hold the last rows of a window."""
+        return max(rows // self.multiple // _TAIL_PARTS, 1) * self.multiple
+
 
 @dataclass(frozen=True)
 class BatchPlan:
@@ -117,15 +140,20 @@ class BatchPlan:
 
     Attributes:
       order: int64 [R], the rows of the window in the order they are taken.
+      numbers: int64 [R], the number of each of them in its row of the batch: from 0 where several
+        share a row, else 0.
       starts: int64 [N], where each batch begins in `order`.
-      counts: int64 [N], the number of rows it takes.
+      counts: int64 [N], the number of rows of the window it takes.
+      filled: int64 [N], the number of its own rows that they fill.
       rows: int64 [N], B.
       lengths: int64 [N], S.
     """
 
     order: np.ndarray
+    numbers: np.ndarray
     starts: np.ndarray
     counts: np.ndarray
+    filled: np.ndarray
     rows: np.ndarray
     lengths: np.ndarray
 
@@ -137,6 +165,8 @@ def plan_batches(lengths: np.ndarray, shapes: BatchShapes) -> BatchPlan:
       lengths: int64 [R].
       shapes: the shapes that batches may have.
     """
+    if shapes.packed:
+        return _plan_packed(lengths, shapes)
     order = np.argsort(-lengths, kind="stable")
     bucket_of_row = np.searchsorted(shapes.buckets, lengths[order])
     ends = np.full(len(shapes.buckets), len(order))  # where the rows end that may fill a batch
@@ -150,8 +180,24 @@ def plan_batches(lengths: np.ndarray, shapes: BatchShapes) -> BatchPlan:
         count = min(rows, int(ends[bucket]) - start)
         batches.append((start, count, shapes.tail(rows, count), shapes.buckets[bucket]))
         start += count
-    columns = np.array(batches, np.int64).reshape(-1, 4).T
-    return BatchPlan(order, *columns)
+    starts, counts, rows_of, lengths_of = np.array(batches, np.int64).reshape(-1, 4).T
+    return BatchPlan(order, np.zeros_like(order), starts, counts, counts, rows_of, lengths_of)
+
+
+def _plan_packed(lengths: np.ndarray, shapes: BatchShapes) -> BatchPlan:
+    packed = pack(lengths, shapes.buckets)
+    batches = []
+    first = 0
+    for count, length, rows in zip(packed.counts, shapes.buckets, shapes.rows, strict=True):
+        end, tail = first + count, shapes.packed_tail(rows)
+        tails = end - count % rows  # where the full batches end
+        batches += [(start, rows, rows, length) for start in range(first, tails, rows)]
+        batches += [(at, min(tail, end - at), tail, length) for at in range(tails, end, tail)]
+        first = end
+    firsts, filled, rows_of, lengths_of = np.array(batches, np.int64).reshape(-1, 4).T
+    starts = packed.splits[firsts]
+    counts = packed.splits[firsts + filled] - starts
+    return BatchPlan(packed.order, packed.numbers, starts, counts, filled, rows_of, lengths_of)
 
 
 def join_columns(chunks: Sequence[Columns]) -> Columns:
@@ -159,46 +205,112 @@ def join_columns(chunks: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
-def cut_batches(window: Columns, shapes: BatchShapes) -> Iterator[tuple[np.ndarray, Columns]]:
+@dataclass(frozen=True)
+class Members:
+    """The rows of a window that stand in a batch, and where.
+
+    Attributes:
+      rows: int64 [M], their numbers in the window.
+      lengths: int64 [M], the number of tokens of each.
+      numbers: int64 [M], see `BatchPlan`.
+      places: int64 [M], where the tokens of each begin among the B * S of the batch; also its words
+        among the B * S vectors of words.
+      slots: int64 [M], the number of each among the vectors of level `sequence`: one for each row
+        of the batch, or `MAX_SEGMENTS` for each packed one.
+    """
+
+    rows: np.ndarray
+    lengths: np.ndarray
+    numbers: np.ndarray
+    places: np.ndarray
+    slots: np.ndarray
+
+    @classmethod
+    def none(cls) -> "Members":
+        """No rows."""
+        return cls(*(np.zeros(0, np.int64) for _ in fields(cls)))
+
+
+def cut_batches(window: Columns, shapes: BatchShapes) -> Iterator[tuple[Members, Columns]]:
     """Cuts a window into batches, longest first; one without columns makes none.
 
     Yields:
-      The numbers of a batch's rows in the window, int64; and its columns, those of rows [B] and
-      those of tokens [B, S].
+      A batch's rows of the window; and its columns, those of rows [B] and those of tokens [B, S].
+      Packed batches have `segment_ids` and `position_ids`, see `config.packing`, and no columns of
+      rows.
     """
     if not window:
         return
     plan = plan_batches(window["lengths"], shapes)
     row_starts = np.cumsum(window["lengths"]) - window["lengths"]
-    for start, count, rows, length in zip(
+    lengths = window["lengths"][plan.order]
+    # The rows of all batches one after the other: which of them each row of the window is in, and
+    # at which token of it it begins.
+    first = plan.numbers == 0
+    rows = np.cumsum(first) - 1
+    tokens_before = np.cumsum(lengths) - lengths
+    offsets = tokens_before - tokens_before[first][rows]
+    slots = MAX_SEGMENTS if shapes.packed else 1
+    for start, count, size, length in zip(
         plan.starts.tolist(),
         plan.counts.tolist(),
         plan.rows.tolist(),
         plan.lengths.tolist(),
         strict=True,
     ):
-        members = plan.order[start : start + count]
-        yield members, _batch(window, members, row_starts[members], rows, length)
+        its = slice(start, start + count)
+        row = rows[its] - rows[start]
+        members = Members(
+            rows=plan.order[its],
+            lengths=lengths[its],
+            numbers=plan.numbers[its],
+            places=row * length + offsets[its],
+            slots=row * slots + plan.numbers[its],
+        )
+        batch = _batch(window, members, row_starts, (size, length), packed=shapes.packed)
+        yield members, batch
 
 
 def _batch(
-    window: Columns, members: np.ndarray, row_starts: np.ndarray, rows: int, length: int
+    window: Columns,
+    members: Members,
+    row_starts: np.ndarray,
+    shape: tuple[int, int],
+    *,
+    packed: bool,
 ) -> Columns:
-    position = np.arange(length)
-    count = len(members)
-    real = np.zeros((rows, length), bool)
-    real[:count] = position < window["lengths"][members][:, None]
-    places = (row_starts[:, None] + position)[real[:count]]
-    in_text_b = real.copy()
-    in_text_b[:count] &= position >= window["type_starts"][members][:, None]
-    batch = {"input_mask": real.astype(np.int32), "input_type_ids": in_text_b.astype(np.int32)}
+    rows, lengths = members.rows, members.lengths
+    tokens = expand_ranges(row_starts[rows], lengths)  # where they are in the window
+    places = expand_ranges(members.places, lengths)  # and in the batch
+    type_starts = window["type_starts"][rows]
+    in_text_b: np.ndarray | int = 0
+    if (type_starts < lengths).any():
+        in_text_b = tokens >= np.repeat(row_starts[rows] + type_starts, lengths)
+
+    def laid_out(values: np.ndarray | int, fill: int = 0) -> np.ndarray:
+        """int32 [B, S]: the values of the tokens at their places."""
+        column = np.full(shape[0] * shape[1], fill, np.int32)
+        column[places] = values
+        return column.reshape(shape)
+
+    batch = {
+        "input_word_ids": laid_out(window["values"][tokens]),
+        "input_mask": laid_out(1),
+        "input_type_ids": laid_out(in_text_b),
+    }
+    if "word_indices" in window:
+        words = window["word_indices"][tokens]
+        if packed:  # no row of the window has more words than tokens
+            begins = np.repeat(members.places % shape[1], lengths)
+            words = np.where(words < 0, words, words + begins)
+        batch["word_indices"] = laid_out(words, FILL_VALUES["word_indices"])
+    if packed:
+        segments = np.repeat(members.numbers + 1, lengths)
+        positions = tokens - np.repeat(row_starts[rows], lengths)
+        return batch | {SEGMENT_IDS: laid_out(segments), POSITION_IDS: laid_out(positions)}
     for name, column in window.items():
-        if name in _TOKEN_COLUMNS:
-            tokens: np.ndarray = np.full((rows, length), FILL_VALUES.get(name, 0), np.int32)
-            tokens[real] = column[places]
-            batch[_TOKEN_COLUMNS[name]] = tokens
-        elif name not in _ROW_COLUMNS_LEFT_OUT:
-            values: np.ndarray = np.full(rows, FILL_VALUES.get(name, 0), column.dtype)
-            values[:count] = column[members]
+        if name not in _COLUMNS_LEFT_OUT:
+            values: np.ndarray = np.full(shape[0], FILL_VALUES.get(name, 0), column.dtype)
+            values[: len(rows)] = column[rows]
             batch[name] = values
     return batch

@@ -16,6 +16,7 @@ import tensorflow as tf
 from bert_features.batches.bucketing import (
     BatchShapes,
     Columns,
+    Members,
     cut_batches,
     join_columns,
     resolve_buckets,
@@ -75,13 +76,13 @@ class Batch:
     """A static batch.
 
     Attributes:
-      columns: arrays [B] and [B, S], see `TextInputFn`.
-      rows: int64, the numbers of its rows in the window; fewer than B where filler rows follow.
-      window: the sorting window that its rows are taken from.
+      columns: arrays [B] and [B, S], see `TextInputFn` and, for packed ones, `cut_batches`.
+      members: the rows of the window that stand in it.
+      window: the sorting window that they are taken from.
     """
 
     columns: Columns
-    rows: np.ndarray
+    members: Members
     window: Window
 
 
@@ -167,7 +168,7 @@ class TextInputFn:
         """The batches, without tf.data.
 
         Args:
-          params: as for a call.
+          params: as for a call. With `packed_batches` several rows of a window share a row.
           windows: what `windows` gives, if a caller has it already. One without examples makes
             a batch without columns.
         """
@@ -177,9 +178,11 @@ class TextInputFn:
         for window in windows:
             self._stages.take("windows_prepared")
             if not window.examples:
-                yield Batch({}, np.zeros(0, np.int64), window)
-            for rows, columns in self._stages.timed("batch", cut_batches(window.columns, shapes)):
-                yield Batch(columns, rows, window)
+                yield Batch({}, Members.none(), window)
+            for members, columns in self._stages.timed(
+                "batch", cut_batches(window.columns, shapes)
+            ):
+                yield Batch(columns, members, window)
 
     def batches(self, params: Params) -> Iterator[Columns]:
         """The batches of the dataset as NumPy arrays, without tf.data; `params` as for a call."""
@@ -197,6 +200,7 @@ class TextInputFn:
             shapes,
             whole=bool(params.get("whole_batches")),
             uniform=bool(params.get("uniform_batches")),
+            packed=bool(params.get("packed_batches")),
         )
 
     def chunks(self) -> Iterator[Chunk]:

@@ -5,7 +5,7 @@ go to their places in arrays that hold the whole window. Nearly everything is ar
 rows a second one Python object for each row would keep a core busy.
 
 Shape legend: `N` examples of the window, `R` their rows, `T` tokens that the rows own, `W` words,
-`B` rows of a batch, `S` its length, `D` width of an output.
+`B` rows of a batch, `S` its length, `D` width of an output, `M` texts that a packed row may hold.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from bert_features.batches.bucketing import Members
 from bert_features.batches.input_fn import Batch, Window
 from bert_features.batches.segments import count_by_row, expand_ranges
 from bert_features.batches.word_tables import WordTable
@@ -68,31 +69,33 @@ class WindowResults:
         return self._missing == 0
 
     def add(self, batch: Batch, outputs: Mapping[str, np.ndarray]) -> None:
-        """Copies the outputs of a batch, [B, S, D] or [B, D], to their places."""
-        rows = batch.rows
+        """Copies the outputs of a batch to their places: [B, S, D]; or [B, D], packed [B, M, D]."""
+        members = batch.members
         for output in self._outputs:
             values = outputs[output.name]
+            values = values.reshape(-1, values.shape[-1])
             if output.level == "sequence":
-                self._array(output, values, len(self._lengths))[rows] = values[: len(rows)]
+                vectors = self._array(output, values, len(self._lengths))
+                vectors[members.rows] = values[members.slots]
             elif output.level == "token":
-                self._add_tokens(rows, values, output)
+                self._add_tokens(members, values, output)
             else:
-                self._add_words(rows, values, output)
-        self._missing -= len(rows)
+                self._add_words(members, values, output)
+        self._missing -= len(members.rows)
 
     def _array(self, output: OutputSpec, values: np.ndarray, count: int) -> np.ndarray:
         if output.name not in self._values:
             self._values[output.name] = self._memory.empty((count, values.shape[-1]), values.dtype)
         return self._values[output.name]
 
-    def _add_tokens(self, rows: np.ndarray, values: np.ndarray, output: OutputSpec) -> None:
-        array = self._array(output, values, int(self._own.sum()))
+    def _add_tokens(self, members: Members, flat: np.ndarray, output: OutputSpec) -> None:
+        array = self._array(output, flat, int(self._own.sum()))
+        rows = members.rows
         own = self._own[rows]
-        begins = np.arange(len(rows)) * values.shape[1] + self._own_starts[rows]
-        flat = values.reshape(-1, values.shape[-1])
+        begins = members.places + self._own_starts[rows]
         # Two calls for a batch, which work without the interpreter's lock. A slice for each row
         # copies faster, but keeps the lock, or gives it up for each row.
-        taken = self._memory.empty((int(own.sum()), values.shape[-1]), values.dtype)
+        taken = self._memory.empty((int(own.sum()), flat.shape[-1]), flat.dtype)
         np.take(flat, expand_ranges(begins, own), axis=0, out=taken, mode="clip")
         array[expand_ranges(self._places[rows], own)] = taken
 
@@ -106,17 +109,15 @@ class WindowResults:
         bounds = np.arange(len(self._lengths) + 1)
         self._word_splits = np.searchsorted(row_of_word[order], bounds)
 
-    def _add_words(self, rows: np.ndarray, values: np.ndarray, output: OutputSpec) -> None:
+    def _add_words(self, members: Members, flat: np.ndarray, output: OutputSpec) -> None:
         table = self._window.words
         assert table is not None  # the input_fn finds words for such outputs
         if output.name not in self._values:  # words that are in no row have zeros
-            self._values[output.name] = np.zeros(
-                (len(table.windows), values.shape[-1]), values.dtype
-            )
+            self._values[output.name] = np.zeros((len(table.windows), flat.shape[-1]), flat.dtype)
+        rows = members.rows
         counts = np.diff(self._word_splits)[rows]
         words = self._words[expand_ranges(self._word_splits[rows], counts)]
-        begins = np.repeat(np.arange(len(rows)) * values.shape[1], counts)
-        flat = values.reshape(-1, values.shape[-1])
+        begins = np.repeat(members.places, counts)
         self._values[output.name][words] = flat[begins + table.indices[words]]
 
     def batch(self, unknown_id: int) -> FeatureBatch:
@@ -212,7 +213,7 @@ def assemble(
     """Puts the rows of batches together again.
 
     Args:
-      computed: the batches and their outputs, [B, S, D] or [B, D].
+      computed: the batches and their outputs, see `WindowResults.add`.
       outputs: what the device computes.
       in_windows: see `WindowResults`.
       unknown_id: id of [UNK].
@@ -227,7 +228,7 @@ def assemble(
     window: WindowResults | None = None
     for batch, values in computed:
         stages.lead("assemble")
-        counts.add_batch(batch.columns)
+        counts.add_batch(batch)
         results = None
         if batch.columns:
             window = window or WindowResults(batch.window, outputs, in_windows, memory)

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from bert_features.batches.bucketing import FILLER_ID
 from bert_features.formats.records import FeatureBatch
+
+if TYPE_CHECKING:
+    from bert_features.batches.input_fn import Batch
 
 # The exponent's bits of the types of two bytes: all are set in NaN and infinity alone.
 _EXPONENTS = {"float16": np.uint16(0x7C00), "bfloat16": np.uint16(0x7F80)}
@@ -112,18 +114,19 @@ class Counts:
         counts = list(counts)
         return cls(*(sum(getattr(each, f.name) for each in counts) for f in fields(cls)))
 
-    def add_batch(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Adds the rows of a batch of `TextInputFn`; one without columns has none."""
-        if not batch:
+    def add_batch(self, batch: "Batch") -> None:
+        """Adds the rows of a batch; one without columns has none."""
+        if not batch.columns:
             return
-        real = batch["unique_ids"] != FILLER_ID
-        first = real & (batch["window"] == 0) if "window" in batch else real
-        self.rows += int(np.count_nonzero(real))
-        self.examples += int(np.count_nonzero(first))
-        self.tokens += int(batch["input_mask"].sum())
-        self.computed_tokens += batch["input_mask"].size
-        self.tokens_lost += int(batch["tokens_lost"].sum())
-        self.truncated_examples += int(np.count_nonzero(batch["tokens_lost"]))
+        rows, columns = batch.members.rows, batch.window.columns
+        lost = columns["tokens_lost"][rows]
+        later = np.count_nonzero(columns["window"][rows]) if "window" in columns else 0
+        self.rows += len(rows)
+        self.examples += len(rows) - int(later)
+        self.tokens += int(batch.members.lengths.sum())
+        self.computed_tokens += batch.columns["input_mask"].size
+        self.tokens_lost += int(lost.sum())
+        self.truncated_examples += int(np.count_nonzero(lost))
 
     def add_rows(self, counts: Mapping[str, np.ndarray]) -> None:
         """Adds what `add_batch` counts, for examples that are not computed.

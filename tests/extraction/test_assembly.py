@@ -1,13 +1,16 @@
 """Rows come back to their examples: against a reading of the batches row by row."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from bert_features.batches.bucketing import packed_buckets
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import LongText
 from bert_features.config.output_specs import OutputSpec
+from bert_features.config.packing import MAX_SEGMENTS
 from bert_features.extraction.assembly import assemble, regroup
 from bert_features.extraction.counts import Counts, counts_by_example
 from bert_features.monitor.stages import StageClock
@@ -39,7 +42,7 @@ def spec(level):
     return OutputSpec(level, (-1,), "none", D, "float32", level, "mean", states=(1,))
 
 
-def stream(examples, tokenizer, policy):
+def stream(examples, tokenizer, policy, **params):
     """The batches of several sorting windows."""
     input_fn = TextInputFn(
         lambda: examples,
@@ -49,7 +52,9 @@ def stream(examples, tokenizer, policy):
         long_text=LongText(policy, MAX_SEQ_LENGTH),
         words="bert",
     )
-    return input_fn.stream({"batch_tokens": 30})
+    if params:
+        input_fn.buckets = packed_buckets(MAX_SEQ_LENGTH)
+    return input_fn.stream({"batch_tokens": 30, **params})
 
 
 def compute(examples, tokenizer, outputs, *, policy):
@@ -159,3 +164,61 @@ def test_values_that_are_not_finite_are_found(tokenizer, policy):
     windows = put_together(computed, tokenizer, outputs, policy=policy)
     found = [each for results in windows for each in counts_by_example(results)]
     assert [each.unique_id for each in found if each.non_finite] == [7]
+
+
+def stand_in(columns):
+    """What a device gives whose features are functions of a text alone: integers, so exact.
+
+    A token's vector depends on its id, its place, its type and the other tokens of its text.
+    """
+    ids, mask = columns["input_word_ids"].astype(np.float64), columns["input_mask"]
+    packed = "segment_ids" in columns
+    segments = columns["segment_ids"] if packed else mask
+    place = columns["position_ids"] if packed else np.cumsum(mask, axis=1) - 1
+    slots = MAX_SEGMENTS if packed else 1
+    text = segments[:, None, :] == np.arange(1, slots + 1)[:, None]  # [B, M, S]
+    total = np.einsum("bms,bs->bm", text, ids)
+    tokens = np.stack(
+        [ids * 64 + place, np.einsum("bms,bm->bs", text, total), columns["input_type_ids"] + ids],
+        axis=2,
+    )
+    length = mask.shape[1]
+    words = columns["word_indices"][:, None, :] == np.arange(length)[:, None]  # [B, W, S]
+    sequence = np.einsum("bms,bsd->bmd", text, tokens)
+    return {
+        "token": np.where(mask[:, :, None], tokens, np.nan),
+        "word": words @ tokens,
+        "sequence": sequence if packed else sequence[:, 0],
+    }
+
+
+@pytest.mark.parametrize("policy", ["truncate", "window"])
+def test_packed_rows_give_the_same_as_rows_of_their_own(tokenizer, policy):
+    """Every level, with pairs, empty texts, windows of long texts, and several sorting windows."""
+    examples = make_examples(600, seed=4)
+    outputs = [spec("token"), spec("word"), spec("sequence")]
+    results, totals = [], []
+    for params in ({}, {"packed_batches": True}):
+        batches = list(stream(examples, tokenizer, policy, **params))
+        counts = Counts()
+        assembled = assemble(
+            ((batch, stand_in(batch.columns)) for batch in batches),
+            outputs,
+            in_windows=policy == "window",
+            unknown_id=tokenizer.vocab["[UNK]"],
+            counts=counts,
+            stages=StageClock(),
+        )
+        results.append([result for _, result in assembled if result is not None])
+        totals.append(counts)
+    unpacked, packed = results
+    assert len(unpacked) == len(packed) > 1
+    for one, other in zip(unpacked, packed, strict=True):
+        assert one.unique_ids.tolist() == other.unique_ids.tolist()
+        assert one.counts.keys() == other.counts.keys()
+        for name, values in one.counts.items():
+            np.testing.assert_array_equal(values, other.counts[name])
+        assert one.features.keys() == other.features.keys() == {"token", "word", "sequence"}
+        for name, values in one.features.items():
+            np.testing.assert_array_equal(values, other.features[name])
+    assert replace(totals[0], computed_tokens=0) == replace(totals[1], computed_tokens=0)

@@ -1,0 +1,13 @@
+"""Packing: several texts share a row of a batch, one after the other.
+
+Both sides use these names: `batches` lays the rows out, and the device step in `encoder` keeps the
+texts of a row apart.
+"""
+
+# Texts of a row at most; an output of level `sequence` has this many vectors for each row.
+MAX_SEGMENTS = 24
+# Parts of a packed batch, int32 [B, S]: the number of each token's text in its row, from 1, or 0
+# for padding; and the place of each token in its text, from 0. Texts are in ascending order, and
+# padding is at the end.
+SEGMENT_IDS = "segment_ids"
+POSITION_IDS = "position_ids"
