@@ -200,7 +200,7 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor, scale: float) ->
     Args:
       query: [B, A, S, D], or [B, S, D] for a single head.
       key: the same shape.
-      mask: int32 [B, S], 1 = real.
+      mask: int32 [B, S], 1 = real; or [B, S, S], 1 = this query attends to this key.
       scale: factor of the scores.
 
     Returns:
@@ -214,7 +214,7 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor, scale: float) ->
     # `where`, not a product: with two products to add, the rewrite may fuse the wrong one.
     bias = ops.where(mask > 0, ops.cast(0.0, dtype), ops.cast(MASK_BIAS, dtype))
     # TensorFlow Lite has no `[:, None]`; so `pooling` does the same.
-    bias = ops.expand_dims(bias, (1, 2) if len(query.shape) == 4 else 1)
+    bias = ops.expand_dims(bias, (1, 2)[: len(query.shape) - len(mask.shape)])
     scores = ops.cast(scores, dtype) * ops.cast(scale, dtype) + bias
     return ops.cast(ops.softmax(scores, axis=-1), query.dtype)
 
@@ -227,7 +227,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
       query: [B, A, S, D].
       key: [B, A, S, D].
       value: [B, A, S, D].
-      mask: int32 [B, S], 1 = real.
+      mask: as in `attention_weights`.
       scale: factor of the scores.
 
     Returns:
@@ -247,7 +247,7 @@ def attend_by_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scal
       query: [A, B, S, D].
       key: [A, B, S, D].
       value: [A, B, S, D].
-      mask: int32 [B, S], 1 = real.
+      mask: as in `attention_weights`.
       scale: factor of the scores.
 
     Returns:

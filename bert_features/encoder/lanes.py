@@ -68,11 +68,19 @@ def project_out(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return ops.einsum("bms,mh->bsh", x, weight) + bias
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    scale: float,
+    segments: Tensor | None = None,
+) -> Tensor:
     """As `kernels.attend`, with the tokens of a row in the last dimension, the lanes of a TPU.
 
     Every product then leaves its result in the layout that the next one takes, and no array is
-    transposed. G short rows lie side by side; each token attends to its own row.
+    transposed. G short rows lie side by side; each token attends to its own row. In packed rows,
+    where G is 1, it attends to its own text.
 
     Up to 128 tokens the scores are written and read again, in the dtype of `query`. Beyond, they
     are computed twice, for their maximum and for the powers of the softmax, and XLA hands the
@@ -85,14 +93,15 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
       value: [B / G, A, D, G * S].
       mask: int32 [B, S], 1 = real.
       scale: factor of the scores.
+      segments: int32 [B, S], the texts of packed rows.
 
     Returns:
       [B / G, A, D, G * S].
     """
     bias = ops.where(mask > 0, ops.cast(0.0, "float32"), ops.cast(MASK_BIAS, "float32"))
     if chosen_forms().pallas:
-        return pallas_attention.attend(query, key, value, bias, scale)
-    scores = _scores_in_lanes(query, key, bias, scale)
+        return pallas_attention.attend(query, key, value, bias, scale, segments)
+    scores = _scores_in_lanes(query, key, bias, scale, segments)
     highest = ops.max(scores, axis=-1, keepdims=True)
     if (query.shape[-1] or 0) <= _LANES:  # None: a length that TensorFlow does not know yet
         scores, highest = _materialised(ops.cast(scores, query.dtype), highest)
@@ -100,18 +109,25 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
         weights = powers / ops.sum(powers, axis=-1, keepdims=True)
         return ops.einsum("baqk,badk->badq", ops.cast(weights, query.dtype), value)
     query, key, highest = _materialised(query, key, highest)
-    return _weighted_mean(ops.exp(_scores_in_lanes(query, key, bias, scale) - highest), value)
+    scores = _scores_in_lanes(query, key, bias, scale, segments)
+    return _weighted_mean(ops.exp(scores - highest), value)
 
 
-def _scores_in_lanes(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> Tensor:
+def _scores_in_lanes(
+    query: Tensor, key: Tensor, bias: Tensor, scale: float, segments: Tensor | None
+) -> Tensor:
     """[B / G, A, D, G * S], [B / G, A, D, G * S], [B, S] -> float32 [B / G, A, G * S, G * S]."""
     scores = ops.cast(ops.einsum("badq,badk->baqk", query, key), "float32") * scale
     row, joined = bias.shape[-1], query.shape[-1]
-    if row == joined:
+    if segments is not None:
+        same = (segments[:, :, None] == segments[:, None, :])[:, None]
+    elif row == joined:
         return scores + bias[:, None, None, :]
-    numbers = np.arange(joined) // row
-    scores = scores + ops.reshape(bias, (-1, 1, 1, joined))
-    return ops.where(numbers[:, None] == numbers, scores, ops.cast(OTHER_ROW, "float32"))
+    else:
+        numbers = np.arange(joined) // row
+        scores = scores + ops.reshape(bias, (-1, 1, 1, joined))
+        same = numbers[:, None] == numbers
+    return ops.where(same, scores, ops.cast(OTHER_ROW, "float32"))
 
 
 def _weighted_mean(powers: Tensor, value: Tensor) -> Tensor:

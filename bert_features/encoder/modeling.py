@@ -17,10 +17,12 @@ import numpy as np
 from keras import ops
 
 from bert_features.config.bert_config import BertConfig
+from bert_features.config.packing import MAX_SEGMENTS, POSITION_IDS, SEGMENT_IDS
 from bert_features.encoder import kernels, lanes
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.parts import Dense, LayerNorm, Part, make_dropout
+from bert_features.encoder.segments import tokens_of_segments, within_segments
 from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError, ConfigError
 
@@ -45,15 +47,19 @@ class Embeddings(Part):
             name="LayerNorm",
         )
 
-    def call(self, word_ids: Tensor, type_ids: Tensor) -> Tensor:
-        """int32 [B, S], int32 [B, S] -> [B, S, H]."""
+    def call(
+        self, word_ids: Tensor, type_ids: Tensor, position_ids: Tensor | None = None
+    ) -> Tensor:
+        """int32 [B, S] each -> [B, S, H]; without positions they count from 0 in each row."""
         words = self._rows(self.words, word_ids, one_hot=self.use_one_hot)
         positions = ops.convert_to_tensor(self.positions)[: ops.shape(word_ids)[1]]
+        if position_ids is not None:
+            positions = self._rows(positions, position_ids, one_hot=chosen_forms().on_tpu)
         # About two rows: a small matrix product is faster than a gather on every device.
         types = self._rows(self.types, type_ids, one_hot=True)
         return self.norm(words + positions + types)
 
-    def _rows(self, table: keras.Variable, ids: Tensor, *, one_hot: bool) -> Tensor:
+    def _rows(self, table: Any, ids: Tensor, *, one_hot: bool) -> Tensor:
         if not one_hot:
             return ops.take(table, ids, axis=0)
         return kernels.matmul(ops.one_hot(ids, table.shape[0], dtype=self.compute_dtype), table)
@@ -76,10 +82,14 @@ class SelfAttention(Part):
         self.output_dense = Dense(size, size, name="output_dense", **part)
         self.dropout = make_dropout(dropout, self.dtype_policy)
 
-    def call(self, x: Tensor, mask: Tensor, training: bool = False) -> Tensor:
-        """[N, H], int32 [B, S] -> [N, H]; on a TPU [B', S', H] instead of [N, H]."""
+    def call(
+        self, x: Tensor, mask: Tensor, segments: Tensor | None = None, training: bool = False
+    ) -> Tensor:
+        """[N, H], int32 [B, S] each -> [N, H]; on a TPU [B', S', H] instead of [N, H]."""
         if self.dropout is None and chosen_forms().on_tpu:
-            return self._in_lanes(x, mask)
+            return self._in_lanes(x, mask, segments)
+        if segments is not None:
+            mask = within_segments(segments)
         by_head = self.dropout is None and chosen_forms().long_rows
         # query, key, value: [B, A, S, D], or [A, B, S, D] head by head
         query, key, value = self._heads(x, mask, (2, 3, 0, 1, 4) if by_head else (2, 0, 3, 1, 4))
@@ -100,23 +110,23 @@ class SelfAttention(Part):
 
         Args:
           x: [N, H].
-          mask: int32 [B, S].
+          mask: int32 [B, S] or [B, S, S].
           order: what becomes of [B, S, 3, A, D]; the 3 comes first.
         """
-        batch, length = ops.shape(mask)
+        batch, length = ops.shape(mask)[:2]
         parts = []
         for projection in self.projections:
             joined = ops.reshape(projection(x), (batch, length, -1, self.heads, self.head_size))
             parts += ops.unstack(kernels.transpose(joined, order), 3 // len(self.projections))
         return parts
 
-    def _in_lanes(self, x: Tensor, mask: Tensor) -> Tensor:
+    def _in_lanes(self, x: Tensor, mask: Tensor, segments: Tensor | None) -> Tensor:
         """[B', S', H], int32 [B, S] -> [B', S', H] with the same tokens, whatever B' and S' are.
 
         By `lanes.attend`.
         """
         shape, (batch, length) = ops.shape(x), ops.shape(mask)
-        beside = lanes.rows_side_by_side(mask)
+        beside = 1 if segments is not None else lanes.rows_side_by_side(mask)
         batch, length = batch // beside, length * beside
         x = ops.reshape(x, (batch, length, shape[-1]))
         query, key, value = (
@@ -126,7 +136,7 @@ class SelfAttention(Part):
             )
             for weight, bias in self._query_key_value()
         )
-        context = lanes.attend(query, key, value, mask, self.head_size**-0.5)
+        context = lanes.attend(query, key, value, mask, self.head_size**-0.5, segments)
         context = ops.reshape(context, (batch, -1, length))
         output = self.output_dense
         weight, bias = (ops.convert_to_tensor(v) for v in (output.weight, output.bias))
@@ -161,9 +171,11 @@ class Block(Part):
         self.output_norm = LayerNorm(size, config.layer_norm_eps, name="output_norm", **part)
         self.dropout = make_dropout(hidden_rate, self.dtype_policy)
 
-    def call(self, x: Tensor, mask: Tensor, training: bool = False) -> Tensor:
-        """[N, H], int32 [B, S] -> [N, H]."""
-        attended = self._drop(self.attention(x, mask, training=training), training)
+    def call(
+        self, x: Tensor, mask: Tensor, segments: Tensor | None = None, training: bool = False
+    ) -> Tensor:
+        """[N, H], int32 [B, S] each -> [N, H]."""
+        attended = self._drop(self.attention(x, mask, segments, training=training), training)
         x = self.attention_norm(x + attended)
         transformed = self._drop(self.output_dense(self.intermediate(x)), training)
         return self.output_norm(x + transformed)
@@ -235,18 +247,20 @@ class BertEncoder(keras.layers.Layer):
 
         Args:
           inputs: `input_word_ids`, `input_mask` (1 = real) and `input_type_ids`, int32 [B, S]
-            each; S at most max_position_embeddings.
+            each; S at most max_position_embeddings. Packed rows also have `segment_ids` and
+            `position_ids`, see `config.packing`; then S may be larger.
           training: whether dropout applies (only with `use_dropout`).
 
         Returns:
           A dict, which `EncoderOutputs.from_dict` reads: `embedding_output` [B, S, H], the sum
           below the first block; `encoder_outputs`, a list of L [B, S, H], the output of each block;
           `sequence_output` [B, S, H], the last of them; and, with the pooler, `pooled_output`
-          [B, H]. All have the compute dtype.
+          [B, H], or [B, MAX_SEGMENTS, H] of packed rows. All have the compute dtype.
         """
         word_ids, mask = inputs["input_word_ids"], inputs["input_mask"]
+        segments, positions = inputs.get(SEGMENT_IDS), inputs.get(POSITION_IDS)
         shape = ops.shape(word_ids)
-        embedded = self.embeddings(word_ids, inputs["input_type_ids"])
+        embedded = self.embeddings(word_ids, inputs["input_type_ids"], positions)
         if self.embeddings_dropout is not None:
             embedded = self.embeddings_dropout(embedded, training=training)
         size = self.config.hidden_size
@@ -257,11 +271,14 @@ class BertEncoder(keras.layers.Layer):
             x = ops.reshape(embedded, (-1, size))
         outputs = []
         for block in self.blocks:
-            x = block(x, mask, training=training)
+            x = block(x, mask, segments, training=training)
             outputs.append(ops.reshape(x, (*shape, size)))
         result = EncoderOutputs(embedded, outputs)
         if self.pooler is not None:
-            result = replace(result, pooled_output=self.pooler(result.sequence_output[:, 0]))
+            first = result.sequence_output[:, 0]
+            if segments is not None:
+                first = _first_tokens(result.sequence_output, segments, positions)
+            result = replace(result, pooled_output=self.pooler(first))
         return result.as_dict()
 
     def compute_output_spec(
@@ -271,6 +288,7 @@ class BertEncoder(keras.layers.Layer):
         del training
         batch, length = inputs["input_word_ids"].shape
         size = self.config.hidden_size
+        of_row = (MAX_SEGMENTS,) if SEGMENT_IDS in inputs else ()
 
         def spec(*shape: int | None) -> keras.KerasTensor:
             return keras.KerasTensor(shape, self.compute_dtype)
@@ -278,7 +296,7 @@ class BertEncoder(keras.layers.Layer):
         return EncoderOutputs(
             spec(batch, length, size),
             [spec(batch, length, size) for _ in self.blocks],
-            None if self.pooler is None else spec(batch, size),
+            None if self.pooler is None else spec(batch, *of_row, size),
         ).as_dict()
 
     def load_weights_dict(self, weights: Mapping[str, np.ndarray]) -> None:
@@ -335,6 +353,12 @@ class BertEncoder(keras.layers.Layer):
         if self.pooler is not None:
             table += self.pooler.table("pooler/dense")
         return table
+
+
+def _first_tokens(x: Tensor, segments: Tensor, positions: Tensor) -> Tensor:
+    """The first token of each text of packed rows: [B, S, H] -> [B, MAX_SEGMENTS, H]."""
+    first = ops.logical_and(tokens_of_segments(segments), ops.expand_dims(positions, 1) == 0)
+    return kernels.matmul(ops.cast(first, x.dtype), x)
 
 
 def _checked_num_blocks(config: BertConfig, num_blocks: int | None, *, with_pooler: bool) -> int:

@@ -1,6 +1,6 @@
 """What an encoder computes for one batch, every layer of it.
 
-Shape legend: `B` batch, `S` sequence, `H` hidden, `L` blocks.
+Shape legend: `B` batch, `S` sequence, `H` hidden, `L` blocks, `M` MAX_SEGMENTS.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ class EncoderOutputs:
     Attributes:
       embedding_output: [B, S, H], the sum below the first block.
       encoder_outputs: L of [B, S, H], the output of each block.
-      pooled_output: [B, H]; None without a pooler.
+      pooled_output: [B, H], or [B, M, H] of packed rows; None without a pooler.
     """
 
     embedding_output: Tensor

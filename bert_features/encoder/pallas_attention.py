@@ -8,12 +8,13 @@ be corrected. How Pallas runs a kernel: https://docs.jax.dev/en/latest/pallas/tp
 It was compiled for TPUs, and computed on CPUs by Pallas's interpreter. No TPU has run it.
 
 Shape legend: `B` rows, `A` heads, `D` head size, `S` tokens; `K` keys and `Q` queries of one step
-of the grid; `P` heads of one step.
+of the grid; `P` heads of one step; `T` tokens of a block, `N` blocks of a packed row.
 """
 
 import functools
 from typing import Any
 
+from bert_features.config.packing import MAX_SEGMENTS
 from bert_features.encoder.types import Tensor
 
 # Queries of one step of the grid, if a row has more.
@@ -21,11 +22,20 @@ _QUERIES = 512
 # The query, key, value and output of one step may take this much; they are there twice, as the next
 # step's arrive while this one computes. A v5e allows a kernel 16 MiB of its VMEM by default.
 _STEP_BYTES = 4 << 20
-# Added to the scores between rows that lie side by side: their weights become 0.
+# The scores between rows that lie side by side, or texts of one row: their weights become 0.
 OTHER_ROW = -1e30
+# Keys and queries of packed rows are taken in blocks of this many, the lanes of a TPU's registers.
+_BLOCK = 128
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor,
+    scale: float,
+    segments: Tensor | None = None,
+) -> Tensor:
     """Scaled dot-product attention, as `lanes.attend`.
 
     Each step of the grid takes a row, or G rows that lie side by side, with some of the heads and
@@ -38,6 +48,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float
       value: the same shape and dtype.
       bias: added to the scores of a key, float32 [B * G, S / G].
       scale: factor of the scores.
+      segments: int32 [B, S], the texts of packed rows, see `config.packing`. Then `bias` is unused,
+        and blocks of keys are skipped where none has a text of the queries.
 
     Returns:
       [B, A, D, S] of the dtype of `query`.
@@ -49,16 +61,26 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float
 
     batch, heads, size, length = query.shape
     queries = min(length, _QUERIES)
+    if segments is not None:
+        queries = length if length % _BLOCK else _BLOCK
     together = _heads_together(heads, (3 * length + queries) * size * query.dtype.itemsize)
-    of_queries = pl.BlockSpec((None, together, size, queries), lambda b, a, q: (b, a, 0, q))
-    of_keys = pl.BlockSpec((None, together, size, length), lambda b, a, q: (b, a, 0, 0))
-    of_bias = pl.BlockSpec((None, 1, length), lambda b, a, q: (b, 0, 0))
+    of_queries = pl.BlockSpec((None, together, size, queries), lambda b, a, q, *_: (b, a, 0, q))
+    of_keys = pl.BlockSpec((None, together, size, length), lambda b, a, q, *_: (b, a, 0, 0))
+    of_row = pl.BlockSpec((None, 1, length), lambda b, a, q, *_: (b, 0, 0))
+    step, per_key, *spans = (
+        (functools.partial(_step, row=bias.shape[-1]), bias)
+        if segments is None
+        else (_packed_step, *_spans(segments, queries))
+    )
     call = pl.pallas_call(
-        functools.partial(_step, scale=scale, row=bias.shape[-1]),
+        functools.partial(step, scale=scale),
         out_shape=jax.ShapeDtypeStruct(query.shape, query.dtype),
-        grid=(batch, heads // together, pl.cdiv(length, queries)),
-        in_specs=[of_bias, of_queries, of_keys, of_keys],
-        out_specs=of_queries,
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=len(spans),
+            grid=(batch, heads // together, pl.cdiv(length, queries)),
+            in_specs=[of_row, of_queries, of_keys, of_keys],
+            out_specs=of_queries,
+        ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",) * 3),
         cost_estimate=pl.CostEstimate(
             flops=4 * batch * heads * size * length**2,
@@ -67,7 +89,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float
         ),
         name="attention",
     )
-    return call(jnp.reshape(bias, (batch, 1, length)), query, key, value)
+    return call(*spans, jnp.reshape(per_key, (batch, 1, length)), query, key, value)
 
 
 def _heads_together(heads: int, bytes_of_one: int) -> int:
@@ -105,6 +127,78 @@ def _step(
         return carry
 
     jax.lax.fori_loop(0, heads, head, None)
+
+
+def _spans(segments: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    """The texts that a kernel compares, and the blocks of keys that have texts of the queries.
+
+    Args:
+      segments: int32 [B, S], ascending, with 0 for the padding at the end.
+      block: T.
+
+    Returns:
+      float32 [B, S], ascending to the end; and int32 [B, 2, N], the first block of keys for each
+      block of queries, and the one after the last.
+    """
+    import jax.numpy as jnp
+
+    texts = jnp.where(segments > 0, segments, MAX_SEGMENTS + 1)
+    first, last = texts[:, ::block], texts[:, block - 1 :: block]  # [B, N]
+    start = jnp.sum(last[:, None, :] < first[:, :, None], axis=-1, dtype="int32")
+    end = jnp.sum(first[:, None, :] <= last[:, :, None], axis=-1, dtype="int32")
+    return texts.astype("float32"), jnp.stack([start, end], axis=1)
+
+
+def _packed_step(
+    spans_ref: Any, text_ref: Any, query_ref: Any, key_ref: Any, value_ref: Any, out_ref: Any, *,
+    scale: float,
+) -> None:  # fmt: skip
+    """One step of the grid: spans [B, 2, N]; texts [1, K]; the others as in `_step`, where Q is T.
+
+    What is known of the keys seen so far is corrected when a higher score comes, as in
+    FlashAttention.
+    """
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import pallas as pl
+
+    heads, size, block = query_ref.shape
+    row, number = pl.program_id(0), pl.program_id(2)
+    text = text_ref[:, _block(number, block)]  # [1, Q]
+
+    def head(head: Any, carry: None) -> None:
+        query = query_ref[head]
+
+        def seen(number: Any, state: Any) -> Any:
+            highest, total, context = state
+            keys = _block(number, block)
+            of_keys = jnp.transpose(jnp.broadcast_to(text_ref[:, keys], (8, block)))[:, :1]
+            scores = _product(key_ref[head, :, keys], query, 0) * scale  # [T, Q]
+            scores = jnp.where(of_keys == text, scores, OTHER_ROW)
+            higher = jnp.maximum(highest, jnp.max(scores, axis=0, keepdims=True))
+            powers, factor = jnp.exp(scores - higher), jnp.exp(highest - higher)
+            total = total * factor + jnp.sum(powers, axis=0, keepdims=True)
+            value = value_ref[head, :, keys]
+            context = context * factor + _product(value, powers.astype(value.dtype), 1)
+            return higher, total, context
+
+        nothing = (
+            jnp.full((1, block), OTHER_ROW, "float32"),
+            *(jnp.zeros((rows, block), "float32") for rows in (1, size)),
+        )
+        first, end = spans_ref[row, 0, number], spans_ref[row, 1, number]
+        _, total, context = jax.lax.fori_loop(first, end, seen, nothing)
+        out_ref[head] = (context / total).astype(out_ref.dtype)
+        return carry
+
+    jax.lax.fori_loop(0, heads, head, None)
+
+
+def _block(number: Any, block: int) -> Any:
+    """The places of one block of tokens."""
+    from jax.experimental import pallas as pl
+
+    return pl.ds(pl.multiple_of(number * block, block), block)
 
 
 def _product(x: Any, y: Any, axis: int) -> Any:

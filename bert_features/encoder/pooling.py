@@ -1,7 +1,8 @@
 """From the encoder's states to the wanted outputs; all of it inside the device step.
 
 Shape legend: `B` batch, `S` sequence, `H` hidden, `K` selected layers, `D` width, `W` words of a
-row; W = S, as a row has at most S words. Everything is computed in float32 and cast at the end.
+row; W = S, as a row has at most S words; `M` texts of a packed row, MAX_SEGMENTS. Everything is
+computed in float32 and cast at the end.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +12,10 @@ from keras import ops
 
 from bert_features.config.output_specs import OutputSpec
 from bert_features.config.outputs import pooling_parts
+from bert_features.config.packing import SEGMENT_IDS
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
+from bert_features.encoder.segments import tokens_of_segments
 from bert_features.encoder.types import Tensor
 
 # Scaling to length 1 divides by at least this.
@@ -31,17 +34,17 @@ def compute_outputs(
 
     Args:
       encoded: what `BertEncoder` returns: `embedding_output` [B, S, H], `encoder_outputs`, a list
-        of [B, S, H], and `pooled_output` [B, H] if an output uses the pooler.
+        of [B, S, H], and `pooled_output` [B, H] or [B, M, H] if an output uses the pooler.
       batch: `input_word_ids`, `input_mask` int32 [B, S]; and, for outputs of level `word`,
         `word_indices` int32 [B, S]: the number of each token's word in its row, from 0, or -1 for
-        tokens that belong to no word.
+        tokens that belong to no word. And `segment_ids` of packed rows, see `config.packing`.
       outputs: what is wanted.
       special_ids: the ids of [CLS] and [SEP], which no text contains.
 
     Returns:
       name -> [B, S, D] for tokens; [B, S, D] for words, where row b holds its words in order, then
-      zeros; [B, D] for the sequence. A sequence without a counted token and a word without a piece
-      are zero.
+      zeros; [B, D] for the sequence, or [B, M, D] of packed rows. A sequence without a counted
+      token and a word without a piece are zero.
     """
     states = EncoderOutputs.from_dict(encoded)
     results = {}
@@ -150,7 +153,7 @@ def _word_max(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) 
 
 
 def _running_max(vectors: Tensor, indices: Tensor) -> Tensor:
-    """The largest value of a token's word up to that token, [B, S, D].
+    """The largest value of a token's word or text up to that token, [B, S, D].
 
     It takes log2(S) steps, and each looks twice as far back (Hillis and Steele 1986, "Data parallel
     algorithms"). All steps are elementwise; a maximum by segments would be a scatter, a TPU's
@@ -200,58 +203,82 @@ def _pool_sequence(
         # Not by the attention mask: the other tokens still attend to [CLS] and [SEP].
         for special in special_ids:
             counted = ops.logical_and(counted, batch["input_word_ids"] != special)
-    weights = ops.cast(counted, "float32")  # [B, S]
-    pooled = [_SEQUENCE_POOLERS[part](vectors, weights) for part in pooling_parts(output.pooling)]
+    segments = batch.get(SEGMENT_IDS)
+    if segments is not None:
+        counted = ops.logical_and(ops.expand_dims(counted, 1), tokens_of_segments(segments))
+    weights = ops.cast(counted, "float32")  # [B, S], or [B, M, S] of packed rows
+    pooled = [
+        _SEQUENCE_POOLERS[part](vectors, weights, segments)
+        for part in pooling_parts(output.pooling)
+    ]
     return pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1)
 
 
 def _count(weights: Tensor) -> Tensor:
-    return ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1.0)  # [B, 1]
+    return ops.maximum(ops.sum(weights, axis=-1, keepdims=True), 1.0)  # [B, 1] or [B, M, 1]
 
 
-def _sequence_sum(vectors: Tensor, weights: Tensor) -> Tensor:
-    return ops.sum(vectors * ops.expand_dims(weights, 2), axis=1)
+def _sequence_sum(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
+    if segments is None:
+        return ops.sum(vectors * ops.expand_dims(weights, 2), axis=1)
+    return ops.matmul(weights, vectors)  # see `_word_sum`
 
 
-def _sequence_mean(vectors: Tensor, weights: Tensor) -> Tensor:
-    return _sequence_sum(vectors, weights) / _count(weights)
+def _sequence_mean(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
+    return _sequence_sum(vectors, weights, segments) / _count(weights)
 
 
-def _sequence_max(vectors: Tensor, weights: Tensor) -> Tensor:
-    highest = ops.max(ops.where(ops.expand_dims(weights, 2) > 0, vectors, _LOWEST), axis=1)
-    return highest * ops.max(weights, axis=1, keepdims=True)
+def _sequence_max(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
+    if segments is None:
+        highest = ops.max(ops.where(ops.expand_dims(weights, 2) > 0, vectors, _LOWEST), axis=1)
+    else:
+        vectors = ops.where(ops.max(weights, axis=1)[:, :, None] > 0, vectors, _LOWEST)
+        highest = _sequence_last(_running_max(vectors, segments), weights, segments)
+    return highest * ops.max(weights, axis=-1, keepdims=True)
 
 
-def _sequence_first(vectors: Tensor, weights: Tensor) -> Tensor:
-    return _sequence_at(vectors, weights, ops.argmax(ops.cast(weights, "int32"), axis=1))
+def _sequence_first(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
+    first = ops.argmax(ops.cast(weights, "int32"), axis=-1)
+    return _sequence_at(vectors, weights, segments, first)
 
 
-def _sequence_last(vectors: Tensor, weights: Tensor) -> Tensor:
-    last = ops.shape(weights)[1] - 1 - ops.argmax(ops.flip(weights, axis=1), axis=1)
-    return _sequence_at(vectors, weights, last)
+def _sequence_last(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
+    last = ops.shape(weights)[-1] - 1 - ops.argmax(ops.flip(weights, axis=-1), axis=-1)
+    return _sequence_at(vectors, weights, segments, last)
 
 
-def _sequence_at(vectors: Tensor, weights: Tensor, positions: Tensor) -> Tensor:
-    """The token at int [B], or zero if it is not counted; a sum is faster, see `_at_edges`."""
-    tokens = ops.arange(ops.shape(weights)[1], dtype="int32")
-    positions = ops.expand_dims(ops.cast(positions, "int32"), 1)
+def _sequence_at(
+    vectors: Tensor, weights: Tensor, segments: Tensor | None, positions: Tensor
+) -> Tensor:
+    """The token at int [B] or [B, M], zero if it is not counted; a sum is faster: `_at_edges`."""
+    tokens = ops.arange(ops.shape(weights)[-1], dtype="int32")
+    positions = ops.expand_dims(ops.cast(positions, "int32"), -1)
     there = ops.cast(tokens == positions, "float32")
-    return _sequence_sum(vectors, weights * there)
+    return _sequence_sum(vectors, weights * there, segments)
 
 
-_SEQUENCE_POOLERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cls": lambda vectors, weights: vectors[:, 0],
+def _sequence_cls(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
+    return vectors[:, 0] if segments is None else _sequence_first(vectors, weights, segments)
+
+
+def _sequence_mean_max(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
+    arguments = (vectors, weights, segments)
+    return ops.concatenate([_sequence_mean(*arguments), _sequence_max(*arguments)], axis=-1)
+
+
+def _sequence_sqrt_len_mean(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
+    # sentence-transformers' pooling_mode_mean_sqrt_len_tokens: between a sum and a mean.
+    return _sequence_sum(vectors, weights, segments) / ops.sqrt(_count(weights))
+
+
+_SEQUENCE_POOLERS: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
+    "cls": _sequence_cls,
     "mean": _sequence_mean,
     "max": _sequence_max,
-    "mean_max": lambda vectors, weights: ops.concatenate(
-        [_sequence_mean(vectors, weights), _sequence_max(vectors, weights)], axis=-1
-    ),
+    "mean_max": _sequence_mean_max,
     "first": _sequence_first,
     "last": _sequence_last,
-    # sentence-transformers' pooling_mode_mean_sqrt_len_tokens: between a sum and a mean.
-    "sqrt_len_mean": lambda vectors, weights: (
-        _sequence_sum(vectors, weights) / ops.sqrt(_count(weights))
-    ),
+    "sqrt_len_mean": _sequence_sqrt_len_mean,
 }
 
 _POOLERS: dict[str, Callable[[Tensor, Mapping[str, Tensor], OutputSpec, Sequence[int]], Tensor]] = {

@@ -12,6 +12,7 @@ import numpy as np
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.output_specs import OutputSpec, blocks_needed, needs_pooler
+from bert_features.config.packing import POSITION_IDS, SEGMENT_IDS
 from bert_features.encoder.forms import products_traced_in
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs
@@ -25,10 +26,11 @@ MODEL_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 WORD_INDICES = "word_indices"  # a further input, for outputs of level `word`
 
 
-def input_names(outputs: Sequence[OutputSpec]) -> tuple[str, ...]:
+def input_names(outputs: Sequence[OutputSpec], *, packed: bool = False) -> tuple[str, ...]:
     """The parts of a batch that outputs are computed from."""
+    names = (*MODEL_INPUTS, SEGMENT_IDS, POSITION_IDS) if packed else MODEL_INPUTS
     word_level = any(output.level == "word" for output in outputs)
-    return (*MODEL_INPUTS, WORD_INDICES) if word_level else MODEL_INPUTS
+    return (*names, WORD_INDICES) if word_level else names
 
 
 class DeviceStep:
@@ -43,6 +45,7 @@ class DeviceStep:
       precision: `float32` or `bfloat16`, for weights and arithmetic.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
       fuse_qkv: see `BertEncoder`; on a TPU joined weights would be split again.
+      packed: whether several texts share a row, see `config.packing`.
 
     Attributes:
       outputs: the outputs.
@@ -60,9 +63,11 @@ class DeviceStep:
         precision: Precision = "float32",
         use_one_hot_embeddings: bool = False,
         fuse_qkv: bool = True,
+        packed: bool = False,
     ) -> None:
         self.outputs = tuple(outputs)
-        self.inputs = input_names(self.outputs)
+        self._packed = packed
+        self.inputs = input_names(self.outputs, packed=packed)
         self._special_ids = tuple(special_ids)
         self._precision = precision
         self.encoder = BertEncoder(
@@ -85,7 +90,7 @@ class DeviceStep:
         """
         other = copy.copy(self)
         other.outputs = tuple(outputs)
-        other.inputs = input_names(other.outputs)
+        other.inputs = input_names(other.outputs, packed=self._packed)
         return other
 
     @property
@@ -98,13 +103,13 @@ class DeviceStep:
 
         Args:
           weights: values in the order of `self.weights`.
-          batch: `input_word_ids`, `input_mask`, `input_type_ids`, int32 [B, S]; and `word_indices`
-            for outputs of level `word`, see `pooling.compute_outputs`.
+          batch: `inputs`, int32 [B, S] each, see `BertEncoder.call` and `pooling.compute_outputs`.
 
         Returns:
-          Output name -> [B, S, D] for tokens and words, [B, D] for the sequence.
+          Output name -> [B, S, D] for tokens and words, [B, D] for the sequence; of packed rows
+          [B, MAX_SEGMENTS, D], where a row has its texts in order.
         """
-        inputs = {name: batch[name] for name in MODEL_INPUTS}
+        inputs = {name: batch[name] for name in self.inputs if name != WORD_INDICES}
         with products_traced_in(self._precision):
             encoded, _ = self.encoder.stateless_call(list(weights), [], inputs)
         return compute_outputs(encoded, batch, self.outputs, self._special_ids)

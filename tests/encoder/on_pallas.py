@@ -1,6 +1,7 @@
 """Run by test_pallas_attention.py in a process of its own, where Keras runs on JAX.
 
-Argument: a folder of batches; the states of each come beside it, for every form and precision.
+Argument: a folder of batches; the states of each come beside it, for every form and precision, and
+the outputs of packed batches.
 Pallas's interpreter runs the kernel as operations of XLA, and fills what nobody has written with
 NaN. Its interpreter for TPUs can wait forever on a machine with two cores.
 """
@@ -13,10 +14,14 @@ import jax
 import numpy as np
 from jax.experimental import pallas
 
+from bert_features.config.output_specs import plan_outputs
+from bert_features.config.outputs import OutputConfig
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
+from bert_features.encoder.step import DeviceStep
 from bert_features.runtime.jax import shared_out, traced_for_jax
-from tests.encoder.test_pallas_attention import CONFIG, DEVICES, FORMS, LENGTHS
+from tests.encoder.test_pallas_attention import CONFIG, DEVICES, FORMS, LENGTHS, PACKED
+from tests.packed import CLS, OUTPUTS, SEP
 from tests.toy import random_weights
 
 
@@ -30,20 +35,48 @@ def main():
             for length in lengths:
                 states = compute(encoder, attention, dict(np.load(folder / f"{length}.npz")))
                 np.save(folder / f"{attention}-{precision}-{length}.npy", states)
+    for name, case in PACKED.items():
+        batch = dict(np.load(folder / f"{name}.npz"))
+        np.savez(folder / f"{name}-outputs.npz", **compute_packed(batch, **case))
 
 
 def compute(encoder, attention, batch):
     """The states of a batch, float32 [K, B, S, H]."""
-    weights = [variable.value for variable in encoder.trainable_variables]
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:DEVICES]), ("data",))
 
     def step(weights, batch):
-        with traced_for_jax("tpu", attention):
-            encoded, _ = encoder.stateless_call(weights, [], batch)
+        encoded, _ = encoder.stateless_call(weights, [], batch)
         return dict(enumerate(EncoderOutputs.from_dict(encoded).states))
 
-    states = jax.jit(shared_out(step, mesh))(weights, batch)
-    return np.stack([np.asarray(states[i], np.float32) for i in range(len(states))])
+    states = on_all(step, encoder.trainable_variables, batch, "tpu", attention)
+    return np.stack([states[i] for i in range(len(states))])
+
+
+def compute_packed(batch, *, rows, length, outputs, precision, device, attention):
+    """Outputs of a packed batch, by name."""
+    del rows, length
+    settings = [OutputConfig.of({"name": name, **OUTPUTS[name]}) for name in outputs]
+    model = DeviceStep(
+        CONFIG,
+        random_weights(CONFIG),
+        plan_outputs(settings, CONFIG),
+        special_ids=(CLS, SEP),
+        precision=precision,
+        packed=True,
+    )
+    inputs = {name: batch[name] for name in model.inputs}
+    return on_all(model.step, model.weights, inputs, device, attention)
+
+
+def on_all(step, weights, batch, device, attention):
+    """The outputs of a step on all devices, traced in the forms for a device; float32."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:DEVICES]), ("data",))
+
+    def run(weights, batch):
+        with traced_for_jax(device, attention):
+            return step(weights, batch)
+
+    outputs = jax.jit(shared_out(run, mesh))([weight.value for weight in weights], batch)
+    return {name: np.asarray(values, np.float32) for name, values in outputs.items()}
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.encoder.pallas_attention import _heads_together
+from bert_features.encoder.pallas_attention import _heads_together, _spans
 from bert_features.errors import ConfigError
 from bert_features.runtime.start import make_runtime
+from tests.packed import OUTPUTS, assert_as_alone, packed_batch
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import random_batch, random_weights
 
@@ -39,15 +40,37 @@ CASES = {
 FORMS = ("xla", "pallas")
 # float32 shows that everything is in its place, so bfloat16 needs less.
 LENGTHS = {"float32": tuple(CASES), "bfloat16": (13, 600)}
+# Packed batches, one half on each device. Rows of 384 are three blocks of the kernel, which skips
+# some: of each text's neighbours there, and of padding.
+ROWS = [[40, 5, 2, 61, 20], [128], [2] * 24, [3, 90, 7, 9]]
+LONG_ROWS = [[100, 40, 244], [384], [130, 126, 60], [16] * 24, [], [3, 300]]
+
+
+def packed(rows, length, outputs, precision="float32", device="tpu", attention="xla"):
+    return locals()
+
+
+PACKED = {
+    "every output": packed(ROWS, 128, [*OUTPUTS]),
+    "one block by the kernel": packed(ROWS, 128, ["layers"], attention="pallas"),
+    "three blocks": packed(LONG_ROWS, 384, ["layers"]),
+    "three blocks by the kernel": packed(LONG_ROWS, 384, ["layers"], attention="pallas"),
+    "bfloat16": packed(LONG_ROWS, 384, ["layers"], "bfloat16"),
+    "bfloat16 by the kernel": packed(LONG_ROWS, 384, ["layers"], "bfloat16", attention="pallas"),
+    "no TPU": packed(ROWS, 128, ["layers"], device="gpu"),
+}
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="no JAX: pip install '.[jax]'")
 
 
 @pytest.fixture(scope="module")
-def states(tmp_path_factory):
-    """Gives the states of a batch, [K, B, S, H], all computed by one process."""
+def computed(tmp_path_factory):
+    """The folder of states, [K, B, S, H], and outputs, all computed by one process."""
     folder = tmp_path_factory.mktemp("batches")
     for length, real in CASES.items():
         np.savez(folder / f"{length}.npz", **random_batch(CONFIG, real, length))
+    for name, case in PACKED.items():
+        batch, _ = packed_batch(case["rows"], case["length"], CONFIG.vocab_size)
+        np.savez(folder / f"{name}.npz", **batch)
     environment = {
         "KERAS_BACKEND": "jax",
         "JAX_PLATFORMS": "cpu",
@@ -58,9 +81,7 @@ def states(tmp_path_factory):
     }
     command = [sys.executable, "-m", "tests.encoder.on_pallas", str(folder)]
     subprocess.run(command, env=os.environ | environment, check=True, timeout=600)
-    return lambda attention, precision, length: np.load(
-        folder / f"{attention}-{precision}-{length}.npy"
-    )
+    return folder
 
 
 @needs_jax
@@ -70,13 +91,13 @@ def states(tmp_path_factory):
     [(precision, length) for precision, lengths in LENGTHS.items() for length in lengths],
 )
 @pytest.mark.parametrize("attention", FORMS)
-def test_every_layer_equals_float64_numpy(states, attention, precision, length):
+def test_every_layer_equals_float64_numpy(computed, attention, precision, length):
     batch = random_batch(CONFIG, CASES[length], length)
     encoder = NumpyEncoder(CONFIG, random_weights(CONFIG))
     expected = np.stack(
         encoder(batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"])
     )
-    got = states(attention, precision, length)
+    got = np.load(computed / f"{attention}-{precision}-{length}.npy")
     assert np.isfinite(got).all()  # of padding and filler rows too
     real = batch["input_mask"] == 1
     a, b = got[:, real].astype(np.float64), expected[:, real]
@@ -84,6 +105,27 @@ def test_every_layer_equals_float64_numpy(states, attention, precision, length):
         np.testing.assert_allclose(a, b, atol=2e-5, rtol=0)
     cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
     assert cosine.min() > 0.999
+
+
+@needs_jax
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PACKED)
+def test_texts_of_packed_rows_are_as_alone(computed, name):
+    case = PACKED[name]
+    _, texts = packed_batch(case["rows"], case["length"], CONFIG.vocab_size)
+    got = dict(np.load(computed / f"{name}-outputs.npz"))
+    assert set(got) == set(case["outputs"])
+    assert_as_alone(got, CONFIG, random_weights(CONFIG), texts, case["precision"])
+
+
+@needs_jax
+def test_blocks_of_keys_that_no_text_of_the_queries_has():
+    """Tokens 0 to 99 are text 1, up to 139 text 2, up to 383 text 3; then two texts and padding."""
+    segments = np.repeat([1, 2, 3], [100, 40, 244])[None]
+    other = np.repeat([1, 2, 0], [256, 64, 64])[None]
+    texts, spans = _spans(np.concatenate([segments, other]), 128)
+    assert spans.tolist() == [[[0, 0, 1], [2, 3, 3]], [[0, 0, 2], [2, 2, 3]]]
+    assert (np.diff(texts, axis=1) >= 0).all()
 
 
 @pytest.mark.parametrize(
