@@ -22,18 +22,26 @@ import pytest
 
 import bert_features  # noqa: F401 - before TensorFlow, whose oneDNN it turns on
 
-import tensorflow as tf  # isort: skip
-
 NUM_DEVICES = 8
-_cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(
-    _cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(NUM_DEVICES)]
-)
+_all_cpus: Any = None
 
-# After TensorFlow has its logical devices.
-from bert_features.runtime import tensorflow_devices  # noqa: E402
 
-_all_cpus = tensorflow_devices._cpu
+def pytest_configure(config: pytest.Config) -> None:
+    """Splits the CPU where tests run; the process that hands them out (-n2) needs no TensorFlow."""
+    global _all_cpus
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        return
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(NUM_DEVICES)]
+    )
+    # After TensorFlow has its logical devices.
+    from bert_features.runtime import tensorflow_devices
+
+    _all_cpus = tensorflow_devices._cpu
+
 
 DATA = Path(__file__).resolve().parent / "data"
 LARGE_DATA = Path(os.environ.get("BERT_FEATURES_LARGE_DATA", DATA.parents[2] / "shared" / "data"))
@@ -48,6 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Chooses the CPU devices before any fixture is made, also those of a module."""
+    from bert_features.runtime import tensorflow_devices
+
     eight = item.get_closest_marker("eight_devices") is not None
     tensorflow_devices._cpu = _all_cpus if eight else lambda: (None, 1)
 
@@ -63,6 +73,8 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 @pytest.fixture
 def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """One CPU device in a module that is marked `eight_devices`."""
+    from bert_features.runtime import tensorflow_devices
+
     monkeypatch.setattr(tensorflow_devices, "_cpu", lambda: (None, 1))
 
 

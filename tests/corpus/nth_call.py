@@ -190,7 +190,10 @@ class FileCase:
         self.root.mkdir()
 
     def call(self, calls):
-        """A run, in a fork; how it ended and what it said."""
+        """A run, in a fork if it is killed; how it ended and what it said."""
+        if not calls.kill:
+            with calls.patched():
+                return attempt(self.run)
         reading, writing = os.pipe()
         if process := os.fork():
             os.close(writing)

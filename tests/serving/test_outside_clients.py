@@ -61,6 +61,7 @@ def test_no_request_makes_the_service_fail_or_answer_otherwise_than_its_page_say
             *("--header", "Authorization: Bearer secret-token", "--checks", checks),
             *("--max-examples", "40", "--seed", "1", "--phases", "examples,coverage,fuzzing"),
             *("--generation-database", "none", "--no-color"),
+            *("--request-timeout", "60"),  # not 10, which a busy machine may take
         ],
         capture_output=True,
         text=True,
