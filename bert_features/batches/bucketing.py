@@ -157,6 +157,11 @@ class BatchPlan:
     rows: np.ndarray
     lengths: np.ndarray
 
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens that the device computes, padding and filler rows included."""
+        return int(self.rows @ self.lengths)
+
 
 def plan_batches(lengths: np.ndarray, shapes: BatchShapes) -> BatchPlan:
     """Decides which rows of a window make which batch.

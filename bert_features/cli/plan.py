@@ -34,7 +34,11 @@ def plan(
     if as_json:
         print(json.dumps(result.as_dict(_format(settings)), indent=1))
         return
-    print("\n".join([*_facts(result, settings), "", *_histogram(result), "", *_buckets(result)]))
+    print(
+        "\n".join(
+            [*_facts(result, settings), "", *_histogram(result), "", *_buckets(result, settings)]
+        )
+    )
 
 
 def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
@@ -98,7 +102,7 @@ def _bar(share: float) -> str:
     return f"{'█' * whole}{_EIGHTHS[eighths] if eighths else ''}".ljust(_BAR_WIDTH)
 
 
-def _buckets(result: "Plan") -> list[str]:
+def _buckets(result: "Plan", settings: ExtractConfig) -> list[str]:
     used = [bucket for bucket in result.buckets if bucket.rows]
     rows_of = dict(zip(result.shapes.buckets, result.shapes.rows, strict=True))
     lines = []
@@ -113,13 +117,17 @@ def _buckets(result: "Plan") -> list[str]:
         lines.append((name, f"{rows:,}", f"{batches:,}", f"{1 - tokens / computed:.1%}"))
     rows, batches = result.row_lengths.sum(), sum(bucket.batches for bucket in used)
     lines.append(("all", f"{rows:,}", f"{batches:,}", f"{result.pad_waste:.1%}"))
-    suggested = ",".join(map(str, result.suggest_buckets()))
-    return [
+    parts = [
         table(lines, head=("shape", "rows", "batches", "pad waste"), right=range(4)),
         f"filler rows, part of the pad waste: {result.filler_share:.1%}",
         "",
-        f"a good choice for a TPU or GPU: --buckets={suggested}",
+        f"pad waste on a TPU or GPU: {result.packed_pad_waste:.1%} with packing, "
+        f"{result.unpacked_pad_waste:.1%} without",
     ]
+    if settings.packing is False or settings.buckets is not None or settings.uniform_batches:
+        suggested = ",".join(map(str, result.suggest_buckets()))
+        parts.append(f"a good choice for a TPU or GPU: --buckets={suggested}")
+    return parts
 
 
 def _grouped(used: "list[BucketPlan]") -> "list[list[BucketPlan]]":

@@ -160,6 +160,12 @@ class ExtractConfig(Settings):
         DEVICES,
         allowed="a list of ascending integers of at least 3",
     )
+    packing: bool | None = setting(
+        None,
+        "Let texts share rows, each with its own attention, so that little is padding; by default "
+        "on a TPU or GPU, without buckets and uniform_batches.",
+        DEVICES,
+    )
     batch_size: Positive | None = setting(
         None,
         "Rows of a batch, over all devices together, for every length; instead of batch_tokens.",
@@ -261,8 +267,7 @@ class ExtractConfig(Settings):
           **overrides: settings that take precedence over the file's.
 
         Raises:
-          ConfigError: the file cannot be read, is not TOML, or holds a key or a value that is not
-            allowed.
+          ConfigError: the file cannot be read, is not TOML, or a key or value is not allowed.
         """
         path, text = read_config(path)
         values = read_toml(text, str(path))
@@ -289,9 +294,7 @@ class ExtractConfig(Settings):
     @model_validator(mode="before")
     @classmethod
     def _cache_implies_dedupe(cls, values: dict[str, Any]) -> dict[str, Any]:
-        implied: dict[str, Any] = {}
-        if values.get("cache") is not None:
-            implied["dedupe"] = True
+        implied = {"dedupe": True} if values.get("cache") is not None else {}
         if values.get("dedupe") or implied:
             implied["uniform_batches"] = True
         return implied | values
@@ -319,6 +322,11 @@ class ExtractConfig(Settings):
         if self.dedupe and not self.uniform_batches:
             raise ConfigError.naming(
                 "{dedupe} needs {uniform_batches}; leave {uniform_batches} out"
+            )
+        if self.packing and (self.buckets is not None or self.uniform_batches):
+            raise ConfigError.naming(
+                "{packing} excludes {buckets} and {uniform_batches}, which {dedupe} and {cache} "
+                "turn on; leave one of them out"
             )
         if self.cache is not None and not self.dedupe:
             raise ConfigError.naming("{cache} needs {dedupe}; leave {dedupe} out")
@@ -360,17 +368,15 @@ class ExtractConfig(Settings):
           ConfigError: the checkpoint has fewer positions than `max_seq_length`.
         """
         positions = config.max_position_embeddings
-        if self.max_seq_length is None:
-            return positions
-        if self.max_seq_length > positions:
+        length = self.max_seq_length or positions
+        if length > positions:
             raise ConfigError.naming(
-                "{max_seq_length} is {received}; {name} has {positions} positions, take at most "
-                "that",
-                received=self.max_seq_length,
+                "{max_seq_length} is {received}; {name} has {positions} positions: pass no more",
+                received=length,
                 name=name,
                 positions=positions,
             )
-        return self.max_seq_length
+        return length
 
     def plan_outputs(
         self, config: BertConfig, auto: AutoPooling | None = None

@@ -12,7 +12,7 @@ from keras import ops
 
 from bert_features.config.output_specs import OutputSpec
 from bert_features.config.outputs import pooling_parts
-from bert_features.config.packing import SEGMENT_IDS
+from bert_features.config.packing import MAX_SEGMENTS, SEGMENT_IDS
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.segments import tokens_of_segments
@@ -233,7 +233,11 @@ def _sequence_max(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> 
         highest = ops.max(ops.where(ops.expand_dims(weights, 2) > 0, vectors, _LOWEST), axis=1)
     else:
         vectors = ops.where(ops.max(weights, axis=1)[:, :, None] > 0, vectors, _LOWEST)
-        highest = _sequence_last(_running_max(vectors, segments), weights, segments)
+        if chosen_forms().on_cpu or segments.shape[1] is None:  # as in `_word_max`
+            of_texts = _segment_max(vectors, segments - 1, ops.ones_like(vectors[:, :, :1]))
+            highest = ops.maximum(of_texts[:, :MAX_SEGMENTS], _LOWEST)
+        else:
+            highest = _sequence_last(_running_max(vectors, segments), weights, segments)
     return highest * ops.max(weights, axis=-1, keepdims=True)
 
 

@@ -59,6 +59,7 @@ def describe_output(preparation: "Preparation") -> dict[str, Any]:
         "do_lower_case": preparation.tokenizer.do_lower_case,
         **preparation.prompts.metadata(),
         "precision": preparation.precision,
+        "packing": preparation.packing,
         "runtime": runtime,
         "versions": versions,
     }
@@ -69,12 +70,13 @@ def fingerprint(preparation: "Preparation") -> str:
     facts = describe_output(preparation)
     settings = facts.pop("config")
     facts["checkpoint"].pop("name")
+    facts.pop("packing")  # it excludes a cache
     tokens = "\n".join(preparation.tokenizer.tokens)
     facts |= {
         "settings": {name: settings[name] for name in ExtractConfig.names("features")},
         "tokens": hashlib.sha256(tokens.encode("utf-8", "surrogatepass")).hexdigest(),
         "outputs": [asdict(output) for output in preparation.outputs],
-        "shapes": asdict(preparation.shapes),
+        "shapes": {n: v for n, v in asdict(preparation.shapes).items() if n != "packed"},
         "device": preparation.devices.kind,
         "machine": processor_models(),
         "environment": {name: os.environ.get(name) for name in _VARIABLES},

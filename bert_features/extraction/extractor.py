@@ -81,6 +81,7 @@ class FeatureExtractor(PickledBySettings):
             precision=self.precision,
             use_one_hot_embeddings=self.config.use_one_hot_embeddings,
             fuse_qkv=self.devices.kind != "tpu",
+            packed=self.preparation.packing,
         )
         self._step = self.preparation.runtime.compile(self._model.step, self._model.weights)
         self.pieces = np.array(self.tokenizer.tokens, object)

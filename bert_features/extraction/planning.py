@@ -4,13 +4,20 @@ Importing this imports no framework: `plan` does, after the checks that need non
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bert_features.batches.bucketing import BatchShapes, plan_batches
+from bert_features.batches.bucketing import (
+    DEVICE_BATCH_TOKENS,
+    BatchShapes,
+    default_buckets,
+    packed_buckets,
+    plan_batches,
+    resolve_buckets,
+)
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import OutputSpec
 from bert_features.config.outputs import ITEM_SIZES
@@ -49,7 +56,7 @@ class BucketPlan:
 
     Attributes:
       length: tokens of a row, padding included.
-      rows: number of rows.
+      rows: number of rows, before packing.
       batches: number of batches.
       tokens: real tokens of the rows.
       computed_tokens: tokens that the device computes for them.
@@ -78,6 +85,8 @@ class Plan(Counts):
         before truncation.
       row_lengths: number of rows that have 0, 1, 2, … tokens.
       buckets: the rows and batches of each bucket.
+      unpacked_tokens: tokens that a TPU or GPU would compute without packing.
+      packed_tokens: the same with packing.
     """
 
     shapes: BatchShapes
@@ -88,6 +97,8 @@ class Plan(Counts):
     example_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     row_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     buckets: list[BucketPlan] = field(default_factory=list)
+    unpacked_tokens: int = 0
+    packed_tokens: int = 0
 
     def __repr__(self) -> str:
         outputs = ", ".join(output.describe() for output in self.outputs)
@@ -108,6 +119,16 @@ class Plan(Counts):
         """The share of computed tokens in rows that only fill up a batch."""
         filler = sum(bucket.filler_tokens for bucket in self.buckets)
         return filler / self.computed_tokens if self.computed_tokens else 0.0
+
+    @property
+    def unpacked_pad_waste(self) -> float:
+        """The share of `unpacked_tokens` that would be padding or filler."""
+        return 1.0 - self.tokens / self.unpacked_tokens if self.unpacked_tokens else 0.0
+
+    @property
+    def packed_pad_waste(self) -> float:
+        """The share of `packed_tokens` that would be padding or filler."""
+        return 1.0 - self.tokens / self.packed_tokens if self.packed_tokens else 0.0
 
     def output_bytes(self, format: str) -> int:
         """Size of the features in an output file, in bytes, without tokens and ids."""
@@ -138,6 +159,8 @@ class Plan(Counts):
             **{name: getattr(self, name) for name in _COUNTS},
             "pad_waste": self.pad_waste,
             "filler_share": self.filler_share,
+            "unpacked_pad_waste": self.unpacked_pad_waste,
+            "packed_pad_waste": self.packed_pad_waste,
             "format": format,
             "output_bytes": self.output_bytes(format),
             "outputs": [
@@ -191,12 +214,31 @@ def plan(
         buckets=[BucketPlan(length) for length in preparation.buckets],
     )
     (unknown_id,) = preparation.tokenizer.convert_tokens_to_ids([UNK])
+    unpacked, packed = _accelerator_shapes(preparation.config, preparation.max_seq_length)
     for window in input_fn.windows():
         _add_examples(result, WindowResults(window, (), preparation.in_windows).batch(unknown_id))
-        _add_rows(result, window.columns["lengths"])
+        _add_rows(result, lengths := window.columns["lengths"])
+        result.unpacked_tokens += plan_batches(lengths, unpacked).computed_tokens
+        result.packed_tokens += plan_batches(lengths, packed).computed_tokens
         if progress:
             progress(result.examples)
     return result
+
+
+def _accelerator_shapes(config: ExtractConfig, length: int) -> tuple[BatchShapes, BatchShapes]:
+    """The shapes of batches for one TPU or GPU, without packing and with it."""
+    buckets = default_buckets(length, any_shape=False)
+    if config.buckets is not None:
+        buckets = resolve_buckets(config.buckets, length)
+    tokens = config.batch_tokens or DEVICE_BATCH_TOKENS
+    unpacked, packed = (
+        BatchShapes.by_tokens(lengths, tokens)
+        if config.batch_size is None
+        else BatchShapes.by_rows(lengths, config.batch_size, 1)
+        for lengths in (buckets, packed_buckets(length))
+    )
+    uniform = config.uniform_batches
+    return replace(unpacked, whole=True, uniform=uniform), replace(packed, packed=True)
 
 
 def _add_examples(result: Plan, batch: FeatureBatch) -> None:
@@ -214,16 +256,16 @@ def _add_rows(result: Plan, lengths: np.ndarray) -> None:
     result.row_lengths = _add_counts(result.row_lengths, lengths)
     batches = plan_batches(lengths, result.shapes)
     tokens = np.add.reduceat(lengths[batches.order], batches.starts)
-    result.computed_tokens += int(batches.rows @ batches.lengths)
+    result.computed_tokens += batches.computed_tokens
     by_length = {bucket.length: bucket for bucket in result.buckets}
-    columns = (batches.lengths, batches.counts, batches.rows, tokens)
-    for length, count, rows, real in zip(*(c.tolist() for c in columns), strict=True):
+    columns = (batches.lengths, batches.counts, batches.filled, batches.rows, tokens)
+    for length, count, filled, rows, real in zip(*(c.tolist() for c in columns), strict=True):
         bucket = by_length[length]
         bucket.batches += 1
         bucket.rows += count
         bucket.tokens += real
         bucket.computed_tokens += rows * length
-        bucket.filler_tokens += (rows - count) * length
+        bucket.filler_tokens += (rows - filled) * length
 
 
 def _add_counts(counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

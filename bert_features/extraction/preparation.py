@@ -10,6 +10,7 @@ from bert_features.batches.bucketing import (
     DEVICE_BATCH_TOKENS,
     BatchShapes,
     default_buckets,
+    packed_buckets,
     resolve_buckets,
 )
 from bert_features.batches.input_fn import TextInputFn
@@ -63,6 +64,7 @@ class Preparation:
       runtime: the runtime.
       devices: its devices.
       shard: the share of the examples for this process.
+      packing: whether texts share rows.
       buckets: the lengths of rows.
       tokenizer: the checkpoint's tokenizer.
       prompts: what is put before each text.
@@ -98,6 +100,7 @@ class Preparation:
         else:
             self.shard = Shard() if config.shard is None else Shard.parse(config.shard)
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
+        self.packing = self._packs()
         self.buckets = self._buckets()
         self.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)
 
@@ -140,8 +143,17 @@ class Preparation:
         """Whether an example may have several rows."""
         return self.long_text.policy == "window"
 
+    def _packs(self) -> bool:
+        if self.config.packing is not None:
+            return self.config.packing
+        # On a CPU rows with little padding cost nothing (scripts/benchmarking/diary.md).
+        free = self.config.buckets is None and not self.config.uniform_batches
+        return free and self.devices.kind != "cpu"
+
     def _buckets(self) -> tuple[int, ...]:
         length = self.max_seq_length
+        if self.packing:
+            return packed_buckets(length)
         if self.config.buckets is None:
             return default_buckets(length, any_shape=self.runtime.any_shape)
         return resolve_buckets(self.config.buckets, length)
@@ -151,6 +163,8 @@ class Preparation:
         batching = self.runtime.batching
         if self.config.uniform_batches:
             batching |= {"whole_batches": True, "uniform_batches": True}
+        if self.packing:
+            batching |= {"packed_batches": True}
         if self.config.batch_size is not None:
             return {"batch_size": self.config.batch_size, **batching}
         tokens = self.config.batch_tokens

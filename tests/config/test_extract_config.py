@@ -148,6 +148,15 @@ def test_a_cache_implies_dedupe_which_implies_uniform_batches():
 
 
 @pytest.mark.parametrize(
+    "other", [{"buckets": [64]}, {"uniform_batches": True}, {"cache": "known"}]
+)
+def test_packing_is_refused_where_rows_must_have_lengths_of_their_own(other):
+    with pytest.raises(ConfigError, match="packing excludes buckets and uniform_batches, which"):
+        ExtractConfig.of({"packing": True, **other})
+    assert ExtractConfig.of({"packing": False, **other}).packing is False
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"dedupe": True, "uniform_batches": False}, "dedupe needs uniform_batches; leave"),

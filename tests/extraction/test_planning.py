@@ -31,6 +31,7 @@ def text(tmp_path):
         {"long_text": "head_tail", "level": "word", "format": "jsonl"},
         {"long_text": "window", "stride": 5, "level": "word"},
         {"long_text": "window", "level": "sequence"},
+        {"packing": True, "buckets": None, "level": "word"},
     ],
     ids=str,
 )
@@ -47,6 +48,8 @@ def test_a_plan_comes_true(toy, text, tmp_path, settings):
     assert foretold.computed_tokens == counts.computed_tokens
     assert foretold.row_lengths.sum() == counts.rows
     assert foretold.pad_waste == counts.pad_waste
+    if config.packing:
+        assert foretold.packed_tokens == counts.computed_tokens < foretold.unpacked_tokens
     assert foretold.truncated_examples == counts.truncated_examples
     assert foretold.tokens_lost == counts.tokens_lost
     assert foretold.words == counts.words
@@ -99,6 +102,7 @@ def test_the_command_draws_it(toy, text):
     assert "layer_output_0  token, 8 values of float32" in result.stdout
     assert "█" in result.stdout
     assert "8 x 16" in result.stdout
+    assert re.search(r"a TPU or GPU: \d+\.\d% with packing, \d+\.\d% without", result.stdout)
     assert "a good choice for a TPU or GPU: --buckets=" in result.stdout
     assert not result.stderr
 
@@ -114,7 +118,7 @@ def test_the_command_prints_json(toy, text):
         "windowed_examples",
         "words", "words_without_vector", "tokens", "computed_tokens", "pad_waste", "filler_share",
         "format", "output_bytes", "outputs", "example_lengths", "row_lengths", "buckets",
-        "suggested_buckets",
+        "suggested_buckets", "unpacked_pad_waste", "packed_pad_waste",
     }  # fmt: skip
     lengths = [2 + len(text.split()) + text.count("jackson") for text in TEXTS]
     assert printed["examples"] == len(TEXTS)

@@ -93,8 +93,10 @@ def jobs(toy, minilm_dir):
     toy_settings = {**TOY_SETTINGS, "outputs": OUTPUTS}
     narrow = {**TOY_SETTINGS, "outputs": OUTPUTS[:1], "precision": "bfloat16"}
     real = {"layers": [1, "embeddings"], "batch_size": NUM_DEVICES}
+    packed = {**toy_settings, "buckets": None, "packing": True}
     return {
         "toy": {"checkpoint": toy, "texts": TEXTS, "settings": toy_settings},
+        "packed": {"checkpoint": toy, "texts": TEXTS * 12, "settings": packed},
         "bfloat16": {"checkpoint": toy, "texts": TEXTS[:1], "settings": narrow},
         "real": {"checkpoint": str(minilm_dir), "texts": BANKS, "settings": real},
     }
@@ -123,12 +125,13 @@ def facts(on_jax):
 
 
 def of_tensorflow(job):
-    extractor = FeatureExtractor.from_checkpoint(job["checkpoint"], **job["settings"])
+    settings = {**job["settings"], "packing": False}
+    extractor = FeatureExtractor.from_checkpoint(job["checkpoint"], **settings)
     return extractor(job["texts"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("job", ["toy", "real"])
+@pytest.mark.parametrize("job", ["toy", "packed", "real"])
 def test_every_output_equals_tensorflows(on_jax, jobs, job):
     compared = 0
     with np.load(on_jax / f"{job}.npz") as got:

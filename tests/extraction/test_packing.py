@@ -1,0 +1,150 @@
+"""Packing, end to end: the features of a text are those of the text alone, wherever it lies."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_features import FeatureExtractor
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.extraction.counts import Counts
+from bert_features.extraction.description import fingerprint
+from bert_features.extraction.preparation import Preparation
+from bert_features.readers.input_example import InputExample
+from bert_features.runtime.base import Devices
+from bert_features.runtime.tensorflow import TensorFlowRuntime
+from tests import packed
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, WORDS, random_weights
+
+# Rows of 128 tokens, and of 256 for texts of up to 150.
+CONFIG = TOY.model_copy(update={"max_position_embeddings": 150})
+WEIGHTS = random_weights(CONFIG)
+OUTPUTS = [{"name": name, **output} for name, output in packed.OUTPUTS.items()]
+BY_LEVEL = [
+    {"name": "token", "layers": [-1]},
+    {"name": "word", "layers": [-1], "level": "word", "pooling": "first_last"},
+    {"name": "sequence", "layers": [-1], "level": "sequence", "normalize": True},
+]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "uncased"
+    return str(write_directory(folder, CONFIG, TOY_VOCAB, WEIGHTS, kind="tf1"))
+
+
+def examples_of(seed, *, longest, count=80):
+    """Mostly short texts, some empty, some pairs of short texts, some of the greatest length."""
+    rng = np.random.default_rng(seed)
+    words = [word for word in WORDS if not word.startswith("##")] + ["jackson", "zzz"]
+    texts = [
+        " ".join(rng.choice(words, rng.integers(0, rng.choice([6, 30, longest]))))
+        for _ in range(count)
+    ]
+    pairs = [
+        texts[i - 1][:60] or None if i % 4 == 3 and len(text) < 200 else None
+        for i, text in enumerate(texts)
+    ]
+    return [InputExample(i, *pair) for i, pair in enumerate(zip(texts, pairs, strict=True))]
+
+
+def extractor_of(checkpoint, outputs, **settings):
+    # So few tokens that there are several batches of each length, and of each number of rows.
+    settings = {"batch_tokens": 1024, "do_lower_case": True, **settings}
+    return FeatureExtractor.from_checkpoint(checkpoint, outputs=outputs, **settings)
+
+
+def alone(record):
+    """The text of a record, for the reference."""
+    pieces = np.array(record.tokens)
+    inside = ~np.isin(pieces, ["[CLS]", "[SEP]"])
+    begins = inside & ~np.char.startswith(pieces.astype(str), "##")
+    types = np.cumsum(np.roll(pieces == "[SEP]", 1)) - 1
+    types[0] = 0
+    words = np.where(inside, np.cumsum(begins) - 1, -1)
+    return packed.Text(0, 0, 0, np.array(record.token_ids), types, words)
+
+
+def test_every_output_is_that_of_a_float64_encoder(checkpoint):
+    examples = examples_of(0, longest=200)
+    extractor = extractor_of(checkpoint, OUTPUTS, packing=True)
+    records = extractor(examples)
+    assert max(len(record.tokens) for record in records) == 150
+    texts = [alone(record) for record in records]
+    for record, wanted in zip(records, packed.expected(CONFIG, WEIGHTS, texts), strict=True):
+        for name, want in wanted.items():
+            got = record.features[name]
+            if packed.OUTPUTS[name].get("level") == "word":
+                assert not got[len(want) :].any()  # words that were cut off
+                got, want = got[: len(want)], want.reshape(-1, got.shape[-1])
+            np.testing.assert_allclose(got, want, rtol=0, atol=5e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("settings", [{}, {"long_text": "window", "max_seq_length": 40}], ids=str)
+def test_rows_that_are_shared_give_what_rows_of_their_own_give(checkpoint, settings):
+    """Within the documented bound: in every call, with the same counts and ledger."""
+    examples = examples_of(1, longest=120)
+    found = []
+    for packing in (False, True):
+        extractor = extractor_of(checkpoint, BY_LEVEL, packing=packing, **settings)
+        counts, ledger = Counts(), []
+        batches = extractor.batches(lambda: examples, counts=counts, ledger=ledger.append)
+        records = [record for batch in batches for record in batch.records(extractor.features())]
+        found.append((extractor, records, counts, ledger))
+    (_, unpacked, counts, ledger), (extractor, shared, counts_shared, ledger_shared) = found
+    assert ledger_shared == ledger
+    assert counts_shared.computed_tokens != counts.computed_tokens
+    counts_shared.computed_tokens = counts.computed_tokens
+    assert counts_shared == counts
+    few = extractor.compute(examples, Counts())  # as the service computes several requests
+    vectors = extractor.encode(examples, "sequence")
+    for i, (one, other) in enumerate(zip(unpacked, shared, strict=True)):
+        assert (one.unique_id, one.tokens, one.words) == (
+            other.unique_id, other.tokens, other.words)  # fmt: skip
+        for name, values in one.features.items():
+            received = [other.features[name]]
+            if name == "sequence":
+                received += [vectors[i], few.features["sequence"][i]]
+            for each in received:
+                bound = 1e-5 + 2e-6 * np.abs(values).max(initial=0)
+                np.testing.assert_allclose(each, values, rtol=0, atol=bound)
+
+
+def test_the_same_input_gives_the_same_bytes(checkpoint):
+    examples = examples_of(2, longest=100)
+    records = [extractor_of(checkpoint, BY_LEVEL, packing=True)(examples) for _ in range(2)]
+    for one, other in zip(*records, strict=True):
+        for name, values in one.features.items():
+            assert values.tobytes() == other.features[name].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "packs"),
+    [
+        ("tpu", {}, True),
+        ("gpu", {"batch_size": 16}, True),
+        ("gpu", {"packing": False}, False),
+        ("tpu", {"buckets": [64]}, False),
+        ("tpu", {"dedupe": True}, False),
+        ("cpu", {}, False),
+        ("cpu", {"packing": True}, True),
+    ],
+)
+def test_who_packs(checkpoint, monkeypatch, kind, settings, packs):
+    """By default TPUs and GPUs, where neither buckets nor equal features are asked for."""
+    runtime = TensorFlowRuntime("cpu")
+    monkeypatch.setattr(runtime, "any_shape", kind == "cpu")
+    monkeypatch.setattr(runtime, "devices", Devices(kind, 1))
+    config = ExtractConfig.of({"checkpoint": checkpoint, "layers": [-1], **settings})
+    preparation = Preparation(config, runtime=runtime)
+    assert preparation.packing == preparation.shapes.packed == packs
+    assert (preparation.buckets == (128, 256)) == packs
+
+
+def test_a_cache_of_before_keeps_its_fingerprint(checkpoint):
+    """Runs that do not pack are described by the same keys as before."""
+    config = ExtractConfig.of({"checkpoint": checkpoint, "layers": [-1], "dedupe": True})
+    facts = json.loads(fingerprint(Preparation(config)))
+    assert set(facts["shapes"]) == {"buckets", "rows", "multiple", "whole", "uniform"}
+    assert not {"packing", "packed"} & {*facts, *facts["settings"]}
