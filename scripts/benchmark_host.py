@@ -29,6 +29,7 @@ import numpy as np
 
 from bert_features import ExtractConfig, FeatureExtractor, read_examples
 from bert_features.config.output_specs import OutputSpec
+from bert_features.config.packing import MAX_SEGMENTS, SEGMENT_IDS
 from bert_features.extraction.writing import write_behind
 from bert_features.formats import FORMATS, open_writer
 from bert_features.machine.hardware import cores
@@ -79,9 +80,10 @@ class NullStep(CompiledStep):
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
         """Starts a batch."""
         rows, length = batch["input_mask"].shape
+        vectors = (rows, MAX_SEGMENTS) if SEGMENT_IDS in batch else (rows,)
         outputs = {
             output.name: self._array(
-                output, (rows,) if output.level == "sequence" else (rows, length)
+                output, vectors if output.level == "sequence" else (rows, length)
             )
             for output in self._runtime.outputs
         }
@@ -95,7 +97,7 @@ class NullStep(CompiledStep):
         return self._zeros[key]
 
 
-def make_extractor(level: str) -> FeatureExtractor:
+def make_extractor(level: str, *, packing: bool) -> FeatureExtractor:
     """An extractor of one output of width 768 whose device step costs nothing."""
     runtime = NullRuntime()
     config = ExtractConfig.of(
@@ -106,6 +108,7 @@ def make_extractor(level: str) -> FeatureExtractor:
             "max_seq_length": 512,
             "precision": "float32",
             "level": level,
+            "packing": packing,
         }
     )
     extractor = FeatureExtractor(config, runtime=runtime)
@@ -220,7 +223,7 @@ def main() -> None:
         print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         for level in arguments.levels:
-            extractor = make_extractor(level)
+            extractor = make_extractor(level, packing=not arguments.no_packing)
             words = words_of_one_token(arguments.texts, extractor)
             for length in arguments.lengths:
                 _measure_length(extractor, level, length, words, Path(folder), arguments)
@@ -238,6 +241,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--lengths", nargs="*", type=int, default=LENGTHS)
     parser.add_argument("--levels", nargs="*", default=LEVELS, choices=LEVELS)
     parser.add_argument("--formats", nargs="*", default=FAST, choices=list(FORMATS))
+    parser.add_argument("--no-packing", action="store_true", help="each text in a row of its own")
     parser.add_argument("--stages", action="store_true", help="the table of stages alone")
     return parser.parse_args()
 

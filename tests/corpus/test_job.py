@@ -177,6 +177,7 @@ def test_an_empty_input_makes_an_empty_shard(config, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"packing": True}, "begun by a run with packing None, now True; pass the same"),
         ({"layers": (-1,)}, r"begun by a run with layers \[-1, -2\], now \[-1\]; pass the same"),
         (
             {"dtype": "float16", "shard_examples": 7},
