@@ -5,22 +5,39 @@ of `cost_analysis()["bytes accessed"]` and `hlo.hbm_bytes`.
 
     pip install '.[tpu-compile]'
     python scripts/benchmark_tpu_compile.py [--topology v5e:2x2] [--tokens 16384] [LENGTH …]
+    python scripts/benchmark_tpu_compile.py --packing [--topology v6e:2x2]
 
 The plain step is the obvious one in JAX: rows of tokens, one product each for query, key and value,
 `einsum` over heads, softmax and layer norm in float32, everything else in bfloat16, words by index.
 Both compute the sum of the last four layers of BERT-base in float32.
 
+With `--packing` it compares our step on padded rows with the same on packed rows, for each token of
+a text: the shapes and batches are those that a run on one chip, and on eight, makes of three
+distributions of lengths.
+
 Shape legend: `B` batch, `S` sequence, `H` hidden, `A` heads, `D` head size, `I` intermediate size.
 """
 
 import argparse
+import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
+from bert_features.batches.bucketing import BatchShapes, plan_batches
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.tpu import hlo as tpu_hlo
-from bert_features.tpu.compile import TpuCompiler, compile_for_tpu, make_mesh, prepare_process
-from bert_features.tpu.job import plan_job
+from bert_features.tpu.compile import (
+    TpuCompiler,
+    compile_for_tpu,
+    make_mesh,
+    prepare_process,
+    program_text,
+)
+from bert_features.tpu.job import Job, plan_job
+from bert_features.tpu.report import Bounds
 
 prepare_process()
 
@@ -32,6 +49,8 @@ VOCABULARY, POSITIONS, TYPES = 30_522, 512, 2
 H, A, I, BLOCKS = 768, 12, 3072, 12  # noqa: E741 - the names of the legend
 D = H // A
 TARGET = 0.8
+# Tokens that a run sorts together: as many as have 256 MiB of features (`--buffer-mb`).
+WINDOW_TOKENS = 256 * 2**20 // (4 * H)
 
 
 def plain_weights() -> dict[str, Any]:
@@ -100,7 +119,8 @@ def compile_plain(job: Any, rows: int, length: int) -> Any:
 
 def kilobytes(compiled: Any, tokens: int) -> tuple[float, float]:
     """Traffic in kB per token: accessed, by the compiler's count; in HBM, by our count."""
-    in_hbm = tpu_hlo.hbm_bytes(compiled.as_text())
+    text = program_text(compiled)
+    in_hbm = None if text is None else tpu_hlo.hbm_bytes(text)
     moved = compiled.cost_analysis()["bytes accessed"], float("nan") if in_hbm is None else in_hbm
     return moved[0] / tokens / 1e3, moved[1] / tokens / 1e3
 
@@ -127,6 +147,80 @@ def rows_of_table(topology: str, tokens: int, lengths: list[int]) -> Iterator[st
         )
 
 
+def distributions(tokens: int) -> dict[str, np.ndarray]:
+    """Lengths of texts in tokens, drawn with a seed; together about `tokens` of them."""
+    rng = np.random.default_rng(0)
+
+    def lognormal(median: float, sigma: float) -> np.ndarray:
+        count = int(tokens / (median * np.exp(sigma**2 / 2)))
+        return np.clip(np.round(median * rng.lognormal(0, sigma, count)), 3, POSITIONS).astype(int)
+
+    return {
+        "short lines, mean 20": lognormal(15, 0.75),
+        "log-normal, median 90": lognormal(90, 0.8),
+        "long documents": np.minimum(rng.integers(375, 1125, tokens // 500), POSITIONS),
+    }
+
+
+def batches_of(lengths: np.ndarray, shapes: BatchShapes) -> Counter[tuple[int, int]]:
+    """How many batches of each shape, (rows, length), a run makes of texts of these lengths."""
+    counts: Counter[tuple[int, int]] = Counter()
+    windows = np.cumsum(lengths) // WINDOW_TOKENS
+    for window in np.split(lengths, np.flatnonzero(np.diff(windows)) + 1):
+        plan = plan_batches(window, shapes)
+        counts.update(zip(plan.rows.tolist(), plan.lengths.tolist(), strict=True))
+    return counts
+
+
+def costs_of(job: Job) -> dict[tuple[int, int], np.ndarray]:
+    """What a batch of each shape, (rows, length) on each chip, costs a chip.
+
+    Prints a line for each shape.
+
+    Returns:
+      tokens, operations, bytes accessed, bytes in HBM, and seconds at the roofline.
+    """
+    costs = {}
+    for report in TpuCompiler(job).reports(largest=False):
+        bounds = Bounds.of(report, job.topology, job.precision)
+        print(
+            f"{'packed' if job.packed else 'padded'} {report.rows} x {report.length}: "
+            f"{report.flops_per_token / 1e6:.1f} Mflop and {report.bytes_per_token / 1e3:.0f} kB "
+            f"for each token of the batch, bound by "
+            f"{'arithmetic' if bounds.arithmetic <= bounds.memory else 'memory'}",
+            flush=True,
+        )
+        in_hbm = report.hbm_bytes_per_token or np.nan
+        of_token = 1, report.flops_per_token, report.bytes_per_token, in_hbm, 1 / bounds.roofline
+        costs[report.rows, report.length] = report.rows * report.length * np.array(of_token)
+    return costs
+
+
+def packing_table(chip: str) -> Iterator[str]:
+    """Yields the lines of the table; figures are for each token of a text, on one chip."""
+    settings = {"layers": [-1, -2, -3, -4], "combine": "sum", "max_seq_length": POSITIONS}
+
+    def plan(grid: str, packing: bool) -> Job:
+        wanted = ExtractConfig.of(settings | {"packing": packing})
+        return plan_job(wanted, f"{chip}:{grid}", architecture="bert-base")
+
+    costs = {packing: costs_of(plan("1x1", packing)) for packing in (False, True)}
+    yield "| lengths | chips | rows | tokens computed | Mflop | kB accessed | in HBM | roofline |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for title, lengths in distributions(4_000_000).items():
+        for grid, packing in itertools.product(("1x1", "2x4"), costs):
+            job = plan(grid, packing)
+            chips = job.topology.chips
+            batches = batches_of(lengths, job.batch_shapes)
+            total = sum(n * costs[packing][rows // chips, s] for (rows, s), n in batches.items())
+            computed, flops, accessed, in_hbm, seconds = total * chips / lengths.sum()
+            yield (
+                f"| {title} | {chips} | {'packed' if packing else 'padded'} | {computed:.3f} "
+                f"| {flops / 1e6:.1f} | {accessed / 1e3:.0f} | {in_hbm / 1e3:.0f} "
+                f"| {1 / seconds:,.0f} |"
+            )
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -134,10 +228,15 @@ def main() -> None:
         "lengths", metavar="LENGTH", nargs="*", type=int, help="lengths; default 64 128 256 512"
     )
     parser.add_argument("--topology", default="v5e:2x2", help="chips; default v5e:2x2")
+    parser.add_argument("--packing", action="store_true", help="compare padded and packed rows")
     parser.add_argument("--tokens", default=16384, type=int, help="tokens of a batch on one chip")
     options = parser.parse_args()
     lengths = options.lengths or [64, 128, 256, 512]
-    for line in rows_of_table(options.topology, options.tokens, lengths):
+    if options.packing:
+        lines = packing_table(options.topology.partition(":")[0])
+    else:
+        lines = rows_of_table(options.topology, options.tokens, lengths)
+    for line in lines:
         print(line, flush=True)
 
 

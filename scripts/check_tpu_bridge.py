@@ -10,12 +10,13 @@ the HLO, or that a chip computes it: nothing runs on a TPU here.
 """
 
 import argparse
+import itertools
 import os
 import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any, get_args
 
@@ -31,7 +32,7 @@ os.environ |= {
 
 import tensorflow as tf
 
-from bert_features.batches.bucketing import BatchShapes, default_buckets
+from bert_features.batches.bucketing import BatchShapes, default_buckets, packed_buckets
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.output_specs import (
     plan_outputs,
@@ -83,6 +84,7 @@ class Kind:
       settings: settings of its `OutputConfig`.
       one_hot: whether words are looked up by a matrix product.
       config: architecture of the encoder.
+      packed: whether several texts share a row.
       tensorflow_1: whether the step is a model_fn as programs for TensorFlow 1 have it; it
         computes every layer in float32 and has no `settings`.
     """
@@ -91,6 +93,7 @@ class Kind:
     settings: Mapping[str, Any]
     one_hot: bool = False
     config: BertConfig = TOY
+    packed: bool = False
     tensorflow_1: bool = False
 
 
@@ -131,6 +134,15 @@ def kinds() -> list[Kind]:
                 name = f"sequence, {pooling}, no special tokens"
                 listed.append(Kind(name, {**common, "special_tokens": False}))
     return listed
+
+
+def packed_kinds() -> list[Kind]:
+    """The kinds of a run whose texts share rows."""
+    return [
+        replace(kind, name=f"packed: {kind.name}", packed=True)
+        for kind in [*kinds(), *large_kinds()]
+        if not kind.tensorflow_1
+    ]
 
 
 def large_kinds() -> list[Kind]:
@@ -178,6 +190,7 @@ def model_of(kind: Kind, precision: Precision) -> DeviceStep | GraphStep:
         precision=precision,
         use_one_hot_embeddings=kind.one_hot,
         fuse_qkv=False,  # as on a TPU
+        packed=kind.packed,
     )
 
 
@@ -316,7 +329,15 @@ def main() -> int:
         help="show that the check finds operations without a kernel",
     )
     arguments = parser.parse_args()
-    wanted = [k for k in [*kinds(), *large_kinds()] if arguments.kinds in k.name]
+    lists = [
+        (arguments.buckets, [*kinds(), *large_kinds()]),
+        (packed_buckets(TOY.max_position_embeddings), packed_kinds()),
+    ]
+    wanted = [
+        (buckets, chosen)
+        for buckets, each in lists
+        if (chosen := [kind for kind in each if arguments.kinds in kind.name])
+    ]
     if not wanted:
         parser.error(f"no kind has {arguments.kinds!r} in its name")
 
@@ -324,11 +345,13 @@ def main() -> int:
     started = time.perf_counter()
     problems = self_test() if arguments.self_test else check_tokenizer()
     lowered = 0
-    for precision in () if arguments.self_test else PRECISIONS:
-        table = check(wanted, shapes_of(arguments.buckets), precision)
+    for precision, (buckets, chosen) in (
+        () if arguments.self_test else itertools.product(PRECISIONS, wanted)
+    ):
+        table = check(chosen, shapes_of(buckets), precision)
         table.print(f"{precision}, seconds")
         problems += [f"{what} ({', '.join(at)})" for what, at in table.problems.items()]
-        lowered += len(wanted) * len(arguments.buckets)
+        lowered += len(chosen) * len(buckets)
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
     if not problems and not arguments.self_test:

@@ -87,6 +87,7 @@ def _as_json(job: "Job", bounded: "list[_Bounded]") -> str:
             "chip": dataclasses.asdict(job.topology.chip),
             "model": job.name,
             "precision": job.precision,
+            "packing": job.packed,
             "outputs": [
                 {"name": o.name, "level": o.level, "width": o.width, "dtype": o.dtype}
                 for o in job.outputs
@@ -95,6 +96,10 @@ def _as_json(job: "Job", bounded: "list[_Bounded]") -> str:
         },
         indent=2,
     )
+
+
+def _listed(opcodes: tuple[str, ...] | None) -> str:
+    return "unknown" if opcodes is None else ", ".join(opcodes) or "none"
 
 
 # Name of each line of the table -> its text for a shape.
@@ -106,7 +111,7 @@ _LINES: dict[str, Callable[["ShapeReport", "Bounds"], str]] = {
     "largest batch that fits": lambda r, b: (
         "not searched" if r.largest_rows is None else f"{r.largest_rows:,}"
     ),
-    "kernels": lambda r, b: f"{r.kernels}",
+    "kernels": lambda r, b: "unknown" if r.kernels is None else f"{r.kernels}",
     "Mflop/token": lambda r, b: f"{r.flops_per_token / 1e6:,.1f}",
     "bytes accessed, kB/token": lambda r, b: f"{r.bytes_per_token / 1e3:,.1f}",
     "  in HBM, kB/token": lambda r, b: (
@@ -121,8 +126,8 @@ _LINES: dict[str, Callable[["ShapeReport", "Bounds"], str]] = {
     "output to host, B/token": lambda r, b: f"{r.left_bytes_per_token:,.0f}",
     "  over PCIe, ns/token": lambda r, b: f"{1e9 / b.pcie:,.1f}",
     "  PCIe bound, tokens/s": lambda r, b: f"{b.pcie:,.0f}",
-    "collectives": lambda r, b: ", ".join(r.collectives) or "none",
-    "host callbacks": lambda r, b: ", ".join(r.host_callbacks) or "none",
+    "collectives": lambda r, b: _listed(r.collectives),
+    "host callbacks": lambda r, b: _listed(r.host_callbacks),
 }
 
 
@@ -136,6 +141,7 @@ def _table(job: "Job", bounded: "list[_Bounded]") -> list[str]:
         f"{chip.tflops:,g} TFLOP/s, {chip.hbm_gib:g} GiB of HBM at {chip.hbm_gbps:,g} GB/s, PCIe "
         f"at {chip.pcie_gbps:g} GB/s",
         f"outputs: {outputs}",
+        *(["Texts share rows; --no-packing gives each a row of its own."] if job.packed else []),
         "",
         table(rows, head=head, right=range(1, len(head))),
         "",

@@ -104,6 +104,14 @@ def row_length(config: ExtractConfig, checkpoint: Checkpoint) -> int:
     return config.row_length(checkpoint.config, checkpoint.name)
 
 
+def packs(config: ExtractConfig, kind: str) -> bool:
+    """Whether texts share rows on a kind of device, see `config.packing`."""
+    if config.packing is not None:
+        return config.packing
+    # On a CPU rows with little padding cost nothing (scripts/benchmarking/diary.md).
+    return kind != "cpu" and config.buckets is None and not config.uniform_batches
+
+
 def check_lengths(config: ExtractConfig, length: int) -> LongText:
     """Refuses lengths that do not fit together; what happens to long texts.
 

@@ -22,7 +22,7 @@ from bert_features.config.output_specs import OutputSpec, output_names, outputs_
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, check_process
-from bert_features.extraction.checks import check_lengths, row_length
+from bert_features.extraction.checks import check_lengths, packs, row_length
 from bert_features.extraction.prompts import Prompts
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
@@ -100,7 +100,7 @@ class Preparation:
         else:
             self.shard = Shard() if config.shard is None else Shard.parse(config.shard)
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
-        self.packing = self._packs()
+        self.packing = packs(config, self.devices.kind)
         self.buckets = self._buckets()
         self.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)
 
@@ -142,13 +142,6 @@ class Preparation:
     def in_windows(self) -> bool:
         """Whether an example may have several rows."""
         return self.long_text.policy == "window"
-
-    def _packs(self) -> bool:
-        if self.config.packing is not None:
-            return self.config.packing
-        # On a CPU rows with little padding cost nothing (scripts/benchmarking/diary.md).
-        free = self.config.buckets is None and not self.config.uniform_batches
-        return free and self.devices.kind != "cpu"
 
     def _buckets(self) -> tuple[int, ...]:
         length = self.max_seq_length

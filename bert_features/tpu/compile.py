@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_features.config.output_specs import OutputSpec
 from bert_features.config.outputs import ITEM_SIZES
+from bert_features.config.packing import MAX_SEGMENTS
 from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraError, first_line
 from bert_features.tpu import hlo as tpu_hlo
 from bert_features.tpu.chips import Topology, accepted
@@ -160,10 +161,10 @@ class TpuCompiler:
 
     def _describe(self, compiled: Any, rows: int, length: int, seconds: float) -> ShapeReport:
         memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
-        text = compiled.as_text()
+        text = program_text(compiled)
         devices = self.job.topology.chip.devices
         tokens = rows * length // devices  # per device, like all figures of the compiler
-        hbm = tpu_hlo.hbm_bytes(text)
+        hbm = None if text is None else tpu_hlo.hbm_bytes(text)
         batch_bytes = 4 * tokens * len(self._inputs)
         return ShapeReport(
             length=length,
@@ -176,11 +177,17 @@ class TpuCompiler:
             flops_per_token=cost["flops"] / tokens,
             bytes_per_token=cost["bytes accessed"] / tokens,
             hbm_bytes_per_token=None if hbm is None else hbm / tokens,
-            kernels=tpu_hlo.fusions(text),
-            left_bytes_per_token=sum(_left_bytes(o, length) for o in self.job.outputs),
-            collectives=tuple(tpu_hlo.collectives(text)),
-            host_callbacks=tuple(tpu_hlo.host_callbacks(text)),
+            kernels=None if text is None else tpu_hlo.fusions(text),
+            left_bytes_per_token=sum(self._left_bytes(o, length) for o in self.job.outputs),
+            collectives=None if text is None else tuple(tpu_hlo.collectives(text)),
+            host_callbacks=None if text is None else tuple(tpu_hlo.host_callbacks(text)),
         )
+
+    def _left_bytes(self, output: OutputSpec, length: int) -> float:
+        """Bytes of an output per token of a row."""
+        vectors = MAX_SEGMENTS if self.job.packed else 1
+        size = output.width * ITEM_SIZES[output.dtype]
+        return size * vectors / length if output.level == "sequence" else size
 
     def _largest(self, length: int, *, share: float, fits: int = 0, too_many: int | None) -> int:
         """The largest number of rows of one length that fits; see `largest_rows`."""
@@ -231,6 +238,22 @@ def compile_for_tpu(
             raise BertFeaturesError(f"the TPU compiler failed: {first_line(error)}") from error
 
 
+def program_text(compiled: Any) -> str | None:
+    """The text of a compiled program.
+
+    It is None where a newer libtpu uses instructions that JAX cannot read: for a v6e, jax 0.10.2
+    fails on those of libtpu 0.0.52.
+    """
+    import jax
+
+    try:
+        text: str = compiled.as_text()
+    except jax.errors.JaxRuntimeError as error:
+        logger.warning("JAX cannot read the compiled program: %s", first_line(error))
+        return None
+    return text
+
+
 def make_mesh(topology: Topology) -> Any:
     """A one-dimensional mesh, `data`, of the devices of a topology.
 
@@ -271,10 +294,5 @@ def _shapes_only(job: Job) -> "DeviceStep":
             precision=job.precision,
             use_one_hot_embeddings=job.use_one_hot_embeddings,
             fuse_qkv=False,
+            packed=job.packed,
         )
-
-
-def _left_bytes(output: OutputSpec, length: int) -> float:
-    """Bytes of an output per token of a row."""
-    size = output.width * ITEM_SIZES[output.dtype]
-    return size / length if output.level == "sequence" else size

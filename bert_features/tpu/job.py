@@ -1,6 +1,6 @@
 """The job of `bert-features compile`: the step that `extract` would run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bert_features.checkpoints.checkpoint import Checkpoint
@@ -9,11 +9,12 @@ from bert_features.config.bert_config import BertConfig
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import OutputSpec, outputs_on_device
 from bert_features.errors import ConfigError
-from bert_features.extraction.checks import row_length
+from bert_features.extraction.checks import packs, row_length
 from bert_features.machine.names import Attention
 from bert_features.tpu.chips import Topology, parse_topology
 
 if TYPE_CHECKING:
+    from bert_features.batches.bucketing import BatchShapes
     from bert_features.encoder.step import Precision
 
 
@@ -27,7 +28,7 @@ class Job:
       config: the architecture.
       outputs: what the step computes.
       precision: precision of the arithmetic.
-      shapes: (rows on each chip, length) of each batch.
+      batch_shapes: the shapes of batches, whose rows all chips share.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
       attention: form of attention.
     """
@@ -37,9 +38,22 @@ class Job:
     config: BertConfig
     outputs: tuple[OutputSpec, ...]
     precision: "Precision"
-    shapes: tuple[tuple[int, int], ...]
+    batch_shapes: "BatchShapes"
     use_one_hot_embeddings: bool = False
     attention: Attention = "auto"
+
+    @property
+    def packed(self) -> bool:
+        """Whether texts share rows."""
+        return self.batch_shapes.packed
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """(rows on each chip, length) of each shape of a batch: full ones, then packed tails."""
+        batches, chips = self.batch_shapes, self.topology.chips
+        full = list(zip(batches.rows, batches.buckets, strict=True))
+        tails = [(batches.packed_tail(rows), length) for rows, length in full if batches.packed]
+        return tuple(dict.fromkeys((rows // chips, length) for rows, length in full + tails))
 
 
 def plan_job(
@@ -77,7 +91,7 @@ def plan_job(
             settings.plan_outputs(config, auto), in_windows=settings.long_text == "window"
         ),
         precision="float32" if settings.precision == "float32" else "bfloat16",
-        shapes=_shapes(settings, length, where, rows),
+        batch_shapes=_batch_shapes(settings, length, where, rows),
         use_one_hot_embeddings=settings.use_one_hot_embeddings,
         attention=settings.attention,
     )
@@ -104,23 +118,26 @@ def _architecture(
     return name, config, found
 
 
-def _shapes(
+def _batch_shapes(
     settings: ExtractConfig, length: int, topology: Topology, rows: int | None
-) -> tuple[tuple[int, int], ...]:
-    """(rows on each chip, length) of each shape that a run would use."""
+) -> "BatchShapes":
+    """The shapes of a run's batches, whose rows all chips share."""
     from bert_features.batches.bucketing import (
         DEVICE_BATCH_TOKENS,
         BatchShapes,
         default_buckets,
+        packed_buckets,
         resolve_buckets,
     )
 
     devices = topology.chips * topology.chip.devices
-    buckets = (
-        default_buckets(length, any_shape=False)
-        if settings.buckets is None
-        else resolve_buckets(settings.buckets, length)
-    )
+    packed = packs(settings, "tpu")
+    if packed:
+        buckets = packed_buckets(length)
+    elif settings.buckets is None:
+        buckets = default_buckets(length, any_shape=False)
+    else:
+        buckets = resolve_buckets(settings.buckets, length)
     if rows is not None:
         if settings.batch_size is not None or settings.batch_tokens is not None:
             raise ConfigError.naming(
@@ -138,7 +155,4 @@ def _shapes(
                 f"{count} rows are not a multiple of the {devices} devices of {topology.name}; "
                 f"pass {-(-count // devices) * devices}"
             )
-    return tuple(
-        (count // topology.chips, bucket)
-        for count, bucket in zip(shapes.rows, shapes.buckets, strict=True)
-    )
+    return replace(shapes, multiple=devices, whole=True, packed=packed)

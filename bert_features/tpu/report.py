@@ -26,10 +26,10 @@ class ShapeReport:
       bytes_per_token: `cost_analysis()["bytes accessed"]`: operands and results of all kernels, in
         HBM and in VMEM.
       hbm_bytes_per_token: the same in HBM alone, by `hlo.hbm_bytes`; None if unknown.
-      kernels: number of fusions and custom calls.
+      kernels: number of fusions and custom calls; None if unknown.
       left_bytes_per_token: bytes of results that go to the host.
-      collectives: opcodes by which chips exchange data; there must be none.
-      host_callbacks: opcodes by which the step calls its host; there must be none.
+      collectives: opcodes by which chips exchange data; there must be none. None if unknown.
+      host_callbacks: opcodes by which the step calls its host; there must be none. None if unknown.
     """
 
     length: int
@@ -42,10 +42,10 @@ class ShapeReport:
     flops_per_token: float
     bytes_per_token: float
     hbm_bytes_per_token: float | None
-    kernels: int
+    kernels: int | None
     left_bytes_per_token: float
-    collectives: tuple[str, ...]
-    host_callbacks: tuple[str, ...]
+    collectives: tuple[str, ...] | None
+    host_callbacks: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from bert_features.batches.bucketing import DEVICE_BATCH_TOKENS
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import OutputConfig
+from bert_features.config.packing import POSITION_IDS, SEGMENT_IDS
 from bert_features.encoder.step import MODEL_INPUTS, DeviceStep, Precision
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.machine.names import Attention
@@ -87,6 +88,7 @@ def time_steps(
     vocabulary: int,
     tokens: int = DEVICE_BATCH_TOKENS,
     rounds: int = ROUNDS,
+    packed_positions: int | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Timing]:
     """As `time_forms`, for steps that are compiled.
@@ -98,11 +100,16 @@ def time_steps(
       vocabulary: number of token ids.
       tokens: tokens of a batch for each device.
       rounds: number of measurements; the quickest counts.
+      packed_positions: positions of the checkpoint if the steps take packed rows.
       clock: gives the seconds.
     """
     for length in lengths:
         rows = max(tokens // length, 1) * devices
         batch = _batch(rows, length, vocabulary)
+        if packed_positions is not None:  # one text a row
+            positions = np.minimum(np.arange(length, dtype=np.int32), packed_positions - 1)
+            batch[SEGMENT_IDS] = batch["input_mask"]
+            batch[POSITION_IDS] = np.tile(positions, (rows, 1))
         seconds = {form: _warmed_up(one, batch) for form, one in compiled.items()}
         for _ in range(rounds):
             for form, quickest in seconds.items():

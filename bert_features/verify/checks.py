@@ -37,6 +37,8 @@ TEXTS = (
 GOLDEN = "golden_minilm.npz"
 # One piece in any vocabulary: this letter, or [UNK].
 _FILLER = "a "
+# Copies of TEXTS that share rows: enough for rows that hold as many texts as a row may.
+_COPIES = 24
 
 
 class SkippedError(Exception):
@@ -158,6 +160,17 @@ def _padding(subject: Subject) -> Comparison:
     )
 
 
+def _packing(subject: Subject) -> Comparison:
+    config = subject.extractor.config
+    packed = FeatureExtractor(config.model_copy(update={"packing": True, "buckets": None}))
+    longest = _FILLER * (subject.extractor.preparation.max_seq_length - 2)
+    expected = [subject.reference.states(ids) for ids in subject.token_ids] * _COPIES
+    received = [_stacked(record) for record in packed([longest, *TEXTS * _COPIES])[1:]]
+    return Comparison(
+        "texts that share rows with a float64 NumPy encoder", expected, received, BETWEEN_PROGRAMS
+    )
+
+
 def _devices(subject: Subject) -> Comparison:
     count = subject.extractor.devices.count
     if count == 1:
@@ -211,6 +224,7 @@ CHECKS: dict[str, Callable[[Subject], Comparison]] = {
     "determinism": _two_runs,
     "batch": _batch,
     "padding": _padding,
+    "packing": _packing,
     "devices": _devices,
     "attention": _attention,
     "runtimes": _runtimes,

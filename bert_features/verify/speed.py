@@ -124,14 +124,17 @@ def _speeds(
 def _time_device(
     job: FeatureExtractor, runtime: "_PausedRuntime", positions: int
 ) -> Iterator[Timing]:
-    devices = job.devices
+    devices, lengths = job.devices, job.preparation.buckets
+    if not job.preparation.packing:
+        lengths = tuple(length for length in LENGTHS if length <= positions) or (positions,)
     return time_steps(
         {"xla": runtime.step.computing},
-        [length for length in LENGTHS if length <= positions] or [positions],
+        lengths,
         devices=devices.count,
         vocabulary=job.checkpoint.config.vocab_size,
         tokens=job.preparation.batch_params()["batch_tokens"] // devices.count,
         rounds=1 if devices.kind == "cpu" else ROUNDS,
+        packed_positions=positions if job.preparation.packing else None,
     )
 
 
@@ -140,7 +143,8 @@ def _job_speeds(
 ) -> dict[str, float]:
     """Tokens/s of the host alone, and of the whole job."""
     shapes = job.preparation.shapes
-    whole = next(r for b, r in zip(shapes.buckets, shapes.rows, strict=True) if b >= length)
+    shape = next(s for s in zip(shapes.rows, shapes.buckets, strict=True) if s[1] >= length)
+    whole = shape[0] * (shape[1] // length if shapes.packed else 1)  # texts of a batch
     words = [piece for piece in job.tokenizer.tokens if piece.isascii() and piece.isalpha()]
     with tempfile.TemporaryDirectory(prefix="bert_features_verify_") as folder:
         few, many = Path(folder, "few.txt"), Path(folder, "many.txt")

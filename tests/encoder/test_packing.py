@@ -60,6 +60,10 @@ def traced(form, outputs, precision="float32"):
         with traced_for(device, **choices):
             return model.step([variable.value for variable in model.weights], batch)
 
+    if device == "cpu":  # one trace for all shapes, as the runtime makes it
+        any_shape = tf.TensorSpec([None, None], tf.int32)
+        run = run.get_concrete_function(dict.fromkeys(model.inputs, any_shape))
+
     def step(batch):
         results = run({name: tf.constant(batch[name]) for name in model.inputs})
         return {name: values.numpy() for name, values in results.items()}

@@ -43,6 +43,7 @@ def programs(topology, settings):
         written = [one for one in hlo.instructions(hlo.entry(text)) if one.opcode != "parameter"]
         found[length] = {
             "kernels": text.count('custom_call_target="tpu_custom_call"'),
+            "by_index": text.count(" gather(") + text.count(" scatter("),
             "exchanged": hlo.collectives(text) + hlo.host_callbacks(text),
             "arrays": sorted({x["dims"] for one in written for x in hlo._ARRAY.finditer(one.type)}),
         }

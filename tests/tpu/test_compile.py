@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -13,9 +14,10 @@ from typer.testing import CliRunner
 from bert_features.checkpoints.published import find_published
 from bert_features.checkpoints.weight_names import parameter_count
 from bert_features.cli import app
+from bert_features.cli.compile import _listed
 from bert_features.errors import ConfigError
 from bert_features.tpu.chips import CHIPS
-from bert_features.tpu.compile import prepare_process
+from bert_features.tpu.compile import prepare_process, program_text
 
 
 @pytest.mark.parametrize("package", ["jax", "libtpu"])
@@ -41,6 +43,18 @@ def test_an_unknown_topology_on_the_command_line():
     result = CliRunner().invoke(app, ["compile", "--topology", "v9:2x2"])
     assert result.exit_code == 2
     assert "unknown topology 'v9:2x2'; accepted: v2:2x2" in result.stderr
+
+
+def test_a_program_that_jax_cannot_read(caplog):
+    from jax.errors import JaxRuntimeError
+
+    def as_text():
+        raise JaxRuntimeError("INTERNAL: async-update instruction should have 1 operands\nmore")
+
+    assert program_text(SimpleNamespace(as_text=as_text)) is None
+    (record,) = caplog.records
+    assert "async-update instruction" in record.message
+    assert _listed(None) == "unknown"
 
 
 TINY = "--architecture=bert-tiny"
@@ -84,6 +98,10 @@ def compiled(tmp_path_factory):
         name: job(topology, lengths, attention="pallas", **settings)
         for name, (topology, lengths, settings) in PALLAS.items()
     }
+    topology, settings = job("v5e:2x2", [512], attention="pallas", packing=True)
+    del settings["buckets"]
+    every_pooling = {"level": "sequence", "pooling": "cls+max+mean+last"}
+    programs["packed"] = topology, settings | every_pooling
     programs["operations"] = job("v5e:2x2", [64, 256], size=384)
     result = subprocess.run(
         [sys.executable, "-m", "tests.tpu.compilations"],
@@ -161,6 +179,14 @@ def test_the_pallas_kernel_gets_its_share_of_the_rows(compiled, name):
     for length, program in compiled[name].items():
         assert (program["kernels"], program["exchanged"]) == (1, [])
         assert not [dims for dims in program["arrays"] if dims.endswith(f"{length},{length}")]
+
+
+@pytest.mark.slow
+def test_packed_rows(compiled):
+    """Rows of 128 and 512: one kernel, and nothing is looked up by an index but words."""
+    assert list(compiled["packed"]) == ["128", "512"]
+    for program in compiled["packed"].values():
+        assert (program["kernels"], program["exchanged"], program["by_index"]) == (1, [], 1)
 
 
 @pytest.mark.slow

@@ -19,7 +19,12 @@ def plan(settings, **options):
 
 
 def test_shapes_are_those_of_a_run():
-    assert plan({"max_seq_length": 64}).shapes == ((2048, 16), (1024, 32), (512, 64))
+    """Four chips of two devices each: full batches, then those of the last rows of a window."""
+    assert plan({"max_seq_length": 64}).shapes == ((256, 128), (32, 128))
+    assert plan({}).shapes == ((256, 128), (64, 512), (32, 128), (8, 512))
+    padded = plan({"max_seq_length": 64, "packing": False})
+    assert padded.shapes == ((2048, 16), (1024, 32), (512, 64))
+    assert (plan({}).packed, padded.packed) == (True, False)
     fixed = plan({"max_seq_length": 64, "buckets": [32], "batch_size": 64})
     assert fixed.shapes == ((16, 32), (16, 64))
     assert plan({"max_seq_length": 64, "buckets": [32]}, rows=6).shapes == ((6, 32), (6, 64))
@@ -64,6 +69,7 @@ def test_pooling_and_length_are_those_of_the_checkpoint(tmp_path):
     folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, random_weights(TOY))
     write_settings(folder, modes=["cls", "max"], normalize=True, length=16)
     settings = {"checkpoint": str(folder), "level": "sequence", "pooling": "auto"}
+    settings |= {"packing": False}
     job = plan_job(ExtractConfig.of(settings), "v2:2x2")
     (output,) = job.outputs
     assert (output.pooling, output.normalize, output.width) == ("cls+max", True, 16)

@@ -20,7 +20,7 @@ from tests.reference.golden_values import PATH, golden_values
 from tests.verify.reports import check_named, leave_checks, outcomes, verify_toy
 
 pytestmark = pytest.mark.eight_devices
-INVARIANCES = {"determinism", "batch", "padding"}
+INVARIANCES = {"determinism", "batch", "padding", "packing"}
 
 
 def test_the_golden_values_are_the_reference_encoders(minilm_dir):
@@ -96,7 +96,7 @@ def test_the_golden_values_are_not_of_another_gelu(minilm_dir, monkeypatch):
 def test_padding_that_leaks_fails(toy, monkeypatch):
     monkeypatch.setattr(kernels, "MASK_BIAS", 0.0)
     failed = outcomes(verify_toy(toy))["fail"]
-    assert failed == {"reference", "batch", "padding"}
+    assert failed == {"reference", "batch", "padding", "packing"}
 
 
 def spoil(monkeypatch, change):

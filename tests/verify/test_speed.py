@@ -11,6 +11,7 @@ from bert_features.checkpoints.published import find_published
 from bert_features.cli import app
 from bert_features.cli.verify import _surroundings
 from bert_features.extraction import preparation
+from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.machine.hardware import TPU_GENERATIONS
 from bert_features.runtime.base import CompiledStep, Devices, Runtime
 from bert_features.runtime.tensorflow import TensorFlowRuntime
@@ -170,6 +171,17 @@ def test_an_error_before_anything_is_measured_is_part_of_the_report(toy, tpu, mo
     report, _ = tpu(toy)
     (extract,) = report.surroundings.speeds
     assert extract.problem.endswith("sudo lsof -w /dev/vfio/* /dev/accel*")
+
+
+def test_the_device_alone_computes_packed_rows_where_a_run_does(toy):
+    settings = {"checkpoint": str(toy), "layers": -1, "do_lower_case": True}
+    extractor = FeatureExtractor.from_checkpoint(**settings)
+    found = speed.measure(extractor, "float32", settings | {"packing": True}).speeds
+    assert [(one.part, one.length, one.problem) for one in found] == [
+        ("device", 128, ""),
+        ("host", 24, ""),
+        ("extract", 24, ""),
+    ]
 
 
 def run(*arguments):
