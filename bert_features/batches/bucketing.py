@@ -40,6 +40,8 @@ _COARSE_BUCKETS = (16, 32, 64, 128, 256, 512)
 PACKED_LENGTH = 128
 # The last rows of a window make packed batches of this part of the rows of a full one.
 _TAIL_PARTS = 8
+# Batches that a sorting window should fill where rows are packed (scripts/benchmarking/diary.md).
+PACKED_WINDOW_BATCHES = 4
 
 # Tokens of a batch on each device other than a CPU: these need work for thousands of lanes.
 DEVICE_BATCH_TOKENS = 16384

@@ -12,6 +12,7 @@ import numpy as np
 
 from bert_features.batches.bucketing import (
     DEVICE_BATCH_TOKENS,
+    PACKED_WINDOW_BATCHES,
     BatchShapes,
     default_buckets,
     packed_buckets,
@@ -214,14 +215,20 @@ def plan(
         buckets=[BucketPlan(length) for length in preparation.buckets],
     )
     (unknown_id,) = preparation.tokenizer.convert_tokens_to_ids([UNK])
-    unpacked, packed = _accelerator_shapes(preparation.config, preparation.max_seq_length)
+    shapes = _accelerator_shapes(preparation.config, preparation.max_seq_length)
+    most = max(
+        rows * length for s in shapes for rows, length in zip(s.rows, s.buckets, strict=True)
+    )
+    held: list[np.ndarray] = []
     for window in input_fn.windows():
         _add_examples(result, WindowResults(window, (), preparation.in_windows).batch(unknown_id))
-        _add_rows(result, lengths := window.columns["lengths"])
-        result.unpacked_tokens += plan_batches(lengths, unpacked).computed_tokens
-        result.packed_tokens += plan_batches(lengths, packed).computed_tokens
+        _add_rows(result, window.columns["lengths"])
+        held.append(window.columns["lengths"])
+        if sum(int(lengths.sum()) for lengths in held) >= PACKED_WINDOW_BATCHES * most:
+            _add_elsewhere(result, held, shapes)
         if progress:
             progress(result.examples)
+    _add_elsewhere(result, held, shapes)
     return result
 
 
@@ -239,6 +246,18 @@ def _accelerator_shapes(config: ExtractConfig, length: int) -> tuple[BatchShapes
     )
     uniform = config.uniform_batches
     return replace(unpacked, whole=True, uniform=uniform), replace(packed, packed=True)
+
+
+def _add_elsewhere(
+    result: Plan, held: list[np.ndarray], shapes: tuple[BatchShapes, BatchShapes]
+) -> None:
+    """Adds the rows of sorting windows, by their lengths, as one window of a TPU or GPU."""
+    if held:
+        lengths = np.concatenate(held)
+        held.clear()
+        unpacked, packed = (plan_batches(lengths, each).computed_tokens for each in shapes)
+        result.unpacked_tokens += unpacked
+        result.packed_tokens += packed
 
 
 def _add_examples(result: Plan, batch: FeatureBatch) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from bert_features.batches.bucketing import (
     DEVICE_BATCH_TOKENS,
+    PACKED_WINDOW_BATCHES,
     BatchShapes,
     default_buckets,
     packed_buckets,
@@ -68,7 +69,8 @@ class Preparation:
       buckets: the lengths of rows.
       tokenizer: the checkpoint's tokenizer.
       prompts: what is put before each text.
-      window_tokens: number of tokens sorted by length together; their features fit `buffer_mb`.
+      window_tokens: number of tokens sorted by length together; their features fit `buffer_mb`,
+        unless that is the default and they are too few to fill packed batches.
 
     Raises:
       CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
@@ -91,7 +93,6 @@ class Preparation:
         self.outputs = config.plan_outputs(
             self.checkpoint.config, auto_pooling(self.checkpoint, config.output_configs())
         )
-        self.window_tokens = _window_tokens(self.outputs, config.buffer_mb)
         # Before the tokenizer makes its tables: a TPU must be started before TensorFlow's first op.
         self.runtime = runtime or make_runtime(config.runtime, config.device, config.attention)
         self.devices = self.runtime.devices
@@ -101,6 +102,7 @@ class Preparation:
             self.shard = Shard() if config.shard is None else Shard.parse(config.shard)
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.packing = packs(config, self.devices.kind)
+        self.window_tokens = self._window_tokens()
         self.buckets = self._buckets()
         self.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)
 
@@ -115,7 +117,7 @@ class Preparation:
             raise ConfigError(f"outputs are {list(names)}; allowed: at least one of {known}")
         other = copy.copy(self)
         other.outputs = tuple(output for output in self.outputs if output.name in names)
-        other.window_tokens = _window_tokens(other.outputs, self.config.buffer_mb)
+        other.window_tokens = other._window_tokens()
         chosen = tuple(
             output
             for output in self._given.output_configs()
@@ -132,6 +134,19 @@ class Preparation:
         self.max_seq_length = row_length(given, self.checkpoint)
         self.long_text = check_lengths(given, self.max_seq_length)
         self.config = self._given.model_copy(update={"max_seq_length": self.max_seq_length})
+
+    def _window_tokens(self) -> int:
+        per_token = 0
+        for output in self.outputs:
+            # Sequence vectors of windows wait for each other as float32.
+            item_size = 4 if output.level == "sequence" else ITEM_SIZES[output.dtype]
+            size = output.width * item_size
+            # A sequence has one vector for all its tokens; it has at least two tokens.
+            per_token += size // 2 if output.level == "sequence" else size
+        tokens = min(self.config.buffer_mb * 2**20 // max(per_token, 1), _MAX_WINDOW_TOKENS)
+        if self.packing and "buffer_mb" not in self._given.model_fields_set:
+            tokens = max(tokens, PACKED_WINDOW_BATCHES * self.tokens_of_batch)
+        return max(1, tokens)
 
     @property
     def device_outputs(self) -> tuple[OutputSpec, ...]:
@@ -229,14 +244,3 @@ class Preparation:
     def shapes(self) -> BatchShapes:
         """The shapes that batches may have."""
         return self.input_fn(lambda: ()).shapes(self.batch_params())
-
-
-def _window_tokens(outputs: Iterable[OutputSpec], buffer_mb: int) -> int:
-    per_token = 0
-    for output in outputs:
-        # Sequence vectors of windows wait for each other as float32.
-        item_size = 4 if output.level == "sequence" else ITEM_SIZES[output.dtype]
-        size = output.width * item_size
-        # A sequence has one vector for all its tokens; it has at least two tokens.
-        per_token += size // 2 if output.level == "sequence" else size
-    return max(1, min(buffer_mb * 2**20 // max(per_token, 1), _MAX_WINDOW_TOKENS))

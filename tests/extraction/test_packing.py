@@ -7,6 +7,7 @@ import pytest
 
 from bert_features import FeatureExtractor
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.extraction import preparation as preparation_module
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.description import fingerprint
 from bert_features.extraction.preparation import Preparation
@@ -140,6 +141,20 @@ def test_who_packs(checkpoint, monkeypatch, kind, settings, packs):
     preparation = Preparation(config, runtime=runtime)
     assert preparation.packing == preparation.shapes.packed == packs
     assert (preparation.buckets == (128, 256)) == packs
+
+
+@pytest.mark.parametrize(
+    ("settings", "tokens"), [({}, 4 * 8 * 16384), ({"buffer_mb": 1}, 2**20 // 32)], ids=str
+)
+def test_a_window_fills_the_batches_of_all_devices(checkpoint, monkeypatch, settings, tokens):
+    """Unless its memory is limited: features of 8 values in float32."""
+    monkeypatch.setattr(preparation_module, "_MAX_WINDOW_TOKENS", 40_000)
+    runtime = TensorFlowRuntime("cpu")
+    monkeypatch.setattr(runtime, "devices", Devices("tpu", 8))
+    config = ExtractConfig.of({"checkpoint": checkpoint, "layers": [-1], **settings})
+    preparation = Preparation(config, runtime=runtime)
+    assert preparation.window_tokens == tokens
+    assert preparation.with_outputs(["layer_output_0"]).window_tokens == preparation.window_tokens
 
 
 def test_a_cache_of_before_keeps_its_fingerprint(checkpoint):
