@@ -21,7 +21,7 @@ from bert_features.batches.words import word_strings
 from bert_features.config.output_specs import OutputSpec
 from bert_features.extraction.counts import Counts, find_non_finite
 from bert_features.extraction.memory import Memory
-from bert_features.formats.columns import text_array
+from bert_features.formats.columns import bytes_of, text_array
 from bert_features.formats.records import SPANS, FeatureBatch, Rows
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
@@ -92,12 +92,17 @@ class WindowResults:
         array = self._array(output, flat, int(self._own.sum()))
         rows = members.rows
         own = self._own[rows]
-        begins = members.places + self._own_starts[rows]
-        # Two calls for a batch, which work without the interpreter's lock. A slice for each row
-        # copies faster, but keeps the lock, or gives it up for each row.
-        taken = self._memory.empty((int(own.sum()), flat.shape[-1]), flat.dtype)
-        np.take(flat, expand_ranges(begins, own), axis=0, out=taken, mode="clip")
-        array[expand_ranges(self._places[rows], own)] = taken
+        # A slice for each row is copied once, five times as fast as token by token through indices.
+        # A memoryview keeps the interpreter's lock meanwhile; to give it up and wait for it again
+        # takes longer than to copy a row.
+        size = flat[:1].nbytes
+        source, target = bytes_of(flat), bytes_of(array)
+        begins, places, sizes = (
+            (numbers * size).tolist()
+            for numbers in (members.places + self._own_starts[rows], self._places[rows], own)
+        )
+        for begin, place, length in zip(begins, places, sizes, strict=True):
+            target[place : place + length] = source[begin : begin + length]
 
     def _sort_words(self, table: WordTable) -> None:
         """Sorts the words that have a vector by the row that it is taken from."""

@@ -151,6 +151,11 @@ def convert_ids(ids: Iterable[Any], id_type: str) -> np.ndarray:
     return np.array(list(ids), object if id_type == "str" else np.int64)
 
 
+def bytes_of(values: np.ndarray) -> memoryview:
+    """The bytes of an array in C order, without a copy where they lie in that order."""
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+
+
 def text_array(texts: Iterable[str]) -> np.ndarray:
     """Texts as an array of dtype object."""
     return np.array(list(texts), object)

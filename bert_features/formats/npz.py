@@ -30,7 +30,7 @@ import numpy as np
 from isal import isal_zlib
 
 from bert_features.formats.column_file import ColumnFile, ColumnWriter
-from bert_features.formats.columns import check_columns, columns_of
+from bert_features.formats.columns import bytes_of, check_columns, columns_of
 from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.records import TEXT, Feature
 
@@ -67,11 +67,11 @@ class Writer(ColumnWriter):
         # An array of texts is as wide as the longest text.
         array = values.astype(np.str_ if dtype == TEXT else dtype, copy=False)
         if name == self._first:
-            self._first_member.write(_raw(array))
+            self._first_member.write(bytes_of(array))
             return
         self._dtypes[name] = np.promote_types(self._dtypes[name], array.dtype)
         self._spools[name].write(_npy_header(array.dtype, array.shape))
-        self._spools[name].write(_raw(array))
+        self._spools[name].write(bytes_of(array))
 
     def _finish(self) -> None:
         rows = {"sequence": self.records, "splits": self.records + 1, **self._totals}
@@ -114,7 +114,7 @@ class Writer(ColumnWriter):
         with self._archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
             member.write(_npy_header(dtype, shape))
             for array in arrays:
-                member.write(_raw(array.astype(dtype, copy=False)))
+                member.write(bytes_of(array.astype(dtype, copy=False)))
                 self._staging.raise_failure()
 
 
@@ -149,11 +149,6 @@ def _expected_bytes(feature: Feature) -> tuple[int, int]:
     """Orders features by the bytes that they are likely to have in a file."""
     levels = ("sequence", "word", "token")
     return levels.index(feature.level), feature.width * np.dtype(feature.dtype).itemsize
-
-
-def _raw(values: np.ndarray) -> bytes | memoryview:
-    """The bytes of an array in C order, without a copy where they lie in that order."""
-    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 
 def _npy_header(dtype: np.dtype, shape: tuple[int | None, ...]) -> bytes:
