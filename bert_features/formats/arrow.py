@@ -45,13 +45,10 @@ class Writer(GroupWriter):
         self._stream = pa.ipc.new_file(self._file, self._schema)
 
     def _write_group(self, batches: Sequence[FeatureBatch]) -> None:
-        import pyarrow as pa
-
+        batch = FeatureBatch.join(batches)
         checksums = ColumnChecksums(self._features, self._id_type)
-        for batch in batches:
-            checksums.add(batch)
-        parts = [convert_to_arrow(batch, self._features, self._schema) for batch in batches]
-        (group,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
+        checksums.add(batch)
+        group = convert_to_arrow(batch, self._features, self._schema)
         recorded = {"columns": checksums.of_columns()}
         self._stream.write_batch(group, {CHECKSUMS_KEY: json.dumps(recorded).encode()})
 

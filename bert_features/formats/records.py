@@ -99,7 +99,7 @@ class Rows(ShortRepr):
 
     @classmethod
     def join(cls, parts: "Sequence[Rows]") -> "Rows":
-        """The examples of several parts, at least one; a copy."""
+        """The examples of several parts, at least one."""
         lengths = np.concatenate([np.diff(part.splits) for part in parts])
         columns = join_columns([part.columns for part in parts])
         return cls(splits_of(lengths), columns, join_columns([part.features for part in parts]))
@@ -215,7 +215,7 @@ class FeatureBatch(ShortRepr):
 
     @classmethod
     def join(cls, parts: "Sequence[FeatureBatch]") -> "FeatureBatch":
-        """The examples of several parts with the same columns; a copy only if there are several."""
+        """The examples of several parts with the same columns; views where these are neighbours."""
         if len(parts) == 1:
             return parts[0]
         tokens = [part.tokens for part in parts if part.tokens is not None]
@@ -261,5 +261,28 @@ def splits_of(lengths: Any) -> np.ndarray:
 
 
 def join_columns(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The columns of several parts, one part after the other; a copy."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    """The columns of several parts, one part after the other."""
+    return {name: _join([part[name] for part in parts]) for name in parts[0]}
+
+
+def _join(arrays: list[np.ndarray]) -> np.ndarray:
+    """Several arrays as one: a view where they are neighbouring rows of one array, else a copy."""
+    arrays = [array for array in arrays if len(array)] or arrays[:1]
+    first, base = arrays[0], arrays[0].base
+    if not isinstance(base, np.ndarray) or not base.flags.c_contiguous:
+        return np.concatenate(arrays)
+    begin = end = _address(first)
+    for array in arrays:
+        alike = (array.dtype, array.shape[1:]) == (base.dtype, first.shape[1:])
+        if array.base is not base or not (alike and array.flags.c_contiguous):
+            return np.concatenate(arrays)
+        if _address(array) != end:
+            return np.concatenate(arrays)
+        end += array.nbytes
+    start, stop = ((at - _address(base)) // base.itemsize for at in (begin, end))
+    return base.reshape(-1)[start:stop].reshape(-1, *first.shape[1:])
+
+
+def _address(array: np.ndarray) -> int:
+    """Where the values of an array begin in memory."""
+    return int(array.__array_interface__["data"][0])

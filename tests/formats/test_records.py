@@ -47,6 +47,27 @@ def test_parts_of_a_batch():
     assert not np.shares_memory(parts[2].copy().columns["sentence"], batch.columns["sentence"])
 
 
+def test_neighbours_are_joined_without_a_copy():
+    """Parts of one array, in its order and without a gap; all else is copied."""
+    whole = np.arange(20.0).reshape(10, 2)
+    cuts = {
+        "neighbours": [whole[1:4], whole[4:4], whole[4:9]],
+        "gap": [whole[1:4], whole[5:9]],
+        "order": [whole[4:9], whole[1:4]],
+        "columns": [whole[1:4, :1], whole[4:9, :1]],
+        "others": [whole[1:4], whole[4:9].copy()],
+        "shapes": [whole.reshape(-1)[2:8].reshape(3, 2), whole.reshape(-1)[8:18].reshape(5, 2)],
+        "bytes": [whole[1:4].view(np.int64), whole[4:9].view(np.int64)],
+        "transposed": [whole.T[:1].T[1:4], whole.T[:1].T[4:9]],
+    }
+    for name, parts in cuts.items():
+        batches = [FeatureBatch(np.arange(len(part)), {"x": part}) for part in parts]
+        joined = FeatureBatch.join(batches).sequence["x"]
+        assert joined.dtype == parts[0].dtype
+        assert joined.tolist() == [row for part in parts for row in part.tolist()], name
+        assert np.shares_memory(joined, whole) == (name in ("neighbours", "shapes")), name
+
+
 def test_words_and_batches():
     spans = WordSpans(*(np.arange(3),) * 4)
     record = FeatureRecord("x", {}, words=("a",), word_spans=spans)
