@@ -1,6 +1,7 @@
 """Writing beside computing: a thread writes finished examples while the device goes on."""
 
 import contextlib
+import gc
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -44,7 +45,7 @@ def write_behind(
             write(batch)
         stages.take("bytes_to_write", size)
 
-    with _switching_often(), ThreadPoolExecutor(1, "write") as thread:
+    with _long_run(), ThreadPoolExecutor(1, "write") as thread:
         try:
             for batch in batches:
                 size = sum(values.nbytes for values in batch.features.values())
@@ -72,11 +73,21 @@ def _wait_for_first(waiting: deque[tuple[Future[None], int]]) -> int:
 
 
 @contextlib.contextmanager
-def _switching_often() -> Iterator[None]:
-    """Lets the threads of this process take turns more often, until the block ends."""
+def _long_run() -> Iterator[None]:
+    """Fits this process to threads that work side by side on many examples, until the block ends.
+
+    They take turns more often. And of what was there before, as the modules of TensorFlow, Python
+    looks for no garbage: that takes half a second, in which no thread runs, and comes again
+    whenever there are some 200,000 examples more.
+    """
     before = sys.getswitchinterval()
+    freezes = gc.get_freeze_count() == 0  # else the caller, or another run, has frozen it
+    if freezes:
+        gc.freeze()
     sys.setswitchinterval(min(before, _SWITCH_SECONDS))
     try:
         yield
     finally:
         sys.setswitchinterval(before)
+        if freezes:
+            gc.unfreeze()
