@@ -18,10 +18,11 @@ def run(*arguments, stdin=None):
     return CliRunner().invoke(app, [str(a) for a in arguments], input=stdin)
 
 
-def program(*arguments, **options):
-    """Starts the console script in a process of its own."""
+def program(*arguments, env=None, **options):
+    """Starts the console script in a process of its own; `env` has more environment variables."""
     command = [sys.executable, "-m", "bert_features", *map(str, arguments)]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TF_CPP")}
+    environment |= env or {}
     options = {"stdin": subprocess.DEVNULL, "text": True, "env": environment} | options
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 

@@ -44,15 +44,24 @@ def test_a_reader_that_goes(toy, out, tmp_path):
     assert list(out.iterdir()) == []
 
 
-def test_a_terminal_sees_no_noise_and_the_exit_status(toy, text, out):
+def test_a_terminal_sees_no_noise_and_the_exit_status(toy, text, out, tmp_path):
+    """And what TensorFlow and Keras import for nothing is not imported."""
+    at_exit = f"open({str(tmp_path / 'modules')!r}, 'w').write(' '.join(sys.modules))"
+    site = f"import atexit, sys\natexit.register(lambda: {at_exit})"
+    (tmp_path / "sitecustomize.py").write_text(site)
+    path = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     options = ["--checkpoint", toy, "--layers=-1", *SMALL]
-    process = program("extract", text, "-o", out / "o.parquet", *options)
+    env = {"PYTHONPATH": os.pathsep.join(path)}
+    process = program("extract", text, "-o", out / "o.npz", *options, env=env)
     stdout, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     # A run that takes long, as on a busy machine, reports its progress too.
     progress = r"([\d,]+ (of [\d,]+ )?examples\b.*, .*\n)*"
     assert re.fullmatch(r"running on 1 CPU device\(s\) \(.*\)\n" + progress, stderr)
     assert stdout.startswith("examples   3\n")
+    modules = {*(tmp_path / "modules").read_text().split()}
+    assert "tensorflow" in modules
+    assert not modules & {"IPython", "PIL", "jax", "matplotlib", "pandas", "scipy", "sklearn"}
 
 
 def wait_for(condition, process):

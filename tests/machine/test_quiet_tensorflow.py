@@ -64,6 +64,32 @@ def test_a_process_of_our_own_does_not_load_what_it_does_not_use(tmp_path, claim
     assert (result.stdout, result.stderr) == (f"{not claims}\n", "")
 
 
+@pytest.mark.parametrize("claims", [True, False])
+def test_a_process_of_our_own_looks_for_no_garbage_as_it_ends(claims):
+    """Exit handlers are called before, and standard output is flushed."""
+    code = f"""
+        import atexit, gc
+        from bert_features.machine.quiet_tensorflow import claim_process
+
+        class Circle:
+            def __init__(self):
+                self.itself = self
+
+            def __del__(self):
+                print("collected")
+
+        if {claims}:
+            claim_process()
+        atexit.register(lambda: print("handler", gc.get_freeze_count() > 10_000))
+        circle = Circle()
+        print("end", end=" ")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["end", "handler", "False", *([] if claims else ["collected"])]
+
+
 def test_a_failed_import_tells_all(tmp_path):
     result = import_made_up(
         tmp_path,
