@@ -18,7 +18,7 @@ from bert_features.plots.figures import finish, layer_slider, look
 from bert_features.plots.labelled import Labelled
 from bert_features.plots.labels import clip
 from bert_features.plots.model import Layer, Model, Report, check_names, layer_name
-from bert_features.plots.pooled import each_reported, pooled_vectors
+from bert_features.plots.pooled import each_on_one_thread, pooled_vectors
 
 POOLINGS = ("mean", "cls")
 MAX_TEXTS, MIN_TEXTS = 2000, 5
@@ -172,7 +172,7 @@ def scatter_texts(
     panels = [(*METHODS[method], pair) for pair in vectors for method in methods]
     places = {
         (*pair, name): project(vectors[pair])
-        for name, project, pair in each_reported("panels", panels, report)
+        for name, project, pair in each_on_one_thread("panels", panels, report)
         if (vectors[pair] != vectors[pair][0]).any()
     }
     columns = tuple((pooling, METHODS[method][0]) for pooling in poolings for method in methods)
@@ -199,22 +199,23 @@ def _check(labelled: Labelled, methods: Sequence[str]) -> None:
         )
 
 
-def _pca(vectors: np.ndarray) -> np.ndarray:
-    """The first two principal components: float [N, 2]."""
-    from sklearn.decomposition import PCA
+def _pca(vectors: np.ndarray, dimensions: int = 2) -> np.ndarray:
+    """The first principal components, float [N, dimensions]; their largest weights are positive.
 
-    return PCA(2, svd_solver="full").fit_transform(vectors)  # type: ignore[no-any-return]
+    Not by scikit-learn, whose import takes longer than the PCA of all panels.
+    """
+    centred = vectors - vectors.mean(axis=0)
+    axes = np.linalg.svd(centred, full_matrices=False)[2][:dimensions]
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
+    return np.asarray(centred @ (axes * np.sign(largest)).T)
 
 
 def _tsne(vectors: np.ndarray) -> np.ndarray:
-    from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
-    dimensions = min(_PCA_FIRST, *vectors.shape)
-    reduced = PCA(dimensions, svd_solver="full").fit_transform(vectors)
     perplexity = min(_PERPLEXITY, (len(vectors) - 1) / 3)
     tsne = TSNE(2, perplexity=perplexity, init="pca", random_state=_SEED)
-    return tsne.fit_transform(reduced)  # type: ignore[no-any-return]
+    return tsne.fit_transform(_pca(vectors, _PCA_FIRST))  # type: ignore[no-any-return]
 
 
 def _umap(vectors: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_features.config.outputs import EMBEDDINGS
 from bert_features.plots.model import Layer, Report, layer_name
-from bert_features.plots.pooled import each_reported
+from bert_features.plots.pooled import each_on_one_thread
 
 logger = logging.getLogger("bert_features")
 
@@ -85,7 +85,7 @@ def cross_validate(
     split = StratifiedKFold(folds, shuffle=True, random_state=SEED)
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=_MAX_ITERATIONS))
     scores = []
-    for layer, pooling in each_reported("scores", vectors, report):
+    for layer, pooling in each_on_one_thread("scores", vectors, report):
         values = vectors[layer, pooling]
         with _logged_convergence(layer, pooling):
             of_folds = cross_val_score(classifier, values, list(labels), cv=split, scoring=metric)

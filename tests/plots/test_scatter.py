@@ -1,5 +1,7 @@
 """Scatter plots and the vectors below them: PCA by SVD, equal vectors, limits."""
 
+import sys
+
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
@@ -17,7 +19,9 @@ def labelled(texts=TEXTS, labels=tuple("xyxyxy")):
     return Labelled("in.csv", [InputExample(i, t) for i, t in enumerate(texts)], list(labels))
 
 
-def test_pca_is_the_projection_on_the_first_singular_vectors(settings, states, passes):
+def test_pca_is_the_projection_on_the_first_singular_vectors(settings, states, passes, monkeypatch):
+    """Without scikit-learn, whose import takes seconds."""
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     found = scatter_texts(settings, labelled(), layers=[1], poolings=["mean"], methods=["pca"])
     assert passes == [6]
     vectors = np.stack([states(text)[1][1].mean(0) for text in TEXTS])
@@ -25,6 +29,16 @@ def test_pca_is_the_projection_on_the_first_singular_vectors(settings, states, p
     _, _, axes = np.linalg.svd(centred)
     wanted = centred @ axes[:2].T
     np.testing.assert_allclose(np.abs(found.places[1, "mean", "PCA"]), np.abs(wanted), atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(40, 8), (6, 30), (300, 64)])
+def test_pca_is_that_of_scikit_learn(shape):
+    """The signs of the axes too."""
+    from sklearn.decomposition import PCA
+
+    vectors = np.random.default_rng(0).normal(size=shape)
+    wanted = PCA(2, svd_solver="full").fit_transform(vectors)
+    np.testing.assert_allclose(METHODS["pca"][1](vectors), wanted, atol=1e-9)
 
 
 def test_all_layers_and_poolings_come_from_one_pass(settings, passes):
