@@ -17,6 +17,7 @@ from tests.formats.feature_files import (
     SUFFIX,
     all_formats,
     make_batch,
+    mix,
     some_batches,
     write,
 )
@@ -227,16 +228,17 @@ def test_a_file_without_its_settings_takes_vectors_only(tmp_path):
         nearest(path, "it")
 
 
-def test_vectors_need_no_tensorflow(tmp_path):
+def test_vectors_need_no_tensorflow_and_no_pandas(tmp_path):
     import subprocess
     import sys
 
-    path = tmp_path / "f.npz"
-    write(path, "npz", ONE, make_batch(ONE, [1]))
+    path = tmp_path / "f.parquet"
+    (feature,) = features = mix("sequence")
+    write(path, "parquet", features, *some_batches(features))
     code = (
         "import sys, numpy, bert_features; "
-        f"print(len(bert_features.nearest({str(path)!r}, numpy.ones(3)))); "
-        "assert not {'tensorflow', 'jax', 'keras'} & set(sys.modules)"
+        f"print(len(bert_features.nearest({str(path)!r}, numpy.ones({feature.width}), top=3))); "
+        "assert not {'tensorflow', 'jax', 'keras', 'pandas'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("3\n", "")
