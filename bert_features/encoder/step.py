@@ -5,7 +5,7 @@ Shape legend: `B` batch, `S` sequence, `D` width of an output.
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import keras
 import numpy as np
@@ -76,8 +76,7 @@ class DeviceStep:
             with_pooler=needs_pooler(self.outputs),
             use_one_hot_embeddings=use_one_hot_embeddings,
             fuse_qkv=fuse_qkv,
-            # Making random values that the checkpoint's replace at once would take seconds.
-            initializer=None if weights is None else "zeros",
+            initializer=None if weights is None else _unset,
             dtype=precision,
         )
         if weights is not None:
@@ -113,3 +112,12 @@ class DeviceStep:
         with products_traced_in(self._precision):
             encoded, _ = self.encoder.stateless_call(list(weights), [], inputs)
         return compute_outputs(encoded, batch, self.outputs, self._special_ids)
+
+
+def _unset(shape: Sequence[int], dtype: str) -> Any:
+    """Memory for a weight that gets its values next: zeros before them take as long as these."""
+    if keras.backend.backend() != "tensorflow":
+        return keras.ops.zeros(shape, dtype)
+    import tensorflow as tf
+
+    return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=False)
