@@ -14,7 +14,7 @@ from bert_features.cli.settings import takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import MODEL
-from bert_features.errors import InputError
+from bert_features.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from bert_features.neighbors.nearest import Neighbor
@@ -34,14 +34,24 @@ def neighbors(
             metavar="FEATURES", help="Features file, or a folder of shards, or its address."
         ),
     ],
+    settings: ExtractConfig,
     query: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="Text to compare with. May be given several times; - reads one from each line of "
-            "standard input."
+            "standard input.",
+            show_default=False,
         ),
-    ],
-    settings: ExtractConfig,
+    ] = None,
+    query_id: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID",
+            help="Instead of a text the id of one in the file, for features of whole texts; needs "
+            "no checkpoint. May be given several times.",
+            show_default=False,
+        ),
+    ] = None,
     feature: Annotated[
         str | None, typer.Option(help="Feature to search, if the file has several.")
     ] = None,
@@ -89,15 +99,17 @@ def neighbors(
     The text goes through the checkpoint and settings that the file records.
     """
     from bert_features.formats import read_features
-    from bert_features.neighbors.nearest import nearest
+    from bert_features.neighbors.nearest import nearest, vectors_of_ids
     from bert_features.neighbors.texts import check_inputs, find_texts
 
-    queries = _read_queries(query)
+    if query and query_id:
+        raise ConfigError("--query and --query-id are both set; leave one of them out")
+    queries = query_id or _read_queries(query or ())
     check_inputs(texts or ())
     file = read_features(features)
     found = nearest(
         file,
-        queries,
+        vectors_of_ids(file, queries, feature) if query_id else queries,
         feature=feature,
         token=token,
         top=top,

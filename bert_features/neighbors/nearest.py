@@ -140,6 +140,33 @@ def choose_feature(file: FeatureFile, name: str | None) -> Feature:
     )
 
 
+def vectors_of_ids(
+    file: FeatureFile, ids: Sequence[int | str], feature: str | None = None
+) -> np.ndarray:
+    """The vectors of texts of a features file, [ids, D]; ids that are integers may be strings.
+
+    Raises:
+      ConfigError: an id is not in the file; or the feature is not known, or not of whole texts.
+      OutputError: the file is damaged.
+    """
+    chosen = choose_feature(file, feature)
+    if chosen.level != "sequence":
+        raise ConfigError.naming(
+            "{query_id} names a text, but {name} has a vector for each {level}; pass {query}",
+            name=chosen.name,
+            level=chosen.level,
+        )
+    places = {str(unique_id): place for place, unique_id in enumerate(file.ids.tolist())}
+    for wanted in map(str, ids):
+        if wanted not in places:
+            raise ConfigError.naming(
+                "{query_id} is {received!r}, which is not in {path}",
+                received=wanted,
+                path=file.path,
+            )
+    return np.stack([file[places[str(wanted)]].features[chosen.name] for wanted in ids])
+
+
 def _check_texts(queries: str | Sequence[str]) -> list[str]:
     texts = [queries] if isinstance(queries, str) else list(queries)
     for number, text in enumerate(texts):

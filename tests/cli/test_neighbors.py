@@ -41,6 +41,21 @@ def test_a_table_of_texts(features):
     assert len(second.splitlines()) == 4
 
 
+def test_a_query_by_id_needs_no_checkpoint(features, monkeypatch):
+    monkeypatch.delattr("bert_features.neighbors.nearest.embed")
+    result = run(
+        *("neighbors", features, "--feature", "text", "--query-id", "c3", "--query-id", "a1"),
+        *("--format", "jsonl", "--top", 2),
+    )
+    assert result.exit_code == 0, result.output
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(hit["query"], hit["rank"]) for hit in found] == [
+        *(("c3", 1), ("c3", 2), ("a1", 1), ("a1", 2)),
+    ]
+    assert [hit["id"] for hit in found if hit["rank"] == 1] == ["c3", "a1"]
+    assert found[0]["similarity"] == pytest.approx(1, abs=1e-6)
+
+
 def test_json_lines_of_tokens_from_standard_input(features):
     result = run(
         *("neighbors", features, "--feature", "piece", "--token", "not", "--query", "-"),
@@ -66,6 +81,10 @@ def test_json_lines_of_tokens_from_standard_input(features):
     [
         (["--query", "it"], 2, "pass --feature, one of 'text', 'piece'"),
         (["--feature", "piece", "--query", "is it"], 2, "pass --token, a word of the query"),
+        (["--feature", "text", "--query-id", "x"], 2, "--query-id is 'x', which is not in "),
+        (["--feature", "piece", "--query-id", "a1"], 2, "each token; pass --query"),
+        (["--query", "it", "--query-id", "a1"], 2, "--query and --query-id are both set"),
+        (["--feature", "text"], 1, "there is no query; pass --query TEXT"),
         (["--feature", "text", "--query", "-"], 1, "there is no query; pass --query TEXT"),
         (["--feature", "text", "--query", "it", "--checkpoint", "/no"], 1, "no checkpoint '/no'"),
         (["--feature", "text", "--query", "it", "--texts", "/no.jsonl"], 1, "cannot read /no"),
