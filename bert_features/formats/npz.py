@@ -24,7 +24,7 @@ import os
 import struct
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from isal import isal_zlib
@@ -45,9 +45,7 @@ class Writer(ColumnWriter):
     def _open(self) -> None:
         self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
         self._first = max(self._features, key=_expected_bytes).name
-        self._first_info = zipfile.ZipInfo(f"{self._first}.npy")
-        # force_zip64: the size, which is known only at the end, may exceed 4 GB.
-        self._first_member = self._archive.open(self._first_info, "w", force_zip64=True)
+        self._first_member = _Member(self._archive, self._file, self._first)
         self._first_member.write(self._first_header(rows=0))
         # Numbered: the name of a feature may be too long for a file name, or not allowed in one.
         self._spools = {
@@ -98,24 +96,53 @@ class Writer(ColumnWriter):
 
     def _finish_first(self, rows: int) -> None:
         """Ends the first member, and writes its header again with the number of rows."""
-        self._first_member.close()
         empty, header = self._first_header(rows=0), self._first_header(rows)
         assert len(header) == len(empty)  # NumPy leaves room for the number to grow
-        # A CRC-32 is linear: what the first bytes change does not depend on the bytes behind them.
-        behind = self._first_info.file_size - len(header)
-        for changed in (empty, header):
-            self._first_info.CRC ^= isal_zlib.crc32_combine(isal_zlib.crc32(changed), 0, behind)
-        self._file.seek(self._first_info.header_offset)
-        self._file.write(self._first_info.FileHeader(zip64=True) + header)
+        self._first_member.close((empty, header))
 
     def _write_member(
         self, name: str, dtype: np.dtype, shape: tuple[int, ...], arrays: Iterable[np.ndarray]
     ) -> None:
-        with self._archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-            member.write(_npy_header(dtype, shape))
-            for array in arrays:
-                member.write(bytes_of(array.astype(dtype, copy=False)))
-                self._staging.raise_failure()
+        member = _Member(self._archive, self._file, name)
+        member.write(_npy_header(dtype, shape))
+        for array in arrays:
+            member.write(bytes_of(array.astype(dtype, copy=False)))
+            self._staging.raise_failure()
+        member.close()
+
+
+class _Member:
+    """A member of an archive whose bytes go straight to the file.
+
+    zipfile takes the CRC-32 by zlib, which needs as long as writing. So it writes a member without
+    bytes, and its header is written again.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, file: IO[bytes], name: str) -> None:
+        self._info = zipfile.ZipInfo(f"{name}.npy")
+        # force_zip64: the size, which is known only at the end, may exceed 4 GB.
+        self._empty = archive.open(self._info, "w", force_zip64=True)
+        self._file, self._size, self._crc = file, 0, 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Appends to the member."""
+        self._file.write(data)
+        self._crc = isal_zlib.crc32(data, self._crc)
+        self._size += len(data)
+
+    def close(self, first: tuple[bytes, bytes] = (b"", b"")) -> None:
+        """Ends the member; replaces its first bytes, if they are given, by as many others."""
+        self._empty.close()
+        end = self._file.tell()
+        # A CRC-32 is linear: what the first bytes change does not depend on the bytes behind them.
+        for changed in first:
+            behind = self._size - len(changed)
+            self._crc ^= isal_zlib.crc32_combine(isal_zlib.crc32(changed), 0, behind)
+        self._info.CRC = self._crc
+        self._info.file_size = self._info.compress_size = self._size
+        self._file.seek(self._info.header_offset)
+        self._file.write(self._info.FileHeader(zip64=True) + first[1])
+        self._file.seek(end)
 
 
 class File(ColumnFile):
