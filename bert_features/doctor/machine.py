@@ -18,7 +18,7 @@ _BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 # Environment variables that change what a run does.
 _VARIABLES = re.compile(
     r"(BERT_FEATURES|TPU)_.*|KERAS_BACKEND|TF_USE_LEGACY_KERAS|TF_ENABLE_ONEDNN_OPTS|(TF_)?XLA_FLAGS"
-    r"|XLA_PYTHON_CLIENT_MEM_FRACTION|JAX_PLATFORMS|CUDA_VISIBLE_DEVICES|LIBTPU_INIT_ARGS|PYTHONPATH"
+    r"|ONEDNN_MAX_CPU_ISA|XLA_PYTHON_CLIENT_MEM_FRACTION|JAX_PLATFORMS|CUDA_VISIBLE_DEVICES|LIBTPU_INIT_ARGS|PYTHONPATH"
 )
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
 
@@ -72,13 +72,21 @@ def check_cpu(environment: Mapping[str, str]) -> Finding:
     known = [flag for flag in _VECTOR_FLAGS if flag in flags]
     off = onednn.find_off(environment)
     details = {"cores": count, "flags": known, "onednn": onednn.is_x86() and off is None}
+    best = onednn.find_class(environment)
+    details["onednn_class"] = best
+    details["fixed_weights"] = [
+        dtype for dtype in ("float32", "bfloat16") if onednn.fixes_weights(dtype, environment)
+    ]
     if off is not None:
         found += f"; oneDNN, the fast CPU kernels, is off: {off.reason}"
         return Finding("cpu", "warning", found, off.remedy, details)
     if not flags:
         return Finding("cpu", "ok", f"{found}; vector instructions unknown", details=details)
     found += f"; {', '.join(known) or 'no known vector instructions'}"
-    found += "; oneDNN on" if onednn.is_x86() else ""
+    if onednn.is_x86():
+        found += f"; oneDNN on, with {best}" if best else "; oneDNN on"
+    if best == "AMX":
+        found += "; --precision bfloat16 computes with AMX, faster than float32"
     if flags.isdisjoint(_BFLOAT16_FLAGS):
         found += "; no bfloat16 instructions, so --precision bfloat16 is slow"
         remedy = "bert-features extract --precision float32 …"

@@ -24,6 +24,8 @@ class Forms:
       narrow: the CPU computes without AVX-512, see `machine.onednn.is_narrow`.
       few_tokens: a batch on a CPU has no more than some dozens of tokens, so that starting oneDNN's
         kernels takes longer than computing.
+      fixed_weights: oneDNN arranges the weights of dense layers once, for its fastest products; for
+        a CPU, in a graph whose weights never change. See `machine.onednn.fixes_weights`.
       on_tpu: for a TPU: attention keeps the tokens of a row in the last dimension.
       pallas: attention on a TPU is the Pallas kernel.
     """
@@ -32,6 +34,7 @@ class Forms:
     long_rows: bool = False
     narrow: bool = False
     few_tokens: bool = False
+    fixed_weights: bool = False
     on_tpu: bool = False
     pallas: bool = False
 
@@ -51,9 +54,9 @@ def traced_for(device_kind: str, **choices: bool) -> Iterator[None]:
 
     Args:
       device_kind: `tpu`, `gpu` or `cpu`.
-      **choices: attributes of `Forms`. `long_rows`, `narrow` and `few_tokens` are for a CPU.
-        `pallas` is for a TPU; only on JAX, and only where the step is divided over the devices by
-        `shard_map`, as XLA cannot divide a kernel.
+      **choices: attributes of `Forms`. `long_rows`, `narrow`, `few_tokens` and
+        `fixed_weights` are for a CPU. `pallas` is for a TPU; only on JAX, and only where the step
+        is divided over the devices by `shard_map`, as XLA cannot divide a kernel.
     """
     forms = ANYWHERE
     if device_kind == "tpu":

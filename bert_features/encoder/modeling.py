@@ -83,11 +83,20 @@ class SelfAttention(Part):
         self.dropout = make_dropout(dropout, self.dtype_policy)
 
     def call(
-        self, x: Tensor, mask: Tensor, segments: Tensor | None = None, training: bool = False
+        self,
+        x: Tensor,
+        mask: Tensor,
+        segments: Tensor | None = None,
+        residual: Tensor | None = None,
+        training: bool = False,
     ) -> Tensor:
-        """[N, H], int32 [B, S] each -> [N, H]; on a TPU [B', S', H] instead of [N, H]."""
+        """[N, H], int32 [B, S] each -> [N, H]; on a TPU [B', S', H] instead of [N, H].
+
+        With a residual of that shape, it is part of the result.
+        """
         if self.dropout is None and chosen_forms().on_tpu:
-            return self._in_lanes(x, mask, segments)
+            attended = self._in_lanes(x, mask, segments)
+            return attended if residual is None else residual + attended
         if segments is not None:
             mask = within_segments(segments)
         by_head = self.dropout is None and chosen_forms().long_rows
@@ -96,14 +105,14 @@ class SelfAttention(Part):
         scale = self.head_size**-0.5
         if by_head:
             context = kernels.attend_by_head(query, key, value, mask, scale)
-            return self.output_dense(kernels.reshape_like(context, x))
+            return self.output_dense(kernels.reshape_like(context, x), residual)
         if self.dropout is None:
             context = kernels.attend(query, key, value, mask, scale)
         else:
             weights = kernels.attention_weights(query, key, mask, scale)
             context = kernels.matmul(self.dropout(weights, training=training), value)
         context = kernels.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
-        return self.output_dense(kernels.reshape_like(context, x))
+        return self.output_dense(kernels.reshape_like(context, x), residual)
 
     def _heads(self, x: Tensor, mask: Tensor, order: tuple[int, ...]) -> list[Tensor]:
         """Query, key and value of [N, H], each of four dimensions.
@@ -175,13 +184,20 @@ class Block(Part):
         self, x: Tensor, mask: Tensor, segments: Tensor | None = None, training: bool = False
     ) -> Tensor:
         """[N, H], int32 [B, S] each -> [N, H]."""
-        attended = self._drop(self.attention(x, mask, segments, training=training), training)
-        x = self.attention_norm(x + attended)
-        transformed = self._drop(self.output_dense(self.intermediate(x)), training)
-        return self.output_norm(x + transformed)
+        attended = self.attention(x, mask, segments, self._residual(x), training=training)
+        x = self.attention_norm(self._sum(x, attended, training))
+        transformed = self.output_dense(self.intermediate(x), self._residual(x))
+        return self.output_norm(self._sum(x, transformed, training))
 
-    def _drop(self, x: Tensor, training: bool) -> Tensor:
-        return x if self.dropout is None else self.dropout(x, training=training)
+    def _residual(self, x: Tensor) -> Tensor | None:
+        """What a dense layer adds to its result: the residual, if no dropout comes before it."""
+        return x if self.dropout is None else None
+
+    def _sum(self, x: Tensor, transformed: Tensor, training: bool) -> Tensor:
+        """The residual and the result of a dense layer that was given `_residual`."""
+        if self.dropout is None:
+            return transformed
+        return x + self.dropout(transformed, training=training)
 
 
 class BertEncoder(keras.layers.Layer):

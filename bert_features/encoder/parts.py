@@ -3,11 +3,9 @@
 Shape legend: `N` rows, `H` hidden_size.
 """
 
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import keras
-from keras import ops
 
 from bert_features.config.bert_config import HiddenAct
 from bert_features.encoder import kernels
@@ -15,14 +13,6 @@ from bert_features.encoder.types import Tensor
 
 # Each variable with the canonical names of the weights joined along its last axis.
 Table: TypeAlias = list[tuple[keras.Variable, list[str]]]
-
-ACTIVATIONS: dict[HiddenAct, Callable[[Tensor], Tensor]] = {
-    "gelu_erf": lambda x: ops.gelu(x, approximate=False),
-    "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
-    "relu": ops.relu,
-    "tanh": ops.tanh,
-    "linear": lambda x: x,
-}
 
 
 class Part(keras.layers.Layer):
@@ -63,19 +53,19 @@ class LayerNorm(Part):
 
 
 class Dense(Part):
-    """x W + b, then the activation."""
+    """x W + b, then the activation, and a residual if there is one."""
 
     def __init__(
         self, inputs: int, outputs: int, activation: HiddenAct = "linear", **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.activation = ACTIVATIONS[activation]
+        self.activation: HiddenAct = activation
         self.weight = self.kernel("kernel", inputs, outputs)
         self.bias = self.vector("bias", outputs)
 
-    def call(self, x: Tensor) -> Tensor:
-        """[N, inputs] -> [N, outputs]."""
-        return kernels.dense(x, self.weight, self.bias, self.activation)
+    def call(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """[N, inputs], [N, outputs] -> [N, outputs]."""
+        return kernels.dense(x, self.weight, self.bias, self.activation, residual)
 
     def table(self, *scopes: str) -> Table:
         """Its variables with the canonical names of the weights joined along their last axis."""

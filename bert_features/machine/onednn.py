@@ -22,10 +22,22 @@ _ON_BY_DEFAULT = {
     *("amx_tile", "amx_int8", "amx_bf16"),
 }
 _OFF = ("0", "false")  # in any case
-# oneDNN's own limit of the instructions that it uses, and its values that allow AVX-512.
+# oneDNN's own limit of the instructions that it uses, and its values for none.
 _LIMIT = "ONEDNN_MAX_CPU_ISA"
 _NO_LIMIT = ("", "ALL", "DEFAULT")
-_WIDE_LIMITS = ("AVX512", "AVX10")
+# The classes of CPUs, best first: the flag that makes one, and parts of the limits that allow it.
+_CLASSES = {
+    "AMX": ("amx_bf16", ("AMX",)),
+    "AVX512_BF16": ("avx512_bf16", ("AMX", "BF16", "FP16", "AVX10")),
+    "AVX512_VNNI": ("avx512_vnni", ("AMX", "AVX512_CORE_", "AVX10")),
+    "AVX512": ("avx512f", ("AVX512", "AVX10")),
+    "AVX2": ("avx2", ("AVX512", "AVX10", "AVX2")),
+}
+# Where whole jobs were faster with weights that oneDNN arranges once (docs/performance.md).
+_FIXES_WEIGHTS = {
+    "AMX": {"bfloat16"},
+    "AVX512_BF16": {"float32", "bfloat16"},
+}
 
 # Whether TensorFlow had made its choice before this package could.
 _too_late = False
@@ -71,11 +83,34 @@ def find_off(environment: Mapping[str, str] = os.environ) -> Off | None:
     return None
 
 
+def find_class(environment: Mapping[str, str] = os.environ) -> str:
+    """The best instructions that oneDNN has and may use on this CPU, as `AVX512_BF16`.
+
+    Empty if there are none, or if the CPU is no x86.
+    """
+    if not is_x86():
+        return ""
+    limit, flags = environment.get(_LIMIT, "").upper(), hardware.cpu_flags()
+    for name, (flag, limits) in _CLASSES.items():
+        if flag in flags and (limit in _NO_LIMIT or any(part in limit for part in limits)):
+            return name
+    return ""
+
+
 def is_narrow(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether oneDNN computes on this x86 CPU without AVX-512: it has none, or may not use it."""
-    limit = environment.get(_LIMIT, "").upper()
-    may_use = limit in _NO_LIMIT or limit.startswith(_WIDE_LIMITS)
-    return is_x86() and not (may_use and "avx512f" in hardware.cpu_flags())
+    return is_x86() and not find_class(environment).startswith(("AVX512", "AMX"))
+
+
+def fixes_weights(dtype: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether products are faster on this CPU with weights that oneDNN arranges once.
+
+    Args:
+      dtype: the dtype of the factors, `float32` or `bfloat16`.
+      environment: the environment variables.
+    """
+    known = dtype in _FIXES_WEIGHTS.get(find_class(environment), ())
+    return known and find_off(environment) is None
 
 
 def warning() -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_features.encoder.forms import check_backend, traced_for
-from bert_features.encoder.kernels import matmul
+from bert_features.encoder.kernels import dense
 from bert_features.machine import onednn
 from bert_features.machine.hardware import cores, tpu_slice
 from bert_features.machine.names import Device
@@ -75,12 +75,22 @@ class TensorFlowRuntime(Runtime):
         return kind(step, weights, self.devices)
 
     def bfloat16_slowdown(self) -> float:
-        """See `Runtime`; measured on the CPU in some 50 ms."""
-        with tf.device(_CPU), traced_for("cpu"):
-            return slowdown(
-                lambda x, y: matmul(x, y).numpy(),
-                lambda array, dtype: tf.cast(array, dtype),
-            )
+        """See `Runtime`; measured on the CPU in some 100 ms, in the form that a step takes."""
+
+        @tf.function(autograph=False)
+        def product(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+            with tf.device(_CPU), traced_for("cpu", **_forms_on_cpu(x.dtype.name)):
+                return dense(x, y, tf.zeros(y.shape[1], y.dtype))
+
+        return slowdown(
+            lambda x, y: product(x, y).numpy(),
+            lambda array, dtype: tf.cast(array, dtype),
+        )
+
+
+def _forms_on_cpu(dtype: str) -> dict[str, bool]:
+    """The forms of all large batches on this CPU, arguments of `traced_for`."""
+    return {"narrow": onednn.is_narrow(), "fixed_weights": onednn.fixes_weights(dtype)}
 
 
 class _StepOnCpu(CompiledStep):
@@ -95,8 +105,8 @@ class _StepOnCpu(CompiledStep):
         self._step = step
         with tf.device(_CPU):
             self._variables = [_on_cpu(weight.value) for weight in weights]
-        self._narrow = onednn.is_narrow()
-        self._long_row = _LONG_ROW_IF_NARROW if self._narrow else _LONG_ROW
+        self._forms = _forms_on_cpu(weights[0].dtype if weights else "float32")
+        self._long_row = _LONG_ROW_IF_NARROW if self._forms["narrow"] else _LONG_ROW
         self._traced: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
         streams = min(cores(), _MAX_STREAMS)
         self._streams = ThreadPoolExecutor(streams, "step")
@@ -137,11 +147,13 @@ class _StepOnCpu(CompiledStep):
 
     def _trace(self, batch: Mapping[str, tf.Tensor], form: str) -> Any:
         self.traces += 1
-        choices = {} if form == "" else {form: True}
+        choices = self._forms | ({form: True} if form else {})
+        if form == "few_tokens":
+            choices["fixed_weights"] = False  # costs memory, and such a batch gains nothing
 
         @tf.function(autograph=False)
         def run(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            with tf.device(_CPU), traced_for("cpu", narrow=self._narrow, **choices):
+            with tf.device(_CPU), traced_for("cpu", **choices):
                 return self._step([variable.value() for variable in self._variables], batch)
 
         return run.get_concrete_function(

@@ -40,8 +40,24 @@ def test_onednn_turned_off(root, monkeypatch):
     assert verdict(finding) == ("warning", "unset TF_ENABLE_ONEDNN_OPTS")
     assert finding.details["onednn"] is False
     on = machine.check_cpu({})
-    assert on.found.split("; ")[1:3] == ["avx2", "oneDNN on"]
+    assert on.found.split("; ")[1:3] == ["avx2", "oneDNN on, with AVX2"]
     assert on.details["onednn"] is True
+
+
+@pytest.mark.parametrize(
+    ("limit", "best", "dtypes"),
+    [
+        ("", "AMX", ["bfloat16"]),
+        ("AVX512_CORE_BF16", "AVX512_BF16", ["float32", "bfloat16"]),
+    ],
+)
+def test_a_cpu_with_amx(root, monkeypatch, limit, best, dtypes):
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    write(root / "proc" / "cpuinfo", "flags : avx2 avx512f avx512_vnni avx512_bf16 amx_bf16\n")
+    finding = machine.check_cpu({"ONEDNN_MAX_CPU_ISA": limit})
+    assert ("computes with AMX" in finding.found) is (best == "AMX")
+    assert f"oneDNN on, with {best}" in finding.found
+    assert (finding.details["onednn_class"], finding.details["fixed_weights"]) == (best, dtypes)
 
 
 def test_onednn_is_not_mentioned_on_arm(root, monkeypatch):

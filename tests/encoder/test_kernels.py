@@ -24,7 +24,7 @@ from bert_features.runtime import base
 from bert_features.runtime import tensorflow as runtime
 from bert_features.runtime.tensorflow import TensorFlowRuntime
 from bert_features.runtime.tensorflow_devices import Devices
-from tests.reference.numpy_encoder import NumpyEncoder
+from tests.reference.numpy_encoder import ACTIVATIONS, NumpyEncoder
 from tests.toy import TOY, random_batch, random_weights
 
 ONE_CPU = Devices("cpu", 1)
@@ -84,6 +84,83 @@ def two_blocks(minilm_dir):
     """The config and the weights of a real checkpoint, of which two blocks are computed."""
     checkpoint = find_checkpoint(minilm_dir)
     return checkpoint.config.model_copy(update={"num_hidden_layers": 2}), read_weights(checkpoint)
+
+
+@pytest.fixture
+def fixed_weights(monkeypatch):
+    """oneDNN arranges weights once, whatever this CPU is."""
+    if not onednn.is_x86():
+        pytest.skip("oneDNN's products are for x86")
+    monkeypatch.setattr(onednn, "fixes_weights", lambda dtype: True)
+
+
+@pytest.mark.parametrize(("lengths", "padded"), [([40, 13, 2], 40), ([260, 230, 7], 264)])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_every_layer_with_fixed_weights(two_blocks, fixed_weights, lengths, padded, precision):
+    """Twice, because the second run takes the weights that the first arranged."""
+    batch = random_batch(two_blocks[0], lengths, padded)
+    step = cpu_step(*two_blocks, layers=["embeddings", 0, 1], precision=precision)
+    for _ in range(2):
+        assert_layers_equal_reference(step.run(batch).values(), *two_blocks, batch, precision)
+
+
+@pytest.mark.parametrize("act", ["gelu_erf", "gelu_tanh", "relu", "tanh", "linear"])
+@pytest.mark.parametrize("with_residual", [True, False])
+def test_a_product_with_a_fixed_weight(fixed_weights, act, with_residual):
+    """Equal to float64 NumPy; a batch of another size, too."""
+    rng = np.random.default_rng(1)
+    weight, bias = rng.standard_normal((48, 32)) / 7, rng.standard_normal(32)
+    variables = [tf.Variable(value.astype(np.float32)) for value in (weight, bias)]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 48]), tf.TensorSpec([None, 32])])
+    def run(x, residual):
+        with forms.traced_for("cpu", fixed_weights=True):
+            values = [variable.value() for variable in variables]
+            return kernels.dense(x, *values, act, residual if with_residual else None)
+
+    outer = {"tanh": np.tanh, "linear": lambda x: x} | ACTIVATIONS
+    for rows in (70, 3):
+        x, residual = (rng.standard_normal((rows, n)).astype(np.float32) for n in (48, 32))
+        expected = outer[act](x.astype(np.float64) @ weight + bias) + with_residual * residual
+        np.testing.assert_allclose(run(x, residual), expected, atol=5e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "form"), [([6], "few_tokens"), ([70], ""), ([270], "long_rows")]
+)
+@pytest.mark.parametrize("fixes", [True, False])
+def test_batches_of_few_tokens_leave_the_weights_as_they_are(monkeypatch, lengths, form, fixes):
+    """Arranged weights are a copy in memory. No weight is a constant of the graph, in any form."""
+    if not onednn.is_x86():
+        pytest.skip("oneDNN's products are for x86")
+    monkeypatch.setattr(onednn, "fixes_weights", lambda dtype: fixes and dtype == "float32")
+    config = TOY.model_copy(update={"max_position_embeddings": 300})
+    step = cpu_step(config, random_weights(config), layers=[-1])
+    step.run(random_batch(config, lengths, lengths[0]))
+    operations = step._traced[form].graph.get_operations()
+    products = [op for op in operations if op.type == "_MklNativeFusedMatMul"]
+    expected = 4 * config.num_hidden_layers if fixes and form != "few_tokens" else 0
+    assert len(products) == expected
+    assert all(op.get_attr("is_filter_const") for op in products)
+    size = config.hidden_size**2
+    constants = [op for op in operations if op.type == "Const"]
+    assert all(op.outputs[0].shape.num_elements() < size for op in constants)
+
+
+def test_the_slowdown_is_that_of_the_products_of_a_step(fixed_weights, monkeypatch):
+    timed = []
+
+    def slowdown(product, convert):
+        x, y = (convert(np.full(shape, 0.5, np.float32), "float32") for shape in ((8, 4), (4, 2)))
+        timed.extend(nodes_executed(lambda: timed.append(product(x, y))))
+        return 1.0
+
+    monkeypatch.setattr(runtime, "slowdown", slowdown)
+    assert TensorFlowRuntime(devices=ONE_CPU).bfloat16_slowdown() == 1.0
+    np.testing.assert_array_equal(timed[0], np.ones((8, 2)))
+    assert [node.op for node in timed[1:] if node.op.startswith("_Mkl")] == [
+        "_MklNativeFusedMatMul"
+    ]
 
 
 @pytest.mark.parametrize(

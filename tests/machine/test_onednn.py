@@ -83,3 +83,43 @@ def test_a_cpu_without_avx512_is_narrow(untouched, monkeypatch, flags, limit, na
     assert onednn.is_narrow(environment) is narrow
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert not onednn.is_narrow(environment)
+
+
+EPYC = {"avx2", "avx512f", "avx512_vnni", "avx512_bf16"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "limit", "expected"),
+    [
+        (EPYC | {"amx_bf16"}, "", ("AMX", ["bfloat16"])),
+        (EPYC | {"amx_bf16"}, "AVX10_1_512_AMX", ("AMX", ["bfloat16"])),
+        (EPYC | {"amx_bf16"}, "avx10_1_512", ("AVX512_BF16", ["float32", "bfloat16"])),
+        (EPYC, "default", ("AVX512_BF16", ["float32", "bfloat16"])),
+        (EPYC, "AVX512_CORE_BF16", ("AVX512_BF16", ["float32", "bfloat16"])),
+        (EPYC, "AVX512_CORE_VNNI", ("AVX512_VNNI", [])),
+        (EPYC, "AVX512_CORE", ("AVX512", [])),
+        (EPYC, "AVX2_VNNI", ("AVX2", [])),
+        (EPYC, "SSE41", ("", [])),
+        (set(), "", ("", [])),
+    ],
+)
+def test_onednn_arranges_weights_where_that_was_faster(
+    untouched, monkeypatch, flags, limit, expected
+):
+    """Limits are those of oneDNN's documentation, in any case."""
+    monkeypatch.setattr(hardware, "cpu_flags", lambda: frozenset(flags))
+    environment = {"ONEDNN_MAX_CPU_ISA": limit}
+
+    def found(environment):
+        dtypes = [
+            dtype
+            for dtype in ("float32", "bfloat16", "float16")
+            if onednn.fixes_weights(dtype, environment)
+        ]
+        return onednn.find_class(environment), dtypes
+
+    assert found(environment) == expected
+    off = environment | {"TF_ENABLE_ONEDNN_OPTS": "0"}
+    assert found(off) == (expected[0], [])
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert found(environment) == ("", [])
