@@ -89,6 +89,8 @@ def attend(
         ),
         name="attention",
     )
+    # Of one dimension: scalars of three would be padded, and there is little memory for them.
+    spans = [jnp.reshape(x, -1) for x in spans]
     return call(*spans, jnp.reshape(per_key, (batch, 1, length)), query, key, value)
 
 
@@ -153,7 +155,7 @@ def _packed_step(
     spans_ref: Any, text_ref: Any, query_ref: Any, key_ref: Any, value_ref: Any, out_ref: Any, *,
     scale: float,
 ) -> None:  # fmt: skip
-    """One step of the grid: spans [B, 2, N]; texts [1, K]; the others as in `_step`, where Q is T.
+    """One step of the grid: spans [B * 2 * N]; texts [1, K]; the others as in `_step`, Q is T.
 
     What is known of the keys seen so far is corrected when a higher score comes, as in
     FlashAttention.
@@ -186,7 +188,8 @@ def _packed_step(
             jnp.full((1, block), OTHER_ROW, "float32"),
             *(jnp.zeros((rows, block), "float32") for rows in (1, size)),
         )
-        first, end = spans_ref[row, 0, number], spans_ref[row, 1, number]
+        at = 2 * row * pl.num_programs(2) + number
+        first, end = spans_ref[at], spans_ref[at + pl.num_programs(2)]
         _, total, context = jax.lax.fori_loop(first, end, seen, nothing)
         out_ref[head] = (context / total).astype(out_ref.dtype)
         return carry

@@ -30,12 +30,12 @@ def command(*arguments):
     return result.exit_code, result.stdout, result.stderr
 
 
-def programs(topology, settings):
-    """What is in the programs of a job, for eight rows of each length.
+def programs(topology, settings, rows=8):
+    """What is in the programs of a job, for some rows of each length.
 
     `arrays` are the dimensions of everything that is written.
     """
-    job = plan_job(ExtractConfig.of(settings), topology, rows=8)
+    job = plan_job(ExtractConfig.of(settings), topology, rows=rows)
     compiler = TpuCompiler(job)
     found = {}
     for rows, length in job.shapes:
