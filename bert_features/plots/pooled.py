@@ -61,6 +61,8 @@ def pooled_vectors(
 def each_on_one_thread(unit: str, things: Iterable[_T], report: Report) -> Iterator[_T]:
     """The things, reported one by one; until the last is done, libraries compute on one thread.
 
+    A library that is loaded meanwhile is not limited.
+
     For matrices of this size several threads wait for each other more than they compute: t-SNE of
     240 texts takes 0.6 s with one, and 4 s with two where other programs use the cores.
     """

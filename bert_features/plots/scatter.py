@@ -170,6 +170,8 @@ def scatter_texts(
     entries = model.layers(layers)
     vectors = pooled_vectors(model, labelled, entries, poolings, report)
     panels = [(*METHODS[method], pair) for pair in vectors for method in methods]
+    if "tsne" in methods:
+        _tsne_class()  # the limit of threads holds for libraries that are loaded before it
     places = {
         (*pair, name): project(vectors[pair])
         for name, project, pair in each_on_one_thread("panels", panels, report)
@@ -211,11 +213,15 @@ def _pca(vectors: np.ndarray, dimensions: int = 2) -> np.ndarray:
 
 
 def _tsne(vectors: np.ndarray) -> np.ndarray:
+    perplexity = min(_PERPLEXITY, (len(vectors) - 1) / 3)
+    tsne = _tsne_class()(2, perplexity=perplexity, init="pca", random_state=_SEED)
+    return tsne.fit_transform(_pca(vectors, _PCA_FIRST))  # type: ignore[no-any-return]
+
+
+def _tsne_class() -> Any:
     from sklearn.manifold import TSNE
 
-    perplexity = min(_PERPLEXITY, (len(vectors) - 1) / 3)
-    tsne = TSNE(2, perplexity=perplexity, init="pca", random_state=_SEED)
-    return tsne.fit_transform(_pca(vectors, _PCA_FIRST))  # type: ignore[no-any-return]
+    return TSNE
 
 
 def _umap(vectors: np.ndarray) -> np.ndarray:

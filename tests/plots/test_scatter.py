@@ -73,6 +73,20 @@ def test_a_panel_is_computed_by_one_thread_and_reported(settings, monkeypatch):
     assert reports == [("texts", 6, 6), ("panels", 0, 2), ("panels", 1, 2)]
 
 
+def test_tsne_is_loaded_before_threads_are_limited(settings, monkeypatch):
+    """A library that is loaded later has as many as there are cores."""
+    limited = []
+
+    def project(vectors):
+        limited.append("sklearn.manifold" in sys.modules)
+        return vectors[:, :2]
+
+    monkeypatch.delitem(sys.modules, "sklearn.manifold", raising=False)
+    monkeypatch.setitem(METHODS, "tsne", ("t-SNE", project))
+    scatter_texts(settings, labelled(), layers=[0], poolings=["mean"], methods=["tsne"])
+    assert limited == [True]
+
+
 def test_tsne_separates_two_clouds_and_repeats():
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(40, 8)) + np.repeat([[0.0], [30.0]], 20, axis=0)
