@@ -41,7 +41,7 @@ from benchmarking.machine import describe_machine
 from benchmarking.processes import BenchmarkError
 from benchmarking.programs import PROGRAMS, PROJECT
 from benchmarking.report import markdown
-from benchmarking.start import measure_start
+from benchmarking.start import measure_commands, measure_start
 from benchmarking.targets import measure_memory, measure_targets
 
 _TEXTS = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "ud_ewt.txt"
@@ -190,6 +190,7 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
             _keep(results, arguments.json)
         if "start" in arguments.sections:
             results["start"] = measure_start(rounds)
+            results["commands"] = measure_commands(rounds)
             _keep(results, arguments.json)
         if "memory" in arguments.sections:
             results["memory"] = measure_memory(lines, quick=arguments.quick, models=models)

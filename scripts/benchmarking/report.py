@@ -35,6 +35,7 @@ def markdown(results: Mapping[str, Any]) -> str:
         parts.append(_latency(results["latency"]))
     if "start" in results:
         parts.append(_start(results["start"]))
+        parts.append(_commands(results["commands"]))
     if "memory" in results:
         parts.append(_targets(results["memory"], title="Memory"))
     return "\n\n".join(parts) + "\n"
@@ -195,6 +196,16 @@ def _start(table: _Table) -> str:
         "## A new process up to its first feature\n\n"
         f"Medians of {table['rounds']} processes. The cache keeps the models of the tokenizer.\n\n"
         + table_of(header, rows)
+    )
+
+
+def _commands(table: _Table) -> str:
+    rows = [
+        [name, *(f"{values[each]:.2f}" for each in ("median", "min", "max"))]
+        for name, values in table["seconds"].items()
+    ]
+    return f"## Whole commands\n\n{table['rounds']} rounds.\n\n" + table_of(
+        ("command", "median, s", "lowest", "highest"), rows
     )
 
 
