@@ -384,8 +384,7 @@ class FeatureExtractor(PickledBySettings):
         if threads:
             # Two threads: one reads and tokenizes the next window, one cuts this one into batches.
             windows = prefetched(windows)
-        run = run_step if threads else run_in_turn
-        computed = run(
+        computed = (run_step if threads else run_in_turn)(
             self._step,
             input_fn.stream(self.preparation.batch_params(few=few), windows),
             lambda batch: {n: batch.columns[n] for n in self._model.inputs if batch.columns},

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_features.encoder.forms import check_backend, traced_for
-from bert_features.encoder.kernels import dense
+from bert_features.encoder.kernels import bfloat16_products, dense
 from bert_features.machine import onednn
 from bert_features.machine.hardware import cores, tpu_slice
 from bert_features.machine.names import Device
@@ -90,7 +90,9 @@ class TensorFlowRuntime(Runtime):
 
 def _forms_on_cpu(dtype: str) -> dict[str, bool]:
     """The forms of all large batches on this CPU, arguments of `traced_for`."""
-    return {"narrow": onednn.is_narrow(), "fixed_weights": onednn.fixes_weights(dtype)}
+    # A TensorFlow that somebody built without oneDNN has no operation for fixed weights.
+    fixed_weights = onednn.fixes_weights(dtype) and bfloat16_products() == "onednn"
+    return {"narrow": onednn.is_narrow(), "fixed_weights": fixed_weights}
 
 
 class _StepOnCpu(CompiledStep):

@@ -92,6 +92,7 @@ def fixed_weights(monkeypatch):
     if not onednn.is_x86():
         pytest.skip("oneDNN's products are for x86")
     monkeypatch.setattr(onednn, "fixes_weights", lambda dtype: True)
+    monkeypatch.setattr(runtime, "bfloat16_products", lambda: "onednn")
 
 
 @pytest.mark.parametrize(("lengths", "padded"), [([40, 13, 2], 40), ([260, 230, 7], 264)])
@@ -134,6 +135,7 @@ def test_batches_of_few_tokens_leave_the_weights_as_they_are(monkeypatch, length
     if not onednn.is_x86():
         pytest.skip("oneDNN's products are for x86")
     monkeypatch.setattr(onednn, "fixes_weights", lambda dtype: fixes and dtype == "float32")
+    monkeypatch.setattr(runtime, "bfloat16_products", lambda: "onednn")
     config = TOY.model_copy(update={"max_position_embeddings": 300})
     step = cpu_step(config, random_weights(config), layers=[-1])
     step.run(random_batch(config, lengths, lengths[0]))
@@ -145,6 +147,12 @@ def test_batches_of_few_tokens_leave_the_weights_as_they_are(monkeypatch, length
     size = config.hidden_size**2
     constants = [op for op in operations if op.type == "Const"]
     assert all(op.outputs[0].shape.num_elements() < size for op in constants)
+
+
+def test_a_tensorflow_without_onednn_arranges_no_weights(fixed_weights, monkeypatch):
+    assert runtime._forms_on_cpu("float32")["fixed_weights"]
+    monkeypatch.setattr(runtime, "bfloat16_products", lambda: "plain")
+    assert not runtime._forms_on_cpu("float32")["fixed_weights"]
 
 
 def test_the_slowdown_is_that_of_the_products_of_a_step(fixed_weights, monkeypatch):
