@@ -291,10 +291,13 @@ class BertEncoder(keras.layers.Layer):
             outputs.append(ops.reshape(x, (*shape, size)))
         result = EncoderOutputs(embedded, outputs)
         if self.pooler is not None:
-            first = result.sequence_output[:, 0]
-            if segments is not None:
+            if segments is None:
+                pooled = self.pooler(result.sequence_output[:, 0])
+            else:
                 first = _first_tokens(result.sequence_output, segments, positions)
-            result = replace(result, pooled_output=self.pooler(first))
+                pooled = self.pooler(ops.reshape(first, (-1, size)))  # dense layers see [N, H]
+                pooled = ops.reshape(pooled, ops.shape(first))
+            result = replace(result, pooled_output=pooled)
         return result.as_dict()
 
     def compute_output_spec(

@@ -11,6 +11,7 @@ from bert_features.config.packing import MAX_SEGMENTS
 from bert_features.encoder.forms import traced_for
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.step import DeviceStep
+from bert_features.machine import onednn
 from tests.packed import CLS, OUTPUTS, SEP, assert_as_alone, packed_batch
 from tests.toy import random_weights
 
@@ -44,6 +45,8 @@ FORMS = {
     "gpu": ("gpu", {}),
     "tpu": ("tpu", {}),
 }
+if onednn.is_x86():
+    FORMS["fixed weights"] = ("cpu", {"fixed_weights": True})
 
 
 def traced(form, outputs, precision="float32"):
