@@ -13,6 +13,7 @@ from bert_features.monitor.stages import StageClock
 # A thread that has given up the interpreter's lock, as for a write or an operation of TensorFlow,
 # gets it back from a busy thread only after this time; Python's own 5 ms are as long as the work.
 _SWITCH_SECONDS = 0.0005
+_MANY_FROZEN = 1000  # objects; Python 3.12 starts with 375 frozen ones
 
 
 def write_behind(
@@ -81,7 +82,8 @@ def _long_run() -> Iterator[None]:
     whenever there are some 200,000 examples more.
     """
     before = sys.getswitchinterval()
-    freezes = gc.get_freeze_count() == 0  # else the caller, or another run, has frozen it
+    # Else the caller, or another run, has frozen it.
+    freezes = gc.get_freeze_count() < _MANY_FROZEN
     if freezes:
         gc.freeze()
     sys.setswitchinterval(min(before, _SWITCH_SECONDS))
