@@ -17,6 +17,7 @@ metadata has no other. `np.load` compares it when it reads an array; a memory ma
 `FeatureFile.verify` does.
 """
 
+import contextlib
 import io
 import json
 import math
@@ -103,12 +104,11 @@ class Writer(ColumnWriter):
     def _write_member(
         self, name: str, dtype: np.dtype, shape: tuple[int, ...], arrays: Iterable[np.ndarray]
     ) -> None:
-        member = _Member(self._archive, self._file, name)
-        member.write(_npy_header(dtype, shape))
-        for array in arrays:
-            member.write(bytes_of(array.astype(dtype, copy=False)))
-            self._staging.raise_failure()
-        member.close()
+        with contextlib.closing(_Member(self._archive, self._file, name)) as member:
+            member.write(_npy_header(dtype, shape))
+            for array in arrays:
+                member.write(bytes_of(array.astype(dtype, copy=False)))
+                self._staging.raise_failure()
 
 
 class _Member:

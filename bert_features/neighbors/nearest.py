@@ -151,19 +151,14 @@ def vectors_of_ids(
     """
     chosen = choose_feature(file, feature)
     if chosen.level != "sequence":
-        raise ConfigError.naming(
-            "{query_id} names a text, but {name} has a vector for each {level}; pass {query}",
-            name=chosen.name,
-            level=chosen.level,
+        raise ConfigError(
+            f"an id names a text, but {chosen.name} has a vector for each {chosen.level}; pass a "
+            "query text"
         )
     places = {str(unique_id): place for place, unique_id in enumerate(file.ids.tolist())}
     for wanted in map(str, ids):
         if wanted not in places:
-            raise ConfigError.naming(
-                "{query_id} is {received!r}, which is not in {path}",
-                received=wanted,
-                path=file.path,
-            )
+            raise ConfigError(f"the id {wanted!r} is not in {file.path}")
     return np.stack([file[places[str(wanted)]].features[chosen.name] for wanted in ids])
 
 

@@ -81,8 +81,8 @@ def test_json_lines_of_tokens_from_standard_input(features):
     [
         (["--query", "it"], 2, "pass --feature, one of 'text', 'piece'"),
         (["--feature", "piece", "--query", "is it"], 2, "pass --token, a word of the query"),
-        (["--feature", "text", "--query-id", "x"], 2, "--query-id is 'x', which is not in "),
-        (["--feature", "piece", "--query-id", "a1"], 2, "each token; pass --query"),
+        (["--feature", "text", "--query-id", "x"], 2, "the id 'x' is not in "),
+        (["--feature", "piece", "--query-id", "a1"], 2, "each token; pass a query text"),
         (["--query", "it", "--query-id", "a1"], 2, "--query and --query-id are both set"),
         (["--feature", "text"], 1, "there is no query; pass --query TEXT"),
         (["--feature", "text", "--query", "-"], 1, "there is no query; pass --query TEXT"),
