@@ -104,6 +104,8 @@ def neighbors(
 
     if query and query_id:
         raise ConfigError("--query and --query-id are both set; leave one of them out")
+    if not query and not query_id:
+        raise ConfigError("there is no query; pass --query TEXT or --query-id ID")
     queries = query_id or _read_queries(query or ())
     check_inputs(texts or ())
     file = read_features(features)

@@ -104,19 +104,17 @@ class FeatureExtractor(PickledBySettings):
     def with_outputs(self, names: Sequence[str]) -> Self:
         """An extractor of some of the outputs alone, in the order of the settings.
 
-        It shares the weights of this one. Layers that only other outputs need are not computed. The
-        longest row and the prompt are those of an extractor made with these outputs.
+        It shares the weights of this one, and computes no other layers. The longest row and the
+        prompt are those of an extractor made with these outputs.
 
         Args:
-          names: names of outputs, as in `outputs`.
-
-        Raises:
-          ConfigError: there is no name, or no output of a name.
+          names: names of outputs; a ConfigError if there is none, or no output of a name.
         """
         other, wanted = copy.copy(self), self.preparation.with_outputs(names)
         other.preparation, other.config, other.outputs = wanted, wanted.config, wanted.outputs
         other._model = self._model.computing(wanted.device_outputs)
-        other._step = self.preparation.runtime.compile(other._model.step, other._model.weights)
+        model, make = other._model, self.preparation.runtime.compile
+        other._step = make(model.step, model.weights, shares_weights=True)
         return other
 
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from bert_features.batches.bucketing import (
     DEVICE_BATCH_TOKENS,
+    PACKED_LENGTH,
     PACKED_WINDOW_BATCHES,
     BatchShapes,
     default_buckets,
@@ -43,6 +44,7 @@ _UNIFORM_CPU_BATCH_TOKENS = 512
 _FEW_CPU_BATCH_TOKENS = 256
 # Enough to sort by length. Where vectors are small, more would only hold results back.
 _MAX_WINDOW_TOKENS = 1 << 20
+_MAX_PACKED_WINDOW_BYTES = 2 << 30  # of features, where a window grows to fill packed batches
 # Characters of a text that is tokenized in some milliseconds.
 _MAX_SHORT_TEXT = 1 << 15
 _MAX_SPECIAL_TOKENS = 3  # of a row: [CLS] and two [SEP]s
@@ -117,7 +119,6 @@ class Preparation:
             raise ConfigError(f"outputs are {list(names)}; allowed: at least one of {known}")
         other = copy.copy(self)
         other.outputs = tuple(output for output in self.outputs if output.name in names)
-        other.window_tokens = other._window_tokens()
         chosen = tuple(
             output
             for output in self._given.output_configs()
@@ -126,6 +127,7 @@ class Preparation:
         given = self._given.model_copy(update={"outputs": chosen})
         other._resolve_length(given)
         other.buckets = other._buckets()
+        other.window_tokens = other._window_tokens()
         other.prompts = Prompts(given, self.checkpoint, self.tokenizer.do_lower_case)
         vars(other).pop("shapes", None)
         return other
@@ -145,7 +147,10 @@ class Preparation:
             per_token += size // 2 if output.level == "sequence" else size
         tokens = min(self.config.buffer_mb * 2**20 // max(per_token, 1), _MAX_WINDOW_TOKENS)
         if self.packing and "buffer_mb" not in self._given.model_fields_set:
-            tokens = max(tokens, PACKED_WINDOW_BATCHES * self.tokens_of_batch)
+            params = self.batch_params()
+            batch = params.get("batch_tokens") or params["batch_size"] * PACKED_LENGTH
+            most = _MAX_PACKED_WINDOW_BYTES // max(per_token, 1)
+            tokens = max(tokens, min(PACKED_WINDOW_BATCHES * batch, most))
         return max(1, tokens)
 
     @property
@@ -233,7 +238,8 @@ class Preparation:
         shapes = self.shapes
         if longest > shapes.buckets[-1]:
             return False
-        return len(sizes) <= shapes.rows[bisect.bisect_left(shapes.buckets, longest)]
+        rows = shapes.rows[bisect.bisect_left(shapes.buckets, longest)]
+        return len(sizes) <= (shapes.packed_tail(rows) if shapes.packed else rows)
 
     @functools.cached_property
     def precision(self) -> "Precision":

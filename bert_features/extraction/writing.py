@@ -1,7 +1,6 @@
 """Writing beside computing: a thread writes finished examples while the device goes on."""
 
 import contextlib
-import gc
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +12,6 @@ from bert_features.monitor.stages import StageClock
 # A thread that has given up the interpreter's lock, as for a write or an operation of TensorFlow,
 # gets it back from a busy thread only after this time; Python's own 5 ms are as long as the work.
 _SWITCH_SECONDS = 0.0005
-_MANY_FROZEN = 1000  # objects; Python 3.12 starts with 375 frozen ones
 
 
 def write_behind(
@@ -46,7 +44,7 @@ def write_behind(
             write(batch)
         stages.take("bytes_to_write", size)
 
-    with _long_run(), ThreadPoolExecutor(1, "write") as thread:
+    with _switching_often(), ThreadPoolExecutor(1, "write") as thread:
         try:
             for batch in batches:
                 size = sum(values.nbytes for values in batch.features.values())
@@ -74,22 +72,11 @@ def _wait_for_first(waiting: deque[tuple[Future[None], int]]) -> int:
 
 
 @contextlib.contextmanager
-def _long_run() -> Iterator[None]:
-    """Fits this process to threads that work side by side on many examples, until the block ends.
-
-    They take turns more often. And of what was there before, as the modules of TensorFlow, Python
-    looks for no garbage: that takes half a second, in which no thread runs, and comes again
-    whenever there are some 200,000 examples more.
-    """
+def _switching_often() -> Iterator[None]:
+    """Lets the threads of this process take turns more often, until the block ends."""
     before = sys.getswitchinterval()
-    # Else the caller, or another run, has frozen it.
-    freezes = gc.get_freeze_count() < _MANY_FROZEN
-    if freezes:
-        gc.freeze()
     sys.setswitchinterval(min(before, _SWITCH_SECONDS))
     try:
         yield
     finally:
         sys.setswitchinterval(before)
-        if freezes:
-            gc.unfreeze()

@@ -166,12 +166,16 @@ class Runtime(abc.ABC):
         return {"num_devices": self.devices.count, "whole_batches": not self.any_shape}
 
     @abc.abstractmethod
-    def compile(self, step: Step, weights: Sequence[Any]) -> CompiledStep:
+    def compile(
+        self, step: Step, weights: Sequence[Any], *, shares_weights: bool = False
+    ) -> CompiledStep:
         """Places the weights on the devices and prepares the step.
 
         Args:
           step: the pure device step.
           weights: Keras variables, in the order that the step takes their values.
+          shares_weights: whether it is one of many steps of these weights, so that it should not
+            take a copy of them, even where it would be faster.
         """
 
     def choose_precision(self, wanted: Literal["auto", "float32", "bfloat16"]) -> "Precision":

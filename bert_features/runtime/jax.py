@@ -173,7 +173,9 @@ class JaxRuntime(Runtime):
         if self.devices.kind != "cpu":
             _keep_compiled_steps()
 
-    def compile(self, step: Step, weights: Sequence[Any]) -> CompiledStep:
+    def compile(
+        self, step: Step, weights: Sequence[Any], *, shares_weights: bool = False
+    ) -> CompiledStep:
         """Puts the weights on every device, once. Each shape is compiled at its first use.
 
         From then on the variables hold the values on the devices, so that no second copy stays.

@@ -61,7 +61,9 @@ class TensorFlowRuntime(Runtime):
             self.process = (place.host, place.hosts)
         self.any_shape = self.devices.kind == "cpu"
 
-    def compile(self, step: Step, weights: Sequence[keras.Variable]) -> CompiledStep:
+    def compile(
+        self, step: Step, weights: Sequence[keras.Variable], *, shares_weights: bool = False
+    ) -> CompiledStep:
         """Places the weights and prepares the step.
 
         On one CPU it is traced once for all shapes, and once more if there are long rows. Elsewhere
@@ -71,8 +73,9 @@ class TensorFlowRuntime(Runtime):
         if self.devices.kind == "cpu" and (warning := onednn.warning()):
             logger.warning("%s", warning)
         alone_on_cpu = self.devices.kind == "cpu" and self.devices.strategy is None
-        kind = _StepOnCpu if alone_on_cpu else _StepByShape
-        return kind(step, weights, self.devices)
+        if alone_on_cpu:
+            return _StepOnCpu(step, weights, shares_weights=shares_weights)
+        return _StepByShape(step, weights, self.devices)
 
     def bfloat16_slowdown(self) -> float:
         """See `Runtime`; measured on the CPU in some 100 ms, in the form that a step takes."""
@@ -102,12 +105,15 @@ class _StepOnCpu(CompiledStep):
     1122 without in float32, 1051 and 2163 in bfloat16). oneDNN makes its kernels by actual shapes.
     """
 
-    def __init__(self, step: Step, weights: Sequence[keras.Variable], devices: Devices) -> None:
-        del devices
+    def __init__(
+        self, step: Step, weights: Sequence[keras.Variable], *, shares_weights: bool
+    ) -> None:
         self._step = step
         with tf.device(_CPU):
             self._variables = [_on_cpu(weight.value) for weight in weights]
         self._forms = _forms_on_cpu(weights[0].dtype if weights else "float32")
+        if shares_weights:  # arranged weights are a copy for each trace
+            self._forms["fixed_weights"] = False
         self._long_row = _LONG_ROW_IF_NARROW if self._forms["narrow"] else _LONG_ROW
         self._traced: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
         streams = min(cores(), _MAX_STREAMS)

@@ -201,7 +201,9 @@ class _PausedRuntime(Runtime):
         self.name, self.devices = runtime.name, runtime.devices
         self.process, self.any_shape = runtime.process, runtime.any_shape
 
-    def compile(self, step: Step, weights: Sequence[Any]) -> CompiledStep:
+    def compile(
+        self, step: Step, weights: Sequence[Any], *, shares_weights: bool = False
+    ) -> CompiledStep:
         """See `Runtime`."""
         self.step = _PausedStep(self._runtime.compile(step, weights))
         return self.step

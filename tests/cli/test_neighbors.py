@@ -84,7 +84,7 @@ def test_json_lines_of_tokens_from_standard_input(features):
         (["--feature", "text", "--query-id", "x"], 2, "the id 'x' is not in "),
         (["--feature", "piece", "--query-id", "a1"], 2, "each token; pass a query text"),
         (["--query", "it", "--query-id", "a1"], 2, "--query and --query-id are both set"),
-        (["--feature", "text"], 1, "there is no query; pass --query TEXT"),
+        (["--feature", "text"], 2, "there is no query; pass --query TEXT or --query-id ID"),
         (["--feature", "text", "--query", "-"], 1, "there is no query; pass --query TEXT"),
         (["--feature", "text", "--query", "it", "--checkpoint", "/no"], 1, "no checkpoint '/no'"),
         (["--feature", "text", "--query", "it", "--texts", "/no.jsonl"], 1, "cannot read /no"),

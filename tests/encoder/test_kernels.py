@@ -149,6 +149,13 @@ def test_batches_of_few_tokens_leave_the_weights_as_they_are(monkeypatch, length
     assert all(op.outputs[0].shape.num_elements() < size for op in constants)
 
 
+def test_one_of_many_steps_takes_no_copy_of_the_weights(fixed_weights):
+    """The service has a step for each combination of outputs that a request asks for."""
+    for shares in (False, True):
+        step = TensorFlowRuntime(devices=ONE_CPU).compile(lambda w, b: b, [], shares_weights=shares)
+        assert step._forms["fixed_weights"] is not shares
+
+
 def test_a_tensorflow_without_onednn_arranges_no_weights(fixed_weights, monkeypatch):
     assert runtime._forms_on_cpu("float32")["fixed_weights"]
     monkeypatch.setattr(runtime, "bfloat16_products", lambda: "plain")

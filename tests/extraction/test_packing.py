@@ -157,6 +157,24 @@ def test_a_window_fills_the_batches_of_all_devices(checkpoint, monkeypatch, sett
     assert preparation.with_outputs(["layer_output_0"]).window_tokens == preparation.window_tokens
 
 
+def test_a_window_that_grows_has_a_limit(checkpoint, monkeypatch):
+    """2 GiB of features; here those of 50,000 tokens of 8 float32 values."""
+    monkeypatch.setattr(preparation_module, "_MAX_WINDOW_TOKENS", 40_000)
+    monkeypatch.setattr(preparation_module, "_MAX_PACKED_WINDOW_BYTES", 50_000 * 32)
+    runtime = TensorFlowRuntime("cpu")
+    monkeypatch.setattr(runtime, "devices", Devices("tpu", 8))
+    settings = {"checkpoint": checkpoint, "layers": [-1]}
+    assert Preparation(ExtractConfig.of(settings), runtime=runtime).window_tokens == 50_000
+
+
+def test_texts_that_may_fill_several_packed_batches_are_not_one(checkpoint):
+    """The last rows of a window go to batches of an eighth: here of two rows, not of 16."""
+    settings = {"checkpoint": checkpoint, "layers": [-1], "packing": True, "batch_size": 16}
+    preparation = Preparation(ExtractConfig.of(settings))
+    assert preparation.fit_one_batch([InputExample(i, "a") for i in range(2)])
+    assert not preparation.fit_one_batch([InputExample(i, "a") for i in range(16)])
+
+
 def test_a_cache_of_before_keeps_its_fingerprint(checkpoint):
     """Runs that do not pack are described by the same keys as before."""
     config = ExtractConfig.of({"checkpoint": checkpoint, "layers": [-1], "dedupe": True})
