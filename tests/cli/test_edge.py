@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import os
 import signal
 import subprocess
 import sys
@@ -148,10 +147,6 @@ def test_an_interruption_during_the_imports_ends_the_process_quietly(text, out, 
     assert result.returncode in (-signal.SIGINT, 130)  # a shell calls both 130
 
 
-def closing(*descriptors):
-    return lambda: [os.close(descriptor) for descriptor in descriptors]
-
-
 def test_closed_standard_input_and_error_stay_out_of_files(tmp_path):
     """A file that takes the number 2 gets what is meant for standard error."""
     code = (
@@ -162,8 +157,9 @@ def test_closed_standard_input_and_error_stay_out_of_files(tmp_path):
         f"number = os.open({str(tmp_path / 'f')!r}, os.O_CREAT)\n"
         "print(number)"
     )
+    closed = ["sh", "-c", 'exec "$@" <&- 2>&-', "sh"]
     result = subprocess.run(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, preexec_fn=closing(0, 2), check=True
+        [*closed, sys.executable, "-c", code], stdout=subprocess.PIPE, check=True
     )
     assert int(result.stdout) > 2
 
