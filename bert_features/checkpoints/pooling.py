@@ -38,7 +38,7 @@ def auto_length(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> int 
     settings = checkpoint.sentence_transformers
     if settings is None or not uses_auto_pooling(outputs):
         return None
-    return settings.row_length(checkpoint.config.max_position_embeddings)
+    return settings.row_length(checkpoint.config.positions)
 
 
 @dataclass(frozen=True)

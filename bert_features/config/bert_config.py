@@ -7,12 +7,15 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     ValidationError,
     field_validator,
+    model_serializer,
     model_validator,
 )
 from pydantic_core import ErrorDetails
 
+from bert_features.config.architectures import OF_RELATIVES, ModelType, in_own_keys
 from bert_features.config.json_files import read_json_object
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
@@ -55,7 +58,9 @@ ACTIVATIONS: dict[Family, dict[str, HiddenAct]] = {
 class BertConfig(BaseModel):
     """The shape of a BERT encoder; the keys are those of google-research/bert's `bert_config.json`.
 
-    Unknown keys are ignored; real config files have many (`pooler_type`, `_name_or_path`, …).
+    The keys after them tell BERT's relatives apart; their defaults are BERT's, which are not
+    written. `architectures` has the keys of the relatives' own files. Unknown keys are ignored;
+    real config files have many (`pooler_type`, `_name_or_path`, …).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -69,10 +74,19 @@ class BertConfig(BaseModel):
     hidden_dropout_prob: float = Field(default=0.1, ge=0.0, lt=1.0)
     attention_probs_dropout_prob: float = Field(default=0.1, ge=0.0, lt=1.0)
     max_position_embeddings: Size = 512
-    type_vocab_size: Size = 2
+    type_vocab_size: int = Field(default=2, ge=0, lt=2**31)  # 0: a token has no type
     initializer_range: float = Field(default=0.02, gt=0.0, allow_inf_nan=False)
     # google-research/bert fixes 1e-12 in its code; Hugging Face configs state it.
     layer_norm_eps: float = Field(default=1e-12, ge=_MIN_EPS, le=1.0)
+    model_type: ModelType = "bert"
+    # The width of the embeddings, which a dense layer widens to hidden_size; None: hidden_size.
+    embedding_size: Size | None = None
+    # Neighbouring layers of a group share one block; None: each layer has its own.
+    num_hidden_groups: Size | None = None
+    has_pooler: bool = True
+    pad_token_id: int = Field(default=0, ge=0, lt=2**31)
+    # The position of the first token; those before it belong to no token.
+    position_offset: int = Field(default=0, ge=0, lt=2**31)
 
     @field_validator("hidden_dropout_prob", "attention_probs_dropout_prob", mode="before")
     @classmethod
@@ -88,10 +102,52 @@ class BertConfig(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _counts_fit(self) -> Self:
+        if self.positions < 1:
+            raise ValueError(
+                f"max_position_embeddings {self.max_position_embeddings} leaves no position after "
+                f"the {self.position_offset} that belong to no token"
+            )
+        if self.distinct_blocks > self.num_hidden_layers:
+            raise ValueError(
+                f"num_hidden_groups {self.num_hidden_groups} is more than num_hidden_layers "
+                f"{self.num_hidden_layers}"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_before_for_bert(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        return {
+            key: value
+            for key, value in handler(self).items()
+            if key not in OF_RELATIVES | {"model_type"} or value != fields[key].default
+        }
+
     @property
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def positions(self) -> int:
+        """Number of tokens that a row may have."""
+        return self.max_position_embeddings - self.position_offset
+
+    @property
+    def distinct_blocks(self) -> int:
+        """Number of blocks with weights of their own."""
+        return self.num_hidden_groups or self.num_hidden_layers
+
+    def block_of(self, layer: int) -> int:
+        """The block that computes a layer; both count from 0."""
+        return layer * self.distinct_blocks // self.num_hidden_layers
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], *, family: Family, source: str = "config") -> Self:
@@ -107,10 +163,10 @@ class BertConfig(BaseModel):
           CheckpointError: a value is missing or wrong, the activation is not one of BERT's, or
             the config is of another architecture.
         """
-        model_type = values.get("model_type", "bert")
-        if model_type != "bert":
+        values = in_own_keys(values, source)
+        if values["model_type"] != "bert":
             raise CheckpointError(
-                f"{source}: model_type is {shown(model_type)}; "
+                f"{source}: model_type is {shown(values['model_type'])}; "
                 "only BERT encoders ('bert') can be read"
             )
         position_type = values.get("position_embedding_type", "absolute")

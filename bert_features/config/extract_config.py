@@ -367,7 +367,7 @@ class ExtractConfig(Settings):
         Raises:
           ConfigError: the checkpoint has fewer positions than `max_seq_length`.
         """
-        positions = config.max_position_embeddings
+        positions = config.positions
         length = self.max_seq_length or positions
         if length > positions:
             raise ConfigError.naming(

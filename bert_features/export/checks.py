@@ -130,7 +130,7 @@ def check_length(
     Raises:
       ConfigError: the length does not fit the checkpoint or the signature.
     """
-    positions = checkpoint.config.max_position_embeddings
+    positions = checkpoint.config.positions
     if max_seq_length is None:
         own = auto_length(checkpoint, parse_outputs(outputs)) if signature == "text" else None
         return positions if own is None else own

@@ -89,7 +89,7 @@ def _ids_call(source: ExportSource, variables: Variables) -> Callable[..., dict[
         with_pooler=source.pooler,
         use_dropout=True,
     )
-    positions = config.max_position_embeddings
+    positions = config.positions
 
     def call(
         inputs: Mapping[str, tf.Tensor], training: bool = False, mask: Any = None

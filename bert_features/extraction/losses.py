@@ -63,7 +63,7 @@ def warn_without_summary(counts: Counts, config: ExtractConfig, checkpoint: Chec
 
 def find_cures(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, str]:
     """The settings that would keep what truncation cuts off, with their values as in Python."""
-    positions = checkpoint.config.max_position_embeddings
+    positions = checkpoint.config.positions
     cures = {} if config.long_text == "window" else {"long_text": "'window'"}
     if row_length(config, checkpoint) < positions:
         cures["max_seq_length"] = str(positions)

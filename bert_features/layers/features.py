@@ -227,7 +227,7 @@ class BertFeatures(keras.layers.Layer):
         self._check_length(inputs["input_word_ids"].shape[1])
 
     def _check_length(self, length: int | None) -> None:
-        positions = self.bert_config.max_position_embeddings
+        positions = self.bert_config.positions
         if length is not None and length > positions:
             raise ConfigError(
                 f"the inputs have {length} tokens; this model allows at most {positions}"

@@ -104,7 +104,7 @@ class BertTextInput(keras.layers.Layer):
         """
         found = find_checkpoint(checkpoint, vocab_file=vocab_file)
         tokenizer = make_tokenizer(found, do_lower_case)
-        positions = found.config.max_position_embeddings
+        positions = found.config.positions
         trained = found.sentence_transformers
         if trained is not None and trained.unsupported is None:
             settings.setdefault("max_seq_length", trained.row_length(positions))

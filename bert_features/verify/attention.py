@@ -52,7 +52,7 @@ def time_on(extractor: FeatureExtractor, precision: Precision) -> Iterator[Timin
         fuse_qkv=False,
     )
     runtimes = {form: JaxRuntime("tpu", form) for form in FORMS}
-    lengths = [length for length in LENGTHS if length <= config.max_position_embeddings]
+    lengths = [length for length in LENGTHS if length <= config.positions]
     yield from time_forms(step, runtimes, lengths, vocabulary=config.vocab_size)
 
 

@@ -81,7 +81,7 @@ def verify(
 
 def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
     """Settings that compute every layer in the declared shapes."""
-    positions = checkpoint.config.max_position_embeddings
+    positions = checkpoint.config.positions
     buckets = resolve_buckets(_BUCKETS[:-1], min(positions, _BUCKETS[-1]))
     return {
         "layers": [EMBEDDINGS, *range(checkpoint.config.num_hidden_layers)],

@@ -66,7 +66,7 @@ def measure(
             speeds.append(Speed(part, length, speed, used, "" if speed else "failed"))
     # A device and its compiler may raise anything; finding that out is the purpose.
     except Exception as error:
-        length = min(extractor.checkpoint.config.max_position_embeddings, _LENGTH)
+        length = min(extractor.checkpoint.config.positions, _LENGTH)
         speeds.append(Speed("extract", length, None, None, describe_error(error)))
     versions = find_versions(extractor.preparation.runtime.name) | {"libtpu": installed("libtpu")}
     return Surroundings(versions, chips, precision, tuple(speeds))
@@ -103,7 +103,7 @@ def _speeds(
 ) -> Iterator[tuple[str, int, float | None]]:
     """Part, length, and tokens/s; None if the device failed at that length."""
     wanted = {"layers": [-1], "level": "sequence", "pooling": "mean", "precision": precision}
-    positions = extractor.checkpoint.config.max_position_embeddings
+    positions = extractor.checkpoint.config.positions
     runtime = _PausedRuntime(extractor.preparation.runtime)
     job = FeatureExtractor(
         ExtractConfig.of({**settings, **wanted, "max_seq_length": min(positions, LENGTHS[-1])}),

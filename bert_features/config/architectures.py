@@ -1,0 +1,113 @@
+"""How config files of BERT's relatives differ from BERT's: the names of keys, and the values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bert_features.config.settings import shown
+from bert_features.errors import CheckpointError
+
+ModelType = Literal[
+    "bert", "albert", "electra", "distilbert", "roberta", "xlm-roberta", "camembert"
+]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The config files of one `model_type`.
+
+    Attributes:
+      keys: key in its files -> key here, where they differ.
+      values: what a file means that leaves a key out, by the keys here. A key of `OF_RELATIVES` is
+        read only if it is among them.
+      fixed: key in its files -> the only value that is supported.
+    """
+
+    keys: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+
+# RoBERTa numbers the positions of a text from the one after the padding's.
+_ROBERTA = Architecture(values={"pad_token_id": 1, "position_offset": 2, "layer_norm_eps": 1e-5})
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "bert": Architecture(),
+    "albert": Architecture(
+        values={
+            "embedding_size": 128,
+            "num_hidden_groups": 1,
+            "hidden_size": 4096,
+            "num_attention_heads": 64,
+            "intermediate_size": 16384,
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+            "hidden_act": "gelu_tanh",
+        },
+        fixed={"inner_group_num": 1},
+    ),
+    "electra": Architecture(
+        values={
+            "embedding_size": 128,
+            "hidden_size": 256,
+            "num_attention_heads": 4,
+            "intermediate_size": 1024,
+            "has_pooler": False,
+        }
+    ),
+    "distilbert": Architecture(
+        keys={
+            "dim": "hidden_size",
+            "n_layers": "num_hidden_layers",
+            "n_heads": "num_attention_heads",
+            "hidden_dim": "intermediate_size",
+            "activation": "hidden_act",
+            "dropout": "hidden_dropout_prob",
+            "attention_dropout": "attention_probs_dropout_prob",
+        },
+        values={"num_hidden_layers": 6, "type_vocab_size": 0, "has_pooler": False},
+    ),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+}
+# The keys of `BertConfig` that only BERT's relatives have; in BERT's files they mean nothing.
+OF_RELATIVES = frozenset(
+    ("embedding_size", "num_hidden_groups", "has_pooler", "pad_token_id", "position_offset")
+)
+
+
+def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The contents of a config file under the keys of `BertConfig`, with what the file leaves out.
+
+    Args:
+      values: the contents of a config file, or what `BertConfig` writes.
+      source: where they come from, for error messages.
+
+    Raises:
+      CheckpointError: the config is of an unknown architecture or an unsupported form.
+    """
+    # Google's files have no model_type; of them only ALBERT's have groups.
+    by_keys = "albert" if "num_hidden_groups" in values else "bert"
+    model_type = values.get("model_type", by_keys)
+    architecture = ARCHITECTURES.get(model_type) if isinstance(model_type, str) else None
+    if architecture is None:
+        raise CheckpointError(
+            f"{source}: model_type is {shown(model_type)}; only these encoders can be read: "
+            f"{', '.join(map(repr, ARCHITECTURES))}"
+        )
+    for key, only in architecture.fixed.items():
+        if values.get(key, only) != only:
+            raise CheckpointError(
+                f"{source}: {key} is {shown(values[key])}; only {only} is supported"
+            )
+    foreign = OF_RELATIVES - architecture.values.keys()
+    own = {
+        architecture.keys.get(key, key): value
+        for key, value in values.items()
+        if key not in foreign
+    }
+    padding = own.get("pad_token_id")
+    if "position_offset" in architecture.values and isinstance(padding, int):
+        own.setdefault("position_offset", padding + 1)
+    return {**architecture.values, **own, "model_type": model_type}
