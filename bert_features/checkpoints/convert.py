@@ -63,11 +63,36 @@ def convert(
     """
     if to not in TARGETS:
         raise ConfigError(f"--to is {to!r}; allowed: {', '.join(TARGETS)}")
-    out = Path(out)
-    check_out(out, checkpoint.files(), overwrite=overwrite)
+    check_out(Path(out), checkpoint.files(), overwrite=overwrite)
     source = _with_casing(checkpoint, do_lower_case)
-    vocab_file, _ = checked_vocabulary(source)
+    checked_vocabulary(source)
     weights = read_weights(source, pooler=has_pooler(source))
+    return write_checkpoint(source, weights, out, to=to, overwrite=overwrite)
+
+
+def write_checkpoint(
+    source: Checkpoint, weights: Weights, out: str | Path, *, to: str, overwrite: bool = False
+) -> Path:
+    """Writes weights of the architecture of a checkpoint with all else that `source` has.
+
+    Args:
+      source: gives the config, the vocabulary, the casing and the settings of
+        sentence-transformers.
+      weights: by canonical name, with those of the pooler or without.
+      out: the directory to write.
+      to: the format, a key of `TARGETS`.
+      overwrite: whether an earlier conversion at `out` may be replaced.
+
+    Returns:
+      `out`.
+
+    Raises:
+      CheckpointError: `source` has no vocabulary.
+      OutputError: `out` exists, or cannot be written.
+    """
+    out = Path(out)
+    check_out(out, source.files(), overwrite=overwrite)
+    vocab_file, _ = checked_vocabulary(source)
     # TensorFlow and safetensors have errors of their own.
     with replacing(out, overwrite=overwrite, folder=True, every=True) as folder:
         folder.mkdir()

@@ -341,6 +341,14 @@ class BertEncoder(keras.layers.Layer):
                 )
             variable.assign(value)
 
+    def weights_dict(self) -> dict[str, np.ndarray]:
+        """The weights as float32 arrays by canonical name, as `load_weights_dict` takes them."""
+        weights: dict[str, np.ndarray] = {}
+        for variable, names in self._variables():
+            value = ops.convert_to_numpy(ops.cast(variable, "float32"))
+            weights |= zip(names, np.split(value, len(names), axis=-1), strict=True)
+        return weights
+
     def weight_names(self) -> list[list[str]]:
         """For each of `trainable_variables` the canonical names of the weights that it holds."""
         names = {id(variable): canonical for variable, canonical in self._variables()}

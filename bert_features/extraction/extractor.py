@@ -24,7 +24,7 @@ from bert_features.extraction.feature_store import FeatureStore
 from bert_features.extraction.pickled import PickledBySettings
 from bert_features.extraction.preparation import Preparation
 from bert_features.extraction.reuse import Reuse
-from bert_features.extraction.similarity import compute_similarity, recorded_function
+from bert_features.extraction.similarity import EncodesForSearch
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.examples import Table, Texts, examples_of_texts
@@ -34,7 +34,7 @@ from bert_features.runtime.loop import prefetched, run_in_turn, run_step
 from bert_features.text.vocabulary import CLS, SEP, UNK
 
 
-class FeatureExtractor(PickledBySettings):
+class FeatureExtractor(PickledBySettings, EncodesForSearch):
     """A checkpoint made ready to turn texts into features.
 
     Copies share its weights. Pickled, it is its settings, from which it is made again.
@@ -223,24 +223,6 @@ class FeatureExtractor(PickledBySettings):
             batches = self._batches_in_memory(examples, prompt, progress)
             count = len(examples) if isinstance(examples, list) else None
             return collect(batches, wanted, single=single, ragged=ragged, count=count)
-
-    def similarity(self, a: Any, b: Any = None, *, function: str | None = None) -> np.ndarray:
-        """The similarity of each vector of `a` with each of `b`.
-
-        Args:
-          a: [N, D], or a single vector, [D].
-          b: [M, D] or [D]; by default `a` itself.
-          function: `cosine`, or `dot` for the plain product; by default what the checkpoint
-            records, else `cosine`.
-
-        Returns:
-          float32 [N, M].
-
-        Raises:
-          ConfigError: the function, or the one that the checkpoint records, is neither of the two;
-            the vectors have other shapes, or their widths differ.
-        """
-        return compute_similarity(a, b, function=function or recorded_function(self.checkpoint))
 
     def _batches_in_memory(
         self,

@@ -42,6 +42,10 @@ class Prompts:
         )
         self._default, self._lower_cases = changes.prompt, changes.lower_cases
 
+    def first_of(self, *names: str) -> str | None:
+        """The first of some names that the checkpoint has a prompt for."""
+        return next((name for name in names if name in self._named), None)
+
     def find(self, prompt: str | None, name: str | None) -> str | None:
         """The prompt that a caller asks for.
 

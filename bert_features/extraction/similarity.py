@@ -1,8 +1,9 @@
-"""Similarity of vectors, in NumPy.
+"""Search: vectors of queries and documents, and their similarity, in NumPy.
 
 Dimensions: `N` and `M` vectors, `D` their width.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -10,12 +11,67 @@ import numpy as np
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
+from bert_features.extraction.preparation import Preparation
 
 SimilarityFunction = Literal["cosine", "dot"]
 SIMILARITY_FUNCTIONS: tuple[str, ...] = get_args(SimilarityFunction)
 
 # A vector is divided by at least this, so that a zero vector is similar to nothing.
 _MIN_NORM = 1e-12
+
+# The names that sentence-transformers looks for, in their order.
+_OF_QUERIES = ("query",)
+_OF_DOCUMENTS = ("document", "passage", "corpus")
+
+
+class EncodesForSearch:
+    """The methods of an extractor that search texts: `encode` with prompts, and similarity."""
+
+    preparation: Preparation
+    checkpoint: Checkpoint
+    encode: Callable[..., Any]
+
+    def encode_query(self, texts: Any, output: str | None = None, **arguments: Any) -> Any:
+        """The vectors of queries: `encode` with the checkpoint's prompt `query`, if it has one.
+
+        Args:
+          texts: as for `encode`.
+          output: as for `encode`.
+          **arguments: the others of `encode`; a `prompt` or `prompt_name` is taken instead.
+        """
+        return self._encode_as(_OF_QUERIES, texts, output, arguments)
+
+    def encode_document(self, texts: Any, output: str | None = None, **arguments: Any) -> Any:
+        """The vectors of texts to be found; as `encode_query`.
+
+        The prompt is `document`, `passage` or `corpus`, the first that the checkpoint has.
+        """
+        return self._encode_as(_OF_DOCUMENTS, texts, output, arguments)
+
+    def _encode_as(
+        self, names: tuple[str, ...], texts: Any, output: str | None, arguments: dict[str, Any]
+    ) -> Any:
+        if arguments.get("prompt") is None and arguments.get("prompt_name") is None:
+            arguments["prompt_name"] = self.preparation.prompts.first_of(*names)
+        return self.encode(texts, output, **arguments)
+
+    def similarity(self, a: Any, b: Any = None, *, function: str | None = None) -> np.ndarray:
+        """The similarity of each vector of `a` with each of `b`.
+
+        Args:
+          a: [N, D], or a single vector, [D].
+          b: [M, D] or [D]; by default `a` itself.
+          function: `cosine`, or `dot` for the plain product; by default what the checkpoint
+            records, else `cosine`.
+
+        Returns:
+          float32 [N, M].
+
+        Raises:
+          ConfigError: the function, or the one that the checkpoint records, is neither of the two;
+            the vectors have other shapes, or their widths differ.
+        """
+        return compute_similarity(a, b, function=function or recorded_function(self.checkpoint))
 
 
 def compute_similarity(a: Any, b: Any = None, *, function: str = "cosine") -> np.ndarray:

@@ -5,6 +5,7 @@ Shape legend: `B` batch, `S` sequence, `D` width of an output.
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ import keras
 from keras import ops
 
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.convert import write_checkpoint
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.pooling import auto_pooling, auto_text_changes
 from bert_features.checkpoints.read import read_weights
@@ -163,6 +165,35 @@ class BertFeatures(keras.layers.Layer):
         # A copy from the layer's config has no weights yet and needs the usual random values.
         layer._initializer = initializer
         return layer
+
+    def save_checkpoint(
+        self, folder: str | Path, source: str | Path = "minilm", *, overwrite: bool = False
+    ) -> Path:
+        """Writes the encoder with its present weights as a checkpoint (safetensors).
+
+        The command line and `FeatureExtractor` take it, and so do other programs. It has the blocks
+        and the pooler that the outputs of this layer need.
+
+        Args:
+          folder: the directory to write.
+          source: the checkpoint that the layer was made from: its vocabulary, its casing and the
+            settings of sentence-transformers beside it are copied.
+          overwrite: whether an earlier checkpoint at `folder` may be replaced.
+
+        Returns:
+          `folder`.
+
+        Raises:
+          CheckpointError: `source` cannot be found.
+          ConfigError: the outputs need no block.
+          OutputError: `folder` exists, or cannot be written.
+        """
+        if not self.encoder.num_blocks:
+            raise ConfigError("this layer computes the embeddings alone, which is no checkpoint")
+        config = self.bert_config.model_copy(update={"num_hidden_layers": self.encoder.num_blocks})
+        found = replace(find_checkpoint(source), config=config)
+        weights = self.encoder.weights_dict()
+        return write_checkpoint(found, weights, folder, to="safetensors", overwrite=overwrite)
 
     def call(self, inputs: Mapping[str, Tensor], training: bool | None = None) -> dict[str, Tensor]:
         """Computes the outputs of a batch.

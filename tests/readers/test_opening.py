@@ -1,11 +1,15 @@
 """The bytes of inputs: compressed, damaged, on object stores."""
 
+import json
+
 import pytest
+from huggingface_hub import constants
 
 from bert_features.errors import InputError
 from bert_features.readers.examples import count_examples
 from bert_features.readers.input_example import InputExample
 from tests.readers.inputs import COMPRESS, read, write, write_parquet
+from tests.reference.file_server import FileServer
 from tests.reference.object_store import ServerError
 
 TEXT = "one\ntwo ||| deux\n"
@@ -44,6 +48,27 @@ def test_a_local_address_is_a_path(tmp_path):
     assert len(read(f"file://{table}")) == count_examples(f"file://{table}") == 2
     with pytest.raises(InputError, match=r"cannot read file:///.*absent.*No such file"):
         read(f"file://{tmp_path}/absent.txt")
+
+
+def test_a_file_of_a_dataset_of_the_hugging_face_hub(monkeypatch):
+    """By huggingface_hub's own driver, from a server that answers as the Hub does."""
+    facts = {"id": "org/texts", "sha": "a" * 40, "siblings": []}
+    with FileServer() as server:
+        tree = [{"type": "file", "path": "in.jsonl", "size": 14, "oid": "b" * 40}]
+        server.files = {
+            "/api/datasets/org/texts": json.dumps(facts).encode(),
+            "/api/datasets/org/texts/tree/main?recursive=false&expand=false": json.dumps(
+                tree
+            ).encode(),
+            "/datasets/org/texts/resolve/main/in.jsonl": b'{"text": "a"}\n',
+        }
+        endpoint = server.url.removesuffix("/models")
+        monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+        template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        assert read("hf://datasets/org/texts/in.jsonl") == [InputExample(0, "a")]
+        with pytest.raises(InputError, match=r"cannot read hf://datasets/org/absent/in.jsonl: "):
+            read("hf://datasets/org/absent/in.jsonl")
 
 
 def test_a_file_in_memory():
