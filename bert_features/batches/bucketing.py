@@ -135,6 +135,13 @@ class BatchShapes:
         """The number of rows of the packed batches that hold the last rows of a window."""
         return max(rows // self.multiple // _TAIL_PARTS, 1) * self.multiple
 
+    @property
+    def declared(self) -> tuple[tuple[int, int], ...]:
+        """(B, S) of full batches, then of packed batches that hold the last rows of a window."""
+        full = list(zip(self.rows, self.buckets, strict=True))
+        tails = [(self.packed_tail(rows), length) for rows, length in full if self.packed]
+        return tuple(dict.fromkeys(full + tails))
+
 
 @dataclass(frozen=True)
 class BatchPlan:

@@ -104,15 +104,14 @@ def _bar(share: float) -> str:
 
 def _buckets(result: "Plan", settings: ExtractConfig) -> list[str]:
     used = [bucket for bucket in result.buckets if bucket.rows]
-    rows_of = dict(zip(result.shapes.buckets, result.shapes.rows, strict=True))
     lines = []
     for group in _grouped(used):
         tokens = sum(bucket.tokens for bucket in group)
         computed = sum(bucket.computed_tokens for bucket in group)
-        last = group[-1].length
-        name = f"{rows_of[last]} x {last}"
+        last = group[-1]
+        name = f"{last.batch_rows} x {last.length}"
         if len(group) > 1:
-            name = f"… x {group[0].length}-{last}"
+            name = f"… x {group[0].length}-{last.length}"
         rows, batches = sum(b.rows for b in group), sum(b.batches for b in group)
         lines.append((name, f"{rows:,}", f"{batches:,}", f"{1 - tokens / computed:.1%}"))
     rows, batches = result.row_lengths.sum(), sum(bucket.batches for bucket in used)

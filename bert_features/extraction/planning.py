@@ -53,10 +53,11 @@ _COUNTS = (
 
 @dataclass
 class BucketPlan:
-    """The batches of one length.
+    """The batches of one length; of packed ones, those of one shape.
 
     Attributes:
       length: tokens of a row, padding included.
+      batch_rows: number of rows of a full batch, or of a packed one.
       rows: number of rows, before packing.
       batches: number of batches.
       tokens: real tokens of the rows.
@@ -65,6 +66,7 @@ class BucketPlan:
     """
 
     length: int
+    batch_rows: int
     rows: int = 0
     batches: int = 0
     tokens: int = 0
@@ -79,19 +81,21 @@ class Plan(Counts):
     Attributes:
       shapes: the shapes that batches may have.
       outputs: the outputs.
+      max_seq_length: maximum tokens of a row before packing.
       windowed_examples: examples that would be computed in several windows.
       cures: settings that would keep what truncation cuts off, with their values as in Python.
       output_tokens: tokens in the output, [CLS] and [SEP] included, each once.
       example_lengths: number of examples that have 0, 1, 2, … tokens, [CLS] and [SEP] included,
         before truncation.
       row_lengths: number of rows that have 0, 1, 2, … tokens.
-      buckets: the rows and batches of each bucket.
+      buckets: the rows and batches of each bucket; of packed batches, of each shape.
       unpacked_tokens: tokens that a TPU or GPU would compute without packing.
       packed_tokens: the same with packing.
     """
 
     shapes: BatchShapes
     outputs: tuple[OutputSpec, ...]
+    max_seq_length: int
     windowed_examples: int = 0
     cures: dict[str, str] = field(default_factory=dict)
     output_tokens: int = 0
@@ -103,7 +107,8 @@ class Plan(Counts):
 
     def __repr__(self) -> str:
         outputs = ", ".join(output.describe() for output in self.outputs)
-        lengths = ", ".join(str(b.length) for b in self.buckets if b.batches) or "none"
+        used = dict.fromkeys(str(b.length) for b in self.buckets if b.batches)
+        lengths = ", ".join(used) or "none"
         return (
             f"<Plan: {self.examples:,} examples, {self.tokens:,} tokens "
             f"({self.pad_waste:.1%} padding), {self.tokens_lost:,} tokens lost, "
@@ -146,7 +151,7 @@ class Plan(Counts):
     def suggest_buckets(self, max_buckets: int = 8) -> tuple[int, ...]:
         """The lengths, few enough to compile each, with the least padding."""
         return suggest_buckets(
-            self.row_lengths, max_seq_length=self.shapes.buckets[-1], max_buckets=max_buckets
+            self.row_lengths, max_seq_length=self.max_seq_length, max_buckets=max_buckets
         )
 
     def as_dict(self, format: str) -> dict[str, Any]:
@@ -155,7 +160,6 @@ class Plan(Counts):
         Args:
           format: the format whose size is given.
         """
-        rows_of = dict(zip(self.shapes.buckets, self.shapes.rows, strict=True))
         return {
             **{name: getattr(self, name) for name in _COUNTS},
             "pad_waste": self.pad_waste,
@@ -170,9 +174,7 @@ class Plan(Counts):
             ],
             "example_lengths": _occurring(self.example_lengths),
             "row_lengths": _occurring(self.row_lengths),
-            "buckets": [
-                {**asdict(bucket), "batch_rows": rows_of[bucket.length]} for bucket in self.buckets
-            ],
+            "buckets": [asdict(bucket) for bucket in self.buckets],
             "suggested_buckets": list(self.suggest_buckets()),
         }
 
@@ -212,7 +214,11 @@ def plan(
         shapes=preparation.shapes,
         outputs=preparation.outputs,
         cures=find_cures(preparation.config, preparation.checkpoint),
-        buckets=[BucketPlan(length) for length in preparation.buckets],
+        max_seq_length=preparation.max_seq_length,
+        buckets=sorted(
+            (BucketPlan(length, rows) for rows, length in preparation.shapes.declared),
+            key=lambda bucket: bucket.length,
+        ),
     )
     (unknown_id,) = preparation.tokenizer.convert_tokens_to_ids([UNK])
     shapes = _accelerator_shapes(preparation.config, preparation.max_seq_length)
@@ -276,10 +282,11 @@ def _add_rows(result: Plan, lengths: np.ndarray) -> None:
     batches = plan_batches(lengths, result.shapes)
     tokens = np.add.reduceat(lengths[batches.order], batches.starts)
     result.computed_tokens += batches.computed_tokens
-    by_length = {bucket.length: bucket for bucket in result.buckets}
+    shapes = {(bucket.length, bucket.batch_rows): bucket for bucket in result.buckets}
+    full = dict(zip(result.shapes.buckets, result.shapes.rows, strict=True))
     columns = (batches.lengths, batches.counts, batches.filled, batches.rows, tokens)
     for length, count, filled, rows, real in zip(*(c.tolist() for c in columns), strict=True):
-        bucket = by_length[length]
+        bucket = shapes[length, rows if result.shapes.packed else full[length]]
         bucket.batches += 1
         bucket.rows += count
         bucket.tokens += real

@@ -49,11 +49,9 @@ class Job:
 
     @property
     def shapes(self) -> tuple[tuple[int, int], ...]:
-        """(rows on each chip, length) of each shape of a batch: full ones, then packed tails."""
-        batches, chips = self.batch_shapes, self.topology.chips
-        full = list(zip(batches.rows, batches.buckets, strict=True))
-        tails = [(batches.packed_tail(rows), length) for rows, length in full if batches.packed]
-        return tuple(dict.fromkeys((rows // chips, length) for rows, length in full + tails))
+        """(rows on each chip, length) of each shape of a batch, see `BatchShapes.declared`."""
+        chips = self.topology.chips
+        return tuple((rows // chips, length) for rows, length in self.batch_shapes.declared)
 
 
 def plan_job(

@@ -136,6 +136,22 @@ def test_the_command_prints_json(toy, text):
     assert set(printed["buckets"][0]) == keys
 
 
+def test_packed_batches_are_listed_by_their_shape(toy, text):
+    options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "20"]
+    options += ["--batch-tokens", "1024", "--packing"]
+    result = CliRunner().invoke(app, ["plan", str(text), *options, "--json"])
+    printed = json.loads(result.stdout)
+    assert printed["suggested_buckets"][-1] == 20  # not the 128 of a packed row
+    shapes = {(b["batch_rows"], b["length"]): b for b in printed["buckets"]}
+    assert list(shapes) == [(8, 128), (1, 128)]
+    for (rows, length), bucket in shapes.items():
+        assert bucket["computed_tokens"] == bucket["batches"] * rows * length > 0
+    table = CliRunner().invoke(app, ["plan", str(text), *options]).stdout.splitlines()
+    named = [line.split()[:4] for line in table if " x " in line]
+    assert [name[:3] for name in named] == [["8", "x", "128"], ["1", "x", "128"]]
+    assert [name[3] for name in named] == [str(b["rows"]) for b in shapes.values()]
+
+
 def test_the_command_fails_as_extract_would(toy, text, tmp_path):
     options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "20"]
     run = CliRunner().invoke(app, ["plan", str(text), *options, "--long-text", "error"])
