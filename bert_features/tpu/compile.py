@@ -101,10 +101,16 @@ class TpuCompiler:
           ConfigError: a batch does not fit into the chip's memory.
           BertFeaturesError: the compiler fails.
         """
+        found: dict[int, int] = {}  # the largest batch of each length
         for rows, length in self.job.shapes:
-            yield self._report(rows, length, largest=largest)
+            report = self._report(rows, length)
+            if largest and length not in found:
+                needed = report.weight_bytes + report.temporary_bytes + report.output_bytes
+                share = needed / self._available()
+                found[length] = self._largest(length, share=share, fits=rows, too_many=None)
+            yield dataclasses.replace(report, largest_rows=found.get(length))
 
-    def _report(self, rows: int, length: int, *, largest: bool) -> ShapeReport:
+    def _report(self, rows: int, length: int) -> ShapeReport:
         logger.info("compiling %d x %d for %s", rows, length, self.job.topology.name)
         started = time.perf_counter()
         try:
@@ -112,13 +118,7 @@ class TpuCompiler:
         except DoesNotFitError as error:
             raise self._too_large(rows, length, error) from error
         seconds = time.perf_counter() - started
-        report = self._describe(compiled, rows, length, seconds)
-        if not largest:
-            return report
-        needed = report.weight_bytes + report.temporary_bytes + report.output_bytes
-        share = needed / self._available()
-        found = self._largest(length, share=share, fits=rows, too_many=None)
-        return dataclasses.replace(report, largest_rows=found)
+        return self._describe(compiled, rows, length, seconds)
 
     def _too_large(self, rows: int, length: int, error: DoesNotFitError) -> ConfigError:
         fits = self._largest(length, share=error.needed / error.available, too_many=rows)

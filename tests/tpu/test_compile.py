@@ -15,9 +15,12 @@ from bert_features.checkpoints.published import find_published
 from bert_features.checkpoints.weight_names import parameter_count
 from bert_features.cli import app
 from bert_features.cli.compile import _listed
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
+from bert_features.tpu import compile as compile_module
 from bert_features.tpu.chips import CHIPS
-from bert_features.tpu.compile import prepare_process, program_text
+from bert_features.tpu.compile import TpuCompiler, prepare_process, program_text
+from bert_features.tpu.job import plan_job
 
 
 @pytest.mark.parametrize("package", ["jax", "libtpu"])
@@ -55,6 +58,37 @@ def test_a_program_that_jax_cannot_read(caplog):
     (record,) = caplog.records
     assert "async-update instruction" in record.message
     assert _listed(None) == "unknown"
+
+
+def test_the_largest_batch_of_a_length_is_searched_for_once(monkeypatch):
+    """Packed batches have two numbers of rows for each length. This compiler is made up."""
+    tried = []
+
+    def compile_(self, rows, length):
+        tried.append((rows, length))
+        memory = SimpleNamespace(
+            argument_size_in_bytes=0,
+            temp_size_in_bytes=rows * length << 16,  # 262,144 tokens would take 16 GiB
+            output_size_in_bytes=0,
+        )
+        return SimpleNamespace(
+            memory_analysis=lambda: memory,
+            cost_analysis=lambda: {"flops": 1.0, "bytes accessed": 1.0},
+        )
+
+    monkeypatch.setattr(compile_module, "make_mesh", lambda topology: None)
+    step = SimpleNamespace(inputs=(), step=None, weights=[])
+    monkeypatch.setattr(compile_module, "_shapes_only", lambda job: step)
+    monkeypatch.setattr(compile_module, "program_text", lambda compiled: None)
+    monkeypatch.setattr(TpuCompiler, "compile", compile_)
+    job = plan_job(ExtractConfig.of({"layers": [-1]}), "v5e:1x1", architecture="bert-tiny")
+    reports = list(TpuCompiler(job).reports())
+    assert [(r.rows, r.length) for r in reports] == [(128, 128), (32, 512), (16, 128), (4, 512)]
+    searched = [shape for shape in tried if shape not in job.shapes]
+    assert {length for _, length in searched} == {128, 512}
+    assert len(searched) <= 4
+    for report in reports:
+        assert 0.95 * 258000 < report.largest_rows * report.length <= 258000  # of 15.75 GiB
 
 
 TINY = "--architecture=bert-tiny"
