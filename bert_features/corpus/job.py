@@ -194,7 +194,7 @@ def _extract_file(
         counts = compute_shard(
             extractor, lambda: mine, writer, place, note, monitor.clock, ledger=ledger
         )
-        losses.warn(counts, checkpoint)
+        losses.warn(counts, config, checkpoint)
         if ledger:
             ledger.finish()
     return ExtractSummary(

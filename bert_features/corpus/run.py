@@ -117,7 +117,7 @@ class FolderRun:
             if manifest.finished is None or state.todo:
                 state.conclude()
             tidy(self._folder)
-        losses.warn(state.total, self._checkpoint)
+        losses.warn(state.total, self._config, self._checkpoint)
         return ExtractSummary(
             state.total,
             time.monotonic() - state.started,

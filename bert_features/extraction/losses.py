@@ -5,21 +5,27 @@ import logging
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import as_keyword
-from bert_features.extraction.checks import row_length
+from bert_features.extraction.checks import packs, row_length
 from bert_features.extraction.counts import Counts
 
 logger = logging.getLogger("bert_features")
 
+# A weight of 0 times such a value is no 0, in attention and in pooling.
+_SPREADS = (
+    "; where texts share rows, as on a TPU or GPU, one of them spoils its row: packing=False "
+    "(--no-packing) keeps texts apart"
+)
 # Above this share of [UNK], text and vocabulary hardly fit. Texts in the vocabulary's own language
 # have less than 1 %, rare symbols and emoji among it.
 MAX_UNKNOWN_SHARE = 0.05
 
 
-def warn(counts: Counts, checkpoint: Checkpoint) -> None:
+def warn(counts: Counts, config: ExtractConfig, checkpoint: Checkpoint) -> None:
     """Logs a warning for each loss that makes features worthless rather than short.
 
     Args:
       counts: the totals of a finished run.
+      config: its settings.
       checkpoint: its checkpoint.
     """
     if counts.unknown_share > MAX_UNKNOWN_SHARE:
@@ -34,16 +40,17 @@ def warn(counts: Counts, checkpoint: Checkpoint) -> None:
     if counts.non_finite_examples:
         logger.warning(
             "the features of %s of %s examples have NaN or infinite values; look for such values, "
-            "or very large ones, in the weights of %s, or take dtype float32",
+            "or very large ones, in the weights of %s, or take dtype float32%s",
             f"{counts.non_finite_examples:,}",
             f"{counts.examples:,}",
             checkpoint.name,
+            _SPREADS if counts.non_finite_examples > 1 and packs(config, "tpu") else "",
         )
 
 
 def warn_without_summary(counts: Counts, config: ExtractConfig, checkpoint: Checkpoint) -> None:
     """As `warn`; also logs what truncation cut off, which the summary of a run says otherwise."""
-    warn(counts, checkpoint)
+    warn(counts, config, checkpoint)
     if not counts.truncated_examples:
         return
     cures = find_cures(config, checkpoint)

@@ -181,3 +181,24 @@ def test_a_cache_of_before_keeps_its_fingerprint(checkpoint):
     facts = json.loads(fingerprint(Preparation(config)))
     assert set(facts["shapes"]) == {"buckets", "rows", "multiple", "whole", "uniform"}
     assert not {"packing", "packed"} & {*facts, *facts["settings"]}
+
+
+def test_a_value_that_is_not_finite_spoils_its_row_and_the_warning_says_so(tmp_path, caplog):
+    """The word embedding of `b` is broken; all texts fit one packed row."""
+    weights = random_weights(CONFIG)
+    weights["embeddings/word_embeddings"][TOY_VOCAB.index("b")] = np.nan
+    broken = str(write_directory(tmp_path / "uncased_broken", CONFIG, TOY_VOCAB, weights))
+    texts = ["the a", "a b", "the is"]
+    said = []
+    for packing in (True, False):
+        caplog.clear()
+        extractor = extractor_of(broken, BY_LEVEL, packing=packing)
+        finite = [
+            all(np.isfinite(values).all() for values in record.features.values())
+            for record in extractor(texts)
+        ]
+        assert finite == ([False] * 3 if packing else [True, False, True])
+        said += [message for message in caplog.messages if "NaN or infinite" in message]
+    assert "of 3 of 3 examples" in said[0]
+    assert "of 1 of 3 examples" in said[1]
+    assert ["--no-packing" in message for message in said] == [True, False]
