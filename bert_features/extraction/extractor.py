@@ -112,9 +112,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch):
         """
         other, wanted = copy.copy(self), self.preparation.with_outputs(names)
         other.preparation, other.config, other.outputs = wanted, wanted.config, wanted.outputs
-        other._model = self._model.computing(wanted.device_outputs)
-        model, make = other._model, self.preparation.runtime.compile
-        other._step = make(model.step, model.weights, shares_weights=True)
+        other._model = model = self._model.computing(wanted.device_outputs)
+        other._step = wanted.runtime.compile(model.step, model.weights, shares_weights=True)
         return other
 
     def __repr__(self) -> str:
@@ -257,12 +256,10 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch):
         Args:
           examples: gives an iterator over the examples.
           counts: the totals so far, to which the examples are added.
-          progress: called after every step of the device with the totals so far. Examples are
-            computed by length and may wait for their turn, so this runs ahead of the output.
+          progress: called after every step with the totals so far, which are ahead of the output.
           ledger: called for each example, in order, with its counts.
           prompt: a text to put before each text; None for the default, see `encode`.
-          threads: prepare and compute batches at the same time, in threads. A few examples in
-            memory are done sooner without.
+          threads: prepare and compute batches in threads. A few examples are done sooner without.
           warn: log a warning at the end of each loss.
           stages: measures all stages but writing.
           store: features of texts that are known; each other text is computed once and added.
@@ -321,6 +318,12 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch):
         """Number of times the device step was traced so far."""
         return self._step.traces
 
+    def warm_up(self) -> None:
+        """Compiles the step for each shape that `compute` may meet, by a batch of padding."""
+        params = self.preparation.batch_params(few=True)
+        for shape in self.preparation.input_fn(lambda: ()).shapes(params).declared:
+            self._step.run({name: np.zeros(shape, np.int32) for name in self._model.inputs})
+
     def compute(
         self,
         examples: Sequence[InputExample],
@@ -344,7 +347,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch):
           InputError: the long text policy refuses an example.
         """
         input_fn = self.preparation.input_fn(lambda: examples, prompt=prompt)
-        # A clock of its own: a run that computes these apart goes on to measure its own stages.
+        # A clock of its own: a run that computes these apart measures its own stages.
         clock, windows = StageClock(), input_fn.windows()
         computed = self._run(input_fn, windows, counts, clock, threads=not few, few=few)
         return FeatureBatch.join([results for _, results in computed if results is not None])
@@ -361,9 +364,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch):
     ) -> Iterator[tuple[Batch, FeatureBatch | None]]:
         """The batches of an input; the last one of each window with the window's results."""
         windows = stages.queued("windows_prepared", windows)
-        if threads:
-            # Two threads: one reads and tokenizes the next window, one cuts this one into batches.
-            windows = prefetched(windows)
+        # Two threads: one reads and tokenizes the next window, one cuts this one into batches.
+        windows = prefetched(windows) if threads else windows
         computed = (run_step if threads else run_in_turn)(
             self._step,
             input_fn.stream(self.preparation.batch_params(few=few), windows),

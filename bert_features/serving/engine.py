@@ -66,12 +66,14 @@ class Engine:
 
         Args:
           outputs: the outputs that requests will ask for.
-          many: whether to compute many texts as well, which on a CPU have another trace: half
-            a second for six layers. Elsewhere each shape is compiled, which takes too long here.
+          many: whether to make every trace: that of many texts on a CPU, half a second for six
+            layers; elsewhere one for each shape of a batch, which has to be compiled.
         """
         extractor = self._extractor(_names(outputs))
-        many = many and extractor.preparation.runtime.any_shape
-        for texts in (1, _WARM_TEXTS) if many else (1,):
+        any_shape = extractor.preparation.runtime.any_shape
+        if many and not any_shape:
+            extractor.warm_up()
+        for texts in (1, _WARM_TEXTS) if many and any_shape else (1,):
             examples = [InputExample(number, "warm up") for number in range(texts)]
             extractor.compute(examples, Counts())
 

@@ -51,6 +51,31 @@ def test_a_large_request_meets_the_traces_of_the_warm_up(service_of, extractor_o
     assert made.traces == 2
 
 
+@pytest.mark.parametrize("packing", [True, False])
+def test_devices_that_compile_each_shape_do_so_before_the_first_request(
+    extractor_of, monkeypatch, packing
+):
+    settings = {"outputs": OUTPUTS[2:3], "packing": packing, "batch_tokens": 1024}
+    extractor = extractor_of(**settings)
+    extractor.preparation.runtime.any_shape = False  # as on a TPU
+    computed = []
+    prepare = type(extractor._step)._prepare
+
+    def note(step, batch, form):
+        computed.append(batch["input_word_ids"].shape)
+        return prepare(step, batch, form)
+
+    monkeypatch.setattr(type(extractor._step), "_prepare", note)
+    engine = Engine(extractor, queue=Queue(1 << 20))
+    engine.warm_up(extractor.outputs, many=True)
+    warm = set(computed)
+    assert warm == ({(8, 128), (1, 128)} if packing else {(64, 16)})
+    for texts in (["a b it"] * 300, ["a"]):
+        examples = [InputExample(number, text) for number, text in enumerate(texts)]
+        engine.submit(examples, [5] * len(texts), extractor.outputs).answer.result(30)
+    assert set(computed) == warm
+
+
 def test_only_the_request_with_the_fault_fails(engine, submit, monkeypatch):
     compute = FeatureExtractor.compute
 
