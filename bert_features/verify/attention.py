@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bert_features.batches.bucketing import DEVICE_BATCH_TOKENS
+from bert_features.batches.bucketing import DEVICE_BATCH_TOKENS, packed_buckets
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import OutputConfig
@@ -33,27 +33,41 @@ def has_both_forms(extractor: FeatureExtractor) -> bool:
     return (extractor.devices.kind, extractor.preparation.runtime.name) == ("tpu", "jax")
 
 
-def time_on(extractor: FeatureExtractor, precision: Precision) -> Iterator[Timing]:
+def time_on(
+    extractor: FeatureExtractor, precision: Precision, *, packed: bool = False
+) -> Iterator[Timing]:
     """Times a step with small outputs, the mean of each row, in both forms.
 
     Args:
       extractor: gives the checkpoint; it runs by JAX on a TPU.
       precision: precision of the arithmetic.
+      packed: whether runs pack their rows; then so are those that are timed.
     """
     from bert_features.runtime.jax import JaxRuntime
 
     config = extractor.checkpoint.config
-    mean = OutputConfig.of({"level": "sequence", "pooling": "mean"})
+    mean = OutputConfig.of({"level": "sequence", "pooling": "mean", "layers": [-1]})
     step = DeviceStep(
         config,
         read_weights(extractor.checkpoint),
         plan_outputs([mean], config),
         precision=precision,
         fuse_qkv=False,
+        packed=packed,
     )
     runtimes = {form: JaxRuntime("tpu", form) for form in FORMS}
-    lengths = [length for length in LENGTHS if length <= config.positions]
-    yield from time_forms(step, runtimes, lengths, vocabulary=config.vocab_size)
+    positions = config.positions
+    yield from time_forms(
+        step,
+        runtimes,
+        packed_buckets(min(positions, LENGTHS[-1])) if packed else _lengths_up_to(positions),
+        vocabulary=config.vocab_size,
+        packed_positions=positions if packed else None,
+    )
+
+
+def _lengths_up_to(positions: int) -> list[int]:
+    return [length for length in LENGTHS if length <= positions]
 
 
 def time_forms(
@@ -62,6 +76,7 @@ def time_forms(
     lengths: Sequence[int],
     *,
     vocabulary: int,
+    packed_positions: int | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Timing]:
     """Times a step by several runtimes, which differ in nothing but their form of attention.
@@ -73,11 +88,19 @@ def time_forms(
       runtimes: form of attention -> the runtime that has it.
       lengths: lengths of rows, S; each batch has 16,384 tokens for each device.
       vocabulary: number of token ids.
+      packed_positions: see `time_steps`.
       clock: gives the seconds.
     """
     compiled = {form: one.compile(step.step, step.weights) for form, one in runtimes.items()}
     devices = next(iter(runtimes.values())).devices.count
-    yield from time_steps(compiled, lengths, devices=devices, vocabulary=vocabulary, clock=clock)
+    yield from time_steps(
+        compiled,
+        lengths,
+        devices=devices,
+        vocabulary=vocabulary,
+        packed_positions=packed_positions,
+        clock=clock,
+    )
 
 
 def time_steps(
@@ -106,10 +129,11 @@ def time_steps(
     for length in lengths:
         rows = max(tokens // length, 1) * devices
         batch = _batch(rows, length, vocabulary)
-        if packed_positions is not None:  # one text a row
-            positions = np.minimum(np.arange(length, dtype=np.int32), packed_positions - 1)
-            batch[SEGMENT_IDS] = batch["input_mask"]
-            batch[POSITION_IDS] = np.tile(positions, (rows, 1))
+        if packed_positions is not None:  # two texts a row; more where positions are few
+            places = np.arange(length, dtype=np.int32)
+            size = min(length // 2, packed_positions)
+            batch[SEGMENT_IDS] = np.tile(places // size + 1, (rows, 1))
+            batch[POSITION_IDS] = np.tile(places % size, (rows, 1))
         seconds = {form: _warmed_up(one, batch) for form, one in compiled.items()}
         for _ in range(rounds):
             for form, quickest in seconds.items():

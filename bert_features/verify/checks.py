@@ -20,7 +20,7 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.formats.records import FeatureRecord
 from bert_features.verify import other_runtime
-from bert_features.verify.attention import has_both_forms
+from bert_features.verify.attention import FORMS, has_both_forms
 from bert_features.verify.comparison import BETWEEN_PROGRAMS, Comparison
 from bert_features.verify.reference_encoder import ReferenceEncoder
 
@@ -162,10 +162,14 @@ def _padding(subject: Subject) -> Comparison:
 
 def _packing(subject: Subject) -> Comparison:
     config = subject.extractor.config
-    packed = FeatureExtractor(config.model_copy(update={"packing": True, "buckets": None}))
+    forms = FORMS if has_both_forms(subject.extractor) else (config.attention,)
     longest = _FILLER * (subject.extractor.preparation.max_seq_length - 2)
-    expected = [subject.reference.states(ids) for ids in subject.token_ids] * _COPIES
-    received = [_stacked(record) for record in packed([longest, *TEXTS * _COPIES])[1:]]
+    expected = [subject.reference.states(ids) for ids in subject.token_ids] * _COPIES * len(forms)
+    received: States = []
+    for form in forms:
+        changes = {"packing": True, "buckets": None, "attention": form}
+        packed = FeatureExtractor(config.model_copy(update=changes))
+        received += [_stacked(record) for record in packed([longest, *TEXTS * _COPIES])[1:]]
     return Comparison(
         "texts that share rows with a float64 NumPy encoder", expected, received, BETWEEN_PROGRAMS
     )

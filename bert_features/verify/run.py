@@ -8,8 +8,10 @@ from bert_features.batches.bucketing import resolve_buckets
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.locate import MINILM
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import EMBEDDINGS
 from bert_features.encoder.step import Precision
+from bert_features.extraction.checks import packs
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.machine.selection import choose_runtime
 from bert_features.verify import attention, other_runtime
@@ -72,7 +74,8 @@ def verify(
     usual = extractor.preparation.runtime.choose_precision("auto")
     usual = usual if usual in precisions else precisions[0]
     if has_both_forms(extractor):
-        timings = tuple(attention.time_on(extractor, usual))
+        packed = packs(ExtractConfig.of(given), devices.kind)
+        timings = tuple(attention.time_on(extractor, usual, packed=packed))
     found_speeds = measure(extractor, usual, given, timings) if speed else None
     return Report(
         checkpoint, devices.kind, devices.count, runtime, tuple(checks), timings, found_speeds

@@ -7,13 +7,15 @@ import pytest
 
 from bert_features.cli.verify import _speeds
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.runtime import jax as jax_runtime
 from bert_features.runtime.base import Started
 from bert_features.runtime.tensorflow import TensorFlowRuntime
-from bert_features.verify import checks
+from bert_features.verify import attention, checks
 from bert_features.verify import run as run_module
 from bert_features.verify.attention import time_forms
 from bert_features.verify.checks import TEXTS
 from bert_features.verify.report import Check, Report, Timing
+from tests.toy import TOY
 from tests.verify.reports import verify_toy
 
 
@@ -41,6 +43,7 @@ class Step:
         ids = batch["input_word_ids"]
         assert (ids.dtype, ids.max() < 7, batch["input_mask"].min()) == (np.int32, True, 1)
         self.chip.order.append((self.form, ids.shape))
+        self.chip.batch = batch
         seconds = self.chip.seconds[self.form]
         if seconds is None:
             raise RuntimeError("the kernel does not compile")
@@ -52,11 +55,11 @@ class Step:
         return Started(wait)
 
 
-def timings(seconds, lengths, count=1):
+def timings(seconds, lengths, count=1, **packed):
     chip = Chip(seconds)
     runtimes = {form: chip.runtime(form, count) for form in seconds}
     step = SimpleNamespace(step=None, weights=[])
-    found = time_forms(step, runtimes, lengths, vocabulary=7, clock=lambda: chip.now)
+    found = time_forms(step, runtimes, lengths, vocabulary=7, clock=lambda: chip.now, **packed)
     return list(found), chip
 
 
@@ -71,6 +74,29 @@ def test_the_time_of_a_batch_by_each_form():
     # One batch of each form before the clock counts, then 20 in each of three rounds.
     assert chip.order.count(("xla", (512, 64))) == 1 + 3 * 20
     assert [form for form, _ in chip.order[:2]] == ["xla", "pallas"]
+
+
+def test_where_runs_pack_their_rows_packed_rows_are_timed(monkeypatch):
+    made = []
+    monkeypatch.setattr(attention, "read_weights", lambda checkpoint: None)
+    monkeypatch.setattr(attention, "DeviceStep", lambda *given, **named: made.append(named))
+    monkeypatch.setattr(jax_runtime, "JaxRuntime", lambda kind, form: form)
+    monkeypatch.setattr(attention, "time_forms", lambda *given, **named: [(given[2], named)])
+    extractor = SimpleNamespace(checkpoint=SimpleNamespace(config=TOY))
+    positions = TOY.max_position_embeddings
+    for packed in (True, False):
+        ((lengths, named),) = attention.time_on(extractor, "float32", packed=packed)
+        assert list(lengths) == ([128] if packed else [])
+        assert named["packed_positions"] == (positions if packed else None)
+    assert [each["packed"] for each in made] == [True, False]
+
+
+def test_packed_rows_have_several_texts():
+    _, chip = timings({"xla": 0.5}, [8], packed_positions=6)
+    assert chip.batch["segment_ids"][0].tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert chip.batch["position_ids"][-1].tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
+    _, chip = timings({"xla": 0.5}, [8], packed_positions=3)
+    assert chip.batch["position_ids"][0].tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
 
 
 def test_a_form_that_fails_has_no_time():
@@ -117,8 +143,8 @@ def test_elsewhere_nothing_is_timed():
 def test_a_tpu_with_jax_is_timed_in_the_precision_of_runs(toy, monkeypatch):
     timed = []
 
-    def time_on(extractor, precision):
-        timed.append(precision)
+    def time_on(extractor, precision, *, packed):
+        timed.append((precision, packed))
         return iter([Timing(64, 256, {"xla": 0.5, "pallas": 0.25})])
 
     monkeypatch.setattr(run_module.attention, "time_on", time_on)
@@ -128,7 +154,7 @@ def test_a_tpu_with_jax_is_timed_in_the_precision_of_runs(toy, monkeypatch):
     on_tpu = {"auto": "bfloat16", "float32": "float32", "bfloat16": "bfloat16"}
     monkeypatch.setattr(TensorFlowRuntime, "choose_precision", lambda runtime, p: on_tpu[p])
     found = verify_toy(toy, precisions=("float32", "bfloat16"))
-    assert timed == ["bfloat16"]
+    assert timed == [("bfloat16", False)]
     (timing,) = found.as_dict()["timings"]
     assert timing == {"length": 64, "rows": 256, "seconds": {"xla": 0.5, "pallas": 0.25}}
 

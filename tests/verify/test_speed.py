@@ -100,7 +100,7 @@ def tpu(monkeypatch):
         monkeypatch.setattr(preparation, "make_runtime", lambda *settings: made)
         monkeypatch.setattr(preparation, "DEVICE_BATCH_TOKENS", 192)
         timing = Timing(24, 64, {"xla": 0.001, "pallas": 0.002})
-        monkeypatch.setattr(run_module.attention, "time_on", lambda *given: [timing])
+        monkeypatch.setattr(run_module.attention, "time_on", lambda *given, **named: [timing])
         return verify_toy(toy, speed=True, **settings), made
 
     return run
