@@ -16,6 +16,7 @@ from bert_features.checkpoints import sentence_transformers, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import check_casing, checked_vocabulary
 from bert_features.checkpoints.read import has_pooler, read_weights
+from bert_features.config.architectures import ARCHITECTURES
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
 from bert_features.errors import ConfigError, OutputError
 from bert_features.files import Role, check_folder, replacing
@@ -58,11 +59,12 @@ def convert(
 
     Raises:
       CheckpointError: the source cannot be read whole, or has no vocabulary.
-      ConfigError: the format is unknown.
+      ConfigError: the format is unknown, or cannot hold this architecture.
       OutputError: `out` exists, or cannot be written.
     """
     if to not in TARGETS:
         raise ConfigError(f"--to is {to!r}; allowed: {', '.join(TARGETS)}")
+    _check_target(to, checkpoint)
     check_out(Path(out), checkpoint.files(), overwrite=overwrite)
     source = _with_casing(checkpoint, do_lower_case)
     checked_vocabulary(source)
@@ -88,8 +90,10 @@ def write_checkpoint(
 
     Raises:
       CheckpointError: `source` has no vocabulary.
+      ConfigError: the format cannot hold this architecture.
       OutputError: `out` exists, or cannot be written.
     """
+    _check_target(to, source)
     out = Path(out)
     check_out(out, source.files(), overwrite=overwrite)
     vocab_file, _ = checked_vocabulary(source)
@@ -103,6 +107,14 @@ def write_checkpoint(
         if source.sentence_transformers is not None:
             sentence_transformers.write_settings(source.sentence_transformers, folder)
     return out
+
+
+def _check_target(to: str, source: Checkpoint) -> None:
+    if to == "tf1" and source.config.model_type != "bert":
+        raise ConfigError(
+            f"format tf1 is written for BERT alone; {source.name} has model_type "
+            f"{source.config.model_type}: choose safetensors"
+        )
 
 
 def _with_casing(checkpoint: Checkpoint, do_lower_case: bool | None) -> Checkpoint:
@@ -121,12 +133,19 @@ def _with_casing(checkpoint: Checkpoint, do_lower_case: bool | None) -> Checkpoi
 def config_values(config: BertConfig, family: Family) -> dict[str, Any]:
     """What a family's config file holds, such that reading it gives the same config.
 
-    The activation is the family's first word for it: Google's `gelu` is the tanh form, Hugging
-    Face's the erf form.
+    BERT's relatives have Hugging Face's file. The activation is the family's first word for it:
+    Google's `gelu` is the tanh form, Hugging Face's the erf form.
     """
+    if config.model_type != "bert":
+        family = "huggingface"
+    architecture = ARCHITECTURES[config.model_type]
     word = next(w for w, form in ACTIVATIONS[family].items() if form == config.hidden_act)
-    marks = {"model_type": "bert", "architectures": ["BertModel"]}
-    return (marks if family == "huggingface" else {}) | config.model_dump() | {"hidden_act": word}
+    marks = {"model_type": config.model_type, "architectures": [architecture.model_class]}
+    values = config.model_dump() | {"hidden_act": word}
+    stored = {own: key for key, own in architecture.keys.items()}
+    return (marks if family == "huggingface" else {}) | {
+        stored.get(key, key): value for key, value in values.items()
+    }
 
 
 def _write_tf1(config: BertConfig, weights: Weights, folder: Path) -> None:

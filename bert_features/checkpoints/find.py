@@ -19,7 +19,7 @@ from bert_features.checkpoints.sentence_transformers import (
     read_sentence_transformers,
 )
 from bert_features.checkpoints.weight_names import Kind
-from bert_features.checkpoints.weight_readers import open_weights
+from bert_features.checkpoints.weight_readers import is_electra, open_weights
 from bert_features.config.bert_config import (
     BertConfig,
     CheckpointOptions,
@@ -43,8 +43,8 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 
 # A directory may hold both configs: each kind of weights prefers the one of its own family.
 CONFIG_NAMES: dict[Kind, tuple[str, ...]] = {
-    "tf1": ("bert_config.json", "config.json"),
-    "tf2": ("bert_config.json", "config.json"),
+    "tf1": ("bert_config.json", "albert_config.json", "config.json"),
+    "tf2": ("bert_config.json", "albert_config.json", "config.json"),
     "safetensors": ("config.json", "bert_config.json"),
 }
 VOCAB_NAMES = ("vocab.txt", "tokenizer.json")
@@ -110,8 +110,8 @@ def find_without_tensorflow(
     """Does what `find_checkpoint` does, unless that would import TensorFlow.
 
     Returns:
-      The checkpoint; None for a handle of TF-Hub, and for an object-based checkpoint and a
-      SavedModel, which only TensorFlow reads.
+      The checkpoint; None for a handle of TF-Hub, and for an object-based checkpoint, a SavedModel
+      and a TF1 checkpoint of ELECTRA, which only TensorFlow reads.
 
     Raises:
       CheckpointError, ConfigError, MissingExtraError: see `find_checkpoint`.
@@ -121,7 +121,8 @@ def find_without_tensorflow(
     if tf_hub.is_handle(name):
         return None
     located = _locate(name)
-    if located.kind == "tf2" or locate.is_saved_model(located.weights_path):
+    path, kind, _ = located
+    if kind == "tf2" or locate.is_saved_model(path) or is_electra(path, kind):
         return None
     return _describe(name, located, **options)
 
@@ -246,17 +247,18 @@ def _minilm_folder() -> Path:
 def _config(
     name: str, weights_path: Path, kind: Kind, config_path: Path | None
 ) -> tuple[BertConfig, Family]:
-    """The architecture: from the config file or, for TF2 and SavedModels, from the shapes."""
+    """The architecture: from the config file, or from the shapes where files have none."""
     if config_path is not None:
         values = read_json_object(config_path)
         family = config_family(values)
         return BertConfig.from_dict(values, family=family, source=str(config_path)), family
-    if kind == "tf2" or locate.is_saved_model(weights_path):
+    electra = is_electra(weights_path, kind)
+    if kind == "tf2" or locate.is_saved_model(weights_path) or electra:
         # TF-Hub's come without a config, the Model Garden's with one of another form.
         reader = open_weights(weights_path, kind)
         shapes, stored = reader.shapes(), stored_names(reader, weights_path, kind)
         by_name = {weight: shapes[stored_name] for weight, stored_name in stored.items()}
-        return infer_config(by_name, name), "google"
+        return infer_config(by_name, name, electra=electra), "google"
     raise CheckpointError.naming(
         "{name}: there is neither bert_config.json nor config.json in {folder}; pass {config_file}",
         name=name,

@@ -24,12 +24,15 @@ _MEASURED = {
 _AXES = {"word": (2,), "position": (2,), "type": (2,), "query": (2, 3), "intermediate": (2,)}
 
 
-def infer_config(shapes: Mapping[str, tuple[int, ...]], name: str) -> BertConfig:
+def infer_config(
+    shapes: Mapping[str, tuple[int, ...]], name: str, *, electra: bool = False
+) -> BertConfig:
     """The config that shapes show; for the rest, Google's published BERTs are the model.
 
     Args:
       shapes: canonical name -> shape as it is stored, in one of Google's kinds of checkpoints.
       name: the checkpoint's name, for messages.
+      electra: whether it is an ELECTRA, whose embeddings may be narrower.
 
     Raises:
       CheckpointError: the shapes are not a BERT encoder's.
@@ -43,7 +46,13 @@ def infer_config(shapes: Mapping[str, tuple[int, ...]], name: str) -> BertConfig
             name=name,
             wrong=", ".join(wrong),
         )
-    hidden = known["word"][1]
+    if "embeddings_project/kernel" in shapes and not electra:
+        raise CheckpointError.naming(
+            "{name} has no albert_config.json, and the weights of an ALBERT do not show the number "
+            "of layers; pass {config_file}",
+            name=name,
+        )
+    hidden = known["query"][0] if electra else known["word"][1]
     heads, source = _heads(known["query"], hidden, name)
     values = {
         "vocab_size": known["word"][0],
@@ -54,17 +63,21 @@ def infer_config(shapes: Mapping[str, tuple[int, ...]], name: str) -> BertConfig
         "intermediate_size": known["intermediate"][1],
         "max_position_embeddings": known["position"][0],
         "type_vocab_size": known["type"][0],
-        "hidden_act": "gelu",
+        "hidden_act": "gelu_tanh",
     }
+    if electra:  # google-research/electra's gelu is the erf form
+        narrow = {"model_type": "electra", "embedding_size": known["word"][1]}
+        values |= narrow | {"hidden_act": "gelu_erf"}
     config = BertConfig.from_dict(values, family="google", source=f"{name} by its shapes")
     logger.info(
         "%s has no bert_config.json: its shapes show %d layers of width %d and %d heads (%s); "
-        "the activation is assumed to be Google's gelu (gelu_tanh)",
+        "the activation is assumed to be Google's gelu (%s)",
         name,
         config.num_hidden_layers,
         config.hidden_size,
         config.num_attention_heads,
         source,
+        config.hidden_act,
     )
     return config
 

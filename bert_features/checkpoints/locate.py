@@ -23,7 +23,7 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 TOKENIZER = "tokenizer.json"
 # Files that belong to weights wherever these are.
 BESIDE_WEIGHTS = (
-    *("config.json", "bert_config.json", "vocab.txt"),
+    *("config.json", "bert_config.json", "albert_config.json", "vocab.txt"),
     *(TOKENIZER, TOKENIZER_CONFIG, TRANSFORMER_CONFIG),
 )
 # TensorFlow's file that names the latest checkpoint of a directory.

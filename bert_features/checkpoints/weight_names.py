@@ -4,8 +4,10 @@ Canonical names are google-research/bert's without the `bert/` prefix; canonical
 [in, out], as there. Hugging Face stores them [out, in]; the Model Garden (TF2, TF-Hub) stores
 attention kernels with an axis for the heads.
 
-Shape legend: `V` vocab_size, `P` positions, `T` token types, `H` hidden_size, `I`
-intermediate_size, `A` heads, `D` head size.
+BERT's relatives have the same weights, and a few of their own; `relatives` has their names.
+
+Shape legend: `V` vocab_size, `P` positions, `T` token types, `E` width of the embeddings, `H`
+hidden_size, `I` intermediate_size, `A` heads, `D` head size.
 """
 
 import math
@@ -16,6 +18,9 @@ from typing import Literal
 
 import numpy as np
 
+from bert_features.checkpoints.ignored_names import IGNORED, IGNORED_OBJECTS
+from bert_features.checkpoints.relatives import PREFIX, RENAMED, TF1_PREFIX
+from bert_features.config.architectures import ARCHITECTURES
 from bert_features.config.bert_config import BertConfig
 from bert_features.errors import CheckpointError
 
@@ -33,12 +38,13 @@ class Weight:
     """One row of the table.
 
     Attributes:
-      canonical: the name here and, behind `bert/`, in TF1 checkpoints; `{i}` is the block.
+      canonical: the name here; `{i}` is the block.
       huggingface: the name in Hugging Face files, without `bert.`.
       garden: the name of the variable in the Model Garden's encoders.
       shape: the axes, by the letters of the legend.
       garden_shape: the axes of the Model Garden's variable.
       transposed: whether Hugging Face stores it transposed.
+      tf1: the name in TF1 checkpoints, without `bert/`; empty if it is the canonical one.
     """
 
     canonical: str
@@ -47,6 +53,7 @@ class Weight:
     shape: str
     garden_shape: str
     transposed: bool = False
+    tf1: str = ""
 
 
 def _dense(
@@ -66,10 +73,10 @@ def _dense(
     ]
 
 
-def _norm(canonical: str, huggingface: str, garden: str) -> list[Weight]:
+def _norm(canonical: str, huggingface: str, garden: str, size: str = "H") -> list[Weight]:
     return [
-        Weight(f"{canonical}/gamma", f"{huggingface}.weight", f"{garden}/gamma", "H", "H"),
-        Weight(f"{canonical}/beta", f"{huggingface}.bias", f"{garden}/beta", "H", "H"),
+        Weight(f"{canonical}/gamma", f"{huggingface}.weight", f"{garden}/gamma", size, size),
+        Weight(f"{canonical}/beta", f"{huggingface}.bias", f"{garden}/beta", size, size),
     ]
 
 
@@ -88,11 +95,12 @@ _SELF, _HF_SELF = f"{_TF}/attention/self", f"{_HF}.attention.self"
 _OUT, _HF_OUT = f"{_TF}/attention/output", f"{_HF}.attention.output"
 
 EMBEDDINGS = [
-    _table("word_embeddings", "word_embeddings", "VH"),
-    _table("position_embeddings", "position_embedding", "PH"),
-    _table("token_type_embeddings", "type_embeddings", "TH"),
-    *_norm("embeddings/LayerNorm", "embeddings.LayerNorm", "embeddings/layer_norm"),
+    _table("word_embeddings", "word_embeddings", "VE"),
+    _table("position_embeddings", "position_embedding", "PE"),
+    _table("token_type_embeddings", "type_embeddings", "TE"),
+    *_norm("embeddings/LayerNorm", "embeddings.LayerNorm", "embeddings/layer_norm", "E"),
 ]
+PROJECTION = _dense("embeddings_project", "embeddings_project", "embedding_projection", "EH")
 BLOCK = [
     *_dense(
         f"{_SELF}/query", f"{_HF_SELF}.query", f"{_MG}/self_attention/query", "HH", "HAD", "AD"
@@ -117,38 +125,6 @@ BLOCK = [
 _BLOCK_NUMBER = re.compile(r"encoder/layer_(\d+)/")
 POOLER = _dense("pooler/dense", "pooler.dense", "pooler_transform", "HH")
 
-# Names of other things in a checkpoint than the encoder; matched from the start of the name.
-IGNORED: dict[str, re.Pattern[str]] = {
-    # Slots and counters of the optimizers that trained BERT checkpoints.
-    "optimizer": re.compile(
-        r".*/(adam_m|adam_v|adam|adam_\d+|adamweightdecay\w*|lamb\w*|exponentialmovingaverage)$"
-        r"|(.*/)?(global_step|beta1_power|beta2_power|bad_steps|good_steps|loss_scale"
-        r"|current_loss_scale|save_counter)$",
-        re.IGNORECASE,
-    ),
-    # Buffers that Hugging Face models carry: constants, not weights.
-    "buffer": re.compile(r"embeddings\.(position_ids|token_type_ids)$"),
-    # Heads of pre-training and of fine-tuned tasks.
-    "head": re.compile(
-        r"(cls|classifier|qa_outputs|logits_fc|output_weights|output_bias|loss|crf\w*|project)\b"
-    ),
-}
-
-# The same for a TF2 checkpoint. Its names are names of variables, or their paths in the objects of
-# the program that was saved.
-IGNORED_OBJECTS: dict[str, re.Pattern[str]] = {
-    "optimizer": re.compile(
-        r"(.*/)?(optimizer|_optimizer)/|.*/\.OPTIMIZER_SLOT/"
-        r"|(.*/)?(save_counter|global_step|iter|learning_rate|decay|beta_[12]|loss_scale)$"
-    ),
-    # The casing of texts; and the metrics of a compiled Keras model.
-    "setting": re.compile(r"(do_lower_case|total|count)$|(.*/)?keras_api/"),
-    "head": re.compile(
-        r"(.*/)?(cls|mlm|masked_lm|predictions|classification|classifier|classification_head\w*"
-        r"|sentence_prediction|next_sentence[^/]*|span_labeling|start_end_logits|logits)(/|$)"
-    ),
-}
-
 # The Model Garden's pretrainer trains the pooler of its next-sentence head, which has this name or
 # path. The encoder's own pooler stays as it was initialised.
 _NEXT_SENTENCE_POOLER = re.compile(r"(?:.*/)?next_sentence(?:\.\.|[./])pooler_dense/(kernel|bias)$")
@@ -163,6 +139,8 @@ _OLD_GARDEN: list[tuple[re.Pattern[str], str]] = [
     ),
     (re.compile(r"\bembedding_postprocessor/layer_norm/"), "embeddings/layer_norm/"),
     (re.compile(r"(self_attention/)?self_attention_output/"), "self_attention/attention_output/"),
+    # The only block of an ALBERT.
+    (re.compile(r"\btransformer/(?=self_attention|intermediate/|output)"), "transformer/layer_0/"),
 ]
 
 # Paths in the Model Garden's encoder objects, for variables whose name does not help.
@@ -197,17 +175,28 @@ def weights(config: BertConfig, *, pooler: bool) -> list[Weight]:
         raise CheckpointError(
             f"num_hidden_layers is {config.num_hidden_layers:,}; at most {MAX_LAYERS:,} are allowed"
         )
+    table = _TABLES[config.model_type]
     blocks = [
         replace(
             weight,
             canonical=weight.canonical.format(i=i),
             huggingface=weight.huggingface.format(i=i),
             garden=weight.garden.format(i=i),
+            tf1=weight.tf1.format(i=i),
         )
-        for i in range(config.num_hidden_layers)
-        for weight in BLOCK
+        for i in range(config.distinct_blocks)
+        for weight in table["block"]
     ]
-    return [*EMBEDDINGS, *blocks, *(POOLER if pooler else [])]
+    pooler = pooler and config.has_pooler
+    return [*_embeddings(config), *blocks, *(table["pooler"] if pooler else [])]
+
+
+def _embeddings(config: BertConfig) -> list[Weight]:
+    table = _TABLES[config.model_type]
+    absent = "T" if not config.type_vocab_size else "-"
+    rows = [weight for weight in table["embeddings"] if absent not in weight.shape]
+    wider = config.embedding_width != config.hidden_size
+    return rows + (table["projection"] if wider else [])
 
 
 def _sizes(axes: str, config: BertConfig) -> tuple[int, ...]:
@@ -215,6 +204,7 @@ def _sizes(axes: str, config: BertConfig) -> tuple[int, ...]:
         "V": config.vocab_size,
         "P": config.max_position_embeddings,
         "T": config.type_vocab_size,
+        "E": config.embedding_width,
         "H": config.hidden_size,
         "I": config.intermediate_size,
         "A": config.num_attention_heads,
@@ -279,8 +269,10 @@ def parameter_count(config: BertConfig, *, pooler: bool = True) -> int:
     def count(rows: Sequence[Weight]) -> int:
         return sum(math.prod(shape_of(row, config)) for row in rows)
 
-    blocks = config.num_hidden_layers * count(BLOCK)
-    return count(EMBEDDINGS) + blocks + (count(POOLER) if pooler else 0)
+    table = _TABLES[config.model_type]
+    blocks = config.distinct_blocks * count(table["block"])
+    pooler = pooler and config.has_pooler
+    return count(_embeddings(config)) + blocks + (count(table["pooler"]) if pooler else 0)
 
 
 def blocks_of(names: Iterable[str]) -> set[str]:
@@ -328,8 +320,8 @@ _OLD_NORMS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNor
 
 
 def plain_huggingface(name: str) -> str:
-    """A name of a Hugging Face file without its `bert.` prefix and in today's spelling."""
-    name = name.removeprefix("bert.")
+    """A name of a Hugging Face file without the prefix of its model and in today's spelling."""
+    name = PREFIX.sub("", name)
     for old, new in _OLD_NORMS.items():
         name = name.replace(old, new)
     return name
@@ -337,7 +329,7 @@ def plain_huggingface(name: str) -> str:
 
 def plain_tf1(name: str) -> str:
     """A name of a TF1 checkpoint, or of a TF1 module of TF-Hub, without its prefixes."""
-    return name.removeprefix("module/").removeprefix("bert/")
+    return TF1_PREFIX.sub("", name)
 
 
 def plain_tf2(name: str) -> str:
@@ -372,16 +364,32 @@ def _block_of_layer(match: re.Match[str]) -> str:
 
 def _template(name: str) -> tuple[str, str]:
     """The number of the block in a name, and the name with `{i}` in its place."""
-    match = re.search(r"(?<=layer[_.])(0|[1-9]\d*)(?=[/.])", name)
+    match = re.search(r"(?:layer|group)s?[_.](0|[1-9]\d*)(?=[/.])", name)
     if match is None:
         return "", name
-    return match[0], f"{name[: match.start()]}{{i}}{name[match.end() :]}"
+    return match[1], f"{name[: match.start(1)]}{{i}}{name[match.end(1) :]}"
 
 
-_ROWS = [*EMBEDDINGS, *BLOCK, *POOLER]
+def _renamed(rows: Sequence[Weight], model_type: str) -> list[Weight]:
+    """The rows of an architecture; a name that it does not change stays."""
+    names = RENAMED.get(model_type, {})
+
+    def rename(name: str) -> str:
+        old = next((scope for scope in names if name.startswith(scope)), "")
+        return names.get(old, "") + name.removeprefix(old)
+
+    return [replace(w, huggingface=rename(w.huggingface), tf1=rename(w.canonical)) for w in rows]
+
+
+_PARTS = {"embeddings": EMBEDDINGS, "projection": PROJECTION, "block": BLOCK, "pooler": POOLER}
+_TABLES = {
+    model_type: {part: _renamed(rows, model_type) for part, rows in _PARTS.items()}
+    for model_type in ARCHITECTURES
+}
+_ROWS = [row for table in _TABLES.values() for rows in table.values() for row in rows]
 _GARDEN_OF = {row.canonical: row.garden for row in _ROWS}
 _CANONICAL_OF: dict[Kind, dict[str, str]] = {
-    "tf1": {row.canonical: row.canonical for row in _ROWS},
+    "tf1": {row.tf1: row.canonical for row in _ROWS},
     "tf2": {row.garden: row.canonical for row in _ROWS},
     "safetensors": {row.huggingface: row.canonical for row in _ROWS},
 }

@@ -81,6 +81,21 @@ def is_object_based(index: Path) -> bool:
         return OBJECT_GRAPH.encode() in index.read_bytes()
 
 
+def is_electra(path: Path, kind: Kind) -> bool:
+    """Whether weights are a TF1 checkpoint of ELECTRA, which Google publishes without a config.
+
+    Read without TensorFlow, as by `is_object_based`.
+
+    Raises:
+      CheckpointError: the file cannot be read.
+    """
+    if kind != "tf1":
+        return False
+    with damage_is_an_error(path):
+        index = path.with_name(f"{path.name}.index")
+        return b"electra/embeddings/LayerNorm/beta" in index.read_bytes()
+
+
 @contextlib.contextmanager
 def damage_is_an_error(path: Path) -> Iterator[None]:
     """Turns any error of a library about a damaged file into one CheckpointError."""

@@ -17,23 +17,29 @@ class Architecture:
     """The config files of one `model_type`.
 
     Attributes:
+      model_class: the class that reads its files in transformers.
       keys: key in its files -> key here, where they differ.
       values: what a file means that leaves a key out, by the keys here. A key of `OF_RELATIVES` is
         read only if it is among them.
       fixed: key in its files -> the only value that is supported.
     """
 
+    model_class: str
     keys: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
 
-# RoBERTa numbers the positions of a text from the one after the padding's.
-_ROBERTA = Architecture(values={"pad_token_id": 1, "position_offset": 2, "layer_norm_eps": 1e-5})
+def _roberta(model_class: str) -> Architecture:
+    # Positions are numbered from the one after the padding's.
+    values = {"pad_token_id": 1, "position_offset": 2}
+    return Architecture(model_class, values=values)
+
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "bert": Architecture(),
+    "bert": Architecture("BertModel"),
     "albert": Architecture(
+        "AlbertModel",
         values={
             "embedding_size": 128,
             "num_hidden_groups": 1,
@@ -47,15 +53,17 @@ ARCHITECTURES: dict[str, Architecture] = {
         fixed={"inner_group_num": 1},
     ),
     "electra": Architecture(
+        "ElectraModel",
         values={
             "embedding_size": 128,
             "hidden_size": 256,
             "num_attention_heads": 4,
             "intermediate_size": 1024,
             "has_pooler": False,
-        }
+        },
     ),
     "distilbert": Architecture(
+        "DistilBertModel",
         keys={
             "dim": "hidden_size",
             "n_layers": "num_hidden_layers",
@@ -67,9 +75,9 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         values={"num_hidden_layers": 6, "type_vocab_size": 0, "has_pooler": False},
     ),
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
-    "camembert": _ROBERTA,
+    "roberta": _roberta("RobertaModel"),
+    "xlm-roberta": _roberta("XLMRobertaModel"),
+    "camembert": _roberta("CamembertModel"),
 }
 # The keys of `BertConfig` that only BERT's relatives have; in BERT's files they mean nothing.
 OF_RELATIVES = frozenset(

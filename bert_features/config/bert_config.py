@@ -122,7 +122,9 @@ class BertConfig(BaseModel):
         return {
             key: value
             for key, value in handler(self).items()
-            if key not in OF_RELATIVES | {"model_type"} or value != fields[key].default
+            if self.model_type != "bert"
+            or key not in OF_RELATIVES | {"model_type"}
+            or value != fields[key].default
         }
 
     @property
@@ -164,16 +166,11 @@ class BertConfig(BaseModel):
             the config is of another architecture.
         """
         values = in_own_keys(values, source)
-        if values["model_type"] != "bert":
-            raise CheckpointError(
-                f"{source}: model_type is {shown(values['model_type'])}; "
-                "only BERT encoders ('bert') can be read"
-            )
         position_type = values.get("position_embedding_type", "absolute")
         if position_type != "absolute":
             raise CheckpointError(
                 f"{source}: position_embedding_type is {shown(position_type)}; "
-                "BERT has only 'absolute'"
+                "only 'absolute' is supported"
             )
         activations = ACTIVATIONS[family]
         word = values.get("hidden_act", "gelu")

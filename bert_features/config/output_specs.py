@@ -142,8 +142,9 @@ def plan_outputs(
 
     Raises:
       ConfigError: as `resolve_layers`; the number of weights is not that of layers, `dim` is wider
-        than the vector, `pooler` is combined with a layer other than the last, or two outputs have
-        the same name, or names that differ only by case.
+        than the vector, `pooler` is combined with a layer other than the last or asked of an
+        architecture without it, or two outputs have the same name, or names that differ only by
+        case.
     """
     specs = tuple(
         spec
@@ -169,6 +170,12 @@ def _specs(
     output: OutputConfig, config: BertConfig, layers: tuple[int | str, ...], dtype: OutputDtype
 ) -> list[OutputSpec]:
     of_pooler = output.pooling == "pooler"
+    if of_pooler and not config.has_pooler:
+        raise ConfigError.naming(
+            "{pooling} 'pooler' is unavailable: an encoder of model_type {received} has no pooler; "
+            "choose another, such as 'cls' or 'mean'",
+            received=config.model_type,
+        )
     entries = output.layers or ((-1,) if of_pooler else layers)
     states = resolve_layers(entries, config.num_hidden_layers)
     if of_pooler and states != (config.num_hidden_layers,):

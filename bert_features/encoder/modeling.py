@@ -1,11 +1,10 @@
 """The BERT encoder (Devlin et al. 2018, arXiv:1810.04805) as a Keras 3 layer on `keras.ops`.
 
-Post-layer-norm Transformer blocks, as in google-research/bert's `modeling.py`, on any backend of
-Keras.
+As in google-research/bert's `modeling.py`, on any backend of Keras; the config says what differs in
+BERT's relatives.
 
-Shape legend: `B` batch, `S` sequence, `H` hidden_size, `A` heads, `D` head size, `I`
-intermediate_size, `L` blocks, `N` = B * S. Dense layers see [N, …]: every backend fuses bias and
-activation best with plain matrix products.
+Shape legend: `B` batch, `S` sequence, `E` width of the embeddings, `H` hidden_size, `L` layers,
+`N` = B * S.
 """
 
 from collections.abc import Mapping
@@ -19,14 +18,13 @@ from keras import ops
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.packing import MAX_SEGMENTS, POSITION_IDS, SEGMENT_IDS
 from bert_features.encoder import kernels, lanes
+from bert_features.encoder.blocks import Block
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
-from bert_features.encoder.parts import Dense, LayerNorm, Part, make_dropout
-from bert_features.encoder.segments import tokens_of_segments, within_segments
+from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, make_dropout
+from bert_features.encoder.segments import tokens_of_segments
 from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError, ConfigError
-
-QKV = ("query", "key", "value")
 
 
 class Embeddings(Part):
@@ -34,11 +32,11 @@ class Embeddings(Part):
 
     def __init__(self, config: BertConfig, *, use_one_hot: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        size = config.hidden_size
-        self.use_one_hot = use_one_hot
+        size, types = config.embedding_width, config.type_vocab_size
+        self.use_one_hot, self.offset = use_one_hot, config.position_offset
         self.words = self.kernel("word_embeddings", config.vocab_size, size)
         self.positions = self.kernel("position_embeddings", config.max_position_embeddings, size)
-        self.types = self.kernel("token_type_embeddings", config.type_vocab_size, size)
+        self.types = self.kernel("token_type_embeddings", types, size) if types else None
         self.norm = LayerNorm(
             size,
             config.layer_norm_eps,
@@ -50,14 +48,29 @@ class Embeddings(Part):
     def call(
         self, word_ids: Tensor, type_ids: Tensor, position_ids: Tensor | None = None
     ) -> Tensor:
-        """int32 [B, S] each -> [B, S, H]; without positions they count from 0 in each row."""
+        """int32 [B, S] each -> [B, S, E]; without positions they count from 0 in each row."""
         words = self._rows(self.words, word_ids, one_hot=self.use_one_hot)
-        positions = ops.convert_to_tensor(self.positions)[: ops.shape(word_ids)[1]]
+        positions = ops.convert_to_tensor(self.positions)
+        if self.offset:
+            positions = positions[self.offset :]
+        positions = positions[: ops.shape(word_ids)[1]]
         if position_ids is not None:
             positions = self._rows(positions, position_ids, one_hot=chosen_forms().on_tpu)
+        if self.types is None:
+            return self.norm(words + positions)
         # About two rows: a small matrix product is faster than a gather on every device.
         types = self._rows(self.types, type_ids, one_hot=True)
         return self.norm(words + positions + types)
+
+    def table(self) -> Table:
+        """Its variables with the canonical names of their weights."""
+        table: Table = [
+            (self.words, ["embeddings/word_embeddings"]),
+            (self.positions, ["embeddings/position_embeddings"]),
+        ]
+        if self.types is not None:
+            table.append((self.types, ["embeddings/token_type_embeddings"]))
+        return table + self.norm.table("embeddings/LayerNorm")
 
     def _rows(self, table: Any, ids: Tensor, *, one_hot: bool) -> Tensor:
         if not one_hot:
@@ -65,147 +78,13 @@ class Embeddings(Part):
         return kernels.matmul(ops.one_hot(ids, table.shape[0], dtype=self.compute_dtype), table)
 
 
-class SelfAttention(Part):
-    """Multi-head attention with one matrix product, or three, for query, key and value."""
-
-    def __init__(
-        self, config: BertConfig, *, dropout: float, fuse_qkv: bool, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.heads, self.head_size = config.num_attention_heads, config.head_size
-        size = config.hidden_size
-        part = {"initializer": self.initializer, "dtype": self.dtype_policy}
-        if fuse_qkv:
-            self.projections = [Dense(size, 3 * size, name="qkv", **part)]
-        else:
-            self.projections = [Dense(size, size, name=name, **part) for name in QKV]
-        self.output_dense = Dense(size, size, name="output_dense", **part)
-        self.dropout = make_dropout(dropout, self.dtype_policy)
-
-    def call(
-        self,
-        x: Tensor,
-        mask: Tensor,
-        segments: Tensor | None = None,
-        residual: Tensor | None = None,
-        training: bool = False,
-    ) -> Tensor:
-        """[N, H], int32 [B, S] each -> [N, H]; on a TPU [B', S', H] instead of [N, H].
-
-        With a residual of that shape, it is part of the result.
-        """
-        if self.dropout is None and chosen_forms().on_tpu:
-            attended = self._in_lanes(x, mask, segments)
-            return attended if residual is None else residual + attended
-        if segments is not None:
-            mask = within_segments(segments)
-        by_head = self.dropout is None and chosen_forms().long_rows
-        # query, key, value: [B, A, S, D], or [A, B, S, D] head by head
-        query, key, value = self._heads(x, mask, (2, 3, 0, 1, 4) if by_head else (2, 0, 3, 1, 4))
-        scale = self.head_size**-0.5
-        if by_head:
-            context = kernels.attend_by_head(query, key, value, mask, scale)
-            return self.output_dense(kernels.reshape_like(context, x), residual)
-        if self.dropout is None:
-            context = kernels.attend(query, key, value, mask, scale)
-        else:
-            weights = kernels.attention_weights(query, key, mask, scale)
-            context = kernels.matmul(self.dropout(weights, training=training), value)
-        context = kernels.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
-        return self.output_dense(kernels.reshape_like(context, x), residual)
-
-    def _heads(self, x: Tensor, mask: Tensor, order: tuple[int, ...]) -> list[Tensor]:
-        """Query, key and value of [N, H], each of four dimensions.
-
-        Args:
-          x: [N, H].
-          mask: int32 [B, S] or [B, S, S].
-          order: what becomes of [B, S, 3, A, D]; the 3 comes first.
-        """
-        batch, length = ops.shape(mask)[:2]
-        parts = []
-        for projection in self.projections:
-            joined = ops.reshape(projection(x), (batch, length, -1, self.heads, self.head_size))
-            parts += ops.unstack(kernels.transpose(joined, order), 3 // len(self.projections))
-        return parts
-
-    def _in_lanes(self, x: Tensor, mask: Tensor, segments: Tensor | None) -> Tensor:
-        """[B', S', H], int32 [B, S] -> [B', S', H] with the same tokens, whatever B' and S' are.
-
-        By `lanes.attend`.
-        """
-        shape, (batch, length) = ops.shape(x), ops.shape(mask)
-        beside = 1 if segments is not None else lanes.rows_side_by_side(mask)
-        batch, length = batch // beside, length * beside
-        x = ops.reshape(x, (batch, length, shape[-1]))
-        query, key, value = (
-            ops.reshape(
-                lanes.project_in(x, weight, bias),
-                (batch, self.heads, self.head_size, length),
-            )
-            for weight, bias in self._query_key_value()
-        )
-        context = lanes.attend(query, key, value, mask, self.head_size**-0.5, segments)
-        context = ops.reshape(context, (batch, -1, length))
-        output = self.output_dense
-        weight, bias = (ops.convert_to_tensor(v) for v in (output.weight, output.bias))
-        return ops.reshape(lanes.project_out(context, weight, bias), shape)
-
-    def _query_key_value(self) -> list[tuple[Tensor, Tensor]]:
-        """Weight [H, H] and bias [H] of query, key and value, from one variable or three."""
-        weights, biases = (
-            [part for v in variables for part in ops.split(v, 3 // len(self.projections), axis=-1)]
-            for variables in zip(*((p.weight, p.bias) for p in self.projections), strict=True)
-        )
-        return list(zip(weights, biases, strict=True))
-
-
-class Block(Part):
-    """One Transformer block: attention and feed-forward, each with residual and layer norm."""
-
-    def __init__(
-        self, config: BertConfig, *, use_dropout: bool, fuse_qkv: bool, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        size, inner = config.hidden_size, config.intermediate_size
-        part = {"initializer": self.initializer, "dtype": self.dtype_policy}
-        attention_rate = config.attention_probs_dropout_prob if use_dropout else 0.0
-        hidden_rate = config.hidden_dropout_prob if use_dropout else 0.0
-        self.attention = SelfAttention(
-            config, dropout=attention_rate, fuse_qkv=fuse_qkv, name="attention", **part
-        )
-        self.attention_norm = LayerNorm(size, config.layer_norm_eps, name="attention_norm", **part)
-        self.intermediate = Dense(size, inner, config.hidden_act, name="intermediate", **part)
-        self.output_dense = Dense(inner, size, name="output_dense", **part)
-        self.output_norm = LayerNorm(size, config.layer_norm_eps, name="output_norm", **part)
-        self.dropout = make_dropout(hidden_rate, self.dtype_policy)
-
-    def call(
-        self, x: Tensor, mask: Tensor, segments: Tensor | None = None, training: bool = False
-    ) -> Tensor:
-        """[N, H], int32 [B, S] each -> [N, H]."""
-        attended = self.attention(x, mask, segments, self._residual(x), training=training)
-        x = self.attention_norm(self._sum(x, attended, training))
-        transformed = self.output_dense(self.intermediate(x), self._residual(x))
-        return self.output_norm(self._sum(x, transformed, training))
-
-    def _residual(self, x: Tensor) -> Tensor | None:
-        """What a dense layer adds to its result: the residual, if no dropout comes before it."""
-        return x if self.dropout is None else None
-
-    def _sum(self, x: Tensor, transformed: Tensor, training: bool) -> Tensor:
-        """The residual and the result of a dense layer that was given `_residual`."""
-        if self.dropout is None:
-            return transformed
-        return x + self.dropout(transformed, training=training)
-
-
 class BertEncoder(keras.layers.Layer):
     """The encoder of a BERT checkpoint, with the output of every block.
 
     Args:
       config: the architecture.
-      num_blocks: number of blocks to build and compute, from the first; by default all.
+      num_blocks: number of layers to compute, from the first; by default all. Blocks that none of
+        them needs are not built.
       with_pooler: whether to compute `pooled_output`; needs all blocks.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
       use_dropout: apply the config's dropout rates when called with `training=True`.
@@ -219,7 +98,7 @@ class BertEncoder(keras.layers.Layer):
 
     Raises:
       ConfigError: `num_blocks` is not one of 0 … num_hidden_layers, or leaves the pooler without
-        its input.
+        its input, or the architecture has no pooler.
     """
 
     def __init__(
@@ -252,9 +131,12 @@ class BertEncoder(keras.layers.Layer):
         self.embeddings_dropout = make_dropout(rate, self.dtype_policy)
         self.blocks = [
             Block(config, use_dropout=use_dropout, fuse_qkv=fuse_qkv, name=f"layer_{i}", **part)
-            for i in range(self.num_blocks)
+            for i in sorted({config.block_of(layer) for layer in range(self.num_blocks)})
         ]
-        size = config.hidden_size
+        size, width = config.hidden_size, config.embedding_width
+        self.projection = (
+            Dense(width, size, name="embeddings_project", **part) if width != size else None
+        )
         self.pooler = Dense(size, size, "tanh", name="pooler", **part) if with_pooler else None
         self.built = True
 
@@ -268,8 +150,8 @@ class BertEncoder(keras.layers.Layer):
           training: whether dropout applies (only with `use_dropout`).
 
         Returns:
-          A dict, which `EncoderOutputs.from_dict` reads: `embedding_output` [B, S, H], the sum
-          below the first block; `encoder_outputs`, a list of L [B, S, H], the output of each block;
+          A dict, which `EncoderOutputs.from_dict` reads: `embedding_output` [B, S, H], the input of
+          the first block; `encoder_outputs`, a list of L [B, S, H], the output of each layer;
           `sequence_output` [B, S, H], the last of them; and, with the pooler, `pooled_output`
           [B, H], or [B, MAX_SEGMENTS, H] of packed rows. All have the compute dtype.
         """
@@ -280,13 +162,17 @@ class BertEncoder(keras.layers.Layer):
         if self.embeddings_dropout is not None:
             embedded = self.embeddings_dropout(embedded, training=training)
         size = self.config.hidden_size
+        if self.projection is not None:
+            narrow = ops.reshape(embedded, (-1, self.config.embedding_width))
+            embedded = ops.reshape(self.projection(narrow), (*shape, size))
         # A TPU keeps [B, S, H]: after products of [N, H] its compiler would move attention's input.
         if chosen_forms().on_tpu:
             x = lanes.joined_rows(embedded)
         else:
             x = ops.reshape(embedded, (-1, size))
         outputs = []
-        for block in self.blocks:
+        for layer in range(self.num_blocks):
+            block = self.blocks[self.config.block_of(layer)]
             x = block(x, mask, segments, training=training)
             outputs.append(ops.reshape(x, (*shape, size)))
         result = EncoderOutputs(embedded, outputs)
@@ -314,7 +200,7 @@ class BertEncoder(keras.layers.Layer):
 
         return EncoderOutputs(
             spec(batch, length, size),
-            [spec(batch, length, size) for _ in self.blocks],
+            [spec(batch, length, size) for _ in range(self.num_blocks)],
             None if self.pooler is None else spec(batch, *of_row, size),
         ).as_dict()
 
@@ -354,29 +240,13 @@ class BertEncoder(keras.layers.Layer):
         names = {id(variable): canonical for variable, canonical in self._variables()}
         return [names[id(variable)] for variable in self.trainable_variables]
 
-    def _variables(self) -> list[tuple[keras.Variable, list[str]]]:
+    def _variables(self) -> Table:
         """Each variable with the canonical names of the weights joined along its last axis."""
-        embeddings = self.embeddings
-        table = [
-            (embeddings.words, ["embeddings/word_embeddings"]),
-            (embeddings.positions, ["embeddings/position_embeddings"]),
-            (embeddings.types, ["embeddings/token_type_embeddings"]),
-            *embeddings.norm.table("embeddings/LayerNorm"),
-        ]
+        table = self.embeddings.table()
+        if self.projection is not None:
+            table += self.projection.table("embeddings_project")
         for i, block in enumerate(self.blocks):
-            scope = f"encoder/layer_{i}"
-            qkv = [f"{scope}/attention/self/{part}" for part in QKV]
-            attention = block.attention
-            scopes = [qkv] if len(attention.projections) == 1 else [[part] for part in qkv]
-            for projection, joined in zip(attention.projections, scopes, strict=True):
-                table += projection.table(*joined)
-            table += [
-                *attention.output_dense.table(f"{scope}/attention/output/dense"),
-                *block.attention_norm.table(f"{scope}/attention/output/LayerNorm"),
-                *block.intermediate.table(f"{scope}/intermediate/dense"),
-                *block.output_dense.table(f"{scope}/output/dense"),
-                *block.output_norm.table(f"{scope}/output/LayerNorm"),
-            ]
+            table += block.table(f"encoder/layer_{i}")
         if self.pooler is not None:
             table += self.pooler.table("pooler/dense")
         return table
@@ -390,12 +260,13 @@ def _first_tokens(x: Tensor, segments: Tensor, positions: Tensor) -> Tensor:
 
 def _checked_num_blocks(config: BertConfig, num_blocks: int | None, *, with_pooler: bool) -> int:
     depth = config.num_hidden_layers
-    if num_blocks is None:
-        return depth
+    num_blocks = depth if num_blocks is None else num_blocks
     if not 0 <= num_blocks <= depth:
         raise ConfigError(
             f"num_blocks is {num_blocks}; this config has {depth} blocks, allowed: 0 to {depth}"
         )
+    if with_pooler and not config.has_pooler:
+        raise ConfigError(f"{config.model_type} has no pooler")
     if with_pooler and num_blocks != depth:
         raise ConfigError(f"the pooler needs all {depth} blocks; num_blocks is {num_blocks}")
     return num_blocks

@@ -1,7 +1,8 @@
 """A BERT encoder in plain NumPy, float64: `verify` compares the others with it.
 
-Written from the paper (Devlin et al. 2018, arXiv:1810.04805), without Keras, TensorFlow or JAX, and
-for a few short texts: it computes one text at a time, and GELU by `math.erf`.
+Written from the papers of BERT (Devlin et al. 2018, arXiv:1810.04805) and its relatives, without
+Keras, TensorFlow or JAX, and for a few short texts: it computes one text at a time, and GELU by
+`math.erf`.
 
 Shape legend: `S` tokens of the text, `H` hidden_size, `A` heads, `D` head size, `L` blocks.
 """
@@ -45,15 +46,19 @@ class ReferenceEncoder:
           ids: int [S], [CLS] and [SEP] included.
 
         Returns:
-          float64 [1 + L, S, H]: the sum below the first block, then each block's output.
+          float64 [1 + L, S, H]: the input of the first block, then each layer's output.
         """
-        table = self._weights["embeddings/word_embeddings"]
-        position = self._weights["embeddings/position_embeddings"][: len(ids)]
-        kind = self._weights["embeddings/token_type_embeddings"][0]
-        words, positions, types = (part.astype(np.float64) for part in (table[ids], position, kind))
-        states = [self._norm(words + positions + types, "embeddings/LayerNorm")]
-        for i in range(self._config.num_hidden_layers):
-            states.append(self._block(states[-1], f"encoder/layer_{i}"))
+        first = self._config.position_offset
+        sums = self._weights["embeddings/word_embeddings"][ids].astype(np.float64)
+        sums += self._weights["embeddings/position_embeddings"][first : first + len(ids)]
+        if self._config.type_vocab_size:
+            sums += self._weights["embeddings/token_type_embeddings"][0]
+        states = [self._norm(sums, "embeddings/LayerNorm")]
+        if self._config.embedding_width != self._config.hidden_size:
+            states = [self._dense(states[0], "embeddings_project")]
+        for layer in range(self._config.num_hidden_layers):
+            scope = f"encoder/layer_{self._config.block_of(layer)}"
+            states.append(self._block(states[-1], scope))
         return np.stack(states)
 
     def _block(self, x: Array, scope: str) -> Array:

@@ -52,8 +52,8 @@ def test_defaults_are_bert_base(tmp_path):
         (GOOGLE | {"num_hidden_layers": float("nan")}, "num_hidden_layers"),
         (GOOGLE | {"hidden_act": "swish"}, "hidden_act is 'swish'; allowed: gelu"),
         (GOOGLE | {"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]; allowed: gelu"),
-        (GOOGLE | {"model_type": "roberta"}, "model_type is 'roberta'; only BERT"),
-        (GOOGLE | {"position_embedding_type": "relative_key"}, "BERT has only 'absolute'"),
+        (GOOGLE | {"model_type": "deberta"}, "model_type is 'deberta'; only these"),
+        (GOOGLE | {"position_embedding_type": "relative_key"}, "only 'absolute' is supported"),
     ],
 )
 def test_what_is_refused(tmp_path, values, message):

@@ -20,7 +20,15 @@ from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.step import DeviceStep
 from bert_features.runtime.jax import shared_out, traced_for_jax
-from tests.encoder.test_pallas_attention import CONFIG, DEVICES, FORMS, LENGTHS, PACKED
+from tests import families
+from tests.encoder.test_pallas_attention import (
+    CONFIG,
+    DEVICES,
+    FAMILIES,
+    FORMS,
+    LENGTHS,
+    PACKED,
+)
 from tests.packed import CLS, OUTPUTS, SEP
 from tests.toy import random_weights
 
@@ -35,19 +43,25 @@ def main():
             for length in lengths:
                 states = compute(encoder, attention, dict(np.load(folder / f"{length}.npz")))
                 np.save(folder / f"{attention}-{precision}-{length}.npy", states)
+    for name, kind, attention in FAMILIES:
+        encoder = BertEncoder(families.checkpoint(name).config, initializer="zeros")
+        encoder.load_weights_dict(families.weights(name))
+        batch = families.packed_batch(name) if kind == "packed" else families.batch(name)
+        np.save(folder / f"{name}-{kind}-{attention}.npy", compute(encoder, attention, batch))
     for name, case in PACKED.items():
         batch = dict(np.load(folder / f"{name}.npz"))
         np.savez(folder / f"{name}-outputs.npz", **compute_packed(batch, **case))
 
 
 def compute(encoder, attention, batch):
-    """The states of a batch, float32 [K, B, S, H]."""
+    """The states of a batch, float32 [K, B, S, H], in a form for TPUs or `plain`ly for others."""
 
     def step(weights, batch):
         encoded, _ = encoder.stateless_call(weights, [], batch)
         return dict(enumerate(EncoderOutputs.from_dict(encoded).states))
 
-    states = on_all(step, encoder.trainable_variables, batch, "tpu", attention)
+    device, attention = ("gpu", "xla") if attention == "plain" else ("tpu", attention)
+    states = on_all(step, encoder.trainable_variables, batch, device, attention)
     return np.stack([states[i] for i in range(len(states))])
 
 

@@ -13,6 +13,7 @@ from bert_features.config.bert_config import BertConfig
 from bert_features.encoder.pallas_attention import _heads_together, _spans
 from bert_features.errors import ConfigError
 from bert_features.runtime.start import make_runtime
+from tests import families
 from tests.packed import OUTPUTS, assert_as_alone, packed_batch
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import random_batch, random_weights
@@ -59,6 +60,11 @@ PACKED = {
     "bfloat16 by the kernel": packed(LONG_ROWS, 384, ["layers"], "bfloat16", attention="pallas"),
     "no TPU": packed(ROWS, 128, ["layers"], device="gpu"),
 }
+# BERT itself is above; what the others have of their own is no part of attention.
+FAMILIES = [
+    *((name, "padded", "plain") for name in families.RELATIVES),
+    ("albert", "packed", "pallas"),
+]
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="no JAX: pip install '.[jax]'")
 
 
@@ -116,6 +122,17 @@ def test_texts_of_packed_rows_are_as_alone(computed, name):
     got = dict(np.load(computed / f"{name}-outputs.npz"))
     assert set(got) == set(case["outputs"])
     assert_as_alone(got, CONFIG, random_weights(CONFIG), texts, case["precision"])
+
+
+@needs_jax
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind", "attention"), FAMILIES)
+def test_every_layer_of_each_family_is_transformers_own(computed, name, kind, attention):
+    states = np.load(computed / f"{name}-{kind}-{attention}.npy")
+    mask = families.batch(name)["input_mask"]
+    if kind == "packed":
+        states, mask = families.unpacked(name, states)
+    families.assert_states(name, states, mask)
 
 
 @needs_jax

@@ -1,5 +1,8 @@
 """A BERT encoder in float64 NumPy, straight from the paper: the oracle for every numeric path.
 
+And its relatives: ALBERT shares blocks between layers and widens its embeddings, as small ELECTRA
+does; DistilBERT has no token types; RoBERTa leaves out the first positions.
+
 Weights come under google-research/bert's names without `bert/`, kernels [in, out].
 """
 
@@ -45,13 +48,20 @@ class NumpyEncoder:
 
     def __call__(self, word_ids, mask, type_ids):
         """[B, S] each -> [embeddings, block 0, block 1, …], float64 [B, S, H] each."""
-        w = self.weights
+        w, config = self.weights, self.config
         x = w["embeddings/word_embeddings"][word_ids]
-        x = x + w["embeddings/position_embeddings"][: word_ids.shape[1]]
-        x = x + w["embeddings/token_type_embeddings"][type_ids]
-        states = [self.norm(x, "embeddings/LayerNorm")]
-        for i in range(self.config.num_hidden_layers):
-            states.append(self.block(states[-1], mask, f"encoder/layer_{i}"))
+        first = config.position_offset
+        x = x + w["embeddings/position_embeddings"][first : first + word_ids.shape[1]]
+        if config.type_vocab_size:
+            x = x + w["embeddings/token_type_embeddings"][type_ids]
+        x = self.norm(x, "embeddings/LayerNorm")
+        if config.embedding_size not in (None, config.hidden_size):
+            x = self.dense(x, "embeddings_project")
+        states = [x]
+        layers = config.num_hidden_layers
+        for layer in range(layers):
+            block = int(layer / layers * (config.num_hidden_groups or layers))
+            states.append(self.block(states[-1], mask, f"encoder/layer_{block}"))
         return states
 
     def block(self, x, mask, scope):

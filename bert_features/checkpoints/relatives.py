@@ -1,0 +1,47 @@
+"""The names of weights in the checkpoints of BERT's relatives.
+
+The blocks that layers of an ALBERT share are numbered as the blocks of the others: its group is a
+block here.
+"""
+
+import re
+from collections.abc import Mapping
+
+# The prefixes of the encoder's names in Hugging Face files, and in TF1 checkpoints and modules.
+PREFIX = re.compile(r"^(bert|albert|electra|distilbert|roberta)\.")
+TF1_PREFIX = re.compile(r"^(module/)?((bert|electra)/)?")
+
+_TF, _HF = "encoder/layer_{i}", "encoder.layer.{i}"  # a block of BERT
+_ALBERT_TF1 = "encoder/transformer/group_{i}/inner_group_0"
+_ALBERT = "encoder.albert_layer_groups.{i}.albert_layers.0"
+_DISTIL = "transformer.layer.{i}"
+
+# By `model_type`: how names begin that differ from BERT's, in Hugging Face files and in TF1
+# checkpoints -> how they begin instead.
+RENAMED: dict[str, Mapping[str, str]] = {
+    "albert": {
+        "embeddings_project.": "encoder.embedding_hidden_mapping_in.",
+        f"{_HF}.attention.self.": f"{_ALBERT}.attention.",
+        f"{_HF}.attention.output.": f"{_ALBERT}.attention.",
+        f"{_HF}.intermediate.dense.": f"{_ALBERT}.ffn.",
+        f"{_HF}.output.dense.": f"{_ALBERT}.ffn_output.",
+        f"{_HF}.output.LayerNorm.": f"{_ALBERT}.full_layer_layer_norm.",
+        "pooler.dense.": "pooler.",
+        "embeddings_project/": "encoder/embedding_hidden_mapping_in/",
+        f"{_TF}/attention/output/LayerNorm/": f"{_ALBERT_TF1}/LayerNorm/",
+        f"{_TF}/attention/": f"{_ALBERT_TF1}/attention_1/",
+        f"{_TF}/intermediate/dense/": f"{_ALBERT_TF1}/ffn_1/intermediate/dense/",
+        f"{_TF}/output/dense/": f"{_ALBERT_TF1}/ffn_1/intermediate/output/dense/",
+        f"{_TF}/output/LayerNorm/": f"{_ALBERT_TF1}/LayerNorm_1/",
+    },
+    "distilbert": {
+        f"{_HF}.attention.self.query.": f"{_DISTIL}.attention.q_lin.",
+        f"{_HF}.attention.self.key.": f"{_DISTIL}.attention.k_lin.",
+        f"{_HF}.attention.self.value.": f"{_DISTIL}.attention.v_lin.",
+        f"{_HF}.attention.output.dense.": f"{_DISTIL}.attention.out_lin.",
+        f"{_HF}.attention.output.LayerNorm.": f"{_DISTIL}.sa_layer_norm.",
+        f"{_HF}.intermediate.dense.": f"{_DISTIL}.ffn.lin1.",
+        f"{_HF}.output.dense.": f"{_DISTIL}.ffn.lin2.",
+        f"{_HF}.output.LayerNorm.": f"{_DISTIL}.output_layer_norm.",
+    },
+}

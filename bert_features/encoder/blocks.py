@@ -1,0 +1,169 @@
+"""A Transformer block: attention and the feed-forward part, each with residual and layer norm.
+
+Shape legend: `B` batch, `S` sequence, `H` hidden_size, `A` heads, `D` head size, `I`
+intermediate_size, `N` = B * S. Dense layers see [N, …]: every backend fuses bias and activation
+best with plain matrix products.
+"""
+
+from typing import Any
+
+from keras import ops
+
+from bert_features.config.bert_config import BertConfig
+from bert_features.encoder import kernels, lanes
+from bert_features.encoder.forms import chosen_forms
+from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, make_dropout
+from bert_features.encoder.segments import within_segments
+from bert_features.encoder.types import Tensor
+
+QKV = ("query", "key", "value")
+
+
+class SelfAttention(Part):
+    """Multi-head attention with one matrix product, or three, for query, key and value."""
+
+    def __init__(
+        self, config: BertConfig, *, dropout: float, fuse_qkv: bool, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.heads, self.head_size = config.num_attention_heads, config.head_size
+        size = config.hidden_size
+        part = {"initializer": self.initializer, "dtype": self.dtype_policy}
+        if fuse_qkv:
+            self.projections = [Dense(size, 3 * size, name="qkv", **part)]
+        else:
+            self.projections = [Dense(size, size, name=name, **part) for name in QKV]
+        self.output_dense = Dense(size, size, name="output_dense", **part)
+        self.dropout = make_dropout(dropout, self.dtype_policy)
+
+    def call(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        segments: Tensor | None = None,
+        residual: Tensor | None = None,
+        training: bool = False,
+    ) -> Tensor:
+        """[N, H], int32 [B, S] each -> [N, H]; on a TPU [B', S', H] instead of [N, H].
+
+        With a residual of that shape, it is part of the result.
+        """
+        if self.dropout is None and chosen_forms().on_tpu:
+            attended = self._in_lanes(x, mask, segments)
+            return attended if residual is None else residual + attended
+        if segments is not None:
+            mask = within_segments(segments)
+        by_head = self.dropout is None and chosen_forms().long_rows
+        # query, key, value: [B, A, S, D], or [A, B, S, D] head by head
+        query, key, value = self._heads(x, mask, (2, 3, 0, 1, 4) if by_head else (2, 0, 3, 1, 4))
+        scale = self.head_size**-0.5
+        if by_head:
+            context = kernels.attend_by_head(query, key, value, mask, scale)
+            return self.output_dense(kernels.reshape_like(context, x), residual)
+        if self.dropout is None:
+            context = kernels.attend(query, key, value, mask, scale)
+        else:
+            weights = kernels.attention_weights(query, key, mask, scale)
+            context = kernels.matmul(self.dropout(weights, training=training), value)
+        context = kernels.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
+        return self.output_dense(kernels.reshape_like(context, x), residual)
+
+    def _heads(self, x: Tensor, mask: Tensor, order: tuple[int, ...]) -> list[Tensor]:
+        """Query, key and value of [N, H], each of four dimensions.
+
+        Args:
+          x: [N, H].
+          mask: int32 [B, S] or [B, S, S].
+          order: what becomes of [B, S, 3, A, D]; the 3 comes first.
+        """
+        batch, length = ops.shape(mask)[:2]
+        parts = []
+        for projection in self.projections:
+            joined = ops.reshape(projection(x), (batch, length, -1, self.heads, self.head_size))
+            parts += ops.unstack(kernels.transpose(joined, order), 3 // len(self.projections))
+        return parts
+
+    def _in_lanes(self, x: Tensor, mask: Tensor, segments: Tensor | None) -> Tensor:
+        """[B', S', H], int32 [B, S] -> [B', S', H] with the same tokens, whatever B' and S' are.
+
+        By `lanes.attend`.
+        """
+        shape, (batch, length) = ops.shape(x), ops.shape(mask)
+        beside = 1 if segments is not None else lanes.rows_side_by_side(mask)
+        batch, length = batch // beside, length * beside
+        x = ops.reshape(x, (batch, length, shape[-1]))
+        query, key, value = (
+            ops.reshape(
+                lanes.project_in(x, weight, bias),
+                (batch, self.heads, self.head_size, length),
+            )
+            for weight, bias in self._query_key_value()
+        )
+        context = lanes.attend(query, key, value, mask, self.head_size**-0.5, segments)
+        context = ops.reshape(context, (batch, -1, length))
+        output = self.output_dense
+        weight, bias = (ops.convert_to_tensor(v) for v in (output.weight, output.bias))
+        return ops.reshape(lanes.project_out(context, weight, bias), shape)
+
+    def _query_key_value(self) -> list[tuple[Tensor, Tensor]]:
+        """Weight [H, H] and bias [H] of query, key and value, from one variable or three."""
+        weights, biases = (
+            [part for v in variables for part in ops.split(v, 3 // len(self.projections), axis=-1)]
+            for variables in zip(*((p.weight, p.bias) for p in self.projections), strict=True)
+        )
+        return list(zip(weights, biases, strict=True))
+
+
+class Block(Part):
+    """One Transformer block: attention and feed-forward, each with residual and layer norm."""
+
+    def __init__(
+        self, config: BertConfig, *, use_dropout: bool, fuse_qkv: bool, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        size, inner = config.hidden_size, config.intermediate_size
+        part = {"initializer": self.initializer, "dtype": self.dtype_policy}
+        attention_rate = config.attention_probs_dropout_prob if use_dropout else 0.0
+        hidden_rate = config.hidden_dropout_prob if use_dropout else 0.0
+        self.attention = SelfAttention(
+            config, dropout=attention_rate, fuse_qkv=fuse_qkv, name="attention", **part
+        )
+        self.attention_norm = LayerNorm(size, config.layer_norm_eps, name="attention_norm", **part)
+        self.intermediate = Dense(size, inner, config.hidden_act, name="intermediate", **part)
+        self.output_dense = Dense(inner, size, name="output_dense", **part)
+        self.output_norm = LayerNorm(size, config.layer_norm_eps, name="output_norm", **part)
+        self.dropout = make_dropout(hidden_rate, self.dtype_policy)
+
+    def call(
+        self, x: Tensor, mask: Tensor, segments: Tensor | None = None, training: bool = False
+    ) -> Tensor:
+        """[N, H], int32 [B, S] each -> [N, H]."""
+        attended = self.attention(x, mask, segments, self._residual(x), training=training)
+        x = self.attention_norm(self._sum(x, attended, training))
+        transformed = self.output_dense(self.intermediate(x), self._residual(x))
+        return self.output_norm(self._sum(x, transformed, training))
+
+    def _residual(self, x: Tensor) -> Tensor | None:
+        """What a dense layer adds to its result: the residual, if no dropout comes before it."""
+        return x if self.dropout is None else None
+
+    def _sum(self, x: Tensor, transformed: Tensor, training: bool) -> Tensor:
+        """The residual and the result of a dense layer that was given `_residual`."""
+        if self.dropout is None:
+            return transformed
+        return x + self.dropout(transformed, training=training)
+
+    def table(self, scope: str) -> Table:
+        """Its variables with the canonical names of their weights."""
+        names = [f"{scope}/attention/self/{part}" for part in QKV]
+        attention = self.attention
+        scopes = [names] if len(attention.projections) == 1 else [[name] for name in names]
+        projections = zip(attention.projections, scopes, strict=True)
+        return [
+            *(row for projection, joined in projections for row in projection.table(*joined)),
+            *attention.output_dense.table(f"{scope}/attention/output/dense"),
+            *self.attention_norm.table(f"{scope}/attention/output/LayerNorm"),
+            *self.intermediate.table(f"{scope}/intermediate/dense"),
+            *self.output_dense.table(f"{scope}/output/dense"),
+            *self.output_norm.table(f"{scope}/output/LayerNorm"),
+        ]

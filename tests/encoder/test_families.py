@@ -1,0 +1,100 @@
+"""Each family of encoders against transformers' own layers, and against float64 NumPy."""
+
+import numpy as np
+import pytest
+
+from bert_features.encoder.forms import traced_for
+from bert_features.encoder.modeling import BertEncoder
+from bert_features.encoder.outputs import EncoderOutputs
+from bert_features.errors import ConfigError
+from tests import families
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.toy import random_batch, random_weights
+
+
+def make(name, **options):
+    encoder = BertEncoder(families.checkpoint(name).config, **options)
+    encoder.load_weights_dict(families.weights(name))
+    return encoder
+
+
+@pytest.mark.parametrize("name", families.NAMES)
+def test_the_oracle_computes_what_transformers_does(name):
+    batch = families.batch(name)
+    encoder = NumpyEncoder(families.checkpoint(name).config, families.weights(name))
+    states = encoder(batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"])
+    real = batch["input_mask"] == 1
+    want = families.reference(name)["states"]
+    np.testing.assert_allclose([state[real] for state in states], want, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("fuse_qkv", [True, False])
+@pytest.mark.parametrize("name", families.NAMES)
+def test_every_layer_is_transformers_own(name, fuse_qkv):
+    batch = families.batch(name)
+    pooler = families.checkpoint(name).config.has_pooler
+    outputs = make(name, with_pooler=pooler, fuse_qkv=fuse_qkv)(batch)
+    states = EncoderOutputs.from_dict(outputs).states
+    families.assert_states(name, np.stack(states), batch["input_mask"])
+    if pooler:
+        want = families.reference(name)["pooled_output"]
+        np.testing.assert_allclose(outputs["pooled_output"], want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", [{}, {"long_rows": True}, {"few_tokens": True}])
+@pytest.mark.parametrize("name", families.NAMES)
+def test_every_layer_in_the_forms_for_cpus(name, form):
+    batch = families.batch(name)
+    encoder = make(name)
+    with traced_for("cpu", **form):
+        states = EncoderOutputs.from_dict(encoder(batch)).states
+    families.assert_states(name, np.stack(states), batch["input_mask"])
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu", "tpu"])
+@pytest.mark.parametrize("name", families.NAMES)
+def test_rows_that_share_a_row_keep_their_layers(name, device):
+    encoder = make(name)
+    with traced_for(device):
+        states = EncoderOutputs.from_dict(encoder(families.packed_batch(name))).states
+    families.assert_states(name, *families.unpacked(name, np.stack(states)))
+
+
+@pytest.mark.parametrize("name", families.NAMES)
+def test_blocks_that_layers_share_are_one_set_of_variables(name):
+    config = families.checkpoint(name).config
+    count = {"albert": 2}.get(name, config.num_hidden_layers)
+    encoder = make(name)
+    assert len(encoder.blocks) == count
+    names = [name for names in encoder.weight_names() for name in names]
+    assert len(names) == len(set(names)) == len(families.weights(name)) - 2 * config.has_pooler
+    half = make(name, num_blocks=2)  # of ALBERT both layers are the first block
+    assert len(half.blocks) == (1 if name == "albert" else 2)
+    states = EncoderOutputs.from_dict(half(families.batch(name))).states
+    real = families.batch(name)["input_mask"] == 1
+    want = families.reference(name)["states"][2]
+    np.testing.assert_allclose(np.asarray(states[-1])[real], want, rtol=0, atol=2e-5)
+
+
+def test_one_group_of_twelve_layers_as_every_published_albert():
+    config = families.checkpoint("albert").config.model_copy(
+        update={"num_hidden_groups": 1, "num_hidden_layers": 12}
+    )
+    weights = random_weights(config)
+    encoder = BertEncoder(config)
+    encoder.load_weights_dict(weights)
+    batch = random_batch(config, [9, 20], 20)
+    states = EncoderOutputs.from_dict(encoder(batch)).states
+    want = NumpyEncoder(config, weights)(
+        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
+    )
+    real = batch["input_mask"] == 1
+    np.testing.assert_allclose(
+        [np.asarray(state)[real] for state in states], np.stack(want)[:, real], rtol=0, atol=2e-5
+    )
+
+
+@pytest.mark.parametrize("name", ["electra", "distilbert"])
+def test_an_encoder_without_a_pooler_is_not_asked_for_one(name):
+    with pytest.raises(ConfigError, match=f"{name} has no pooler"):
+        make(name, with_pooler=True)

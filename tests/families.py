@@ -1,0 +1,92 @@
+"""The small checkpoints in tests/data/families, and what transformers computes of them."""
+
+import functools
+from pathlib import Path
+
+import numpy as np
+
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import has_pooler, read_weights
+
+DATA = Path(__file__).parent / "data" / "families"
+RELATIVES = ("albert", "electra", "distilbert", "roberta")
+NAMES = ("bert", *RELATIVES)
+
+
+@functools.cache
+def checkpoint(name):
+    return find_checkpoint(DATA / name)
+
+
+@functools.cache
+def weights(name):
+    return read_weights(checkpoint(name), pooler=has_pooler(checkpoint(name)))
+
+
+@functools.cache
+def reference(name):
+    """The arrays of layers.npz; tests/data/README.md describes them."""
+    with np.load(DATA / name / "layers.npz") as stored:
+        return dict(stored)
+
+
+def batch(name, length=None):
+    """All rows as one padded batch of this length, by default that of the longest."""
+    stored = reference(name)
+    lengths = np.diff(stored["row_splits"])
+    mask = (np.arange(length or lengths.max()) < lengths[:, None]).astype(np.int32)
+    arrays = {"input_mask": mask}
+    for key, source in (("input_word_ids", "token_ids"), ("input_type_ids", "type_ids")):
+        arrays[key] = np.full_like(mask, checkpoint(name).config.pad_token_id)
+        arrays[key][mask == 1] = stored[source]
+    arrays["input_type_ids"] *= mask
+    return arrays
+
+
+# The rows of the reference in each row of `packed_batch`, by number.
+PACKED = [[11, 0, 5], [10, 4, 3, 2], [9, 8, 1], [7, 6]]
+
+
+def packed_batch(name):
+    """The rows of the reference in four packed rows."""
+    stored = reference(name)
+    splits = stored["row_splits"]
+    columns = ("input_word_ids", "input_mask", "input_type_ids", "segment_ids", "position_ids")
+    arrays = {column: np.zeros((len(PACKED), 40), np.int32) for column in columns}
+    for number, where in _places(splits).items():
+        tokens = slice(splits[number], splits[number + 1])
+        arrays["input_word_ids"][where] = stored["token_ids"][tokens]
+        arrays["input_type_ids"][where] = stored["type_ids"][tokens]
+        arrays["input_mask"][where] = 1
+        arrays["segment_ids"][where] = PACKED[where[0]].index(number) + 1
+        arrays["position_ids"][where] = np.arange(splits[number + 1] - splits[number])
+    return arrays
+
+
+def _places(splits):
+    """Number of a row of the reference -> the packed row and the places of its tokens there."""
+    places = {}
+    for row, numbers in enumerate(PACKED):
+        start = 0
+        for number in numbers:
+            end = start + int(splits[number + 1] - splits[number])
+            places[number] = row, slice(start, end)
+            start = end
+    return places
+
+
+def unpacked(name, states):
+    """The states of `packed_batch` [1 + L, 4, S, H] as those of one row, and its mask."""
+    places = _places(reference(name)["row_splits"])
+    rows = [states[:, row, tokens] for row, tokens in map(places.get, range(len(places)))]
+    joined = np.concatenate(rows, axis=1)[:, None]
+    return joined, np.ones(joined.shape[1:3])
+
+
+def assert_states(name, got, mask):
+    """States [1 + L, B, S, H] of `batch` are the reference's within the documented bound."""
+    want = reference(name)["states"]
+    got = np.asarray(got, np.float64)[:, mask == 1]
+    allowed = 1e-5 + 2e-6 * np.abs(want).max(-1, keepdims=True)  # docs/architecture.md
+    assert got.shape == want.shape
+    assert (np.abs(got - want) <= allowed).all(), np.abs(got - want).max((1, 2))
