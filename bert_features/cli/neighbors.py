@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bert_features.cli.command import command
-from bert_features.cli.settings import takes_settings
+from bert_features.cli.settings import as_option, takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import MODEL
@@ -47,8 +47,8 @@ def neighbors(
         list[str] | None,
         typer.Option(
             metavar="ID",
-            help="Instead of a text the id of one in the file, for features of whole texts; needs "
-            "no checkpoint. May be given several times.",
+            help="Instead of a text the id of one in the file, for features of whole texts; the "
+            "neighbors are others than this one. Needs no checkpoint. May be given several times.",
             show_default=False,
         ),
     ] = None,
@@ -106,6 +106,10 @@ def neighbors(
         raise ConfigError("--query and --query-id are both set; leave one of them out")
     if not query and not query_id:
         raise ConfigError("there is no query; pass --query TEXT or --query-id ID")
+    of_texts = {"token": token, "checkpoint": checkpoint, **settings.checkpoint_options()}
+    unused = [as_option(name) for name, value in of_texts.items() if value is not None]
+    if query_id and unused:
+        raise ConfigError(f"--query-id takes a vector of the file; leave {', '.join(unused)} out")
     queries = query_id or _read_queries(query or ())
     check_inputs(texts or ())
     file = read_features(features)
@@ -114,13 +118,16 @@ def neighbors(
         vectors_of_ids(file, queries, feature) if query_id else queries,
         feature=feature,
         token=token,
-        top=top,
+        top=top + bool(query_id),  # the text itself is one of them
         similarity=similarity,
         index=index,
         checkpoint=checkpoint,
         config_file=settings.config_file,
         vocab_file=settings.vocab_file,
     )
+    if query_id:
+        pairs = zip(queries, found, strict=True)
+        found = [[hit for hit in hits if str(hit.unique_id) != own][:top] for own, hits in pairs]
     ids = {hit.unique_id for hits in found for hit in hits}
     of_ids = find_texts(file, texts, ids) if texts else {}
     for number, (asked, hits) in enumerate(zip(queries, found, strict=True)):

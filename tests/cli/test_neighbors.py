@@ -2,8 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
 
+from bert_features import read_features
 from tests.cli.command_line import run
 
 ROWS = [("a1", "is it ?"), ("b2", "no it is not ."), ("c3", "the a b")]
@@ -45,15 +47,18 @@ def test_a_query_by_id_needs_no_checkpoint(features, monkeypatch):
     monkeypatch.delattr("bert_features.neighbors.nearest.embed")
     result = run(
         *("neighbors", features, "--feature", "text", "--query-id", "c3", "--query-id", "a1"),
-        *("--format", "jsonl", "--top", 2),
+        *("--format", "jsonl", "--top", 1),
     )
     assert result.exit_code == 0, result.output
     found = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [(hit["query"], hit["rank"]) for hit in found] == [
-        *(("c3", 1), ("c3", 2), ("a1", 1), ("a1", 2)),
-    ]
-    assert [hit["id"] for hit in found if hit["rank"] == 1] == ["c3", "a1"]
-    assert found[0]["similarity"] == pytest.approx(1, abs=1e-6)
+    assert [(hit["query"], hit["rank"]) for hit in found] == [("c3", 1), ("a1", 1)]
+    vectors = [record.features["text"] for record in read_features(features)]
+    lengths = np.linalg.norm(vectors, axis=1)
+    similarities = vectors @ np.transpose(vectors) / np.outer(lengths, lengths)
+    np.fill_diagonal(similarities, -2)  # a text is no neighbor of itself
+    for hit, row in zip(found, similarities[[2, 0]], strict=True):
+        assert hit["id"] == ROWS[row.argmax()][0]
+        assert hit["similarity"] == pytest.approx(row.max(), abs=1e-6)
 
 
 def test_json_lines_of_tokens_from_standard_input(features):
@@ -84,6 +89,8 @@ def test_json_lines_of_tokens_from_standard_input(features):
         (["--feature", "text", "--query-id", "x"], 2, "the id 'x' is not in "),
         (["--feature", "piece", "--query-id", "a1"], 2, "each token; pass a query text"),
         (["--query", "it", "--query-id", "a1"], 2, "--query and --query-id are both set"),
+        (["--query-id", "a1", "--token", "it"], 2, "of the file; leave --token out"),
+        (["--query-id", "a1", "--checkpoint", "no"], 2, "of the file; leave --checkpoint out"),
         (["--feature", "text"], 2, "there is no query; pass --query TEXT or --query-id ID"),
         (["--feature", "text", "--query", "-"], 1, "there is no query; pass --query TEXT"),
         (["--feature", "text", "--query", "it", "--checkpoint", "/no"], 1, "no checkpoint '/no'"),
