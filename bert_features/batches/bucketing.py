@@ -35,9 +35,13 @@ _FINE_BUCKETS = (*range(3, 32), *range(32, 64, 2), *range(64, 128, 4), *range(12
 # For devices that compile each shape, which takes seconds.
 _COARSE_BUCKETS = (16, 32, 64, 128, 256, 512)
 
-# The length of packed rows; rows for longer texts have the longest length, rounded up to a multiple
-# of it. It is the number of lanes of a TPU.
+# The length of packed rows; rows for longer texts have a multiple of it. It is the number of lanes
+# of a TPU.
 PACKED_LENGTH = 128
+# The most, unless a text is longer.
+_MAX_PACKED_LENGTH = 512
+# The products of BERT-base take as long for a token as its attention in a row of so many tokens.
+_PRODUCTS = 3000
 # The last rows of a window make packed batches of this part of the rows of a full one.
 _TAIL_PARTS = 8
 # Batches that a sorting window should fill where rows are packed (scripts/benchmarking/diary.md).
@@ -82,9 +86,20 @@ def resolve_buckets(buckets: Sequence[int], max_seq_length: int) -> tuple[int, .
 
 
 def packed_buckets(max_seq_length: int) -> tuple[int, ...]:
-    """The lengths of packed rows: 128, and what holds the longest text if that is longer."""
-    longest = -(-max_seq_length // PACKED_LENGTH) * PACKED_LENGTH
-    return (PACKED_LENGTH, longest) if longest > PACKED_LENGTH else (PACKED_LENGTH,)
+    """The lengths of packed rows: 128, and one for longer texts, if there may be any.
+
+    That one is cheapest where all texts have the longest length, as those that are cut: of 384 for
+    two texts of 192. A gap beside such a text is shorter, and only short texts fit it.
+    """
+    if max_seq_length <= PACKED_LENGTH:
+        return (PACKED_LENGTH,)
+    least = -(-max_seq_length // PACKED_LENGTH) * PACKED_LENGTH
+    rows = range(least, max(least, _MAX_PACKED_LENGTH) + 1, PACKED_LENGTH)
+
+    def cost(row: int) -> float:
+        return row * (_PRODUCTS + row) / (row // max_seq_length)
+
+    return PACKED_LENGTH, min(rows, key=cost)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tests import packed
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, WORDS, random_weights
 
-# Rows of 128 tokens, and of 256 for texts of up to 150.
+# Rows of 128 tokens, and of 512 for texts of up to 150.
 CONFIG = TOY.model_copy(update={"max_position_embeddings": 150})
 WEIGHTS = random_weights(CONFIG)
 OUTPUTS = [{"name": name, **output} for name, output in packed.OUTPUTS.items()]
@@ -140,7 +140,7 @@ def test_who_packs(checkpoint, monkeypatch, kind, settings, packs):
     config = ExtractConfig.of({"checkpoint": checkpoint, "layers": [-1], **settings})
     preparation = Preparation(config, runtime=runtime)
     assert preparation.packing == preparation.shapes.packed == packs
-    assert (preparation.buckets == (128, 256)) == packs
+    assert (preparation.buckets == (128, 512)) == packs
 
 
 @pytest.mark.parametrize(
