@@ -46,8 +46,9 @@ class Engine:
         queue: Queue,
         noted: Callable[[Counts, float], None] = lambda counts, seconds: None,
     ) -> None:
-        # As many as the device computes at the same time, and one that prepares the next load.
-        self._lanes = extractor.in_flight
+        # As many as the device computes at the same time, and one that prepares the next load. On a
+        # CPU that takes the same cores, and without it loads are larger.
+        self._lanes = max(extractor.in_flight - extractor.preparation.runtime.any_shape, 2)
         self._batch_tokens = extractor.preparation.tokens_of_batch
         self.queue = queue
         self._noted = noted
