@@ -104,7 +104,8 @@ def _without_garbage_collection() -> Iterator[None]:
     """Lets an import make its objects without looking for garbage among them a thousand times.
 
     That takes a fifth of the time of TensorFlow's import. The garbage, some MB, waits for the next
-    full collection.
+    full collection. In a process of our own it stays, as all objects do that are there after the
+    import: a full collection among them stops all threads for half a second.
     """
     if not gc.isenabled():
         yield
@@ -116,5 +117,6 @@ def _without_garbage_collection() -> Iterator[None]:
         if gc.get_freeze_count() < 1000:  # Python 3.12 begins with hundreds, a program with more
             # Makes all objects old, as if they had outlived the collections that were left out.
             gc.freeze()
-            gc.unfreeze()
+            if not _is_own_process:
+                gc.unfreeze()
         gc.enable()
