@@ -4,14 +4,16 @@ Dimensions: `N` and `M` vectors, `D` their width.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
-from bert_features.extraction.preparation import Preparation
+
+if TYPE_CHECKING:
+    from bert_features.extraction.preparation import Preparation
 
 SimilarityFunction = Literal["cosine", "dot"]
 SIMILARITY_FUNCTIONS: tuple[str, ...] = get_args(SimilarityFunction)
@@ -27,7 +29,7 @@ _OF_DOCUMENTS = ("document", "passage", "corpus")
 class EncodesForSearch:
     """The methods of an extractor that search texts: `encode` with prompts, and similarity."""
 
-    preparation: Preparation
+    preparation: "Preparation"
     checkpoint: Checkpoint
     encode: Callable[..., Any]
 
