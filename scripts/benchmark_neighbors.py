@@ -1,9 +1,9 @@
 """How long `bert_features.nearest` takes, and how much memory.
 
     .venv/bin/python scripts/benchmark_neighbors.py FOLDER [--vectors 1000000] [--width 384]
-        [--formats npz arrow parquet] [--queries 1 100] [--rounds 3] [--keep]
+        [--formats npz arrow parquet] [--dtype float32] [--queries 1 100] [--rounds 3] [--keep]
 
-Writes random float32 vectors to FOLDER, one file of each format, and searches each for the ten
+Writes random vectors to FOLDER, one file of each format, and searches each for the ten
 nearest vectors of some queries. Each search runs in a process of its own. It prints the seconds of
 the search alone, then the largest resident memory of that process: all of it, and the part that is
 no page of a file, looked up every few milliseconds. The system takes pages of a file back when it
@@ -23,6 +23,7 @@ import numpy as np
 
 from bert_features.formats import open_writer
 from bert_features.formats.records import Feature, FeatureBatch
+from bert_features.formats.small_vectors import quantize
 from bert_features.neighbors.nearest import nearest
 
 BATCH = 1024
@@ -38,14 +39,15 @@ def main() -> None:
     parser.add_argument("--vectors", type=int, default=1_000_000)
     parser.add_argument("--width", type=int, default=384)
     parser.add_argument("--formats", nargs="+", default=["npz", "arrow", "parquet"])
+    parser.add_argument("--dtype", choices=["float32", "int8", "binary"], default="float32")
     parser.add_argument("--queries", nargs="+", type=int, default=[1, 100])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keep", action="store_true", help="keep the files for another run")
     arguments = parser.parse_args()
     for format in arguments.formats:
-        path = arguments.folder / f"vectors.{format}"
+        path = arguments.folder / f"{arguments.dtype}.{format}"
         if not path.exists():
-            write(path, format, arguments.vectors, arguments.width)
+            write(path, format, arguments.vectors, arguments.width, arguments.dtype)
         for queries in arguments.queries:
             predicted = seconds_to_read(path) + seconds_to_multiply(
                 arguments.vectors, arguments.width, queries
@@ -62,15 +64,16 @@ def main() -> None:
             path.unlink()
 
 
-def write(path: Path, format: str, count: int, width: int) -> None:
+def write(path: Path, format: str, count: int, width: int, dtype: str) -> None:
     """Writes random vectors of level sequence."""
-    feature = Feature("text", (-1,), "none", width, "float32", "sequence", "mean")
+    ranges = ((-5.0,) * width, (5.0,) * width) if dtype == "int8" else ()
+    feature = Feature("text", (-1,), "none", width, dtype, "sequence", "mean", ranges=ranges)
     rng = np.random.default_rng(0)
     with open_writer(path, format=format, features=[feature], metadata={}) as writer:
         for start in range(0, count, BATCH):
             ids = np.arange(start, min(start + BATCH, count))
             vectors = rng.standard_normal((len(ids), width), np.float32)
-            writer.write(FeatureBatch(ids, {"text": vectors}))
+            writer.write(quantize(FeatureBatch(ids, {"text": vectors}), [feature]))
 
 
 def seconds_to_read(path: Path) -> float:

@@ -16,6 +16,7 @@ from bert_features.config.outputs import (
     DEFAULT_LAYERS,
     LAYERS_ALLOWED,
     AutoPooling,
+    Calibration,
     Combine,
     Float32,
     LayersSetting,
@@ -123,6 +124,7 @@ class ExtractConfig(Settings):
     normalize: bool = _OUTPUT["normalize"]
     dim: Positive | None = _OUTPUT["dim"]
     dtype: OutputDtype = setting("float32", "Data type of the features.", OUTPUTS, common=True)
+    calibration: Calibration | None = _OUTPUT["calibration"]
     outputs: tuple[OutputConfig, ...] = setting(
         (),
         "Named outputs, all from one pass, instead of the single output above.",
@@ -381,14 +383,10 @@ class ExtractConfig(Settings):
     def plan_outputs(
         self, config: BertConfig, auto: AutoPooling | None = None
     ) -> tuple[OutputSpec, ...]:
-        """The outputs, resolved for an architecture.
-
-        Args:
-          config: the architecture.
-          auto: what pooling `auto` means for the checkpoint.
+        """The outputs, resolved for an architecture; see `output_specs.plan_outputs`.
 
         Raises:
-          ConfigError: see `outputs.plan_outputs`.
+          ConfigError: as there.
         """
         try:
             return plan_outputs(

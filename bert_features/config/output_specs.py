@@ -6,13 +6,14 @@ Shape legend: `B` batch, `S` sequence, `H` hidden, `K` selected layers, `D` widt
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,
     EMBEDDINGS,
     POOLINGS,
+    SMALL_DTYPES,
     AutoPooling,
     Layers,
     Level,
@@ -40,13 +41,15 @@ class Feature:
       layers: LAYERS entries as the user wrote them: block numbers, or the word `embeddings`.
       combine: `none` for a single layer, else how `layers` become one vector.
       width: D, number of values of a vector.
-      dtype: `float16`, `float32` or `bfloat16`.
+      dtype: `float16`, `float32`, `bfloat16`, `int8`, or `binary`: D bits, packed into bytes.
       level: what each vector represents: a `token`, a `word` or the whole `sequence`.
       pooling: one of `POOLINGS[level]`: how token vectors become vectors of words or sequences; for
         a sequence also several joined by `+`, whose vectors stand side by side.
       weights: one for each layer where `combine` is `weighted`, else empty.
       special_tokens: whether [CLS] and [SEP] count when a sequence is pooled.
       normalize: whether each vector is scaled to length 1, as the last operation.
+      ranges: the least and the largest value of each dimension, for `int8`; empty until they are
+        known, and for other dtypes.
     """
 
     name: str
@@ -59,6 +62,12 @@ class Feature:
     weights: tuple[float, ...] = ()
     special_tokens: bool = True
     normalize: bool = False
+    ranges: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+
+    @property
+    def stored_width(self) -> int:
+        """Number of values of a vector in arrays and files: D, or the bytes that hold D bits."""
+        return -(-self.width // 8) if self.dtype == "binary" else self.width
 
     def describe(self) -> str:
         """Its name, dtype and shape, as `features float32 [tokens, 384]`."""
@@ -66,8 +75,12 @@ class Feature:
         return f"{self.name} {self.dtype} [{rows}{self.width}]"
 
     def to_metadata(self) -> dict[str, Any]:
-        """The fields of `Feature` by name; those that a subclass adds are left out."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(Feature)}
+        """The fields of `Feature` by name, without empty `ranges` and what a subclass adds."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(Feature)}
+        return values if self.ranges else {n: v for n, v in values.items() if n != "ranges"}
+
+
+_F = TypeVar("_F", bound=Feature)
 
 
 @dataclass(frozen=True)
@@ -76,9 +89,11 @@ class OutputSpec(Feature):
 
     Attributes:
       states: `layers` resolved: 0 is the embeddings, i the output of the i-th block.
+      calibration: what `ranges` come from: a number of texts, or a path; None for the default.
     """
 
     states: tuple[int, ...] = field(kw_only=True)
+    calibration: str | None = field(default=None, kw_only=True)
 
 
 def resolve_layers(layers: Sequence[int | str], num_layers: int) -> tuple[int, ...]:
@@ -169,6 +184,7 @@ def output_names(
 def _specs(
     output: OutputConfig, config: BertConfig, layers: tuple[int | str, ...], dtype: OutputDtype
 ) -> list[OutputSpec]:
+    _check_small(output, output.dtype or dtype)
     of_pooler = output.pooling == "pooler"
     if of_pooler and not config.has_pooler:
         raise ConfigError.naming(
@@ -198,12 +214,29 @@ def _specs(
         "normalize": output.normalize,
         "width": _width(output, config.hidden_size, len(groups[0][0])),
         "dtype": output.dtype or dtype,
+        "calibration": output.calibration,
     }
     names = _names(output, len(entries))
     return [
         OutputSpec(name=name, layers=group, states=of_group, **common)
         for name, (group, of_group) in zip(names, groups, strict=True)
     ]
+
+
+def _check_small(output: OutputConfig, dtype: str) -> None:
+    """Refuses small vectors of tokens and words, and a calibration that nothing uses."""
+    if dtype in SMALL_DTYPES and output.level != "sequence":
+        raise ConfigError.naming(
+            "{dtype} is '{received}', which only level 'sequence' allows; this output has level "
+            "'{own}': pass {level:'sequence'}, or a dtype of floats",
+            received=dtype,
+            own=output.level,
+        )
+    if output.calibration is not None and dtype != "int8":
+        raise ConfigError.naming(
+            "{calibration} is for dtype 'int8'; {dtype} is '{received}': leave {calibration} out",
+            received=dtype,
+        )
 
 
 def _stay_apart(output: OutputConfig) -> bool:
@@ -260,6 +293,14 @@ def needs_static_length(outputs: Sequence[OutputSpec]) -> list[str]:
     return [o.name for o in outputs if o.level == "word" or "last" in pooling_parts(o.pooling)]
 
 
+def as_floats(outputs: Sequence[_F]) -> tuple[_F, ...]:
+    """The outputs before small vectors are made from them: float32 instead of int8 and binary."""
+    return tuple(
+        replace(output, dtype="float32", ranges=()) if output.dtype in SMALL_DTYPES else output
+        for output in outputs
+    )
+
+
 def outputs_on_device(outputs: Sequence[OutputSpec], *, in_windows: bool) -> tuple[OutputSpec, ...]:
     """The outputs as the device step computes them.
 
@@ -268,8 +309,10 @@ def outputs_on_device(outputs: Sequence[OutputSpec], *, in_windows: bool) -> tup
       in_windows: whether long texts are computed in windows. The vectors of a sequence are then
         averaged over its windows, and scaled and cast only after that, on the host.
     """
+    # int8 and binary are made on the host, where NaN and infinity are counted before.
+    outputs = as_floats(outputs)
     if not in_windows:
-        return tuple(outputs)
+        return outputs
     return tuple(
         replace(output, normalize=False, dtype="float32") if output.level == "sequence" else output
         for output in outputs

@@ -5,9 +5,10 @@ this module does not import Keras.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -17,10 +18,18 @@ from bert_features.errors import BertFeaturesError, ConfigError
 
 Combine = Literal["none", "sum", "mean", "concat", "weighted"]
 Level = Literal["token", "word", "sequence"]
-OutputDtype = Literal["float32", "float16", "bfloat16"]
+OutputDtype = Literal["float32", "float16", "bfloat16", "int8", "binary"]
+# Of vectors that are made from float32 on the host: a byte, or a bit, for each dimension.
+SMALL_DTYPES: tuple[str, ...] = ("int8", "binary")
 _FLOAT32_MAX = 3.4028234e38
 Float32 = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
-ITEM_SIZES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes
+ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2} | dict.fromkeys(SMALL_DTYPES, 1)  # bytes
+# A number of texts, or a path.
+Calibration = Annotated[
+    str,
+    BeforeValidator(lambda v: str(v) if isinstance(v, Path) or type(v) is int else v),
+    Field(pattern="[^0]"),
+]
 LayerEntry = Annotated[int, Field(strict=True, ge=-MAX_INT, le=MAX_INT)] | Literal["embeddings"]
 LAYERS_ALLOWED = "a list of integers and the word 'embeddings'"
 # LAYERS as a caller may pass them: one entry, several, or several as text ("-1,-2").
@@ -141,6 +150,15 @@ class OutputConfig(Settings):
         None, "Number of values of each vector to keep, from the first.", OUTPUTS
     )
     dtype: OutputDtype | None = setting(None, "Data type of the features.", OUTPUTS)
+    calibration: Calibration | None = setting(
+        None,
+        "What dtype int8 takes the range of each dimension from: a number of texts at the start of "
+        "the input (by default 1000), or a features file.",
+        OUTPUTS,
+        allowed="a number of texts, or the path of a features file",
+        role="resolved",
+        served=False,
+    )
 
     @field_validator("pooling")
     @classmethod
@@ -259,6 +277,18 @@ def parse_output(output: Mapping[str, Any], *, source: str) -> OutputConfig:
         return OutputConfig.of(output, source=source)
     except ConfigError as error:
         raise ConfigError(str(error)) from error
+
+
+def check_floats(dtypes: Iterable[str | None], place: str) -> None:
+    """Refuses the dtypes of small vectors for a place that has floats only; raises ConfigError."""
+    for dtype in dtypes:
+        if dtype in SMALL_DTYPES:
+            raise ConfigError.naming(
+                "{dtype} is '{received}', which only features files and encode have; for {place} "
+                "pass 'float32', 'float16' or 'bfloat16'",
+                received=dtype,
+                place=place,
+            )
 
 
 def check_names_differ(names: Sequence[str], error: type[BertFeaturesError] = ConfigError) -> None:

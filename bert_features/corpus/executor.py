@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bert_features.errors import DeviceError
 from bert_features.extraction.counts import Counts
@@ -23,10 +23,12 @@ class Ready:
     Attributes:
       device: what its device is, as `tensorflow, cpu, float32`.
       processor: see `describe_processor`.
+      ranges: see `ShardWriter.ranges`.
     """
 
     device: str
     processor: str
+    ranges: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,14 @@ class Executor(AbstractContextManager["Executor"]):
     Attributes:
       device: what the device of each is; see `ShardWriter.device`.
       processor: the processor of the first; see `ShardWriter.processor`.
+      ranges: those of the first, which all get with each shard; see `ShardWriter.ranges`.
     """
 
     device: str = ""
     processor: str = ""
 
     def __init__(self) -> None:
+        self.ranges: dict[str, Any] = {}
         self._logged: set[str] = set()
         self._monitor = RunMonitor()
         self._begun: dict[int, Counts] = {}  # the totals of shards that are not finished
@@ -147,6 +151,7 @@ class Executor(AbstractContextManager["Executor"]):
             return
         if not self.device:
             self.device, self.processor = message.device, message.processor
+            self.ranges = message.ranges
         if message.device != self.device:
             raise DeviceError(
                 f"the workers of the run do not compute on the same kind of device: {self.device}; "

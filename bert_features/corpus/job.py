@@ -187,7 +187,10 @@ def _extract_file(
         if target.ledger is not None:
             ledger = stack.enter_context(Ledger(target.ledger, overwrite=target.overwrite))
         examples = read_examples(path, settings, encoding_errors=config.encoding_errors)
-        mine, id_type = _take_share(examples, target.shard or Shard())
+        # Of the whole input, also for a share of it: all shares then have the same ranges.
+        ranges, head = extractor.calibrate(examples)
+        extractor = extractor.with_ranges(ranges)
+        mine, id_type = _take_share(chain(head, examples), target.shard or Shard())
         writer = stack.enter_context(_open_writer(extractor, target, id_type))
         beside = target.output and real_target(target.output)
         place = stack.enter_context(store_place(config, beside))

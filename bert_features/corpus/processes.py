@@ -82,7 +82,7 @@ class Processes(Executor):
         while True:
             for shard in itertools.islice(left, self._count - len(pending)):
                 with self._broken_pool():
-                    pending.add(self._pool.submit(_write, shard))
+                    pending.add(self._pool.submit(_write, shard, self.ranges))
             if not pending:
                 return
             done, pending = wait(pending, _TICK_SECONDS, FIRST_COMPLETED)
@@ -171,7 +171,7 @@ def _begin(
     report_logs(messages.put)
     try:
         _writer, _messages = load_writer(job), messages
-        messages.put(Ready(_writer.device, _writer.processor))
+        messages.put(Ready(_writer.device, _writer.processor, _writer.ranges))
     except Exception as error:
         messages.put(portable(error))
 
@@ -180,9 +180,9 @@ def _do_nothing() -> None:
     """A task that makes the pool start a process."""
 
 
-def _write(shard: int) -> Finished:
+def _write(shard: int, ranges: dict[str, Any]) -> Finished:
     try:
-        return write_shard(_writer, shard, _messages.put)
+        return write_shard(_writer, shard, ranges, _messages.put)
     except Exception as error:
         raise portable(error)  # noqa: B904 - its note has the traceback
     except KeyboardInterrupt:  # `_end`; what was half-written is removed

@@ -154,7 +154,7 @@ class RayActors(Executor):
         for actor in self._actors:
             if actor.is_ready and actor.shard is None and self._left:
                 actor.shard = self._left.popleft()
-                self._calls[actor.handle.write.remote(actor.shard)] = actor, "work"
+                self._calls[actor.handle.write.remote(actor.shard, self.ranges)] = actor, "work"
             elif actor.shard is not None and time.monotonic() >= actor.news_at:
                 actor.news_at = math.inf  # until it has answered
                 self._calls[actor.handle.take_news.remote()] = actor, "news"
@@ -262,15 +262,15 @@ class ShardActor:
             _check_same(self._job.manifest.run, run)
         except Exception as error:
             return [*self.take_news(), portable(error)]
-        return [*self.take_news(), Ready(writer.device, writer.processor)]
+        return [*self.take_news(), Ready(writer.device, writer.processor, writer.ranges)]
 
-    def write(self, shard: int) -> list[Message | Exception]:
+    def write(self, shard: int, ranges: dict[str, Any]) -> list[Message | Exception]:
         """Computes a shard and puts its file in its place; gives the news, at last `Finished`.
 
         After `stop` it ends without.
         """
         try:
-            finished = write_shard(self._writer, shard, self._news.append, self._check)
+            finished = write_shard(self._writer, shard, ranges, self._news.append, self._check)
         except _Stopped:
             return []
         except Exception as error:

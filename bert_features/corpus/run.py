@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
@@ -27,7 +28,7 @@ from bert_features.corpus.resuming import (
     check_unchanged_inputs,
     warn_of_other_processor,
 )
-from bert_features.corpus.shards import Job, ShardWriter
+from bert_features.corpus.shards import RANGES, Job, ShardWriter
 from bert_features.corpus.summary import ExtractSummary, Progress
 from bert_features.corpus.target import FolderTarget, check_run
 from bert_features.errors import ConfigError, OutputError
@@ -157,7 +158,8 @@ class FolderRun:
         records = manifest.records  # a sum over all shards
 
         def begin(ready: ShardWriter | Executor) -> None:
-            facts = {"device": ready.device, "processor": ready.processor}
+            facts: dict[str, Any] = {"device": ready.device, "processor": ready.processor}
+            facts |= {RANGES: ready.ranges} if ready.ranges else {}
             if is_new:
                 if self._target.overwrite:
                     # Not before: what is there stays if the new run cannot begin.

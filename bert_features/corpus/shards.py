@@ -1,10 +1,11 @@
 """The shards of one process: each computed by itself, and put in its place whole."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
@@ -27,6 +28,9 @@ from bert_features.readers.lines import Part, Place
 
 if TYPE_CHECKING:
     from bert_features.extraction.extractor import FeatureExtractor
+
+# The key of the ranges of int8 in the description of a run.
+RANGES = "ranges"
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class ShardWriter:
       processor: the processor that computes, on which the last digits of features depend.
       checkpoint: the checkpoint of the model.
       stages: measures the stages of all its shards.
+      ranges: those of outputs of int8, by their names.
     """
 
     def __init__(self, job: Job, extractor: "FeatureExtractor") -> None:
@@ -63,6 +68,7 @@ class ShardWriter:
         self.device, self.checkpoint = extractor.device, extractor.checkpoint
         self.processor = describe_processor(extractor.devices.kind)
         self.stages = StageClock()
+        self.ranges: dict[str, Any] = {}
 
     @classmethod
     def load(cls, job: Job, checkpoint: Checkpoint | None = None) -> Self:
@@ -74,7 +80,17 @@ class ShardWriter:
         import_tensorflow(job.config.runtime, job.config.device)
         from bert_features.extraction.extractor import FeatureExtractor
 
-        return cls(job, FeatureExtractor(job.config, checkpoint=checkpoint))
+        writer = cls(job, FeatureExtractor(job.config, checkpoint=checkpoint))
+        sources = (source_of_input(job.config, entry.path) for entry in job.manifest.inputs)
+        texts = chain.from_iterable(map(registry.read, sources))
+        writer.take_ranges(job.manifest.run.get(RANGES) or writer._extractor.calibrate(texts)[0])
+        return writer
+
+    def take_ranges(self, ranges: Mapping[str, Any]) -> None:
+        """Makes the run's ranges those of all shards that follow."""
+        if ranges != self.ranges:
+            self.ranges = dict(ranges)
+            self._extractor = self._extractor.with_ranges(ranges)
 
     def write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:
         """Computes a shard and puts its features file in its place.

@@ -21,6 +21,7 @@ from bert_features.config.shards import AUTO, Shard
 from bert_features.corpus.folder import check_folder
 from bert_features.corpus.inputs import Inputs, find_inputs
 from bert_features.errors import ConfigError, InputError, OutputError, printable
+from bert_features.extraction.calibration import calibration_file
 from bert_features.extraction.checks import check_input_and_checkpoint, check_outputs
 from bert_features.extraction.feature_store import check_cache
 from bert_features.files import (
@@ -327,6 +328,8 @@ def files_read(config: ExtractConfig, *input_paths: str | Path) -> list[Role]:
     roles += named_files(config.checkpoint, config.config_file, config.vocab_file)
     if config.source_file is not None:
         roles.append(("the settings file", config.source_file))
+    files = map(calibration_file, config.output_configs())
+    roles += [("the calibration", path) for path in files if path is not None]
     return roles
 
 

@@ -5,7 +5,8 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from bert_features.corpus.executor import Finished, Log, Message, Progress
 from bert_features.corpus.shards import Job, ShardWriter
@@ -27,6 +28,7 @@ def load_writer(job: Job) -> ShardWriter:
 def write_shard(
     writer: ShardWriter,
     shard: int,
+    ranges: Mapping[str, Any],
     report: Callable[[Message], None],
     check: Callable[[], None] = lambda: None,
 ) -> Finished:
@@ -35,9 +37,11 @@ def write_shard(
     Args:
       writer: holds the model.
       shard: its number.
+      ranges: those of the run; see `ShardWriter.ranges`.
       report: takes the messages.
       check: called at each step; it ends the work by an exception.
     """
+    writer.take_ranges(ranges)
     name, next_report = (socket.gethostname(), os.getpid()), 0.0
 
     def note(counts: Counts) -> None:

@@ -26,7 +26,13 @@ from bert_features.config.output_specs import (
     needs_static_length,
     plan_outputs,
 )
-from bert_features.config.outputs import DEFAULT_LAYERS, Layers, Outputs, parse_outputs
+from bert_features.config.outputs import (
+    DEFAULT_LAYERS,
+    Layers,
+    Outputs,
+    check_floats,
+    parse_outputs,
+)
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.files import Role, check_folder
 from bert_features.text.vocabulary import CLS, SEP, read_vocab
@@ -292,6 +298,7 @@ def wanted_outputs(
         layers=DEFAULT_LAYERS if layers is None else layers,
         auto=auto_pooling(checkpoint, wanted),
     )
+    check_floats((output.dtype for output in specs), "an export")
     for output in specs:
         if output.level == "word":
             raise ConfigError(

@@ -17,9 +17,10 @@ from bert_features.checkpoints.find import find_without_tensorflow, resolve_voca
 from bert_features.checkpoints.pooling import auto_length, auto_pooling
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
+from bert_features.extraction.calibration import calibration_file
 from bert_features.extraction.prompts import Prompts
 from bert_features.files import is_url
-from bert_features.formats import check_dtype
+from bert_features.formats import check_dtype, read_features
 from bert_features.formats.checks import check_name
 from bert_features.readers.contents import likely_format
 from bert_features.readers.examples import read_examples, source_of
@@ -130,9 +131,12 @@ def check_outputs(config: ExtractConfig, file_format: str) -> None:
     """Refuses outputs that a features file cannot hold.
 
     Raises:
-      ConfigError: the name or the data type of an output is not allowed.
+      ConfigError: the name or the data type of an output is not allowed, or the file that an
+        output is calibrated on cannot be read.
     """
     for output in config.output_configs():
         if output.name is not None:
             check_name(output.name, ConfigError)
         check_dtype(file_format, output.dtype or config.dtype, ConfigError)
+        if path := calibration_file(output):
+            read_features(path)

@@ -115,7 +115,7 @@ def _join(parts: deque[np.ndarray], output: Feature) -> np.ndarray:
 
 
 def _empty(count: int, output: Feature) -> np.ndarray:
-    return np.empty((count, output.width), value_dtype(output.dtype))
+    return np.empty((count, output.stored_width), value_dtype(output.dtype))
 
 
 def _fill(array: np.ndarray, parts: Iterable[np.ndarray]) -> np.ndarray:

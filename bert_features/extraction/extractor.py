@@ -12,11 +12,12 @@ from bert_features.batches.input_fn import Batch, TextInputFn, Window
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import needs_pooler
+from bert_features.config.output_specs import as_floats, needs_pooler
 from bert_features.encoder.step import DeviceStep
 from bert_features.errors import ConfigError
 from bert_features.extraction import losses
 from bert_features.extraction.assembly import assemble, regroup
+from bert_features.extraction.calibration import TakesRanges
 from bert_features.extraction.counts import Counts, ExampleCounts, counts_by_example
 from bert_features.extraction.description import describe_output
 from bert_features.extraction.encoding import choose_output, collect, progress_bar
@@ -26,6 +27,7 @@ from bert_features.extraction.preparation import Preparation
 from bert_features.extraction.reuse import Reuse
 from bert_features.extraction.similarity import EncodesForSearch
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
+from bert_features.formats.small_vectors import quantize
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
@@ -34,7 +36,7 @@ from bert_features.runtime.loop import prefetched, run_in_turn, run_step
 from bert_features.text.vocabulary import CLS, SEP, UNK
 
 
-class FeatureExtractor(PickledBySettings, EncodesForSearch):
+class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
     """A checkpoint made ready to turn texts into features.
 
     Copies share its weights. Pickled, it is its settings, from which it is made again.
@@ -268,13 +270,14 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch):
           ConfigError: the outputs cannot have a prompt.
           InputError: the examples cannot be read, or the long text policy refuses one.
         """
+        self.outputs = self.with_ranges(self.calibrate()[0]).outputs
         totals, stages = counts or Counts(), stages or StageClock()
         input_fn = self.preparation.input_fn(examples, prompt=prompt, stages=stages)
         reuse = None
         if store is not None:
             # The texts that it computes have their prompt already.
             compute = functools.partial(self.compute, counts=totals, prompt="", few=False)
-            reuse = Reuse(store, input_fn, self.outputs, compute, totals, stages)
+            reuse = Reuse(store, input_fn, as_floats(self.outputs), compute, totals, stages)
         steps = self._run(input_fn, (reuse or input_fn).windows(), totals, stages, threads=threads)
 
         def finished() -> Iterator[FeatureBatch]:
@@ -291,7 +294,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch):
                 if results is not None:
                     yield results
 
-        yield from regroup(finished(), self.pieces)
+        small = functools.partial(quantize, features=self.outputs)
+        yield from map(small, regroup(finished(), self.pieces))  # it keeps no batch
         if warn:
             losses.warn_without_summary(totals, self.config, self.checkpoint)
 
@@ -374,7 +378,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch):
         )
         return assemble(
             computed,
-            self.outputs,
+            as_floats(self.outputs),
             in_windows=self.preparation.in_windows,
             unknown_id=self.tokenizer.vocab[UNK],
             counts=counts,

@@ -35,7 +35,7 @@ from bert_features.text.vocabulary import UNK
 _LENGTH_STEP = 8
 # Characters of a value in JSON lines, measured on MiniLM's last layers: a blank, a sign or none,
 # one digit, a point, six decimals, a comma.
-_JSON_CHARACTERS = 10.5
+_JSON_CHARACTERS = dict.fromkeys(ITEM_SIZES, 10.5) | {"int8": 4.5, "binary": 4.6}
 # The counts of a plan that its JSON form has under their own names.
 _COUNTS = (
     "examples",
@@ -139,14 +139,8 @@ class Plan(Counts):
     def output_bytes(self, format: str) -> int:
         """Size of the features in an output file, in bytes, without tokens and ids."""
         vectors = {"token": self.output_tokens, "word": self.words, "sequence": self.examples}
-        return int(
-            sum(
-                vectors[output.level]
-                * output.width
-                * (_JSON_CHARACTERS if format == "jsonl" else ITEM_SIZES[output.dtype])
-                for output in self.outputs
-            )
-        )
+        sizes = _JSON_CHARACTERS if format == "jsonl" else ITEM_SIZES
+        return int(sum(vectors[o.level] * o.stored_width * sizes[o.dtype] for o in self.outputs))
 
     def suggest_buckets(self, max_buckets: int = 8) -> tuple[int, ...]:
         """The lengths, few enough to compile each, with the least padding."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from bert_features.config.outputs import SMALL_DTYPES
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.files import Location, check_target, locate
 from bert_features.formats import sidecar
@@ -20,6 +21,7 @@ from bert_features.formats.folder import FeatureFolder
 from bert_features.formats.manifest import MANIFESTS
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature
+from bert_features.formats.small_vectors import as_floats
 from bert_features.formats.views import FeatureView
 
 logger = logging.getLogger("bert_features")
@@ -52,8 +54,9 @@ FORMATS: dict[str, str] = {
 }
 
 # Data types that each format can hold: Arrow, NumPy itself and HDF5 have no bfloat16.
-DTYPES: dict[str, tuple[str, ...]] = dict.fromkeys(FORMATS, ("float16", "float32")) | dict.fromkeys(
-    ("jsonl", "tfrecord"), ("float16", "float32", "bfloat16")
+_DTYPES = ("float16", "float32", *SMALL_DTYPES)
+DTYPES: dict[str, tuple[str, ...]] = dict.fromkeys(FORMATS, _DTYPES) | dict.fromkeys(
+    ("jsonl", "tfrecord"), (*_DTYPES, "bfloat16")
 )
 
 SUFFIXES: dict[str, str] = {
@@ -134,7 +137,11 @@ def check_output(path: str | Path, *, format: str, overwrite: bool = False) -> N
 
 
 def read_features(
-    path: str | Path, *, format: str | None = None, verify: bool = False
+    path: str | Path,
+    *,
+    format: str | None = None,
+    verify: bool = False,
+    floats: bool = False,
 ) -> FeatureFile:
     """Opens a features file, or a features folder; records are read when they are asked for.
 
@@ -145,6 +152,8 @@ def read_features(
         folder's files.
       verify: whether to read the whole file at once and compare its checksums
         (`FeatureFile.verify`). A warning names what has none.
+      floats: whether int8 and binary vectors are turned back into float32 as they are read: int8
+        by the ranges in the metadata, each bit into -1 or 1.
 
     Raises:
       OutputError: the format is unknown or not that of the folder's files, or the file is missing,
@@ -154,7 +163,7 @@ def read_features(
     opened = _open_file(path, format) if folder is None else _open_folder(folder, format)
     if verify and (unchecked := opened.verify()):
         logger.warning("%s: not checked: %s, which have no checksum", path, " and ".join(unchecked))
-    return opened
+    return as_floats(opened) if floats else opened
 
 
 def folder_of(path: str | Path) -> Location | None:

@@ -3,7 +3,8 @@
 Columns: `unique_id` int64 or string; with token features `tokens` list<string> and `token_ids`
 list<int32>; with word features `words` list<string>, `word_starts`, `word_ends`, `word_type_ids`
 and `word_num_pieces`, each list<int32>. A feature of tokens or words is
-list<fixed_size_list<halffloat or float>[D]>, one of sequences fixed_size_list<…>[D].
+list<fixed_size_list<halffloat or float>[D]>, one of sequences fixed_size_list<…>[D], which may also
+be of int8, or of uint8 for bits.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,8 @@ def _feature_type(feature: Feature) -> Any:
 
     # Arrow has no bfloat16; float32 holds its values exactly.
     values = {"float16": pa.float16(), "float32": pa.float32(), "bfloat16": pa.float32()}
-    vector = pa.list_(values[feature.dtype], feature.width)
+    values |= {"int8": pa.int8(), "binary": pa.uint8()}
+    vector = pa.list_(values[feature.dtype], feature.stored_width)
     return vector if feature.level == "sequence" else pa.list_(vector)
 
 
@@ -102,7 +104,7 @@ def one_array(column: Any) -> Any:
 def values_of(array: Any, feature: Feature) -> np.ndarray:
     """The vectors of a feature's column: [rows, D], a view."""
     vectors = array if feature.level == "sequence" else array.flatten()
-    values = _to_numpy(vectors.flatten()).reshape(-1, feature.width)
+    values = _to_numpy(vectors.flatten()).reshape(-1, feature.stored_width)
     return values.astype(value_dtype(feature.dtype), copy=False)
 
 

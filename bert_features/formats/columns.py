@@ -55,13 +55,15 @@ def columns_of(features: Sequence[Feature], id_type: str) -> dict[str, Column]:
     for level in levels_of(features):
         columns[SPLITS[level]] = Column("splits", "int64")
         columns |= {name: Column(level, dtype) for name, dtype in LEVELS[level].items()}
-    return columns | {f.name: Column(f.level, f.dtype, f.width) for f in features}
+    return columns | {
+        f.name: Column(f.level, value_dtype(f.dtype).name, f.stored_width) for f in features
+    }
 
 
 def value_dtype(name: str) -> np.dtype:
-    """The NumPy dtype of a feature; bfloat16 comes from ml_dtypes."""
+    """The NumPy dtype of a feature; bfloat16 comes from ml_dtypes, and bits lie in bytes."""
     if name != "bfloat16":
-        return np.dtype(name)
+        return np.dtype("uint8" if name == "binary" else name)
     import ml_dtypes
 
     dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
@@ -142,7 +144,7 @@ def cumulate_bytes(
     total = np.zeros(examples + 1, np.int64)
     for feature in features:
         rows = splits.get(feature.level, np.arange(examples + 1))
-        total += (rows - rows[0]) * (feature.width * value_dtype(feature.dtype).itemsize)
+        total += (rows - rows[0]) * (feature.stored_width * value_dtype(feature.dtype).itemsize)
     return total
 
 

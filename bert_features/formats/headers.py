@@ -73,14 +73,22 @@ def parse_metadata(text: str | bytes | dict[str, Any]) -> Header:
     version = metadata["format_version"]
     if version != FORMAT_VERSION:
         raise ValueError(f"format_version is {version!r}; this release reads {FORMAT_VERSION}")
-    features = tuple(
-        Feature(**{**entry, "layers": tuple(entry["layers"]), "weights": tuple(entry["weights"])})
-        for entry in metadata["features"]
-    )
+    features = tuple(map(_feature_of, metadata["features"]))
     id_type = metadata["id_type"]
     if id_type not in ID_TYPES:
         raise ValueError(f"id_type is {id_type!r}; allowed: {', '.join(ID_TYPES)}")
     return Header(metadata, features, id_type, records, is_whole)
+
+
+def _feature_of(entry: Mapping[str, Any]) -> Feature:
+    """A feature as `Feature.to_metadata` describes it."""
+    lists = {"layers": entry["layers"], "weights": entry["weights"]}
+    ranges = tuple(map(tuple, entry.get("ranges", ())))
+    feature = Feature(**{**entry, **{n: tuple(v) for n, v in lists.items()}, "ranges": ranges})
+    expected = [feature.width] * 2 if feature.dtype == "int8" else []
+    if list(map(len, ranges)) != expected:
+        raise ValueError(f"feature {feature.name!r} of {feature.dtype} has ranges of other widths")
+    return feature
 
 
 def read_sidecar(path: Path) -> Header | None:

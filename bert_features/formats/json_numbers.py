@@ -31,11 +31,13 @@ def convert_to_text(values: np.ndarray) -> list[str]:
     """Each row as `json.dumps([round(float(x), 6) for x in row])` writes it.
 
     Args:
-      values: float16, bfloat16 or float32 [rows, D]; finite, D > 0.
+      values: float16, bfloat16 or float32 [rows, D]; finite, D > 0. Or integers, which stay so.
 
     Returns:
       One text for each row.
     """
+    if values.dtype.kind in "iu":
+        return list(map(str, values.tolist()))
     exact = values.astype(np.float64)
     # A float32 (24 bits) times 10**6 (15625, 14 bits, times a power of two) is exact in float64's
     # 53 bits, so rint sees what round() sees and breaks the same ties to even.

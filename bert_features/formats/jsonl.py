@@ -11,7 +11,8 @@ One line per example. It has these keys, in this order; a level without features
 - `"sequence": [{"index": NAME, "values": [..]}]`, the sequence features.
 
 `layers` and `sequence` list the features of their level in the order of the metadata, which is in
-`PATH.metadata.json`, beside the file. The format has no token ids, and values have 6 decimals.
+`PATH.metadata.json`, beside the file. The format has no token ids, and values have 6 decimals; int8
+and the bytes of bits are integers.
 """
 
 import json
@@ -239,7 +240,7 @@ def _values(
     return {
         feature.name: np.array(
             [layers[i]["values"] for layers in rows], value_dtype(feature.dtype)
-        ).reshape(len(rows), feature.width)
+        ).reshape(len(rows), feature.stored_width)
         for i, feature in enumerate(features)
     }
 

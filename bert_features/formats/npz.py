@@ -31,7 +31,7 @@ import numpy as np
 from isal import isal_zlib
 
 from bert_features.formats.column_file import ColumnFile, ColumnWriter
-from bert_features.formats.columns import bytes_of, check_columns, columns_of
+from bert_features.formats.columns import bytes_of, check_columns, columns_of, value_dtype
 from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.records import TEXT, Feature
 
@@ -175,7 +175,7 @@ class File(ColumnFile):
 def _expected_bytes(feature: Feature) -> tuple[int, int]:
     """Orders features by the bytes that they are likely to have in a file."""
     levels = ("sequence", "word", "token")
-    return levels.index(feature.level), feature.width * np.dtype(feature.dtype).itemsize
+    return levels.index(feature.level), feature.stored_width * value_dtype(feature.dtype).itemsize
 
 
 def _npy_header(dtype: np.dtype, shape: tuple[int | None, ...]) -> bytes:

@@ -86,7 +86,7 @@ class RecordSource(ABC):
         blocks = list(self._blocks(feature, wanted))
         if self.is_mapped and len(blocks) == 1:
             return blocks[0]
-        empty = np.empty((0, feature.width), value_dtype(feature.dtype))
+        empty = np.empty((0, feature.stored_width), value_dtype(feature.dtype))
         values = np.concatenate([empty, *(values for values, _ in blocks)])
         if feature.level == "sequence":
             return values, None

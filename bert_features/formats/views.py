@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_features.errors import MissingExtraError, OutputError
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
-from bert_features.formats.columns import levels_of
+from bert_features.formats.columns import levels_of, value_dtype
 from bert_features.formats.records import LEVELS, SPANS, TEXT, Feature, FeatureRecord
 from bert_features.formats.source import RecordSource
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -166,7 +166,10 @@ class FeatureView:
         signature = {
             "unique_id": tf.TensorSpec([], identifier),
             **{name: tf.TensorSpec([None], types[dtype]) for name, dtype in columns.items()},
-            **{f.name: tf.TensorSpec(_shape(f), tf.as_dtype(f.dtype)) for f in self.features},
+            **{
+                f.name: tf.TensorSpec(_shape(f), tf.as_dtype(value_dtype(f.dtype)))
+                for f in self.features
+            },
         }
 
         def rows() -> Iterator[dict[str, Any]]:
@@ -239,7 +242,8 @@ def _cells_of(record: FeatureRecord) -> dict[str, Any]:
 
 
 def _shape(feature: Feature) -> list[int | None]:
-    return [feature.width] if feature.level == "sequence" else [None, feature.width]
+    width = feature.stored_width
+    return [width] if feature.level == "sequence" else [None, width]
 
 
 def _encoded(cell: Any) -> Any:

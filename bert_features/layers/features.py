@@ -30,6 +30,7 @@ from bert_features.config.outputs import (
     Layers,
     OutputConfig,
     Outputs,
+    check_floats,
     parse_layers,
     parse_outputs,
     resolve_auto,
@@ -95,6 +96,7 @@ class BertFeatures(keras.layers.Layer):
         self._outputs = parse_outputs(outputs)
         self._layers_setting = parse_layers(layers)
         self.output_specs = plan_outputs(self._outputs, config, layers=self._layers_setting)
+        check_floats((output.dtype for output in self._outputs), "a layer")
         check_special_ids(self.output_specs, special_ids)
         self.special_ids = tuple(special_ids)
         self.use_dropout = use_dropout

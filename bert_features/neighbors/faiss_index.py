@@ -20,6 +20,7 @@ from bert_features.formats.folder import FeatureFolder
 from bert_features.formats.manifest import MANIFEST
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature
+from bert_features.formats.small_vectors import restore
 from bert_features.neighbors.search import Hits, blocks
 
 logger = logging.getLogger("bert_features")
@@ -122,7 +123,7 @@ def _usable(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The vectors that can be compared, float32 [N, D], and their faiss ids, int64 [N]."""
     for values, records, positions in blocks(file, feature):
-        vectors = np.asarray(values, np.float32)
+        vectors = np.asarray(restore(values, feature), np.float32)
         usable = np.isfinite(vectors).all(axis=1) & vectors.any(axis=1)
         vectors = vectors[usable]
         ids = (records << _POSITION_BITS | positions)[usable]

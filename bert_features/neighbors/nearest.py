@@ -13,7 +13,9 @@ from bert_features.errors import ConfigError
 from bert_features.formats import read_features
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, ShortRepr
+from bert_features.formats.small_vectors import restore
 from bert_features.neighbors.faiss_index import search_index
+from bert_features.neighbors.hamming import HammingSearch
 from bert_features.neighbors.queries import embed
 from bert_features.neighbors.search import Hits, Search, blocks
 
@@ -61,7 +63,8 @@ def nearest(
 ) -> Any:
     """The vectors of a features file that are nearest to queries.
 
-    The search is exact and its memory bounded, unless an index is asked for.
+    The search is exact and its memory bounded, unless an index is asked for. Vectors of bits are
+    found by their Hamming distance; the nearest 1000 are then ranked by the query's floats.
 
     A text becomes a vector as the texts of the file did: with the checkpoint and the settings that
     the file records. The model of the last call stays loaded. Zero vectors and vectors that are not
@@ -103,10 +106,12 @@ def nearest(
     else:
         named = {"checkpoint": checkpoint, "config_file": config_file, "vocab_file": vocab_file}
         vectors = embed(file, chosen, _check_texts(queries), token=token, named=named)
-    search = Search(vectors, top=top, similarity=similarity)  # it checks them
+    options: dict[str, Any] = {"top": top, "similarity": similarity}
+    of_bits = chosen.dtype == "binary"
+    search = HammingSearch(vectors, chosen, **options) if of_bits else Search(vectors, **options)
     if index is None:
-        for block in blocks(file, chosen):
-            search.add(*block)
+        for values, *places in blocks(file, chosen):
+            search.add(values if of_bits else restore(values, chosen), *places)
         _warn(search.counts)
         hits = search.hits()
     else:
@@ -143,7 +148,7 @@ def choose_feature(file: FeatureFile, name: str | None) -> Feature:
 def vectors_of_ids(
     file: FeatureFile, ids: Sequence[int | str], feature: str | None = None
 ) -> np.ndarray:
-    """The vectors of texts of a features file, [ids, D]; ids that are integers may be strings.
+    """The vectors of texts of a features file, floats [ids, D]; ids that are integers may be str.
 
     Raises:
       ConfigError: an id is not in the file; or the feature is not known, or not of whole texts.
@@ -159,7 +164,8 @@ def vectors_of_ids(
     for wanted in map(str, ids):
         if wanted not in places:
             raise ConfigError(f"the id {wanted!r} is not in {file.path}")
-    return np.stack([file[places[str(wanted)]].features[chosen.name] for wanted in ids])
+    found = [file[places[str(wanted)]].features[chosen.name] for wanted in ids]
+    return restore(np.stack(found), chosen)
 
 
 def _check_texts(queries: str | Sequence[str]) -> list[str]:

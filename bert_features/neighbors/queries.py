@@ -10,7 +10,8 @@ import numpy as np
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import OutputConfig
+from bert_features.config.output_specs import as_floats
+from bert_features.config.outputs import SMALL_DTYPES, OutputConfig
 from bert_features.config.settings import LONG_TEXTS, MODEL, OUTPUTS
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.formats.reader import FeatureFile
@@ -132,6 +133,10 @@ def _settings(file: FeatureFile, named: dict[str, str | None]) -> ExtractConfig:
         values = {name: v for name, v in values.items() if name not in OutputConfig.model_fields}
         values["layers"] = recorded["layers"]
         values["dtype"] = recorded["dtype"]
+    for each in (values, *values.get("outputs", ())):
+        if each.get("dtype") in SMALL_DTYPES:  # queries are floats
+            each["dtype"] = "float32"
+            each.pop("calibration", None)
     if named["checkpoint"] is not None:
         values = {name: value for name, value in values.items() if name not in named}
     return ExtractConfig.of(values | {name: v for name, v in named.items() if v is not None})
@@ -191,7 +196,8 @@ def _check_weights(file: FeatureFile, checkpoint: Checkpoint, *, chosen: bool) -
 def _check_same(file: FeatureFile, feature: Feature, extractor: "FeatureExtractor") -> None:
     """Refuses an extractor whose features are not those of the file."""
     made = {entry.name: entry.to_metadata() for entry in extractor.features()}
-    if made.get(feature.name) != feature.to_metadata():
+    (floats,) = as_floats([feature])
+    if made.get(feature.name) != floats.to_metadata():
         raise OutputError.naming(
             "the settings that {path} records do not give its feature {name!r} with the checkpoint "
             "{used}; pass {checkpoint}, the one that it was made with",

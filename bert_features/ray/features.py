@@ -13,6 +13,7 @@ import numpy as np
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import OutputSpec
 from bert_features.errors import ConfigError
+from bert_features.formats.columns import value_dtype
 from bert_features.machine.hardware import limit_cores
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.readers.frames import column_names
@@ -119,7 +120,8 @@ def _numpy_column(output: OutputSpec, rows: list[np.ndarray]) -> np.ndarray:
     """[N, D] of vectors; else object [N]."""
     if output.level != "sequence":
         return _objects(rows)
-    return np.stack(rows) if rows else np.zeros((0, output.width), output.dtype)
+    empty = np.zeros((0, output.stored_width), value_dtype(output.dtype))
+    return np.stack(rows) if rows else empty
 
 
 def _objects(rows: list[np.ndarray]) -> np.ndarray:
@@ -134,9 +136,10 @@ def _arrow_column(output: OutputSpec, rows: list[np.ndarray]) -> Any:
     """Vectors as `fixed_size_list`; rows of [S, D] as lists of them."""
     import pyarrow as pa
 
-    empty = np.zeros((0, output.width), output.dtype)
-    values = np.concatenate([empty, *(row.reshape(-1, output.width) for row in rows)])
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), output.width)
+    width = output.stored_width
+    empty = np.zeros((0, width), value_dtype(output.dtype))
+    values = np.concatenate([empty, *(row.reshape(-1, width) for row in rows)])
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)
     if output.level == "sequence":
         return vectors
     offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)

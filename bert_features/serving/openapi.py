@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from bert_features.config.outputs import ITEM_SIZES
+from bert_features.config.outputs import ITEM_SIZES, SMALL_DTYPES
 from bert_features.serving.failures import STATUSES
 from bert_features.serving.service import Service
 
@@ -33,7 +33,7 @@ def state_limits(app: FastAPI, service: Service, models: Sequence[str]) -> None:
     widths = [spec.width for spec in service.catalog.vectors().values()]
     _forms(embeddings["dimensions"])["integer"]["maximum"] = max(widths, default=1)
     fields["Problem"]["type"]["enum"] = [*STATUSES]
-    fields["Feature"]["dtype"]["enum"] = [*ITEM_SIZES]
+    fields["Feature"]["dtype"]["enum"] = sorted(ITEM_SIZES.keys() - SMALL_DTYPES)
 
 
 def _forms(field: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import check_floats
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.errors import DeviceError, MissingExtraError
 from bert_features.formats.checks import check_name
@@ -54,6 +55,7 @@ def config_with_outputs(config: ExtractConfig) -> ExtractConfig:
     from bert_features.checkpoints.pooling import auto_pooling
     from bert_features.serving.catalog import config_to_serve  # imports packages of the extra
 
+    check_floats((o.dtype or config.dtype for o in config.output_configs()), "the service")
     checkpoint = find_checkpoint(config.checkpoint, **config.checkpoint_options())
     served = config_to_serve(config, checkpoint.config)
     outputs = served.plan_outputs(

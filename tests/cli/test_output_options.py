@@ -125,7 +125,7 @@ TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")
         (TEXT, ["--config", "nowhere.toml"], 2, "cannot read the config nowhere.toml"),
         (TEXT, ["--device", "gpu"], 2, "no GPU"),
         (TEXT, ["--weights", "1,x", "--combine", "weighted"], 2, r"weights is \[1, 'x'\]; allowed"),
-        (TEXT, ["--dtype", "bfloat16"], 2, "format 'parquet' holds float16, float32; .*tfrecord"),
+        (TEXT, ["--dtype", "bfloat16"], 2, "'parquet' holds float16, .*binary; .*tfrecord"),
         (TEXT, ["--output-spec", "name = s"], 2, "is not TOML: .*; write the inside of"),
         (TEXT, ["--output-spec", "nme = 's'"], 2, "unknown setting 'nme'; did you mean 'name'"),
         (TEXT, ["--output-spec", "dim = 3", "--combine", "sum"], 2, "--combine and --output-spec"),

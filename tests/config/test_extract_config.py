@@ -46,7 +46,7 @@ def test_frozen():
         ("layers = [1.0]", r"layers is \[1\.0\]; allowed"),
         ('combine = "max"', "combine is 'max'; allowed: 'none', 'sum', 'mean', 'concat' or"),
         ("do_lower_case = 1", "do_lower_case is 1; allowed: true or false"),
-        ('dtype = "float64"', "dtype is 'float64'; allowed: 'float32', 'float16' or 'bfloat16'"),
+        ('dtype = "float64"', "dtype is 'float64'; allowed: 'float32', 'float16', 'bfloat16', "),
         ("checkpoint = 3", "checkpoint is 3; allowed: a string"),
         ("x = [", "is not TOML"),
         ("outputs = [5]", r"outputs\[0\]: 5 is not a table of settings"),

@@ -82,7 +82,8 @@ def test_the_metadata_of_an_output_is_that_of_a_feature():
         special_tokens=False,
         normalize=True,
     )
-    assert spec.to_metadata() == feature.to_metadata() == dataclasses.asdict(feature)
+    whole = {name: value for name, value in dataclasses.asdict(feature).items() if name != "ranges"}
+    assert spec.to_metadata() == feature.to_metadata() == whole
     assert "states" not in spec.to_metadata()
 
 

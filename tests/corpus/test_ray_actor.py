@@ -70,6 +70,6 @@ def test_a_bad_shard_is_an_answer_and_no_exception(job):
     manifest = replace(job.manifest, shards=(changed, *others))
     actor = ShardActor(replace(job, manifest=manifest), ".", None)
     actor.load()
-    *_, error = actor.write(0)
+    *_, error = actor.write(0, {})
     assert isinstance(error, InputError)
     assert "has changed since this run began" in str(error)

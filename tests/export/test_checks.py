@@ -95,6 +95,7 @@ def test_what_auto_does_to_texts_is_refused_or_said(
             "output 'w' has level",
         ),
         ({"outputs": [{**LAST, "name": "input_mask"}]}, "output name 'input_mask' is reserved"),
+        ({"outputs": [{**MEAN, "dtype": "binary"}]}, "dtype is 'binary', .*; for an export pass"),
         (
             {"signature": "ids", "outputs": [{**LAST, "name": "default"}]},
             "'default' is reserved",

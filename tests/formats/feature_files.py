@@ -263,7 +263,7 @@ def assert_arrays(view: FeatureView, feature: Feature, rows: list[np.ndarray]) -
     np.testing.assert_array_equal(np.concatenate([values[:0], *(v for v, _ in blocks)]), values)
     if splits is None:
         assert feature.level == "sequence"
-        np.testing.assert_array_equal(values, np.array(rows).reshape(-1, feature.width))
+        np.testing.assert_array_equal(values, np.array(rows).reshape(-1, feature.stored_width))
         return
     assert splits.dtype == np.int64
     assert splits.tolist() == [0, *np.cumsum([len(row) for row in rows])]

@@ -101,8 +101,8 @@ def test_bfloat16(tmp_path: Path, format: str) -> None:
 @pytest.mark.parametrize("format", ["parquet", "arrow", "npz", "hdf5"])
 def test_a_dtype_that_a_format_has_not(format: str) -> None:
     message = (
-        f"dtype is 'bfloat16'; format '{format}' holds float16, float32; choose one of these, or a "
-        "format that holds bfloat16: jsonl, tfrecord"
+        f"dtype is 'bfloat16'; format '{format}' holds float16, float32, int8, binary; choose one "
+        "of these, or a format that holds bfloat16: jsonl, tfrecord"
     )
     with pytest.raises(OutputError, match=message):
         check_dtype(format, "bfloat16")

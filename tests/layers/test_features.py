@@ -231,6 +231,7 @@ def test_the_config_is_complete(toy, batch):
         ({"outputs": LAST}, "allowed: a list of tables"),
         ({"outputs": [{**MEAN, "special_tokens": False}]}, "output 'mean' leaves out"),
         ({"outputs": [LAST, LAST]}, "two outputs are named 'last'"),
+        ({"outputs": [{**MEAN, "dtype": "int8"}]}, "dtype is 'int8', .*; for a layer pass 'floa"),
     ],
 )
 def test_settings_that_are_refused(settings, message):

@@ -63,6 +63,15 @@ def test_arrow_columns_have_the_width_in_their_type(features):
     assert batch["pieces"].type == pa.large_list(pa.list_(pa.float32(), width))
 
 
+def test_arrow_columns_of_bits(toy):
+    texts = {"text": TEXTS}
+    bits = Features(checkpoint=toy, level="sequence", layers=-1, dtype="binary", dim=7)
+    batch = bits(pa.table(texts))
+    assert batch["features"].type == pa.list_(pa.uint8(), 1)
+    assert len(bits(pa.table(texts).slice(0, 0))["features"]) == 0
+    assert bits({"text": np.array(TEXTS, object)})["features"].dtype == np.uint8
+
+
 @pytest.mark.parametrize("kind", BATCHES)
 def test_an_empty_batch_stays_empty(features, kind):
     batch = features(BATCHES[kind]({"text": pa.array([], pa.string()).to_numpy(False)}))

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import requests
 
-from bert_features.errors import MissingExtraError
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import ConfigError, MissingExtraError
+from bert_features.serving.run import config_with_outputs
 
 TEXTS = ["The jackson is", "it", "", "no jackson ville ?"]
 OUTPUTS = [{"name": "mean", "level": "sequence", "pooling": "mean", "layers": [-1]}]
@@ -24,6 +26,15 @@ def test_without_ray_serve_the_line_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.serve", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'ray\[serve\]"):
         app({})
+
+
+@pytest.mark.parametrize(
+    "settings", [{"dtype": "int8"}, {"outputs": [OUTPUTS[0] | {"dtype": "int8"}]}]
+)
+def test_the_service_has_floats_only(toy, settings):
+    config = ExtractConfig.of({"checkpoint": toy, **settings})
+    with pytest.raises(ConfigError, match=r"dtype is 'int8', .*; for the service pass 'float32'"):
+        config_with_outputs(config)
 
 
 @pytest.fixture

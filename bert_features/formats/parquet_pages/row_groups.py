@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from bert_features.formats.arrow_layout import convert_to_arrow
 from bert_features.formats.parquet_pages.pages import (
+    PHYSICAL_TYPES,
     add_header,
     column_chunk,
     row_group,
@@ -45,7 +46,9 @@ class RowGroupWriter:
 
     def __init__(self, file: IO[bytes], schema: Any, features: Sequence[Feature]) -> None:
         self._file, self._schema, self._features = file, schema, tuple(features)
-        vectors = {feature.name for feature in features}
+        # pyarrow writes int8 too, by a dictionary: Parquet's own integers have at least 4 bytes.
+        self._vectors = [each for each in self._features if each.dtype in PHYSICAL_TYPES]
+        vectors = {feature.name for feature in self._vectors}
         self._others = [name for name in schema.names if name not in vectors]
         self._footer = decode_footer(encode_table(schema.empty_table()))
         self._groups: list[bytes] = []
@@ -56,10 +59,11 @@ class RowGroupWriter:
     def write(self, batches: Sequence[FeatureBatch]) -> None:
         """Appends batches as one row group."""
         start = self._position
-        columns = self._append_others(batches)
-        columns += [self._append_feature(feature, batches) for feature in self._features]
+        columns = dict(zip(self._others, self._append_others(batches), strict=True))
+        columns |= {each.name: self._append_feature(each, batches) for each in self._vectors}
         rows = sum(len(batch) for batch in batches)
-        self._groups.append(row_group(columns, offset=start, rows=rows))
+        in_order = [columns[name] for name in self._schema.names]
+        self._groups.append(row_group(in_order, offset=start, rows=rows))
         self._rows += rows
 
     def close(self) -> None:

@@ -1,0 +1,97 @@
+"""int8 outputs: the range of each dimension, from a file or from the first texts of a run."""
+
+import copy
+import itertools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Self
+
+import numpy as np
+
+from bert_features.config.output_specs import OutputSpec, as_floats
+from bert_features.config.outputs import OutputConfig
+from bert_features.errors import ConfigError
+from bert_features.formats import read_features
+from bert_features.formats.records import FeatureBatch
+from bert_features.formats.small_vectors import Ranges, find_ranges
+from bert_features.readers.input_example import InputExample
+
+logger = logging.getLogger("bert_features")
+
+_FIRST_TEXTS = 1000
+
+
+class TakesRanges:
+    """The methods of an extractor that give its int8 outputs their ranges."""
+
+    outputs: tuple[OutputSpec, ...]
+    batches: Callable[..., Iterator[FeatureBatch]]
+
+    def with_ranges(self, ranges: Mapping[str, Sequence[Sequence[float]]]) -> Self:
+        """A copy whose outputs of these names have these ranges; it shares the weights."""
+        other = copy.copy(self)
+        other.outputs = tuple(
+            replace(o, ranges=tuple(map(tuple, ranges[o.name]))) if o.name in ranges else o
+            for o in self.outputs
+        )
+        return other
+
+    def calibrate(
+        self, examples: Iterator[InputExample] | None = None
+    ) -> tuple[dict[str, Ranges], list[InputExample]]:
+        """Finds the ranges that outputs lack; all shards of a run need the same.
+
+        Args:
+          examples: the texts of the run, from the first; None if only files may give ranges.
+
+        Returns:
+          The ranges by the names of the outputs, and the texts that were taken.
+
+        Raises:
+          ConfigError: an output has no file, and there are no texts; or its file does not fit.
+        """
+        wanted = [o for o in self.outputs if o.dtype == "int8" and not o.ranges]
+        found = {o.name: _ranges_of_file(o) for o in wanted if calibration_file(o)}
+        counts = {o: int(o.calibration or _FIRST_TEXTS) for o in wanted if o.name not in found}
+        if not counts:
+            return found, []
+        if examples is None:
+            raise ConfigError.naming(
+                "the dtype of output '{name}' is 'int8', and the ranges of its dimensions are "
+                "unknown: only extract() finds them in texts; set {calibration} to a features file",
+                name=next(iter(counts)).name,
+            )
+        head = list(itertools.islice(examples, max(counts.values())))
+        logger.info("int8 takes the ranges of the first %s texts", f"{len(head):,}")
+        floats = copy.copy(self)
+        floats.outputs = as_floats(self.outputs)
+        batches = [batch.sequence for batch in floats.batches(lambda: head, warn=False)]
+        for output, count in counts.items():
+            vectors = np.concatenate([[[0.0] * output.width], *(b[output.name] for b in batches)])
+            found[output.name] = find_ranges([vectors[1 : count + 1]], output.width)
+        return found, head
+
+
+def calibration_file(output: OutputConfig | OutputSpec) -> str | None:
+    """The features file that an output's ranges come from; None if they come from texts."""
+    given = output.calibration
+    return None if given is None or given.isdecimal() else given
+
+
+def _ranges_of_file(output: OutputSpec) -> Ranges:
+    """The ranges of the feature with the output's name, or of the only one; int8 has its own."""
+    file = read_features(str(output.calibration))
+    named = [feature for feature in file.features if feature.name == output.name] or file.features
+    feature = named[0]
+    fits = (feature.level, feature.width) == ("sequence", output.width)
+    if len(named) == 1 and fits and feature.dtype == "int8":
+        return feature.ranges
+    if len(named) == 1 and fits and feature.dtype != "binary":
+        ranges = find_ranges((values for values, _ in file.blocks(feature.name)), output.width)
+        if ranges[0] != ranges[1]:
+            return ranges
+    raise ConfigError(
+        f"the calibration {file.path} has no vectors that differ and are like {output.describe()}; "
+        f"it has {', '.join(each.describe() for each in file.features)}"
+    )

@@ -1,0 +1,262 @@
+"""int8 and binary outputs of runs: ranges from the first texts or a file, the same everywhere."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from bert_features import ExtractConfig, extract, nearest, plan, read_features
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.corpus.repair import repair
+from bert_features.corpus.shards import Job, ShardWriter
+from bert_features.corpus.worker import write_shard
+from bert_features.errors import ConfigError, OutputError
+from bert_features.extraction import extractor as extractors
+from bert_features.extraction.calibration import TakesRanges
+from bert_features.formats.manifest import Manifest
+from bert_features.formats.records import Feature, FeatureBatch
+from tests.corpus.runs import StopRun, shards_of, stop_after
+from tests.formats.feature_files import make_batch, write
+from tests.reference.small_vectors import to_bits, to_int8
+from tests.toy import TOY
+
+pytestmark = pytest.mark.usefixtures("kept_extractors")
+
+RNG = np.random.default_rng(2)
+WORDS = ["this", "is", "jacksonville", "no", "the", "a b", "not it ?"]
+TEXTS = [" ".join(WORDS[i * j % 7] for j in range(1 + i % 5)) for i in range(26)]
+MEAN = {"level": "sequence", "pooling": "mean", "layers": [-1]}
+FLOATS, INT8, BINARY = (
+    {"name": dtype, "dtype": dtype, **MEAN} for dtype in ("float32", "int8", "binary")
+)
+SOME = Feature("some", (-1,), "none", 8, "float32", "sequence", "mean")
+ALL = [FLOATS, INT8 | {"calibration": 8}, BINARY]
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{text}\n" for text in TEXTS))
+    return path
+
+
+@pytest.fixture
+def config(toy):
+    def make(*outputs, **settings):
+        fixed = {"checkpoint": toy, "max_seq_length": 12, "buckets": (12,), "batch_size": 4}
+        return ExtractConfig.of({**fixed, "shard_examples": 6, "outputs": outputs, **settings})
+
+    return make
+
+
+def vectors(path, name, **options):
+    return read_features(path, **options).ragged(name)[0]
+
+
+def test_small_vectors_are_those_of_the_reference(config, texts, tmp_path, caplog):
+    caplog.set_level("INFO", "bert_features")
+    extract(config(*ALL), texts, tmp_path / "out.npz")
+    assert "int8 takes the ranges of the first 8 texts" in caplog.text
+    floats = vectors(tmp_path / "out.npz", "float32")
+    codes = vectors(tmp_path / "out.npz", "int8").astype(int)
+    assert np.abs(codes - to_int8(floats, floats[:8])).max() <= 1  # the first 8 are a batch apart
+    np.testing.assert_array_equal(vectors(tmp_path / "out.npz", "binary"), to_bits(floats))
+    _, feature, _ = read_features(tmp_path / "out.npz").features
+    np.testing.assert_allclose(feature.ranges[0], floats[:8].min(axis=0), atol=1e-6)
+    np.testing.assert_allclose(feature.ranges[1], floats[:8].max(axis=0), atol=1e-6)
+
+
+def kept_extractor(settings):
+    """The extractor of the runs with these settings."""
+    return extractors.FeatureExtractor(settings, checkpoint=find_checkpoint(settings.checkpoint))
+
+
+def ranges_of(config, path):
+    """The ranges that an output takes from a file, without a model."""
+    extractor = TakesRanges()
+    extractor.outputs = config(INT8 | {"calibration": str(path)}).plan_outputs(TOY)
+    ranges, texts = extractor.calibrate()
+    assert texts == []
+    return ranges["int8"]
+
+
+@pytest.mark.parametrize("format", ["npz", "parquet"])
+def test_ranges_of_a_file(config, tmp_path, format, monkeypatch):
+    monkeypatch.setattr("bert_features.formats.reader.CHUNK_RECORDS", 20)
+    path, wanted = tmp_path / f"vectors.{format}", RNG.normal(size=(90, 8)).astype(np.float32)
+    vectors_file(path, format, (SOME,), wanted)
+    least, largest = ranges_of(config, path)
+    np.testing.assert_array_equal(least, wanted.min(axis=0))
+    np.testing.assert_array_equal(largest, wanted.max(axis=0))
+
+
+def test_ranges_of_a_file_of_int8_are_its_own(config, tmp_path):
+    ranges = tuple(map(tuple, np.sort(RNG.normal(size=(2, 8)), axis=0).tolist()))
+    own = dataclasses.replace(SOME, name="int8", dtype="int8", ranges=ranges)
+    codes = np.zeros((3, 8), np.int8)
+    vectors_file(tmp_path / "f.npz", "npz", (SOME, own), codes.astype(np.float32), codes)
+    assert ranges_of(config, tmp_path / "f.npz") == ranges
+
+
+def vectors_file(path, format, features, *columns):
+    sequence = {f.name: values for f, values in zip(features, columns, strict=True)}
+    write(path, format, features, FeatureBatch(np.arange(len(columns[0])), sequence))
+
+
+def test_in_memory_with_ranges_of_a_file(config, texts, tmp_path):
+    path = tmp_path / "vectors.npz"
+    vectors_file(path, "npz", (SOME,), RNG.normal(size=(90, 8)).astype(np.float32))
+    settings = config(INT8 | {"calibration": str(path)})
+    extract(settings, texts, tmp_path / "out.arrow")
+    found = kept_extractor(settings)
+    assert found.encode(TEXTS).dtype == found([TEXTS[0]])[0].features["int8"].dtype == np.int8
+    np.testing.assert_allclose(found.encode(TEXTS), vectors(tmp_path / "out.arrow", "int8"), atol=1)
+
+
+def test_in_memory_without_ranges(config):
+    extractor = kept_extractor(config(*ALL))
+    with pytest.raises(ConfigError, match=r"'int8', and the ranges .* set calibration to a fe"):
+        extractor.encode(TEXTS, "int8")
+
+
+def test_all_shards_have_one_calibration(config, texts, tmp_path):
+    whole = config(*ALL)
+    extract(whole, texts, f"{tmp_path}/whole/")
+    file = read_features(tmp_path / "whole", verify=True)
+    extract(whole, texts, tmp_path / "one.parquet")
+    assert file.features == read_features(tmp_path / "one.parquet").features
+    np.testing.assert_allclose(
+        file.ragged("int8")[0], vectors(tmp_path / "one.parquet", "int8"), atol=1
+    )
+    # A share alone, as on a machine that knows of no others.
+    extract(config(*ALL, shard="1/2"), texts, tmp_path / "share.parquet")
+    (share,) = map(read_features, tmp_path.glob("share-*"))
+    assert share.features == file.features
+
+
+def test_a_run_that_is_resumed_keeps_its_ranges(config, texts, tmp_path, monkeypatch):
+    extract(config(*ALL), texts, f"{tmp_path}/whole/")
+    with pytest.raises(StopRun):
+        extract(config(*ALL), texts, f"{tmp_path}/out/", progress=stop_after(13))
+    assert len(shards_of(tmp_path / "out")) == 2
+    # It takes no texts again.
+    monkeypatch.setattr(TakesRanges, "calibrate", lambda self: ({}, []))
+    extract(config(*ALL), texts, f"{tmp_path}/out/")
+    assert shards_of(tmp_path / "out") == shards_of(tmp_path / "whole")
+    Manifest.read(tmp_path / "out").path(2).unlink()
+    assert len(repair(tmp_path / "out")) == 1
+    assert shards_of(tmp_path / "out") == shards_of(tmp_path / "whole")
+
+
+def test_workers_take_the_ranges_of_the_run(config, texts, tmp_path):
+    """Those of the first worker that was ready, which may be another kind of machine."""
+    extract(config(*ALL), texts, f"{tmp_path}/out/")
+    before = shards_of(tmp_path / "out")
+    manifest = Manifest.read(tmp_path / "out")
+    ranges = manifest.run["ranges"]
+    fresh = dataclasses.replace(
+        manifest, run={k: v for k, v in manifest.run.items() if k != "ranges"}
+    )
+    job = Job(config(*ALL, format="parquet"), fresh)
+    writer = ShardWriter.load(job)  # finds its own
+    assert json.loads(json.dumps(writer.ranges)) == ranges
+    other = {"int8": [[-4.0] * 8, [4.0] * 8]}
+    write_shard(writer, 0, other, lambda message: None)
+    (_, feature, _) = read_features(manifest.path(0)).features
+    assert feature.ranges == ((-4.0,) * 8, (4.0,) * 8)
+    write_shard(writer, 0, ranges, lambda message: None)
+    assert shards_of(tmp_path / "out") == before
+
+
+def test_texts_that_repeat(config, texts, tmp_path):
+    texts.write_text(texts.read_text() * 2)
+    extract(config(*ALL, dedupe=True), texts, tmp_path / "once.npz")
+    extract(config(*ALL, uniform_batches=True), texts, tmp_path / "out.npz")
+    for name in ("float32", "int8", "binary"):
+        np.testing.assert_array_equal(
+            vectors(tmp_path / "once.npz", name), vectors(tmp_path / "out.npz", name)
+        )
+
+
+def test_windows_are_averaged_before(config, tmp_path):
+    (tmp_path / "in.txt").write_text("".join(f"{' '.join(TEXTS[i:])}\n" for i in range(0, 26, 5)))
+    outputs = [o | {"normalize": True} for o in ALL]
+    extract(config(*outputs, long_text="window"), tmp_path / "in.txt", tmp_path / "out.npz")
+    floats = vectors(tmp_path / "out.npz", "float32")
+    np.testing.assert_allclose(np.linalg.norm(floats, axis=1), 1, atol=1e-6)
+    np.testing.assert_array_equal(vectors(tmp_path / "out.npz", "binary"), to_bits(floats))
+
+
+def test_an_empty_input(config, tmp_path):
+    (tmp_path / "in.txt").write_text("")
+    for out in (tmp_path / "out.parquet", f"{tmp_path}/out/"):
+        extract(config(*ALL), tmp_path / "in.txt", out)
+        assert len(read_features(out)) == 0
+
+
+def test_neighbors_of_small_vectors(config, texts, tmp_path):
+    extract(config(*ALL), texts, tmp_path / "out.parquet")
+    floats = vectors(tmp_path / "out.parquet", "float32")
+    signs = vectors(tmp_path / "out.parquet", "binary", floats=True)
+    query = floats[5]
+    by_text = {
+        name: nearest(tmp_path / "out.parquet", TEXTS[5], feature=name, top=3)
+        for name in ("float32", "int8", "binary")
+    }
+    for hit, expected in zip(by_text["int8"], by_text["float32"], strict=True):
+        assert hit.similarity == pytest.approx(expected.similarity, abs=0.01)
+    cosines = signs @ query / (np.linalg.norm(query) * 8**0.5)
+    assert [hit.similarity for hit in by_text["binary"]] == pytest.approx(
+        sorted(cosines, reverse=True)[:3], abs=1e-5
+    )
+
+
+def test_the_plan_knows_their_size(config, texts):
+    found = plan(config(*ALL), texts)
+    assert found.output_bytes("parquet") == 26 * (8 * 4 + 8 + 1)
+    assert found.output_bytes("jsonl") < 26 * (8 * 10.5 + 8 * 5 + 5)
+    assert "int8 int8 [8]" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ({"dtype": "int8"}, "dtype is 'int8', which only level 'sequence' allows; .* level 'token"),
+        ({"dtype": "binary", "level": "word"}, "this output has level 'word': pass level='sequ"),
+        (FLOATS | {"calibration": 5}, "calibration is for dtype 'int8'; dtype is 'float32': leave"),
+        (INT8 | {"calibration": 0}, "calibration is 0; allowed: a number of texts, or the path of"),
+        (INT8 | {"calibration": "no.npz"}, r"cannot read no\.npz"),
+        (INT8 | {"calibration": "wide.npz"}, r"like int8 int8 \[8\]; it has some float32 \[9\]"),
+        (INT8 | {"calibration": "equal.npz"}, "equal.npz has no vectors that differ and are like"),
+        (INT8 | {"calibration": "nan.npz"}, "nan.npz has no vectors that differ and are like"),
+        (INT8 | {"calibration": "two.npz"}, "two.npz has no vectors that differ and are like"),
+        (INT8 | {"calibration": "bits.npz"}, r"it has some binary \[8\]"),
+        (INT8 | {"calibration": "words.npz"}, r"it has w float32 \[words, 8\]"),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else value[:30],
+)
+def test_what_is_refused(config, texts, tmp_path, monkeypatch, output, message):
+    monkeypatch.chdir(tmp_path)
+    other = dataclasses.replace(SOME, name="other")
+    eye = np.eye(8, dtype=np.float32)
+    vectors_file(
+        "wide.npz", "npz", (dataclasses.replace(SOME, width=9),), np.eye(9, dtype=np.float32)
+    )
+    vectors_file("equal.npz", "npz", (SOME,), eye[:1])
+    vectors_file("nan.npz", "npz", (SOME,), np.full((3, 8), np.nan, np.float32))
+    vectors_file("two.npz", "npz", (SOME, other), eye, eye)
+    bits = dataclasses.replace(SOME, dtype="binary")
+    vectors_file("bits.npz", "npz", (bits,), np.zeros((3, 1), np.uint8))
+    words = Feature("w", (-1,), "none", 8, "float32", "word", "mean")
+    write(tmp_path / "words.npz", "npz", (words,), make_batch((words,), [2, 3]))
+    with pytest.raises((ConfigError, OutputError), match=message):
+        extract(config(output), texts, tmp_path / "out.npz")
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_the_run_does_not_replace_its_calibration(config, texts, tmp_path):
+    vectors_file(tmp_path / "out.npz", "npz", (SOME,), np.eye(8, dtype=np.float32))
+    settings = config(INT8 | {"calibration": str(tmp_path / "out.npz")})
+    with pytest.raises(OutputError, match="the calibration"):
+        extract(settings, texts, tmp_path / "out.npz", overwrite=True)
