@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import socket
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,17 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
 def toy_of_unknown_casing(tmp_path_factory: pytest.TempPathFactory, toy: str) -> str:
     """The same checkpoint in a folder whose name says nothing of the vocabulary's casing."""
     return str(shutil.copytree(toy, tmp_path_factory.mktemp("toy") / "toy"))
+
+
+@pytest.fixture(scope="session")
+def family_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a folder for each family of tests.family_tokenizers, with its tokenizer."""
+    from tests.family_tokenizers import DATA
+
+    folder = tmp_path_factory.mktemp("tokenizers")
+    with tarfile.open(DATA / "files.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
 
 
 @pytest.fixture(scope="session")

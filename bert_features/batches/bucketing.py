@@ -260,8 +260,16 @@ class Members:
         return cls(*(np.zeros(0, np.int64) for _ in fields(cls)))
 
 
-def cut_batches(window: Columns, shapes: BatchShapes) -> Iterator[tuple[Members, Columns]]:
+def cut_batches(
+    window: Columns, shapes: BatchShapes, *, pad_id: int = 0, has_types: bool = True
+) -> Iterator[tuple[Members, Columns]]:
     """Cuts a window into batches, longest first; one without columns makes none.
+
+    Args:
+      window: the columns of its rows.
+      shapes: the shapes that batches may have.
+      pad_id: what `input_word_ids` has where there is no token.
+      has_types: whether the tokens of text_b have type 1.
 
     Yields:
       A batch's rows of the window; and its columns, those of rows [B] and those of tokens [B, S].
@@ -296,7 +304,9 @@ def cut_batches(window: Columns, shapes: BatchShapes) -> Iterator[tuple[Members,
             places=row * length + offsets[its],
             slots=row * slots + plan.numbers[its],
         )
-        batch = _batch(window, members, row_starts, (size, length), packed=shapes.packed)
+        batch = _batch(window, members, row_starts, (size, length), shapes.packed, pad_id)
+        if not has_types:
+            batch["input_type_ids"][:] = 0
         yield members, batch
 
 
@@ -305,8 +315,8 @@ def _batch(
     members: Members,
     row_starts: np.ndarray,
     shape: tuple[int, int],
-    *,
     packed: bool,
+    pad_id: int,
 ) -> Columns:
     rows, lengths = members.rows, members.lengths
     tokens = expand_ranges(row_starts[rows], lengths)  # where they are in the window
@@ -323,7 +333,7 @@ def _batch(
         return column.reshape(shape)
 
     batch = {
-        "input_word_ids": laid_out(window["values"][tokens]),
+        "input_word_ids": laid_out(window["values"][tokens], pad_id),
         "input_mask": laid_out(1),
         "input_type_ids": laid_out(in_text_b),
     }

@@ -26,17 +26,23 @@ from bert_features.batches.pieces import tokenize_units
 from bert_features.batches.rows import Layout
 from bert_features.batches.segments import Rows
 from bert_features.batches.word_tables import WordTable
-from bert_features.batches.words import Units, WordPieces, WordSplit, find_words, text_lengths
+from bert_features.batches.words import (
+    Units,
+    WordPieces,
+    WordSplit,
+    find_words,
+    locate_words,
+    text_lengths,
+)
+from bert_features.errors import ConfigError
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
-from bert_features.text.tokenization import FullTokenizer
-from bert_features.text.vocabulary import CLS, SEP
+from bert_features.text.tokenizer import Tokenizer
 
 # Bounds of one call of the tokenizer's graph: enough rows to make its overhead small (as many as
 # in scripts/benchmark_tokenizer.py), and a limit on their text.
 _CHUNK_ROWS = 1024
 _CHUNK_CHARACTERS = 1 << 18
-_MAX_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]s
 
 Params = Mapping[str, Any]
 
@@ -51,11 +57,13 @@ class Chunk:
         [R]; unique_ids int64 [R]; type_starts int32 [R]; tokens_lost int32 [R]}, and the further
         columns of the batches where they are needed.
       words: their words; None unless an output has words.
+      separators: number of [SEP]s between the texts of a pair.
     """
 
     examples: list[InputExample]
     columns: Columns
     words: WordTable | None = None
+    separators: int = 1
 
     @classmethod
     def join(cls, chunks: Sequence["Chunk"]) -> "Chunk":
@@ -65,6 +73,7 @@ class Chunk:
             [example for chunk in chunks for example in chunk.examples],
             join_columns([chunk.columns for chunk in chunks]),
             WordTable.join(tables) if tables else None,
+            chunks[0].separators,
         )
 
 
@@ -107,6 +116,9 @@ class TextInputFn:
         keep theirs.
       stages: measures reading, tokenizing and batching.
 
+    Raises:
+      ConfigError: words are to be split like BERT, and the tokenizer does not split like BERT.
+
     Attributes:
       buckets: lengths of rows, ascending.
       window_tokens: number of tokens that are sorted into buckets together.
@@ -117,7 +129,7 @@ class TextInputFn:
     def __init__(
         self,
         examples: Callable[[], Iterable[InputExample]],
-        tokenizer: FullTokenizer,
+        tokenizer: Tokenizer,
         *,
         buckets: Sequence[int],
         window_tokens: int = 1 << 17,
@@ -131,10 +143,21 @@ class TextInputFn:
         self._tokenizer = tokenizer
         self.window_tokens = window_tokens
         self._long_text = long_text or LongText(seq_length=self.buckets[-1])
+        if words == "bert" and not tokenizer.splits_words:
+            raise ConfigError.naming(
+                "{word_split} is 'bert', which needs a WordPiece vocabulary, and this is "
+                "{tokenizer}; pass {word_split:'whitespace'}",
+                tokenizer=repr(tokenizer),
+            )
         self._words = words
         self._stages = stages or StageClock()
-        cls_id, sep_id = tokenizer.convert_tokens_to_ids([CLS, SEP])
-        self._layout = Layout(self._long_text, cls_id=cls_id, sep_id=sep_id)
+        self._frame = frame = tokenizer.frame
+        self._layout = Layout(
+            self._long_text,
+            cls_id=frame.cls_id,
+            sep_id=frame.sep_id,
+            separators=frame.separators,
+        )
 
     def __call__(self, params: Params) -> tf.data.Dataset:
         """The dataset.
@@ -179,9 +202,13 @@ class TextInputFn:
             self._stages.take("windows_prepared")
             if not window.examples:
                 yield Batch({}, Members.none(), window)
-            for members, columns in self._stages.timed(
-                "batch", cut_batches(window.columns, shapes)
-            ):
+            cut = cut_batches(
+                window.columns,
+                shapes,
+                pad_id=self._frame.pad_id,
+                has_types=self._frame.has_types,
+            )
+            for members, columns in self._stages.timed("batch", cut):
                 yield Batch(columns, members, window)
 
     def batches(self, params: Params) -> Iterator[Columns]:
@@ -216,7 +243,7 @@ class TextInputFn:
         """Tokenises examples and lays them out; `first` is the number of the first of them."""
         with self._stages.timing("tokenize"):
             rows, words = self._rows(examples)
-            return Chunk(examples, self._columns(rows, first), words)
+            return Chunk(examples, self._columns(rows, first), words, self._frame.separators)
 
     def read(self) -> Iterator[tuple[int, list[InputExample]]]:
         """Reads examples by the chunk: the number of its first example, and its examples."""
@@ -232,7 +259,7 @@ class TextInputFn:
         for example in self._examples():
             held.append(example)
             characters = len(example.text_a) + len(example.text_b or "")
-            size += copies * (characters + _MAX_SPECIAL_TOKENS)
+            size += copies * (characters + self._frame.max_tokens)
             if len(held) == _CHUNK_ROWS or size >= max_size:
                 yield first, held
                 first, held, size = first + len(held), [], 0
@@ -241,12 +268,16 @@ class TextInputFn:
 
     def _rows(self, examples: list[InputExample]) -> tuple[Rows, WordTable | None]:
         """Tokenises examples and lays them out: their rows, and their words, if wanted."""
-        units = Units.of(examples, self._words)
+        alone = self._tokenizer.splits_words
+        units = Units.of(examples, self._words) if alone else Units.whole_texts(examples)
         with_places = self._words is not None and not all(units.are_words)
         pieces = tokenize_units(self._tokenizer, units, with_places=with_places)
         values, lengths, starts, ends = pieces
+        of_text = text_lengths(lengths, np.array(units.per_text, np.int64))
         words: WordPieces | None = None
-        if self._words is not None:
+        if self._words is not None and not alone:
+            words = locate_words(examples, lengths=of_text, piece_starts=starts, piece_ends=ends)
+        elif self._words is not None:
             words = find_words(
                 units,
                 unit_lengths=lengths,
@@ -256,7 +287,7 @@ class TextInputFn:
             )
         return self._layout.rows(
             values,
-            text_lengths(lengths, np.array(units.per_text, np.int64)),
+            of_text,
             words,
             lambda i: f"example {examples[i].unique_id!r}",
         )

@@ -70,7 +70,7 @@ class LongText:
 
 
 def kept_lengths(
-    length_a: _Lengths, length_b: _Lengths, seq_length: int
+    length_a: _Lengths, length_b: _Lengths, seq_length: int, separators: int = 1
 ) -> tuple[_Lengths, _Lengths]:
     """Numbers of pieces that stay in a row of `seq_length` with [CLS] and its [SEP]s.
 
@@ -81,10 +81,11 @@ def kept_lengths(
       length_a: number of pieces of text_a, or an array of such numbers.
       length_b: number of pieces of text_b, in the same form.
       seq_length: length of the row.
+      separators: number of [SEP]s between the texts.
 
     Returns:
       The numbers of pieces kept of text_a and of text_b, in the form of the arguments.
     """
-    limit = seq_length - 2 - np.minimum(length_b, 1)
+    limit = np.maximum(seq_length - 2 - separators * np.minimum(length_b, 1), 0)
     kept_b = np.minimum(length_b, np.maximum(limit // 2, limit - length_a))
     return np.minimum(length_a, limit - kept_b), kept_b

@@ -15,7 +15,7 @@ from bert_features.batches.long_text import LongText
 from bert_features.batches.rows import head_lengths
 from bert_features.batches.words import Units, text_lengths
 from bert_features.readers.input_example import InputExample
-from bert_features.text.tokenization import FullTokenizer, utf8
+from bert_features.text.tokenizer import Tokenizer, utf8
 
 Offset = tuple[int, int] | None
 
@@ -29,22 +29,24 @@ class Pieces:
       lengths: int64 [2 * N], number of pieces of each text.
       places: int32 [P, 2], start and end of each piece in its text, in characters; None if they
         were not wanted.
+      separators: number of [SEP]s between the texts of a pair.
     """
 
     ids: np.ndarray
     lengths: np.ndarray
     places: np.ndarray | None = None
+    separators: int = 1
 
     @property
     def tokens(self) -> list[int]:
         """The tokens of each example, [CLS] and [SEP] included."""
         of_a, of_b = self.lengths[0::2], self.lengths[1::2]
-        tokens: list[int] = (of_a + of_b + 2 + (of_b > 0)).tolist()
+        tokens: list[int] = (of_a + of_b + 2 + self.separators * (of_b > 0)).tolist()
         return tokens
 
 
 def find_pieces(
-    tokenizer: FullTokenizer, examples: Sequence[InputExample], *, with_places: bool
+    tokenizer: Tokenizer, examples: Sequence[InputExample], *, with_places: bool
 ) -> Pieces:
     """Tokenises examples.
 
@@ -53,18 +55,22 @@ def find_pieces(
       examples: the examples.
       with_places: whether to find the places of the pieces, which takes longer.
     """
-    units = Units.of(examples, None)
+    alone = tokenizer.splits_words
+    units = Units.of(examples, None) if alone else Units.whole_texts(examples)
     ids, lengths, starts, ends = tokenize_units(tokenizer, units, with_places=with_places)
     places = None
     if with_places:
-        begins = [start for example in examples for start in _unit_starts(example)]
         places = np.stack([starts, ends], axis=1)
-        places += np.repeat(np.array(begins, np.int64), lengths)[:, None]
-    return Pieces(ids, text_lengths(lengths, np.array(units.per_text, np.int64)), places)
+        if alone:
+            begins = [start for example in examples for start in _unit_starts(example)]
+            places += np.repeat(np.array(begins, np.int64), lengths)[:, None]
+    of_text = text_lengths(lengths, np.array(units.per_text, np.int64))
+    # A vocabulary of WordPiece alone may lack [SEP].
+    return Pieces(ids, of_text, places, 1 if alone else tokenizer.frame.separators)
 
 
 def tokenize_units(
-    tokenizer: FullTokenizer, units: Units, *, with_places: bool
+    tokenizer: Tokenizer, units: Units, *, with_places: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Tokenises units.
 
@@ -123,6 +129,6 @@ def offsets_of(
             for start, end in places.tolist()
         ]
         if text == 0 or count:
-            offsets.append(None)
+            offsets += [None] * (pieces.separators if text == 0 and kept[1] else 1)
         first += length
     return offsets

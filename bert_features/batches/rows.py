@@ -37,11 +37,15 @@ class Layout:
       long_text: what happens to examples that do not fit a row.
       cls_id: id of [CLS].
       sep_id: id of [SEP].
+      separators: number of [SEP]s between the texts of a pair.
     """
 
-    def __init__(self, long_text: LongText, *, cls_id: int, sep_id: int) -> None:
+    def __init__(
+        self, long_text: LongText, *, cls_id: int, sep_id: int, separators: int = 1
+    ) -> None:
         self._long_text = long_text
-        self._special = np.array([cls_id, sep_id], np.int32)
+        self._separators = separators
+        self._special = np.array([cls_id] + [sep_id] * separators, np.int32)
 
     def rows(
         self,
@@ -90,14 +94,18 @@ class Layout:
 
     def _plan(self, texts: Texts) -> RowPlan:
         length_a, length_b = texts.lengths[0::2], texts.lengths[1::2]
-        kept_a, kept_b = kept_lengths(length_a, length_b, self._long_text.seq_length)
+        kept_a, kept_b = kept_lengths(
+            length_a, length_b, self._long_text.seq_length, self._separators
+        )
         cut = (kept_a < length_a) | (kept_b < length_b)
         if self._long_text.policy == "error" and cut.any():
             self._refuse(int(np.flatnonzero(cut)[0]), texts)
         plan = self._single_rows(kept_a, kept_b, texts)
         if self._long_text.policy != "window" or not cut.any():
             return plan
-        return replace_with_windows(plan, np.flatnonzero(cut), texts, self._long_text)
+        return replace_with_windows(
+            plan, np.flatnonzero(cut), texts, self._long_text, self._separators
+        )
 
     def _single_rows(self, kept_a: np.ndarray, kept_b: np.ndarray, texts: Texts) -> RowPlan:
         """One row for each example, of the pieces kept of each text, int64 [N]."""
@@ -105,7 +113,8 @@ class Layout:
         starts = np.zeros((len(kept_a), 7), np.int64)
         lengths = np.zeros((len(kept_a), 7), np.int64)
         starts[:, CLS], lengths[:, CLS] = total, 1
-        starts[:, SEP_A], lengths[:, SEP_A] = total + 1, 1
+        starts[:, SEP_A] = total + 1
+        lengths[:, SEP_A] = np.where(kept_b > 0, self._separators, 1)
         starts[:, SEP_B], lengths[:, SEP_B] = total + 1, kept_b > 0
         for head, kept, text in ((A, kept_a, 0), (B, kept_b, 1)):
             text_starts, text_lengths = texts.starts[text::2], texts.lengths[text::2]
@@ -150,8 +159,9 @@ def _tokens_lost(plan: RowPlan, text_lengths: np.ndarray, windows: np.ndarray) -
     own = np.bincount(plan.examples, plan.own[:, 1] - plan.own[:, 0]).astype(np.int64)
     pieces = text_lengths[0::2] + text_lengths[1::2]
     # The own tokens of an example hold [CLS] and each [SEP] once.
-    has_b = np.bincount(plan.examples, plan.lengths[:, SEP_B]) > 0
-    lost = pieces - (own - 2 - has_b)
+    first = windows == 0  # every row of an example has the same special tokens
+    special = plan.lengths[first][:, [CLS, SEP_A, SEP_B]].sum(axis=1)
+    lost = pieces - (own - special)
     return np.where(windows == 0, lost[plan.examples], 0).astype(np.int32)
 
 

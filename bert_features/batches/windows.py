@@ -11,11 +11,11 @@ from bert_features.batches.long_text import LongText
 from bert_features.batches.segments import A_TAIL, B_TAIL, A, B, RowPlan, Texts
 from bert_features.errors import InputError
 
-_SHORTEST_PAIR = 5  # [CLS], a piece of each text, and their [SEP]s
+_SHORTEST_PAIR = 4  # [CLS], a piece of each text, and the last [SEP]
 
 
 def replace_with_windows(
-    plan: RowPlan, long: np.ndarray, texts: Texts, long_text: LongText
+    plan: RowPlan, long: np.ndarray, texts: Texts, long_text: LongText, separators: int = 1
 ) -> RowPlan:
     """The plan with the row of each long example replaced by its windows.
 
@@ -24,17 +24,22 @@ def replace_with_windows(
       long: int64, the numbers of the examples that do not fit a row, ascending.
       texts: the texts.
       long_text: the length of a row, and the stride.
+      separators: number of [SEP]s between the texts of a pair.
 
     Raises:
       InputError: a pair and rows too short for pairs, or a word longer than a window.
     """
     others = plan.take(np.setdiff1d(plan.examples, long))
-    windows = [_windows(plan.take(row), int(row[0]), texts, long_text) for row in long[:, None]]
+    windows = [
+        _windows(plan.take(row), int(row[0]), texts, long_text, separators) for row in long[:, None]
+    ]
     joined = RowPlan.join([others, *windows])
     return joined.take(np.argsort(joined.examples, kind="stable"))
 
 
-def _windows(row: RowPlan, example: int, texts: Texts, long_text: LongText) -> RowPlan:
+def _windows(
+    row: RowPlan, example: int, texts: Texts, long_text: LongText, separators: int
+) -> RowPlan:
     """The windows of one example: they slide over its longer text, beside the shorter one.
 
     The shorter text stands in every window. It may take half the room, and is cut to that.
@@ -44,19 +49,20 @@ def _windows(row: RowPlan, example: int, texts: Texts, long_text: LongText) -> R
       example: the number of the example.
       texts: the texts.
       long_text: the length of a row, and the stride.
+      separators: number of [SEP]s between the texts of a pair.
     """
     length_a, length_b = texts.lengths[2 * example : 2 * example + 2].tolist()
-    if length_b and long_text.seq_length < _SHORTEST_PAIR:
+    if length_b and long_text.seq_length < _SHORTEST_PAIR + separators:
         raise InputError.naming(
             "{example} is a pair that does not fit {max_seq_length} {length}; windows of pairs "
             "need at least {least}",
             example=texts.name(example),
             length=long_text.seq_length,
-            least=_SHORTEST_PAIR,
+            least=_SHORTEST_PAIR + separators,
         )
     b_slides = length_b > length_a
     length, other_length = (length_b, length_a) if b_slides else (length_a, length_b)
-    room = long_text.seq_length - (3 if length_b else 2)
+    room = long_text.seq_length - 2 - (separators if length_b else 0)
     fixed = min(other_length, room // 2)
     room -= fixed
     text = 2 * example + b_slides

@@ -7,6 +7,7 @@ split at white space), or a whole text. Shape legend: `N` examples, `U` units, `
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -63,7 +64,7 @@ class Units:
         """The units of some examples; without a split, whole texts."""
         examples = list(examples)
         if split is None and not any(e.words_a or e.words_b for e in examples):
-            return cls._whole_texts(examples)
+            return cls.whole_texts(examples)
         units = cls([], [], [], [], [])
         for example in examples:
             units._add(example.text_a, example.words_a, split)
@@ -71,8 +72,8 @@ class Units:
         return units
 
     @classmethod
-    def _whole_texts(cls, examples: Sequence[InputExample]) -> "Units":
-        """The same for examples without words, which are many; places matter to words alone."""
+    def whole_texts(cls, examples: Sequence[InputExample]) -> "Units":
+        """Whole texts, words of the input joined; places matter to words alone."""
         texts = [text for example in examples for text in (example.text_a, example.text_b)]
         strings = [text for text in texts if text is not None]
         nowhere = [0] * len(strings)
@@ -143,6 +144,61 @@ def find_words(
     joined = [np.concatenate(column) for column in columns]
     order = np.argsort(joined[0], kind="stable")
     return WordPieces(*(column[order] for column in joined))
+
+
+def locate_words(
+    examples: Sequence[InputExample],
+    *,
+    lengths: np.ndarray,
+    piece_starts: np.ndarray,
+    piece_ends: np.ndarray,
+) -> WordPieces:
+    """Finds words by their places: those of the input, or what stands between white space.
+
+    For tokenizers that make other pieces of a word where it stands alone. A piece belongs to the
+    first word that it shares a character with, and an empty one to the word that begins there.
+
+    Args:
+      examples: the examples, whose units are whole texts.
+      lengths: int64 [2 * N], number of pieces of each text.
+      piece_starts: int32 [P], the first character of each piece in its text.
+      piece_ends: int32 [P], one past its last character.
+    """
+    found = [
+        _word_spans(text, words)
+        for example in examples
+        for text, words in ((example.text_a, example.words_a), (example.text_b, example.words_b))
+    ]
+    texts = np.repeat(np.arange(len(found)), [len(spans) for spans in found])
+    spans = np.array([span for part in found for span in part], np.int64).reshape(-1, 2)
+    given = np.array([e.words_a is not None for e in examples], bool)[texts // 2]
+    # Places in all texts, one after the other.
+    stride = int(max(spans.max(initial=0), piece_ends.max(initial=0))) + 2
+    begins, ends = (spans + (texts * stride)[:, None]).T
+    before = np.repeat(np.arange(len(found)) * stride, lengths)
+    words = np.flatnonzero(begins < ends)
+    nth = np.searchsorted(ends[words], before + piece_starts, side="right")
+    word = np.append(words, -1)[nth]
+    last = before + np.maximum(piece_ends, piece_starts + 1)
+    inside = np.flatnonzero((word >= 0) & (np.append(begins, stride)[word] < last))
+    first_pieces = np.zeros(len(texts), np.int64)
+    own, nth_piece = np.unique(word[inside], return_index=True)
+    first_pieces[own] = inside[nth_piece]
+    return WordPieces(
+        texts=texts,
+        first_pieces=first_pieces,
+        num_pieces=np.bincount(word[inside], minlength=len(texts)),
+        starts=np.where(given, -1, spans[:, 0]).astype(np.int32),
+        ends=np.where(given, -1, spans[:, 1]).astype(np.int32),
+    )
+
+
+def _word_spans(text: str | None, words: Sequence[str] | None) -> list[tuple[int, int]]:
+    """The first character of each word, and one past its last."""
+    if words is None:
+        return [match.span() for match in _WORD.finditer(text or "")]
+    ends = accumulate((len(word) + 1 for word in words), initial=-1)
+    return [(end - len(word), end) for word, end in zip(words, list(ends)[1:], strict=True)]
 
 
 def word_strings(

@@ -10,7 +10,7 @@ from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import damage_is_an_error, open_weights
 from bert_features.config.json_files import read_json_object
 from bert_features.errors import CheckpointError
-from bert_features.text.vocabulary import read_vocab
+from bert_features.text.tokenizer_files import keeps_case, read_tokenizer
 
 # The prefixes of google-research/bert's published names, whose casing its tokenization.py knows
 # (validate_case_matches_checkpoint); the words in Hugging Face's and TF-Hub's; and TF-Hub's models
@@ -45,6 +45,8 @@ def casing_of(
     Raises:
       CheckpointError: a file that may show it cannot be read.
     """
+    if vocab is not None and keeps_case(vocab):
+        return False, f"{vocab.name} decides about case by itself"
     root = root_of(weights)
     tokenizer_config = root / TOKENIZER_CONFIG
     if tokenizer_config.is_file():
@@ -64,7 +66,7 @@ def casing_of(
             if pattern.search(name):
                 return lower, f"its name is {name}"
     if vocab is not None:
-        lower = casing_of_vocabulary(read_vocab(vocab))
+        lower = casing_of_vocabulary(read_tokenizer(vocab).tokens)
         if lower is not None:
             which = "no" if lower else "many"
             return lower, f"{which} pieces of {vocab.name} have upper-case letters"

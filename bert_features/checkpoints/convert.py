@@ -21,7 +21,8 @@ from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
 from bert_features.errors import ConfigError, OutputError
 from bert_features.files import Role, check_folder, replacing
 from bert_features.machine.quiet_tensorflow import import_tensorflow
-from bert_features.text.vocabulary import write_vocab
+from bert_features.text import tokenizer_files
+from bert_features.text.tokenizer_files import write_tokenizer
 
 logger = logging.getLogger("bert_features")
 
@@ -101,7 +102,7 @@ def write_checkpoint(
     with replacing(out, overwrite=overwrite, folder=True, every=True) as folder:
         folder.mkdir()
         TARGETS[to](source.config, weights, folder)
-        write_vocab(vocab_file, folder / "vocab.txt")
+        write_tokenizer(vocab_file, folder)
         if source.do_lower_case is not None:
             _write_json(folder / "tokenizer_config.json", {"do_lower_case": source.do_lower_case})
         if source.sentence_transformers is not None:
@@ -191,7 +192,7 @@ TARGETS: dict[str, Callable[[BertConfig, Weights, Path], None]] = {
     "safetensors": _write_safetensors,
 }
 _WRITTEN = {
-    "vocab.txt",
+    *tokenizer_files.NAMES,
     "tokenizer_config.json",
     "config.json",
     "model.safetensors",

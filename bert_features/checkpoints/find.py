@@ -30,10 +30,18 @@ from bert_features.config.bert_config import (
 from bert_features.config.json_files import read_json_object
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
-from bert_features.text.vocabulary import CLS, PAD, SEP, UNK, read_vocab
+from bert_features.text import tokenizer_files
+from bert_features.text.sentencepiece_model import SentencePieceModel
+from bert_features.text.tokenizer_files import (
+    JsonModel,
+    TokenizerFile,
+    WordPieceFile,
+    read_tokenizer,
+)
+from bert_features.text.vocabulary import CLS, PAD, SEP, UNK
 
 if TYPE_CHECKING:
-    from bert_features.text.tokenization import FullTokenizer
+    from bert_features.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("bert_features")
 
@@ -47,7 +55,6 @@ CONFIG_NAMES: dict[Kind, tuple[str, ...]] = {
     "tf2": ("bert_config.json", "albert_config.json", "config.json"),
     "safetensors": ("config.json", "bert_config.json"),
 }
-VOCAB_NAMES = ("vocab.txt", "tokenizer.json")
 
 
 class _Located(NamedTuple):
@@ -86,7 +93,8 @@ def find_checkpoint(
           no such path, `org/name`.
       config_file: path or address of `bert_config.json` or `config.json`, if not beside the
         weights.
-      vocab_file: path or address of `vocab.txt` or `tokenizer.json`, if not beside the weights.
+      vocab_file: path or address of `vocab.txt`, a SentencePiece `.model` or `tokenizer.json`, if
+        not beside the weights.
       hidden_act: the form of GELU, if not the family's.
 
     Raises:
@@ -148,7 +156,7 @@ def _describe(name: str, located: _Located, **options: Unpack[CheckpointOptions]
     config, family = _config(name, weights_path, kind, config_path)
     if hidden_act := options.get("hidden_act"):
         config = config.model_copy(update={"hidden_act": hidden_act})
-    vocab_path = _file(options.get("vocab_file"), weights_path, VOCAB_NAMES)
+    vocab_path = _file(options.get("vocab_file"), weights_path, tokenizer_files.NAMES)
     casing, evidence = casing_of(weights_path, kind, vocab_path, *_names_of(name))
     found = Checkpoint(
         name=name,
@@ -284,41 +292,48 @@ def check_casing(checkpoint: Checkpoint, do_lower_case: bool) -> None:
     )
 
 
-def check_vocab(tokens: Sequence[str], config: BertConfig, path: str | Path) -> None:
+def check_vocab(file: TokenizerFile, config: BertConfig, path: str | Path) -> None:
     """Refuses a vocabulary that does not belong to the checkpoint.
 
     Raises:
       CheckpointError: its size is not the embedding table's, or a special piece is missing.
     """
-    missing = [token for token in (PAD, UNK, CLS, SEP) if token not in tokens]
-    if missing:
-        raise CheckpointError(f"the vocabulary {path} lacks {', '.join(missing)}")
-    if len(tokens) != config.vocab_size:
+    tokens, rows = file.tokens, config.vocab_size
+    if isinstance(file, WordPieceFile):
+        missing = [token for token in (PAD, UNK, CLS, SEP) if token not in tokens]
+        if missing:
+            raise CheckpointError(f"the vocabulary {path} lacks {', '.join(missing)}")
+    # Tables of BPE are often rounded up to a multiple of 64.
+    if len(tokens) > rows or (len(tokens) < rows and not isinstance(file, JsonModel)):
         raise CheckpointError(
             f"the vocabulary {path} has {len(tokens)} pieces, but the checkpoint's embedding table "
-            f"has {config.vocab_size} rows; pass the vocab.txt that belongs to it"
+            f"has {rows} rows; pass the {Path(path).name} that belongs to it"
         )
 
 
-def checked_vocabulary(checkpoint: Checkpoint) -> tuple[Path, list[str]]:
-    """The file of a checkpoint's vocabulary, which belongs to it, and its pieces.
+def checked_vocabulary(checkpoint: Checkpoint) -> tuple[Path, TokenizerFile]:
+    """The file of a checkpoint's tokenizer, which belongs to it, and what it holds.
 
     Raises:
       CheckpointError: there is no vocabulary, or it does not fit the checkpoint.
+      MissingExtraError: see `read_tokenizer`.
     """
-    if checkpoint.vocab_file is None:
+    path = checkpoint.vocab_file
+    if path is None:
         raise CheckpointError.naming(
-            "there is no vocab.txt beside {path}; pass {vocab_file}", path=checkpoint.weights_path
+            "there is no vocab.txt beside {path}, nor {others}; pass {vocab_file}",
+            path=checkpoint.weights_path,
+            others=", ".join(tokenizer_files.NAMES[1:]),
         )
-    tokens = read_vocab(checkpoint.vocab_file)
-    check_vocab(tokens, checkpoint.config, checkpoint.vocab_file)
-    return checkpoint.vocab_file, tokens
+    file = read_tokenizer(path)
+    check_vocab(file, checkpoint.config, path)
+    return path, file
 
 
 def resolve_vocabulary(
     checkpoint: Checkpoint, do_lower_case: bool | None = None
-) -> tuple[list[str], bool]:
-    """The pieces of a checkpoint's vocabulary, and whether to lower-case; both checked.
+) -> tuple[TokenizerFile, bool]:
+    """What the file of a checkpoint's tokenizer holds, and whether to lower-case; both checked.
 
     Args:
       checkpoint: what `find_checkpoint` found.
@@ -328,8 +343,9 @@ def resolve_vocabulary(
       CheckpointError: there is no vocabulary, it does not fit the checkpoint, or `do_lower_case`
         contradicts it.
       ConfigError: `do_lower_case` is None and the checkpoint does not record its casing.
+      MissingExtraError: see `read_tokenizer`.
     """
-    _, tokens = checked_vocabulary(checkpoint)
+    _, file = checked_vocabulary(checkpoint)
     if do_lower_case is None:
         do_lower_case = checkpoint.do_lower_case
     if do_lower_case is None:
@@ -338,12 +354,24 @@ def resolve_vocabulary(
             name=checkpoint.name,
         )
     check_casing(checkpoint, do_lower_case)
-    return tokens, do_lower_case
+    return file, do_lower_case
 
 
-def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) -> "FullTokenizer":
+def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) -> "Tokenizer":
     """Makes the tokenizer of a checkpoint; arguments and errors are `resolve_vocabulary`'s."""
+    return tokenizer_of(*resolve_vocabulary(checkpoint, do_lower_case))
+
+
+def tokenizer_of(file: TokenizerFile, do_lower_case: bool) -> "Tokenizer":
+    """Makes the tokenizer of a file."""
+    if isinstance(file, SentencePieceModel):
+        from bert_features.text.sentencepiece import SentencePieceTokenizer
+
+        return SentencePieceTokenizer(file, do_lower_case=do_lower_case)
+    if isinstance(file, JsonModel):
+        from bert_features.text.json_tokenizer import JsonTokenizer
+
+        return JsonTokenizer(file)
     from bert_features.text.tokenization import FullTokenizer
 
-    tokens, lower = resolve_vocabulary(checkpoint, do_lower_case)
-    return FullTokenizer(tokens, do_lower_case=lower)
+    return FullTokenizer(file.tokens, do_lower_case=do_lower_case)

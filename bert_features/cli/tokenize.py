@@ -10,12 +10,13 @@ import typer
 from bert_features.cli.command import InputArgument, command
 from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import CheckpointError, ConfigError
+from bert_features.errors import ConfigError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
     from bert_features.readers.input_example import InputExample
-    from bert_features.text.tokenization import FullTokenizer
+    from bert_features.text.tokenizer import Tokenizer
+    from bert_features.text.tokenizer_files import TokenizerFile
 
 _Format = Literal["tokens", "ids", "jsonl"]
 
@@ -67,54 +68,46 @@ def tokenize(
     )
     check_file(input_path)
     tokenizer = _make_tokenizer(settings)
-    if special_tokens:
-        _check_special_tokens(tokenizer)
     for line in _lines(tokenizer, examples, special_tokens, max_seq_length, output_format):
         sys.stdout.write(line + "\n")
 
 
-def _make_tokenizer(settings: ExtractConfig) -> "FullTokenizer":
-    from bert_features.checkpoints.find import find_checkpoint, resolve_vocabulary
+def _make_tokenizer(settings: ExtractConfig) -> "Tokenizer":
+    from bert_features.checkpoints.find import find_checkpoint, resolve_vocabulary, tokenizer_of
 
     if settings.vocab_file is not None and "checkpoint" not in settings.model_fields_set:
-        tokens, lower = _vocabulary_alone(settings.vocab_file, settings.do_lower_case)
+        file, lower = _vocabulary_alone(settings.vocab_file, settings.do_lower_case)
     else:
         checkpoint = find_checkpoint(
             settings.checkpoint, config_file=settings.config_file, vocab_file=settings.vocab_file
         )
-        tokens, lower = resolve_vocabulary(checkpoint, settings.do_lower_case)
+        file, lower = resolve_vocabulary(checkpoint, settings.do_lower_case)
     import_tensorflow()
-    from bert_features.text.tokenization import FullTokenizer
-
-    return FullTokenizer(tokens, do_lower_case=lower)
+    return tokenizer_of(file, lower)
 
 
-def _vocabulary_alone(path: str, lower: bool | None) -> tuple[list[str], bool]:
-    """The pieces of a vocabulary without a checkpoint, and whether to lower-case."""
+def _vocabulary_alone(path: str, lower: bool | None) -> tuple["TokenizerFile", bool]:
+    """The file of a tokenizer without a checkpoint, and whether to lower-case."""
     from bert_features.checkpoints.casing import casing_of_vocabulary
     from bert_features.checkpoints.find import local_file
-    from bert_features.text.vocabulary import read_vocab
+    from bert_features.text.tokenizer_files import keeps_case, read_tokenizer
 
-    tokens = read_vocab(local_file(path))
+    local = local_file(path)
+    file = read_tokenizer(local)
+    if keeps_case(local):
+        return file, False
     if lower is None:
-        lower = casing_of_vocabulary(tokens)
+        lower = casing_of_vocabulary(file.tokens)
     if lower is None:
         raise ConfigError.naming(
             "the casing of {path} is unknown; pass {do_lower_case:True} or {do_lower_case:False}",
             path=path,
         )
-    return tokens, lower
-
-
-def _check_special_tokens(tokenizer: "FullTokenizer") -> None:
-    from bert_features.text.vocabulary import CLS, SEP
-
-    if missing := [token for token in (CLS, SEP) if token not in tokenizer.vocab]:
-        raise CheckpointError(f"the vocabulary lacks {', '.join(missing)}")
+    return file, lower
 
 
 def _lines(
-    tokenizer: "FullTokenizer",
+    tokenizer: "Tokenizer",
     examples: Iterable["InputExample"],
     special_tokens: bool,
     max_seq_length: int | None,
@@ -125,17 +118,20 @@ def _lines(
 
     from bert_features.batches.long_text import LongText, kept_lengths
     from bert_features.batches.pieces import find_pieces, offsets_of
-    from bert_features.text.vocabulary import CLS, SEP
 
-    cls, sep = ([tokenizer.vocab[t]] if special_tokens else [] for t in (CLS, SEP))
+    # A vocabulary of WordPiece may lack special tokens that are not printed.
+    frame = tokenizer.frame if special_tokens or not tokenizer.splits_words else None
+    between = 1 if frame is None else frame.separators
+    type_b = int(frame is None or frame.has_types)
+    cls, sep = ([frame.cls_id], [frame.sep_id]) if frame and special_tokens else ([], [])
     for chunk in _chunks(examples):
         pieces = find_pieces(tokenizer, chunk, with_places=output_format == "jsonl")
         texts = [part.tolist() for part in np.split(pieces.ids, np.cumsum(pieces.lengths)[:-1])]
         for i, example in enumerate(chunk):
             kept = int(pieces.lengths[2 * i]), int(pieces.lengths[2 * i + 1])
             if max_seq_length is not None:
-                kept = kept_lengths(*kept, max_seq_length)
-            first = [*cls, *texts[2 * i][: kept[0]], *sep]
+                kept = kept_lengths(*kept, max_seq_length, between)
+            first = [*cls, *texts[2 * i][: kept[0]], *sep * (between if kept[1] else 1)]
             second = [*texts[2 * i + 1][: kept[1]], *(sep if kept[1] else [])]
             ids = first + second
             if output_format == "ids":
@@ -148,7 +144,7 @@ def _lines(
             offsets = offsets_of(pieces, i, kept, LongText())
             if not special_tokens:
                 offsets = [offset for offset in offsets if offset is not None]
-            type_ids = [0] * len(first) + [1] * len(second)
+            type_ids = [0] * len(first) + [type_b] * len(second)
             fields = {"id": example.unique_id, "tokens": tokens, "ids": ids}
             yield json.dumps({**fields, "type_ids": type_ids, "offsets": offsets})
 

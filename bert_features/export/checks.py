@@ -14,8 +14,8 @@ from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import (
     check_vocab,
     find_without_tensorflow,
-    make_tokenizer,
     resolve_vocabulary,
+    tokenizer_of,
 )
 from bert_features.checkpoints.pooling import auto_length, auto_pooling, auto_text_changes
 from bert_features.checkpoints.read import has_pooler
@@ -35,10 +35,10 @@ from bert_features.config.outputs import (
 )
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.files import Role, check_folder
-from bert_features.text.vocabulary import CLS, SEP, read_vocab
+from bert_features.text.tokenizer_files import JsonModel, TokenizerFile, read_tokenizer
 
 if TYPE_CHECKING:
-    from bert_features.text.tokenization import FullTokenizer
+    from bert_features.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("bert_features")
 
@@ -66,16 +66,14 @@ class ExportSource:
 
     checkpoint: Checkpoint
     outputs: tuple[OutputSpec, ...]
-    tokenizer: "FullTokenizer | None"
+    tokenizer: "Tokenizer | None"
     max_seq_length: int
     pooler: bool
 
     @property
     def special_ids(self) -> list[int]:
         """The ids of [CLS] and [SEP]; empty if they are unknown."""
-        if self.tokenizer is None:
-            return []
-        return self.tokenizer.convert_tokens_to_ids([CLS, SEP])
+        return [] if self.tokenizer is None else self.tokenizer.frame.special_ids
 
 
 def check_source(
@@ -209,18 +207,33 @@ def _check_pooler(source: ExportSource, signature: Signature) -> None:
 
 def _tokenizer(
     checkpoint: Checkpoint, do_lower_case: bool | None, *, needed: bool
-) -> "FullTokenizer | None":
+) -> "Tokenizer | None":
     casing_known = do_lower_case is not None or checkpoint.do_lower_case is not None
     if needed or (checkpoint.vocab_file is not None and casing_known):
-        return make_tokenizer(checkpoint, do_lower_case)
+        file, lower_cases = resolve_vocabulary(checkpoint, do_lower_case)
+        if needed:
+            _check_in_graph(checkpoint, file)
+        return tokenizer_of(file, lower_cases)
     if checkpoint.vocab_file is not None:
-        check_vocab(read_vocab(checkpoint.vocab_file), checkpoint.config, checkpoint.vocab_file)
+        file = read_tokenizer(checkpoint.vocab_file)
+        check_vocab(file, checkpoint.config, checkpoint.vocab_file)
     logger.warning(
         "%s: the export does not record the %s",
         checkpoint.name,
         "casing" if checkpoint.vocab_file is not None else "vocabulary and casing",
     )
     return None
+
+
+def _check_in_graph(checkpoint: Checkpoint, file: TokenizerFile) -> None:
+    """Refuses an export of text whose tokenizer is no part of a graph."""
+    if isinstance(file, JsonModel):
+        raise ConfigError.naming(
+            "{name} has a tokenizer that TensorFlow has no operation for ({path}), so an export "
+            "cannot take texts; pass {signature:'ids'}",
+            name=checkpoint.name,
+            path=checkpoint.vocab_file,
+        )
 
 
 def check_target(to: Path, read: Iterable[Role], *, overwrite: bool) -> None:
@@ -272,7 +285,8 @@ def check_before(
     wanted_outputs(outputs, layers, signature, found)
     check_length(max_seq_length, found, signature, outputs)
     if signature == "text":
-        _, lower_cases = resolve_vocabulary(found, do_lower_case)
+        file, lower_cases = resolve_vocabulary(found, do_lower_case)
+        _check_in_graph(found, file)
         check_text_changes(found, outputs, signature, lower_cases=lower_cases)
     return found
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.errors import ConfigError, InputError, OutputError
 from bert_features.export.checks import SAVED_MODEL, Signature
-from bert_features.text.tokenization import utf8
-from bert_features.text.vocabulary import read_vocab
+from bert_features.text.tokenizer import utf8
+from bert_features.text.tokenizer_files import NAMES, read_tokenizer
 
 
 class Export:
@@ -48,8 +48,9 @@ class Export:
             raise OutputError(f"{path} cannot be read as an export: {reason}") from error
         self.signature: Signature = "text" if "text" in arguments else "ids"
         self.outputs = tuple(sorted(functions[0].structured_outputs))
-        vocab = self.path / "assets" / "vocab.txt"
-        self.tokens = tuple(read_vocab(vocab)) if vocab.is_file() else ()
+        vocabs = (self.path / "assets" / name for name in NAMES)
+        vocab = next((path for path in vocabs if path.is_file()), None)
+        self.tokens = () if vocab is None else tuple(read_tokenizer(vocab).tokens)
 
     def __call__(self, inputs: Any, output: str | None = None) -> Any:
         """Computes the outputs of a batch.

@@ -27,7 +27,8 @@ from bert_features.errors import ConfigError
 from bert_features.export.checks import ExportSource, Signature, check_source, check_target
 from bert_features.export.signatures import build_signatures
 from bert_features.files import replacing
-from bert_features.text.vocabulary import write_vocab
+from bert_features.text.sentencepiece import SentencePieceTokenizer
+from bert_features.text.tokenizer_files import write_tokenizer
 
 
 def export_savedmodel(
@@ -115,6 +116,8 @@ def _save(source: ExportSource, signature: Signature, to: Path, *, overwrite: bo
     root.trainable_variables = list(variables.values())
     root.regularization_losses = []
     signatures = build_signatures(root, source, variables, signature)
+    if signature == "text" and isinstance(source.tokenizer, SentencePieceTokenizer):
+        root.tokenizer = source.tokenizer.operation  # its model is a resource of the graph
     with (
         replacing(to, overwrite=overwrite, folder=True, every=True) as folder,
         tempfile.TemporaryDirectory() as assets,
@@ -131,8 +134,8 @@ def _add_assets(root: Any, source: ExportSource, folder: Path) -> None:
     config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
     root.config_file = tf.saved_model.Asset(str(config))
     if source.checkpoint.vocab_file is not None:
-        vocab = folder / "vocab.txt"  # assets keep their file names, and readers expect this one
-        write_vocab(source.checkpoint.vocab_file, vocab)
+        # Assets keep their file names, by which readers find them.
+        vocab = write_tokenizer(source.checkpoint.vocab_file, folder)
         root.vocab_file = tf.saved_model.Asset(str(vocab))
     if source.tokenizer is not None:
         root.do_lower_case = tf.Variable(

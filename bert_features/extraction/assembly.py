@@ -198,7 +198,8 @@ class WindowResults:
 
     def _specials(self) -> np.ndarray:
         """int64 [R]: the number of [CLS] and [SEP] in each row."""
-        return np.where(self._window.columns["type_starts"] < self._lengths, 3, 2)
+        pair = self._window.columns["type_starts"] < self._lengths
+        return np.where(pair, 2 + self._window.separators, 2)
 
 
 def assemble(

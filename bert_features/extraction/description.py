@@ -45,6 +45,8 @@ def describe_output(preparation: "Preparation") -> dict[str, Any]:
     checkpoint, runtime = preparation.checkpoint, preparation.runtime.name
     versions = find_versions(runtime)
     versions.pop("jaxlib", None)  # files and caches never named it
+    if not preparation.tokenizer.in_graph:
+        versions["tokenizers"] = importlib.metadata.version("tokenizers")
     return {
         "config": preparation.config.model_dump(
             mode="json", exclude=set(ExtractConfig.names("reuse"))

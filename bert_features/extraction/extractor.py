@@ -33,7 +33,6 @@ from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.loop import prefetched, run_in_turn, run_step
-from bert_features.text.vocabulary import CLS, SEP, UNK
 
 
 class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
@@ -79,7 +78,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             self.checkpoint.config,
             read_weights(self.checkpoint, pooler=needs_pooler(self.outputs)),
             self.preparation.device_outputs,
-            special_ids=self.tokenizer.convert_tokens_to_ids([CLS, SEP]),
+            special_ids=self.tokenizer.frame.special_ids,
             precision=self.precision,
             use_one_hot_embeddings=self.config.use_one_hot_embeddings,
             fuse_qkv=self.devices.kind != "tpu",
@@ -380,7 +379,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             computed,
             as_floats(self.outputs),
             in_windows=self.preparation.in_windows,
-            unknown_id=self.tokenizer.vocab[UNK],
+            unknown_id=self.tokenizer.frame.unknown_id,
             counts=counts,
             stages=stages,
         )

@@ -28,7 +28,6 @@ from bert_features.extraction.losses import find_cures
 from bert_features.formats.records import FeatureBatch
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.readers.examples import read_examples
-from bert_features.text.vocabulary import UNK
 
 # Suggested lengths are multiples of this: the sublane tile of a TPU's bfloat16 registers is 16, of
 # float32 8; and no device likes odd shapes.
@@ -214,7 +213,7 @@ def plan(
             key=lambda bucket: bucket.length,
         ),
     )
-    (unknown_id,) = preparation.tokenizer.convert_tokens_to_ids([UNK])
+    unknown_id = preparation.tokenizer.frame.unknown_id
     shapes = _accelerator_shapes(preparation.config, preparation.max_seq_length)
     most = max(
         rows * length for s in shapes for rows, length in zip(s.rows, s.buckets, strict=True)

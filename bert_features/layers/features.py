@@ -40,7 +40,7 @@ from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.step import MODEL_INPUTS, input_names
 from bert_features.encoder.types import Tensor
 from bert_features.errors import ConfigError
-from bert_features.text.vocabulary import CLS, SEP, ids_of, read_vocab
+from bert_features.text.tokenizer_files import read_tokenizer
 
 logger = logging.getLogger("bert_features")
 
@@ -152,8 +152,7 @@ class BertFeatures(keras.layers.Layer):
             checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
         )
         if found.vocab_file is not None:
-            ids = ids_of(read_vocab(found.vocab_file))
-            special = [ids[piece] for piece in (CLS, SEP) if piece in ids]
+            special = read_tokenizer(found.vocab_file).frame.special_ids
             settings.setdefault("special_ids", special)
         # Making random values that the checkpoint's replace at once would take seconds.
         initializer = settings.pop("initializer", None)

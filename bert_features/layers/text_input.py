@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 import keras
 
 from bert_features.batches.long_text import MIN_SEQ_LENGTH
-from bert_features.checkpoints.find import find_checkpoint, make_tokenizer
+from bert_features.checkpoints.find import find_checkpoint, resolve_vocabulary
 from bert_features.encoder.forms import check_backend
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.encoder.types import Tensor
 from bert_features.errors import ConfigError
+from bert_features.text.tokenizer_files import WordPieceFile
 from bert_features.text.vocabulary import CLS, SEP
 
 if TYPE_CHECKING:
@@ -103,12 +104,18 @@ class BertTextInput(keras.layers.Layer):
           ConfigError: the casing is unknown, or rows are longer than the checkpoint allows.
         """
         found = find_checkpoint(checkpoint, vocab_file=vocab_file)
-        tokenizer = make_tokenizer(found, do_lower_case)
+        file, lower_cases = resolve_vocabulary(found, do_lower_case)
+        if not isinstance(file, WordPieceFile):
+            raise ConfigError(
+                f"{found.name} has no WordPiece vocabulary ({found.vocab_file}), which "
+                "BertTextInput needs; pass ids to BertFeatures, or export_savedmodel(signature="
+                "'text') if the vocabulary is a SentencePiece model"
+            )
         positions = found.config.positions
         trained = found.sentence_transformers
         if trained is not None and trained.unsupported is None:
             settings.setdefault("max_seq_length", trained.row_length(positions))
-        layer = cls(tokenizer.tokens, do_lower_case=tokenizer.do_lower_case, **settings)
+        layer = cls(file.tokens, do_lower_case=lower_cases, **settings)
         if layer.max_seq_length > positions:
             raise ConfigError(
                 f"max_seq_length is {layer.max_seq_length}; {found.name} has {positions} "

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from bert_features.batches.long_text import MIN_SEQ_LENGTH, kept_lengths
 from bert_features.errors import ConfigError
 from bert_features.readers.input_example import InputExample
-from bert_features.text.vocabulary import CLS, SEP
 
 if TYPE_CHECKING:
-    from bert_features.text.tokenization import FullTokenizer
+    from bert_features.text.tokenizer import Tokenizer
 
 _EXAMPLES_PER_CALL = 1024  # per call of the tokenizer, a graph that is faster on batches
 
@@ -42,7 +41,7 @@ class InputFeatures:
 
 
 def convert_examples_to_features(
-    examples: Iterable[InputExample], seq_length: int, tokenizer: "FullTokenizer"
+    examples: Iterable[InputExample], seq_length: int, tokenizer: "Tokenizer"
 ) -> list[InputFeatures]:
     """Tokenises, truncates and pads examples as the official script does.
 
@@ -70,23 +69,25 @@ def convert_examples_to_features(
 
 
 def _convert_chunk(
-    chunk: Sequence[InputExample], seq_length: int, tokenizer: "FullTokenizer"
+    chunk: Sequence[InputExample], seq_length: int, tokenizer: "Tokenizer"
 ) -> Iterator[InputFeatures]:
     first = tokenizer.encode(example.text_a for example in chunk)
     second = tokenizer.encode(example.text_b or "" for example in chunk)
+    frame = tokenizer.frame
+    sep = [frame.sep_id]
     for example, a, b in zip(chunk, first, second, strict=True):
-        kept_a, kept_b = kept_lengths(len(a.tokens), len(b.tokens), seq_length)
-        tokens = [CLS, *a.tokens[:kept_a], SEP]
-        type_ids = [0] * len(tokens)
+        kept_a, kept_b = kept_lengths(len(a.ids), len(b.ids), seq_length, frame.separators)
+        ids = [frame.cls_id, *a.ids[:kept_a], *sep]
+        type_ids = [0] * len(ids)
         if kept_b:  # as in the official script, a text_b without a piece counts as none
-            tokens += [*b.tokens[:kept_b], SEP]
-            type_ids += [1] * (kept_b + 1)
-        padding = [0] * (seq_length - len(tokens))
+            ids += [*sep * (frame.separators - 1), *b.ids[:kept_b], *sep]
+            type_ids += [0] * (frame.separators - 1) + [int(frame.has_types)] * (kept_b + 1)
+        missing = seq_length - len(ids)
         yield InputFeatures(
             unique_id=example.unique_id,
-            tokens=tokens,
-            input_ids=tokenizer.convert_tokens_to_ids(tokens) + padding,
-            input_mask=[1] * len(tokens) + padding,
-            input_type_ids=type_ids + padding,
-            tokens_lost=len(a.tokens) + len(b.tokens) - kept_a - kept_b,
+            tokens=tokenizer.convert_ids_to_tokens(ids),
+            input_ids=ids + [frame.pad_id] * missing,
+            input_mask=[1] * len(ids) + [0] * missing,
+            input_type_ids=type_ids + [0] * missing,
+            tokens_lost=len(a.ids) + len(b.ids) - kept_a - kept_b,
         )

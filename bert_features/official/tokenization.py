@@ -19,7 +19,7 @@ from bert_features.checkpoints.published import resolve
 from bert_features.errors import CheckpointError, check_process
 from bert_features.text import tokenization
 from bert_features.text.normalization import Characters, find_words
-from bert_features.text.tokenization import utf8
+from bert_features.text.tokenizer import utf8
 from bert_features.text.unicode_tables import is_punctuation
 from bert_features.text.vocabulary import MAX_CHARS_PER_WORD, UNK, ids_of, parse_vocab
 

@@ -14,7 +14,6 @@ from bert_features.formats.records import FeatureBatch
 from bert_features.serving.failures import RequestError
 from bert_features.serving.messages import Feature
 from bert_features.serving.service import Answer, Service
-from bert_features.text.vocabulary import SEP
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -59,14 +58,15 @@ def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:
     tokens, tokenizer = answer.results.level("token"), service.extractor.tokenizer
     start, stop = tokens.splits[example : example + 2].tolist()
     ids = tokens.columns["token_ids"][start:stop]
-    (separator,) = tokenizer.convert_tokens_to_ids([SEP])
-    first_length = int(np.flatnonzero(ids == separator)[0]) + 1
+    frame = tokenizer.frame
+    separators = np.flatnonzero(ids == frame.sep_id)
+    first_length = int(separators[0]) + (frame.separators if len(separators) > 1 else 1)
     second_length = len(ids) - first_length
-    kept = first_length - 2, max(second_length - 1, 0)
+    kept = int(separators[0]) - 1, max(second_length - 1, 0)
     return {
         "tokens": tokenizer.convert_ids_to_tokens(ids.tolist()),
         "token_ids": ids,
-        "type_ids": [0] * first_length + [1] * second_length,
+        "type_ids": [0] * first_length + [int(frame.has_types)] * second_length,
         "offsets": offsets_of(
             answer.pieces,
             example,

@@ -23,6 +23,7 @@ from bert_features.text.unicode_tables import (
     PUNCTUATION,
     REORDERED,
     SPACE,
+    Decompositions,
     TwoStageTable,
 )
 from bert_features.text.vocabulary import MAX_CHARS_PER_WORD, UNK
@@ -121,7 +122,7 @@ def _lower_and_strip(characters: Characters, ideograph: tf.Tensor) -> tuple[Char
     """
     codes = tf.cond(
         tf.reduce_any(characters.codes == CAPITAL_SIGMA),
-        lambda: _final_sigmas(characters),
+        lambda: final_sigmas(characters),
         lambda: characters.codes,
     )
     characters = characters._replace(codes=codes)
@@ -131,7 +132,7 @@ def _lower_and_strip(characters: Characters, ideograph: tf.Tensor) -> tuple[Char
     source, decomposed = tf.cond(
         tf.reduce_all(lengths == 1),
         lambda: (tf.range(tf.size(codes)), first),
-        lambda: _expand(codes, first, lengths),
+        lambda: expand(tables, codes, first, lengths),
     )
     characters = characters.take(source)._replace(codes=decomposed)
     ideograph = tf.gather(ideograph, source)
@@ -145,10 +146,13 @@ def _lower_and_strip(characters: Characters, ideograph: tf.Tensor) -> tuple[Char
     return characters.take(kept), tf.gather(ideograph, kept)
 
 
-def _expand(codes: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def expand(
+    tables: Decompositions, codes: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Decomposes every code point.
 
     Args:
+      tables: the decompositions.
       codes: int32 [C].
       first: int32 [C], the first code point that each becomes.
       lengths: int32 [C], how many code points each becomes.
@@ -156,7 +160,6 @@ def _expand(codes: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.
     Returns:
       The index that each new code point came from and the code points, int32 [new C] each.
     """
-    tables = unicode_tables.decompositions()
     source = tf.repeat(tf.range(tf.size(codes)), lengths)
     nth = tf.range(tf.size(source)) - tf.gather(tf.cumsum(lengths, exclusive=True), source)
     tail = tf.gather(look_up(tables.tail_starts, codes), source) + nth - 1
@@ -176,7 +179,7 @@ def _canonical_order(characters: Characters) -> tf.Tensor:
     return tf.argsort(segments * 256 + classes, stable=True)
 
 
-def _final_sigmas(characters: Characters) -> tf.Tensor:
+def final_sigmas(characters: Characters) -> tf.Tensor:
     """Makes each capital sigma at the end of a word final, as str.lower() does; int32 [C].
 
     A sigma is final if the nearest letter before it is cased and the nearest after it is not;

@@ -4,9 +4,7 @@ Shape legend: `B` texts.
 """
 
 import functools
-import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_features.errors import CheckpointError, check_process
+from bert_features.text.tokenizer import Pieces, Tokenizer
 from bert_features.text.vocabulary import UNK, ids_of, matchable, read_vocab, warn_of_duplicates
-from bert_features.text.wordpiece import Pieces, WordPiece
+from bert_features.text.wordpiece import WordPiece
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """One text's pieces, in Python.
-
-    Attributes:
-      ids: vocabulary ids.
-      tokens: the pieces themselves.
-      offsets: (start, end) of each piece, in characters of the text.
-    """
-
-    ids: list[int]
-    tokens: list[str]
-    offsets: list[tuple[int, int]]
-
-
-class FullTokenizer:
+class FullTokenizer(Tokenizer):
     """The official BERT tokenizer, as a TensorFlow graph and for Python.
 
     Called on a string tensor it is a graph: usable inside tf.data and inside a SavedModel. Special
@@ -53,6 +37,8 @@ class FullTokenizer:
         long.
       DeviceError: see `check_process`; also raised when the tokenizer is used.
     """
+
+    splits_words = True
 
     def __init__(self, vocab_file: str | Path | Sequence[str], do_lower_case: bool = True) -> None:
         check_process()
@@ -93,14 +79,7 @@ class FullTokenizer:
         return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
 
     def ids_of(self, texts: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of a batch of texts as flat arrays; what a call gives, in less time for few.
-
-        Args:
-          texts: string [B], UTF-8.
-
-        Returns:
-          int32 [P], the ids of all texts; int64 [B], the number of ids of each text.
-        """
+        """The ids of a batch of texts as flat arrays, see `Tokenizer`."""
         ids, row_splits, settled = (part.numpy() for part in self._fast_graph(texts))
         lengths, unsettled = np.diff(row_splits), ~settled
         if not unsettled.any():
@@ -119,63 +98,10 @@ class FullTokenizer:
         return self._fast.get_concrete_function()
 
     def tokenize_with_offsets(self, texts: tf.Tensor) -> Pieces:
-        """Tokenises a batch of texts and finds where each piece came from.
-
-        Args:
-          texts: string [B], UTF-8.
-
-        Returns:
-          `Pieces`, each int32 ragged [B, pieces]; the ids are those of calling the tokenizer.
-        """
+        """The ids of a batch of texts and where each came from, see `Tokenizer`."""
         check_process()
         pieces: Pieces = self._pieces(tf.convert_to_tensor(texts, tf.string))
         return pieces
-
-    def tokenize(self, text: str) -> list[str]:
-        """The pieces of one text, as the official method of this name.
-
-        For many texts call `encode`, which is much faster.
-        """
-        return self.convert_ids_to_tokens(self.encode_ids([text])[0])
-
-    def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of each text; faster than `encode`."""
-        check_process()
-        ids, lengths = self.ids_of(tf.constant([utf8(text) for text in texts], tf.string))
-        return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])][: len(lengths)]
-
-    def encode(self, texts: Iterable[str]) -> list[Encoding]:
-        """Ids, pieces and character offsets of each text."""
-        check_process()
-        batch = [utf8(text) for text in texts]
-        if not batch:
-            return []
-        pieces = self.tokenize_with_offsets(tf.constant(batch, tf.string))
-        columns = (part.to_list() for part in pieces)
-        return [
-            Encoding(ids, self.convert_ids_to_tokens(ids), list(zip(starts, ends, strict=True)))
-            for ids, starts, ends in zip(*columns, strict=True)
-        ]
-
-    @functools.cached_property
-    def begins_word(self) -> np.ndarray:
-        """Whether each piece is the first of a word, bool [vocabulary].
-
-        No word of a text begins with `##`: `#` is punctuation and a word of its own.
-        """
-        return np.array([not token.startswith("##") for token in self.tokens])
-
-    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """Vocabulary ids of pieces.
-
-        Raises:
-          KeyError: a piece is not in the vocabulary.
-        """
-        return [self.vocab[token] for token in tokens]
-
-    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Pieces of vocabulary ids."""
-        return [self.tokens[i] for i in ids]
 
 
 # Tracing takes 0.5 s and saves some 0.03 s of each call, be the texts few or many. So it pays after
@@ -217,15 +143,3 @@ class _TracedLater:
     def traces(self) -> int:
         """Number of times the graph was traced so far."""
         return int(self._graph.experimental_get_tracing_count())
-
-
-def utf8(text: str) -> bytes:
-    """UTF-8 of a Python string.
-
-    A lone surrogate, which UTF-8 cannot hold, becomes a private-use character: to the official
-    tokenizer both are letters that are in no vocabulary.
-    """
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError:
-        return re.sub("[\ud800-\udfff]", "\ue000", text).encode("utf-8")

@@ -1,13 +1,25 @@
-"""Reading a `tokenizer.json`, as the `tokenizers` library writes it: the pieces of its vocabulary.
+"""Reading a `tokenizer.json`, as the `tokenizers` library writes it.
 
-transformers 5 and sentence-transformers write no `vocab.txt` beside it any more.
+Of BERT's the pieces are taken alone: transformers 5 and sentence-transformers write no `vocab.txt`
+beside it any more. Others, as byte-level BPE, are for that library itself.
 """
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from bert_features.errors import CheckpointError
+
+
+def is_wordpiece(path: Path) -> bool:
+    """Whether a `tokenizer.json` is WordPiece's, or no JSON that can be read."""
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return True  # `parse_pieces` says what is wrong
+    kind = _object(_object(values).get("model")).get("type")
+    return kind in (None, "WordPiece")
 
 
 def parse_pieces(text: str, source: str) -> list[str]:

@@ -9,7 +9,7 @@ import functools
 import io
 import sys
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,13 +70,18 @@ class TwoStageTable:
             values=np.frombuffer(b"".join(stored), values.dtype),
         )
 
+    def of(self, codes: np.ndarray) -> np.ndarray:
+        """The property of each code point, int32 [C] -> [C]."""
+        found: np.ndarray = self.values[self.pages[codes >> PAGE_BITS] + (codes & 255)]
+        return found
+
 
 @dataclass(frozen=True)
 class Decompositions:
-    """What lower-casing, then canonical decomposition (NFD), makes of each single code point.
+    """What a change of texts makes of each single code point.
 
     Attributes:
-      lengths: how many code points come out, at least one.
+      lengths: how many code points come out.
       deltas: the first one minus the code point itself (so that most pages are zeros).
       tail_starts: where the others begin in `tails`.
       tails: int32, the others, those of one code point after those of another.
@@ -157,9 +162,31 @@ def combining_classes() -> TwoStageTable:
 
 @functools.cache
 def decompositions() -> Decompositions:
-    """Lower-casing and canonical decomposition of every code point."""
-    tables = {name: _table(name) for name in ("lengths", "deltas", "tail_starts")}
-    return Decompositions(**tables, tails=_arrays()["tails"])
+    """Lower-casing, then canonical decomposition (NFD), of every code point; none vanishes."""
+    return _decompositions("")
+
+
+@functools.cache
+def plain() -> Decompositions:
+    """Compatibility decomposition (NFKD) of every code point; combining marks vanish."""
+    return _decompositions("plain.")
+
+
+@functools.cache
+def lower_case() -> TwoStageTable:
+    """The lower-case letter minus the code point, int32; 0 where that is several, and for a Σ."""
+    return _table("lower_case")
+
+
+@functools.cache
+def white_space() -> TwoStageTable:
+    """Whether str.split() splits at each code point, uint8."""
+    return _table("white_space")
+
+
+def _decompositions(prefix: str) -> Decompositions:
+    tables = {name: _table(prefix + name) for name in ("lengths", "deltas", "tail_starts")}
+    return Decompositions(**tables, tails=_arrays()[f"{prefix}tails"])
 
 
 def _table(name: str) -> TwoStageTable:
@@ -182,10 +209,15 @@ def _make_arrays() -> bytes:
     tables = {
         "properties": _make_properties(),
         "combining_classes": _make_combining_classes(),
+        "white_space": _make_table(str.isspace, np.uint8),
+        "lower_case": _make_table(_lower_delta, np.int32),
     }
-    decompositions, tails = _make_decompositions()
-    arrays = {"tails": tails}
-    for name, table in (tables | decompositions).items():
+    arrays = {}
+    for prefix, change in _CHANGES.items():
+        decompositions, tails = _make_decompositions(change)
+        tables |= {prefix + name: table for name, table in decompositions.items()}
+        arrays[f"{prefix}tails"] = tails
+    for name, table in tables.items():
         arrays |= {f"{name}.pages": table.pages, f"{name}.values": table.values}
     archive = io.BytesIO()
     np.savez(archive, **arrays)  # type: ignore[arg-type]
@@ -209,7 +241,31 @@ def _make_combining_classes() -> TwoStageTable:
     return TwoStageTable.compress(classes)
 
 
-def _make_decompositions() -> tuple[dict[str, TwoStageTable], np.ndarray]:
+def _make_table(value: Callable[[str], int], dtype: type[np.generic]) -> TwoStageTable:
+    values = np.zeros(CODE_POINTS, dtype)
+    for code, char, _ in _characters():
+        values[code] = value(char)
+    return TwoStageTable.compress(values)
+
+
+def _lower_delta(char: str) -> int:
+    lower = char.lower()
+    return ord(lower) - ord(char) if len(lower) == 1 and char != chr(CAPITAL_SIGMA) else 0
+
+
+def _plain(char: str) -> str:
+    return "".join(c for c in unicodedata.normalize("NFKD", char) if not unicodedata.combining(c))
+
+
+_CHANGES: dict[str, Callable[[str], str]] = {
+    "": lambda char: unicodedata.normalize("NFD", char.lower()),
+    "plain.": _plain,
+}
+
+
+def _make_decompositions(
+    change: Callable[[str], str],
+) -> tuple[dict[str, TwoStageTable], np.ndarray]:
     """The tables of `Decompositions`, and its tails."""
     lengths = np.ones(CODE_POINTS, np.int32)
     deltas = np.zeros(CODE_POINTS, np.int32)
@@ -221,11 +277,11 @@ def _make_decompositions() -> tuple[dict[str, TwoStageTable], np.ndarray]:
         for code in range(first, last + 1)
     ]
     for code, char, _ in [*_characters(), *compatibility]:
-        result = unicodedata.normalize("NFD", char.lower())
+        result = change(char)
         if result == char:
             continue
         lengths[code] = len(result)
-        deltas[code] = ord(result[0]) - code
+        deltas[code] = ord(result[0]) - code if result else 0
         tail_starts[code] = len(tails)
         tails += map(ord, result[1:])
     columns = {"lengths": lengths, "deltas": deltas, "tail_starts": tail_starts}

@@ -11,7 +11,7 @@ from bert_features.text.tokenizer_json import parse_pieces
 
 logger = logging.getLogger("bert_features")
 
-CLS, SEP, UNK, PAD = "[CLS]", "[SEP]", "[UNK]", "[PAD]"
+CLS, SEP, UNK, PAD, MASK = "[CLS]", "[SEP]", "[UNK]", "[PAD]", "[MASK]"
 
 # google-research/bert, WordpieceTokenizer(max_input_chars_per_word=200); longer words become [UNK].
 # Hugging Face uses 100.

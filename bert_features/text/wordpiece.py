@@ -11,13 +11,13 @@ Shape legend: `B` texts, `C` characters of the whole batch, `W` words, `P` piece
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_features.text import unicode_tables
 from bert_features.text.normalization import Characters, Words, find_words, has, look_up
+from bert_features.text.tokenizer import Pieces
 from bert_features.text.unicode_tables import MARK
 from bert_features.text.wordpiece_models import make_sentence_matcher, make_word_matcher
 
@@ -39,22 +39,6 @@ FAST_CHARACTERS = (
 )
 _FAST_TEXT = f"[{FAST_CHARACTERS} \\t]*"
 _ASCII_TEXT = r"[!-~ \t]*"
-
-
-class Pieces(NamedTuple):
-    """The pieces of a batch of texts and where they came from.
-
-    Attributes:
-      ids: int32 ragged [B, pieces].
-      starts: int32 ragged [B, pieces], the first character of each piece: an index into the text
-        as a Python string (characters, not bytes).
-      ends: int32 ragged [B, pieces], one past the last character; accents that were stripped
-        directly after it are included.
-    """
-
-    ids: tf.RaggedTensor
-    starts: tf.RaggedTensor
-    ends: tf.RaggedTensor
 
 
 class WordPiece:

@@ -13,6 +13,7 @@ from bert_features.checkpoints.find import check_vocab, find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.weight_names import parameter_count
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
+from bert_features.text.tokenizer_files import WordPieceFile
 from tests.toy import TOY, TOY_VOCAB
 
 
@@ -92,8 +93,8 @@ def test_importing_does_not_import_the_libraries():
 
 
 def test_a_vocabulary_that_is_not_the_checkpoints():
-    check_vocab(TOY_VOCAB, TOY, "vocab.txt")
+    check_vocab(WordPieceFile(TOY_VOCAB), TOY, "vocab.txt")
     with pytest.raises(CheckpointError, match=r"has 29 pieces, but the checkpoint's.* 30 rows"):
-        check_vocab(TOY_VOCAB[:-1], TOY, "vocab.txt")
+        check_vocab(WordPieceFile(TOY_VOCAB[:-1]), TOY, "vocab.txt")
     with pytest.raises(CheckpointError, match=r"lacks \[PAD\], \[SEP\]"):
-        check_vocab(["[UNK]", "[CLS]"], TOY, "vocab.txt")
+        check_vocab(WordPieceFile(["[UNK]", "[CLS]"]), TOY, "vocab.txt")

@@ -1,0 +1,114 @@
+"""Reading a SentencePiece model without TensorFlow: its pieces, in the order of the family's ids.
+
+The file is a protocol buffer, `ModelProto` of sentencepiece_model.proto: each field 1 is a piece,
+whose own field 1 is its text.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_features.errors import CheckpointError
+from bert_features.text.frame import Frame
+from bert_features.text.vocabulary import CLS, MASK, SEP
+
+_FAIRSEQ_SPECIALS, _FAIRSEQ_MASK = ("<s>", "<pad>", "</s>", "<unk>"), "<mask>"
+_ALBERT_SPECIALS = ("<pad>", "<unk>", CLS, SEP, MASK)
+
+
+class SentencePieceModel(NamedTuple):
+    """A SentencePiece model in the form of a family.
+
+    Attributes:
+      content: the model itself.
+      tokens: the pieces in the order of the family's ids.
+      frame: the special tokens.
+      ids: int32, the family's id of each piece of the model.
+      is_albert: whether texts are prepared as for ALBERT; else they are taken as they are.
+    """
+
+    content: bytes
+    tokens: list[str]
+    frame: Frame
+    ids: np.ndarray
+    is_albert: bool
+
+
+def read_model(path: Path) -> SentencePieceModel:
+    """Reads the model of an ALBERT, or of an XLM-R, whose ids are fairseq's.
+
+    fairseq puts `<s> <pad> </s> <unk>` before the pieces and `<mask>` behind them.
+
+    Raises:
+      CheckpointError: the file cannot be read, or its special pieces are of neither family.
+    """
+    try:
+        content = path.read_bytes()
+        pieces = _pieces(content)
+    except OSError as error:
+        raise CheckpointError(f"cannot read the vocabulary {path}: {error.strerror}") from error
+    except (LookupError, StopIteration, ValueError) as error:
+        raise CheckpointError(f"{path} is not a SentencePiece model that can be read") from error
+    if set(_ALBERT_SPECIALS) <= set(pieces):
+        pad, unknown, cls, sep, mask = map(pieces.index, _ALBERT_SPECIALS)
+        frame = Frame(cls, sep, pad, unknown, mask)
+        return SentencePieceModel(
+            content, pieces, frame, np.arange(len(pieces), dtype=np.int32), True
+        )
+    if pieces[:3] == ["<unk>", "<s>", "</s>"]:
+        tokens = [*_FAIRSEQ_SPECIALS, *pieces[3:], _FAIRSEQ_MASK]
+        frame = Frame(0, 2, 1, 3, len(tokens) - 1, separators=2, has_types=False)
+        ids = np.arange(1, len(pieces) + 1, dtype=np.int32)
+        ids[:3] = 3, 0, 2
+        return SentencePieceModel(content, tokens, frame, ids, is_albert=False)
+    raise CheckpointError(
+        f"{path} is neither ALBERT's SentencePiece model, which has {', '.join(_ALBERT_SPECIALS)}, "
+        f"nor XLM-R's, which begins with <unk>, <s>, </s>; it begins with {', '.join(pieces[:3])}"
+    )
+
+
+def _pieces(content: bytes) -> list[str]:
+    """The pieces of a model in their order.
+
+    Raises:
+      LookupError, StopIteration, ValueError: it is no such protocol buffer.
+    """
+    pieces = [
+        next(str(text, "utf-8") for number, text in _fields(piece) if number == 1)
+        for number, piece in _fields(memoryview(content))
+        if number == 1
+    ]
+    if not pieces:
+        raise ValueError("no pieces")
+    return pieces
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """The number and the bytes of each field of a protocol buffer."""
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        if tag & 7 == 2:
+            size, at = _varint(message, at)
+        elif tag & 7 == 0:
+            _, end = _varint(message, at)
+            size = end - at
+        else:
+            size = {1: 8, 5: 4}[tag & 7]
+        if at + size > len(message):
+            raise ValueError("cut off")
+        yield tag >> 3, message[at : at + size]
+        at += size
+
+
+def _varint(message: memoryview, at: int) -> tuple[int, int]:
+    """A number of seven bits a byte, and where the bytes after it begin."""
+    number = shift = 0
+    while True:
+        byte = message[at]
+        number |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return number, at

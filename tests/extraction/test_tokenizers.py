@@ -1,0 +1,203 @@
+"""Checkpoints with the tokenizers of other families: found, run, exported, converted, refused."""
+
+import hashlib
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from bert_features import FeatureExtractor, export_savedmodel, load_export
+from bert_features.checkpoints.convert import convert
+from bert_features.checkpoints.find import find_checkpoint, make_tokenizer
+from bert_features.checkpoints.read import read_weights
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
+from bert_features.extraction.checks import check_input_and_checkpoint
+from bert_features.extraction.description import describe_output
+from bert_features.layers.features import BertFeatures
+from bert_features.layers.text_input import BertTextInput
+from bert_features.readers.input_example import InputExample
+from bert_features.serving.catalog import config_to_serve
+from tests.cli.command_line import run
+from tests.family_tokenizers import FILES, golden
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.reference.tf1_checkpoint import write_directory
+from tests.serving.conftest import make_client
+from tests.serving.over_http import make_service
+from tests.toy import TOY, random_weights
+
+CONFIG = TOY.model_copy(update={"vocab_size": 1024, "max_position_embeddings": 64})
+SIZES = {"albert": 1000, "xlm_roberta": 1002, "roberta": 1024, "modernbert": 1024}
+LAST = {"name": "last", "layers": [-1]}
+TEXTS = ["In 1948, two  blanks", "日本国憲法 第一章", ""]
+
+
+def write(folder, name, family_files):
+    """A toy BERT with the tokenizer of a family."""
+    config = CONFIG.model_copy(update={"vocab_size": SIZES[name]})
+    write_directory(folder, config, [], random_weights(config))
+    (folder / "vocab.txt").unlink()
+    for path in (family_files / name).iterdir():
+        shutil.copy(path, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, family_files):
+    root = tmp_path_factory.mktemp("families")
+    return {name: write(root / name, name, family_files) for name in FILES}
+
+
+@pytest.fixture(scope="module", params=FILES)
+def folder(request, folders):
+    return folders[request.param]
+
+
+def test_the_tokenizer_is_found_beside_the_weights(folder):
+    found = find_checkpoint(folder)
+    assert found.vocab_file == folder / FILES[folder.name]
+    assert found.do_lower_case is (folder.name == "albert")
+    texts = json.loads(str(golden("texts")))
+    ids = [number for row in make_tokenizer(found).encode_ids(texts) for number in row]
+    assert ids == golden(f"{folder.name}.ids").tolist()
+    shown = run("inspect", folder)
+    assert FILES[folder.name] in shown.stdout
+
+
+def test_features_are_those_of_the_framed_ids(folder):
+    extractor = FeatureExtractor.from_checkpoint(
+        folder,
+        outputs=[
+            {"name": "t", "layers": [-1]},
+            {"name": "w", "layers": [-1], "level": "word"},
+            {"name": "m", "layers": [-1], "level": "sequence", "special_tokens": False},
+        ],
+        word_split="whitespace",
+        device="cpu",
+    )
+    tokenizer, frame = extractor.tokenizer, extractor.tokenizer.frame
+    examples = [InputExample(0, TEXTS[0]), InputExample(1, TEXTS[0], TEXTS[1])]
+    first, second = tokenizer.encode(TEXTS[:2])
+    sep = [frame.sep_id]
+    rows = [
+        [frame.cls_id, *first.ids, *sep],
+        [frame.cls_id, *first.ids, *sep * frame.separators, *second.ids, *sep],
+    ]
+    encoder = NumpyEncoder(extractor.checkpoint.config, read_weights(extractor.checkpoint))
+    for record, ids in zip(extractor(examples), rows, strict=True):
+        assert record.tokens == tuple(tokenizer.convert_ids_to_tokens(ids))
+        types = np.zeros((1, len(ids)), int)
+        if record.unique_id:
+            types[0, 1 + len(first.ids) + frame.separators :] = frame.has_types
+        states = encoder(np.array([ids]), np.ones_like(types), types)[-1][0]
+        np.testing.assert_allclose(record.features["t"], states, atol=1e-5)
+        words = TEXTS[0].split() + (TEXTS[1].split() if record.unique_id else [])
+        assert list(record.words) == words
+        kept = [i for i, number in enumerate(ids) if number not in frame.special_ids]
+        np.testing.assert_allclose(record.features["m"], states[kept].mean(axis=0), atol=1e-5)
+
+
+def test_an_answer_of_the_service_has_the_tokens_of_a_pair(folders):
+    """RoBERTa puts two separators between the texts."""
+    config = ExtractConfig.of({"checkpoint": folders["roberta"], "outputs": [LAST]})
+    extractor = FeatureExtractor(
+        config_to_serve(config, find_checkpoint(folders["roberta"]).config)
+    )
+    client = make_client(make_service(extractor))
+    body = {"pairs": [["two blanks", "a"], ["a", ""]], "outputs": ["last"], "tokens": True}
+    pair, alone = client.post("/v1/features", json=body).json()["results"]
+    first, second = extractor.tokenizer.encode(["two blanks", "a"])
+    assert pair["tokens"] == ["<s>", *first.tokens, "</s>", "</s>", *second.tokens, "</s>"]
+    places = [None, *map(list, first.offsets), None, None, *map(list, second.offsets), None]
+    assert pair["offsets"] == places
+    assert set(pair["type_ids"]) == {0}
+    assert alone["tokens"] == ["<s>", *second.tokens, "</s>"]
+    assert alone["offsets"] == [None, *map(list, second.offsets), None]
+
+
+def test_tokenize_prints_pieces_and_frames(folders, tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("two ||| a\n")
+    options = ("--checkpoint", folders["xlm_roberta"], "--special-tokens")
+    shown = run("tokenize", path, *options)
+    tokens = shown.stdout.split()
+    assert tokens[0] == "<s>"
+    assert tokens[-4:] == ["</s>", "</s>", "▁a", "</s>"]
+    alone = run(
+        "tokenize", path, "--vocab", folders["roberta"] / "tokenizer.json", "--format", "jsonl"
+    )
+    found = json.loads(alone.stdout)
+    assert "".join(found["tokens"]) == "twoa"
+    assert set(found["type_ids"]) == {0}
+    cut = run("tokenize", path, *options, "--max-seq-length", "6", "--format", "ids")
+    assert len(cut.stdout.split()) == 6
+    assert run("tokenize", path, *options, "--uncased").exit_code != 0
+
+
+def test_sentencepiece_is_exported_inside(folders, tmp_path):
+    folder = folders["albert"]
+    settings = {"outputs": [LAST], "max_seq_length": 24}
+    to = export_savedmodel(tmp_path / "out", checkpoint=folder, **settings)
+    export = load_export(to)
+    extractor = FeatureExtractor.from_checkpoint(folder, device="cpu", **settings)
+    found = export(TEXTS)
+    ids = found["input_word_ids"]
+    for row, record in zip(ids, extractor(TEXTS), strict=True):
+        assert row[: len(record.token_ids)].tolist() == record.token_ids.tolist()
+    np.testing.assert_allclose(
+        found["last"][0], extractor(TEXTS[:1])[0].features["last"][: ids.shape[1]], atol=1e-5
+    )
+    assert export.tokens == tuple(extractor.tokenizer.tokens)
+    assert (to / "assets" / "spiece.model").is_file()
+    again = find_checkpoint(to)
+    assert again.do_lower_case is True
+    assert make_tokenizer(again).encode_ids(TEXTS) == extractor.tokenizer.encode_ids(TEXTS)
+
+
+def test_what_the_host_tokenizes_is_exported_for_ids_alone(folders, tmp_path):
+    folder = folders["modernbert"]
+    message = "TensorFlow has no operation for .*tokenizer.json.*pass signature='ids'"
+    with pytest.raises(ConfigError, match=message):
+        export_savedmodel(tmp_path / "text", checkpoint=folder, layers=-1)
+    to = export_savedmodel(tmp_path / "ids", checkpoint=folder, signature="ids")
+    assert len(load_export(to).tokens) == 1023
+    with pytest.raises(ConfigError, match="has no WordPiece vocabulary"):
+        BertTextInput.from_checkpoint(folder)
+    layer = BertFeatures.from_checkpoint(folder, outputs=[LAST | {"special_tokens": True}])
+    assert layer.special_ids == (1, 2)
+
+
+def test_a_converted_checkpoint_keeps_its_tokenizer(folder, tmp_path):
+    convert(find_checkpoint(folder), tmp_path / "out", to="tf1")
+    found = find_checkpoint(tmp_path / "out")
+    assert found.vocab_file.read_bytes() == (folder / FILES[folder.name]).read_bytes()
+    assert found.do_lower_case is (folder.name == "albert")
+
+
+def test_a_table_of_another_size_is_refused(folders, family_files, tmp_path):
+    vocab = family_files / "xlm_roberta" / FILES["xlm_roberta"]
+    found = find_checkpoint(folders["albert"], vocab_file=vocab)
+    with pytest.raises(CheckpointError, match=r"has 1002 pieces, .* has 1000 rows; pass the sent"):
+        make_tokenizer(found)
+
+
+def test_the_missing_package_is_named_before_tensorflow_is_used(folders, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    found = find_checkpoint(folders["roberta"])
+    settings = {"checkpoint": folders["roberta"], "layers": -1}
+    with pytest.raises(
+        MissingExtraError, match=r"tokenizer.json needs, .* pip install .*\[tokenizers\]"
+    ):
+        check_input_and_checkpoint(ExtractConfig.of(settings))
+    assert found.do_lower_case is False
+
+
+def test_what_runs_write_names_the_version_of_tokenizers(folders):
+    for name, wanted in {"roberta": True, "albert": False}.items():
+        extractor = FeatureExtractor.from_checkpoint(folders[name], layers=-1, device="cpu")
+        facts = describe_output(extractor.preparation)
+        assert ("tokenizers" in facts["versions"]) is wanted
+        digest = hashlib.sha256((folders[name] / FILES[name]).read_bytes()).hexdigest()
+        assert facts["vocabulary"] == {"sha256": digest}
