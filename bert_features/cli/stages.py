@@ -7,7 +7,6 @@ from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
 from bert_features.files import STDOUT, is_url
-from bert_features.machine.hardware import cpu_flags
 from bert_features.machine.shares import share_out
 from bert_features.monitor.run import RunMonitor
 from bert_features.monitor.stages import STAGES, Stage, StageTimes
@@ -15,7 +14,6 @@ from bert_features.readers.decompression import SUFFIXES
 
 # A smaller run says little: starting up and the first batches take most of it.
 _MIN_SECONDS, _MIN_TOKENS = 5.0, 1000
-_BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ def _for_device(facts: RunFacts) -> list[str]:
     device, precision = facts.monitor.device, facts.monitor.precision
     faster = "a GPU or a TPU" if device == "cpu" else f"more or faster {device.upper()}s"
     changes = [f"use {faster}"]
-    if precision == "float32" and (device != "cpu" or _BFLOAT16_FLAGS & cpu_flags()):
+    if precision == "float32" and device != "cpu":  # the flags of a CPU do not show its speed
         changes.append("try --precision bfloat16")
     outputs = facts.settings.output_configs()
     layers = {layer for output in outputs for layer in output.layers or facts.settings.layers}

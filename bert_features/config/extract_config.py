@@ -177,7 +177,7 @@ class ExtractConfig(Settings):
     batch_tokens: Positive | None = setting(
         None,
         "Maximum tokens per batch, padding included; sets the number of rows for each length. By "
-        "default 2048 on a CPU, 16384 for each other device.",
+        "default 512 to 2048 on a CPU by its cores, 16384 for each other device.",
         DEVICES,
     )
     device: Literal["auto", "tpu", "gpu", "cpu"] = setting(

@@ -72,7 +72,7 @@ def check_cpu(environment: Mapping[str, str]) -> Finding:
     known = [flag for flag in _VECTOR_FLAGS if flag in flags]
     off = onednn.find_off(environment)
     details = {"cores": count, "flags": known, "onednn": onednn.is_x86() and off is None}
-    best = onednn.find_class(environment)
+    best = "" if off else onednn.find_class(environment)
     details["onednn_class"] = best
     details["fixed_weights"] = [
         dtype for dtype in ("float32", "bfloat16") if onednn.fixes_weights(dtype, environment)

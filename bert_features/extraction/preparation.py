@@ -26,6 +26,7 @@ from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, check_process
 from bert_features.extraction.checks import check_lengths, packs, row_length
 from bert_features.extraction.prompts import Prompts
+from bert_features.machine.hardware import cores
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
@@ -34,11 +35,12 @@ from bert_features.runtime.start import make_runtime
 if TYPE_CHECKING:
     from bert_features.encoder.step import Precision
 
-# Tokens of a batch. On a CPU more tokens keep the cores no busier and leave more padding
+# Tokens of a batch on a CPU, for each core: more take as long each, and leave more padding
 # (scripts/benchmarking/diary.md).
-_CPU_BATCH_TOKENS = 2048
-# Of a uniform batch: it is filled up with masked rows, the fewer the smaller it is. This many cost
-# no more time for each token than 2048 (scripts/benchmarking/diary.md).
+_CORE_BATCH_TOKENS, _MAX_CPU_BATCH_TOKENS = 256, 2048
+# A batch holds this many of the longest rows: attention of one alone takes longer than of two.
+_CPU_BATCH_ROWS = 2
+# Of a uniform batch: it is filled up with masked rows, the fewer the smaller it is.
 _UNIFORM_CPU_BATCH_TOKENS = 512
 # Of a batch of few texts, whose lengths differ more (scripts/benchmarking/diary.md).
 _FEW_CPU_BATCH_TOKENS = 256
@@ -196,7 +198,10 @@ class Preparation:
             return DEVICE_BATCH_TOKENS * self.devices.count
         if self.config.uniform_batches:
             return _UNIFORM_CPU_BATCH_TOKENS
-        return _FEW_CPU_BATCH_TOKENS if few else _CPU_BATCH_TOKENS
+        if few:
+            return _FEW_CPU_BATCH_TOKENS
+        tokens = min(_CORE_BATCH_TOKENS * max(cores(), 2), _MAX_CPU_BATCH_TOKENS)
+        return max(tokens, _CPU_BATCH_ROWS * self.max_seq_length)
 
     def input_fn(
         self,

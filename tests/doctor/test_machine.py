@@ -39,6 +39,7 @@ def test_onednn_turned_off(root, monkeypatch):
     finding = machine.check_cpu({"TF_ENABLE_ONEDNN_OPTS": "0"})
     assert verdict(finding) == ("warning", "unset TF_ENABLE_ONEDNN_OPTS")
     assert finding.details["onednn"] is False
+    assert finding.details["onednn_class"] == ""
     on = machine.check_cpu({})
     assert on.found.split("; ")[1:3] == ["avx2", "oneDNN on, with AVX2"]
     assert on.details["onednn"] is True
