@@ -9,7 +9,7 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import has_pooler, read_weights
 
 DATA = Path(__file__).parent / "data" / "families"
-RELATIVES = ("albert", "electra", "distilbert", "roberta")
+RELATIVES = ("albert", "electra", "distilbert", "roberta", "modernbert")
 NAMES = ("bert", *RELATIVES)
 
 

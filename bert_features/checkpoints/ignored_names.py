@@ -8,6 +8,7 @@ _HEADS = (
     "|discriminator_predictions|generator\\w*|task_specific|sequence_summary"  # ELECTRA
     "|vocab_transform|vocab_layer_norm|vocab_projector|pre_classifier"  # DistilBERT
     "|lm_head"  # RoBERTa
+    "|head|decoder"  # ModernBERT
 )
 
 # Matched from the start of a name without its prefix.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 # The prefixes of the encoder's names in Hugging Face files, and in TF1 checkpoints and modules.
-PREFIX = re.compile(r"^(bert|albert|electra|distilbert|roberta)\.")
+PREFIX = re.compile(r"^(bert|albert|electra|distilbert|roberta|model)\.")
 TF1_PREFIX = re.compile(r"^(module/)?((bert|electra)/)?")
 
 _TF, _HF = "encoder/layer_{i}", "encoder.layer.{i}"  # a block of BERT
@@ -43,5 +43,15 @@ RENAMED: dict[str, Mapping[str, str]] = {
         f"{_HF}.intermediate.dense.": f"{_DISTIL}.ffn.lin1.",
         f"{_HF}.output.dense.": f"{_DISTIL}.ffn.lin2.",
         f"{_HF}.output.LayerNorm.": f"{_DISTIL}.output_layer_norm.",
+    },
+    "modernbert": {
+        "embeddings.word_embeddings.": "embeddings.tok_embeddings.",
+        "embeddings.LayerNorm.": "embeddings.norm.",
+        f"{_HF}.attention.self.qkv.": "layers.{i}.attn.Wqkv.",
+        f"{_HF}.attention.output.dense.": "layers.{i}.attn.Wo.",
+        f"{_HF}.attention.output.LayerNorm.": "layers.{i}.attn_norm.",
+        f"{_HF}.intermediate.dense.": "layers.{i}.mlp.Wi.",
+        f"{_HF}.output.dense.": "layers.{i}.mlp.Wo.",
+        f"{_HF}.output.LayerNorm.": "layers.{i}.mlp_norm.",
     },
 }

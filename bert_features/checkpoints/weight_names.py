@@ -7,7 +7,8 @@ attention kernels with an axis for the heads.
 BERT's relatives have the same weights, and a few of their own; `relatives` has their names.
 
 Shape legend: `V` vocab_size, `P` positions, `T` token types, `E` width of the embeddings, `H`
-hidden_size, `I` intermediate_size, `A` heads, `D` head size.
+hidden_size, `I` intermediate_size, `G` the same or, with a gate, twice that, `Q` 3 H, `A` heads,
+`D` head size.
 """
 
 import math
@@ -18,6 +19,7 @@ from typing import Literal
 
 import numpy as np
 
+from bert_features.checkpoints.garden_names import in_todays_spelling, name_at_path
 from bert_features.checkpoints.ignored_names import IGNORED, IGNORED_OBJECTS
 from bert_features.checkpoints.relatives import PREFIX, RENAMED, TF1_PREFIX
 from bert_features.config.architectures import ARCHITECTURES
@@ -118,51 +120,19 @@ BLOCK = [
         "H",
     ),
     *_norm(f"{_OUT}/LayerNorm", f"{_HF_OUT}.LayerNorm", f"{_MG}/self_attention_layer_norm"),
-    *_dense(f"{_TF}/intermediate/dense", f"{_HF}.intermediate.dense", f"{_MG}/intermediate", "HI"),
+    *_dense(f"{_TF}/intermediate/dense", f"{_HF}.intermediate.dense", f"{_MG}/intermediate", "HG"),
     *_dense(f"{_TF}/output/dense", f"{_HF}.output.dense", f"{_MG}/output", "IH"),
     *_norm(f"{_TF}/output/LayerNorm", f"{_HF}.output.LayerNorm", f"{_MG}/output_layer_norm"),
 ]
+# Instead of query, key and value where a checkpoint stores them as one.
+JOINED = _dense(f"{_SELF}/qkv", f"{_HF_SELF}.qkv", f"{_MG}/self_attention/qkv", "HQ")
+FINAL = _norm("encoder/LayerNorm", "final_norm", "transformer/layer_norm")
 _BLOCK_NUMBER = re.compile(r"encoder/layer_(\d+)/")
 POOLER = _dense("pooler/dense", "pooler.dense", "pooler_transform", "HH")
 
 # The Model Garden's pretrainer trains the pooler of its next-sentence head, which has this name or
 # path. The encoder's own pooler stays as it was initialised.
 _NEXT_SENTENCE_POOLER = re.compile(r"(?:.*/)?next_sentence(?:\.\.|[./])pooler_dense/(kernel|bias)$")
-
-# Names of the first TF2 BERTs (TF-Hub /1 and /2, behind `bert_model/`) -> today's.
-_OLD_GARDEN: list[tuple[re.Pattern[str], str]] = [
-    (re.compile(r"\bencoder/layer_(?=\d)"), "transformer/layer_"),
-    (re.compile(r"\bembedding_postprocessor/type_embeddings$"), "type_embeddings/embeddings"),
-    (
-        re.compile(r"\bembedding_postprocessor/position_embeddings$"),
-        "position_embedding/embeddings",
-    ),
-    (re.compile(r"\bembedding_postprocessor/layer_norm/"), "embeddings/layer_norm/"),
-    (re.compile(r"(self_attention/)?self_attention_output/"), "self_attention/attention_output/"),
-    # The only block of an ALBERT.
-    (re.compile(r"\btransformer/(?=self_attention|intermediate/|output)"), "transformer/layer_0/"),
-]
-
-# Paths in the Model Garden's encoder objects, for variables whose name does not help.
-_PATHS: list[tuple[re.Pattern[str], str]] = [
-    (re.compile(r"^layer_with_weights-0/embeddings$"), "word_embeddings/embeddings"),
-    (re.compile(r"^layer_with_weights-1/embeddings$"), "position_embedding/embeddings"),
-    (re.compile(r"^layer_with_weights-2/embeddings$"), "type_embeddings/embeddings"),
-    (re.compile(r"^layer_with_weights-3/(?=gamma$|beta$)"), "embeddings/layer_norm/"),
-    (re.compile(r"^layer_with_weights-\d+/(?=kernel$|bias$)"), "pooler_transform/"),
-    (re.compile(r"^_embedding_layer/"), "word_embeddings/"),
-    (re.compile(r"^_position_embedding_layer/(_position_)?"), "position_embedding/"),
-    (re.compile(r"^_type_embedding_layer/"), "type_embeddings/"),
-    (re.compile(r"^_embedding_norm_layer/"), "embeddings/layer_norm/"),
-    (re.compile(r"^_pooler_layer/"), "pooler_transform/"),
-    (re.compile(r"^_transformer_layers/(?=\d)"), "transformer/layer_"),
-    (re.compile(r"(?<=/)_attention_layer/_(query|key|value)_dense/"), r"self_attention/\1/"),
-    (re.compile(r"(?<=/)_attention_layer/_output_dense/"), "self_attention/attention_output/"),
-    (re.compile(r"(?<=/)_attention_layer_norm/"), "self_attention_layer_norm/"),
-    (re.compile(r"(?<=/)_intermediate_dense/"), "intermediate/"),
-    (re.compile(r"(?<=/)_output_dense/"), "output/"),
-    (re.compile(r"(?<=/)_output_layer_norm/"), "output_layer_norm/"),
-]
 
 
 def weights(config: BertConfig, *, pooler: bool) -> list[Weight]:
@@ -175,7 +145,6 @@ def weights(config: BertConfig, *, pooler: bool) -> list[Weight]:
         raise CheckpointError(
             f"num_hidden_layers is {config.num_hidden_layers:,}; at most {MAX_LAYERS:,} are allowed"
         )
-    table = _TABLES[config.model_type]
     blocks = [
         replace(
             weight,
@@ -185,18 +154,42 @@ def weights(config: BertConfig, *, pooler: bool) -> list[Weight]:
             tf1=weight.tf1.format(i=i),
         )
         for i in range(config.distinct_blocks)
-        for weight in table["block"]
+        for weight in _block(config, first=i == 0)
     ]
-    pooler = pooler and config.has_pooler
-    return [*_embeddings(config), *blocks, *(table["pooler"] if pooler else [])]
+    before, after = _around_blocks(config, pooler=pooler)
+    return [*before, *blocks, *after]
 
 
-def _embeddings(config: BertConfig) -> list[Weight]:
+def _block(config: BertConfig, *, first: bool) -> list[Weight]:
     table = _TABLES[config.model_type]
-    absent = "T" if not config.type_vocab_size else "-"
-    rows = [weight for weight in table["embeddings"] if absent not in weight.shape]
+    rows = table["block"]
+    if config.joins_qkv:
+        rows = [*table["joined"], *(row for row in rows if not row.canonical.startswith(_SELF))]
+    if config.norm_first and first:  # the embeddings are normalised
+        rows = [row for row in rows if not row.canonical.startswith(f"{_OUT}/LayerNorm")]
+    return _without_absent(rows, config)
+
+
+def _around_blocks(config: BertConfig, *, pooler: bool) -> tuple[list[Weight], list[Weight]]:
+    """The weights before and after the blocks."""
+    table = _TABLES[config.model_type]
     wider = config.embedding_width != config.hidden_size
-    return rows + (table["projection"] if wider else [])
+    before = table["embeddings"] + (table["projection"] if wider else [])
+    after = table["final"] if config.norm_first else []
+    after = after + (table["pooler"] if pooler and config.has_pooler else [])
+    return _without_absent(before, config), _without_absent(after, config)
+
+
+def _without_absent(rows: list[Weight], config: BertConfig) -> list[Weight]:
+    """The rows without tables and biases that the architecture lacks."""
+    absent = "P" if config.global_rope_theta is not None else ""
+    absent += "" if config.type_vocab_size else "T"
+    biases = () if config.has_biases else ("/bias", "/beta")
+    return [
+        row
+        for row in rows
+        if not set(absent) & set(row.shape) and not row.canonical.endswith(biases)
+    ]
 
 
 def _sizes(axes: str, config: BertConfig) -> tuple[int, ...]:
@@ -207,6 +200,8 @@ def _sizes(axes: str, config: BertConfig) -> tuple[int, ...]:
         "E": config.embedding_width,
         "H": config.hidden_size,
         "I": config.intermediate_size,
+        "G": config.intermediate_size * (2 if config.gated else 1),
+        "Q": 3 * config.hidden_size,
         "A": config.num_attention_heads,
         "D": config.head_size,
     }
@@ -269,10 +264,9 @@ def parameter_count(config: BertConfig, *, pooler: bool = True) -> int:
     def count(rows: Sequence[Weight]) -> int:
         return sum(math.prod(shape_of(row, config)) for row in rows)
 
-    table = _TABLES[config.model_type]
-    blocks = config.distinct_blocks * count(table["block"])
-    pooler = pooler and config.has_pooler
-    return count(_embeddings(config)) + blocks + (count(table["pooler"]) if pooler else 0)
+    first, other = (count(_block(config, first=first)) for first in (True, False))
+    around = sum(count(rows) for rows in _around_blocks(config, pooler=pooler))
+    return around + first + (config.distinct_blocks - 1) * other
 
 
 def blocks_of(names: Iterable[str]) -> set[str]:
@@ -338,28 +332,13 @@ def plain_tf2(name: str) -> str:
     Scopes around the encoder (`bert_model/`, `bert_encoder/`) fall away where what is left is the
     name of one of its weights; any other name stays.
     """
-    for pattern, today in _OLD_GARDEN:
-        name = pattern.sub(today, name)
+    name = in_todays_spelling(name)
     parts = name.split("/")
     scoped = ("/".join(parts[i:]) for i in range(len(parts)))
-    for candidate in (*scoped, _plain_path(name)):
+    for candidate in (*scoped, name_at_path(name)):
         if _template(candidate)[1] in _CANONICAL_OF["tf2"]:
             return candidate
     return name
-
-
-def _plain_path(path: str) -> str:
-    """The name of the variable at a path in the saved objects of an encoder."""
-    path = re.sub(r"^(encoder|model|encoder_network)/", "", path)
-    path = re.sub(r"^layer_with_weights-(\d+)/(?=_)", _block_of_layer, path)
-    for pattern, name in _PATHS:
-        path = pattern.sub(name, path, count=1)
-    return path
-
-
-def _block_of_layer(match: re.Match[str]) -> str:
-    # The blocks come after the four layers of the embeddings.
-    return f"_transformer_layers/{int(match[1]) - 4}/"
 
 
 def _template(name: str) -> tuple[str, str]:
@@ -381,7 +360,10 @@ def _renamed(rows: Sequence[Weight], model_type: str) -> list[Weight]:
     return [replace(w, huggingface=rename(w.huggingface), tf1=rename(w.canonical)) for w in rows]
 
 
-_PARTS = {"embeddings": EMBEDDINGS, "projection": PROJECTION, "block": BLOCK, "pooler": POOLER}
+_PARTS = {
+    **{"embeddings": EMBEDDINGS, "projection": PROJECTION, "block": BLOCK, "joined": JOINED},
+    **{"final": FINAL, "pooler": POOLER},
+}
 _TABLES = {
     model_type: {part: _renamed(rows, model_type) for part, rows in _PARTS.items()}
     for model_type in ARCHITECTURES

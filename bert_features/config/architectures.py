@@ -8,7 +8,7 @@ from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
 ModelType = Literal[
-    "bert", "albert", "electra", "distilbert", "roberta", "xlm-roberta", "camembert"
+    "bert", "albert", "electra", "distilbert", "roberta", "xlm-roberta", "camembert", "modernbert"
 ]
 
 
@@ -78,11 +78,40 @@ ARCHITECTURES: dict[str, Architecture] = {
     "roberta": _roberta("RobertaModel"),
     "xlm-roberta": _roberta("XLMRobertaModel"),
     "camembert": _roberta("CamembertModel"),
+    "modernbert": Architecture(
+        "ModernBertModel",
+        keys={
+            "norm_eps": "layer_norm_eps",
+            "hidden_activation": "hidden_act",
+            "attention_dropout": "attention_probs_dropout_prob",
+        },
+        values={
+            "num_hidden_layers": 22,
+            "intermediate_size": 1152,
+            "max_position_embeddings": 8192,
+            "layer_norm_eps": 1e-5,
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+            "type_vocab_size": 0,
+            "pad_token_id": 50283,
+            "global_rope_theta": 160_000.0,
+            "local_rope_theta": 10_000.0,
+            "local_attention": 128,
+            "global_attn_every_n_layers": 3,
+            "has_pooler": False,
+            "has_biases": False,
+            "norm_first": True,
+            "gated": True,
+        },
+        fixed={"norm_bias": False, "attention_bias": False, "mlp_bias": False},
+    ),
 }
 # The keys of `BertConfig` that only BERT's relatives have; in BERT's files they mean nothing.
-OF_RELATIVES = frozenset(
-    ("embedding_size", "num_hidden_groups", "has_pooler", "pad_token_id", "position_offset")
-)
+OF_RELATIVES = {
+    *("embedding_size", "num_hidden_groups", "has_pooler", "pad_token_id", "position_offset"),
+    *("global_rope_theta", "local_rope_theta", "local_attention", "global_attn_every_n_layers"),
+    *("has_biases", "norm_first", "gated"),
+}
 
 
 def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -109,6 +138,8 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
             raise CheckpointError(
                 f"{source}: {key} is {shown(values[key])}; only {only} is supported"
             )
+    if model_type == "modernbert":
+        values = {**values, **_rotary_values(values, source)}
     foreign = OF_RELATIVES - architecture.values.keys()
     own = {
         architecture.keys.get(key, key): value
@@ -119,3 +150,30 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     if "position_offset" in architecture.values and isinstance(padding, int):
         own.setdefault("position_offset", padding + 1)
     return {**architecture.values, **own, "model_type": model_type}
+
+
+def _rotary_values(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The bases of the angles, as files of transformers 4 name them; later files have a table.
+
+    Raises:
+      CheckpointError: the table, or the order of the layers, is of an unsupported form.
+    """
+    own: dict[str, Any] = {}
+    for kind, key in (("full", "global_rope_theta"), ("sliding", "local_rope_theta")):
+        rotary = (values.get("rope_parameters") or {}).get(f"{kind}_attention")
+        if rotary is not None and rotary.get("rope_type", "default") != "default":
+            raise CheckpointError(
+                f"{source}: rope_type is {shown(rotary['rope_type'])}; only 'default' is supported"
+            )
+        if rotary is not None and "rope_theta" in rotary:
+            own[key] = rotary["rope_theta"]
+    if key in values and values[key] is None:  # local layers then have the angles of the others
+        own.setdefault(key, values.get("global_rope_theta"))
+    every = values.get("global_attn_every_n_layers", 3)
+    for layer, kind in enumerate(values.get("layer_types") or ()):
+        if kind != ("sliding" if layer % every else "full") + "_attention":
+            raise CheckpointError(
+                f"{source}: layer_types[{layer}] is {shown(kind)}; only every layer "
+                f"{every} from the first may be full_attention, and the others sliding_attention"
+            )
+    return own

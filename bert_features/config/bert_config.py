@@ -87,6 +87,16 @@ class BertConfig(BaseModel):
     pad_token_id: int = Field(default=0, ge=0, lt=2**31)
     # The position of the first token; those before it belong to no token.
     position_offset: int = Field(default=0, ge=0, lt=2**31)
+    # The bases of rotary positions, of layers that attend to the whole row and of the others, which
+    # see local_attention / 2 tokens to either side; None: positions are embedded.
+    global_rope_theta: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    local_rope_theta: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    local_attention: Size | None = None
+    global_attn_every_n_layers: Size = 1
+    has_biases: bool = True
+    # Layer norms come before attention and feed-forward, except the very first, and one at the end.
+    norm_first: bool = False
+    gated: bool = False  # half of the feed-forward part is multiplied by the other half
 
     @field_validator("hidden_dropout_prob", "attention_probs_dropout_prob", mode="before")
     @classmethod
@@ -109,6 +119,8 @@ class BertConfig(BaseModel):
                 f"max_position_embeddings {self.max_position_embeddings} leaves no position after "
                 f"the {self.position_offset} that belong to no token"
             )
+        if self.global_rope_theta is not None and self.head_size % 2:
+            raise ValueError(f"rotary positions need an even head size, not {self.head_size}")
         if self.distinct_blocks > self.num_hidden_layers:
             raise ValueError(
                 f"num_hidden_groups {self.num_hidden_groups} is more than num_hidden_layers "
@@ -143,6 +155,11 @@ class BertConfig(BaseModel):
         return self.max_position_embeddings - self.position_offset
 
     @property
+    def joins_qkv(self) -> bool:
+        """Whether checkpoints store query, key and value as one matrix."""
+        return self.model_type == "modernbert"
+
+    @property
     def distinct_blocks(self) -> int:
         """Number of blocks with weights of their own."""
         return self.num_hidden_groups or self.num_hidden_layers
@@ -150,6 +167,12 @@ class BertConfig(BaseModel):
     def block_of(self, layer: int) -> int:
         """The block that computes a layer; both count from 0."""
         return layer * self.distinct_blocks // self.num_hidden_layers
+
+    def attention_of(self, block: int) -> tuple[float | None, int | None]:
+        """Base of the rotary positions of a block, and how many tokens it sees to either side."""
+        if block % self.global_attn_every_n_layers == 0 or self.local_attention is None:
+            return self.global_rope_theta, None
+        return self.local_rope_theta, self.local_attention // 2
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], *, family: Family, source: str = "config") -> Self:

@@ -13,7 +13,8 @@ from bert_features.config.bert_config import BertConfig
 from bert_features.encoder import kernels, lanes
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, make_dropout
-from bert_features.encoder.segments import within_segments
+from bert_features.encoder.rotary import Rotation
+from bert_features.encoder.segments import within_segments, within_window
 from bert_features.encoder.types import Tensor
 
 QKV = ("query", "key", "value")
@@ -23,13 +24,21 @@ class SelfAttention(Part):
     """Multi-head attention with one matrix product, or three, for query, key and value."""
 
     def __init__(
-        self, config: BertConfig, *, dropout: float, fuse_qkv: bool, **kwargs: Any
+        self,
+        config: BertConfig,
+        *,
+        dropout: float,
+        fuse_qkv: bool,
+        window: int | None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.heads, self.head_size = config.num_attention_heads, config.head_size
+        self.window, self.joined = window, config.joins_qkv
         size = config.hidden_size
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
-        if fuse_qkv:
+        part["has_bias"] = config.has_biases
+        if fuse_qkv or config.joins_qkv:
             self.projections = [Dense(size, 3 * size, name="qkv", **part)]
         else:
             self.projections = [Dense(size, size, name=name, **part) for name in QKV]
@@ -42,6 +51,7 @@ class SelfAttention(Part):
         mask: Tensor,
         segments: Tensor | None = None,
         residual: Tensor | None = None,
+        rotation: Rotation | None = None,
         training: bool = False,
     ) -> Tensor:
         """[N, H], int32 [B, S] each -> [N, H]; on a TPU [B', S', H] instead of [N, H].
@@ -49,13 +59,17 @@ class SelfAttention(Part):
         With a residual of that shape, it is part of the result.
         """
         if self.dropout is None and chosen_forms().on_tpu:
-            attended = self._in_lanes(x, mask, segments)
+            attended = self._in_lanes(x, mask, segments, rotation)
             return attended if residual is None else residual + attended
         if segments is not None:
             mask = within_segments(segments)
+        if self.window is not None:
+            mask = within_window(mask, self.window)
         by_head = self.dropout is None and chosen_forms().long_rows
         # query, key, value: [B, A, S, D], or [A, B, S, D] head by head
         query, key, value = self._heads(x, mask, (2, 3, 0, 1, 4) if by_head else (2, 0, 3, 1, 4))
+        if rotation is not None:
+            query, key = (rotation.turned(x, heads_first=by_head) for x in (query, key))
         scale = self.head_size**-0.5
         if by_head:
             context = kernels.attend_by_head(query, key, value, mask, scale)
@@ -67,6 +81,13 @@ class SelfAttention(Part):
             context = kernels.matmul(self.dropout(weights, training=training), value)
         context = kernels.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
         return self.output_dense(kernels.reshape_like(context, x), residual)
+
+    def scopes(self, scope: str) -> list[list[str]]:
+        """For each projection the canonical scopes of the weights that it holds."""
+        if self.joined:
+            return [[f"{scope}/qkv"]]
+        names = [f"{scope}/{part}" for part in QKV]
+        return [names] if len(self.projections) == 1 else [[name] for name in names]
 
     def _heads(self, x: Tensor, mask: Tensor, order: tuple[int, ...]) -> list[Tensor]:
         """Query, key and value of [N, H], each of four dimensions.
@@ -83,7 +104,9 @@ class SelfAttention(Part):
             parts += ops.unstack(kernels.transpose(joined, order), 3 // len(self.projections))
         return parts
 
-    def _in_lanes(self, x: Tensor, mask: Tensor, segments: Tensor | None) -> Tensor:
+    def _in_lanes(
+        self, x: Tensor, mask: Tensor, segments: Tensor | None, rotation: Rotation | None
+    ) -> Tensor:
         """[B', S', H], int32 [B, S] -> [B', S', H] with the same tokens, whatever B' and S' are.
 
         By `lanes.attend`.
@@ -97,51 +120,103 @@ class SelfAttention(Part):
                 lanes.project_in(x, weight, bias),
                 (batch, self.heads, self.head_size, length),
             )
-            for weight, bias in self._query_key_value()
+            for weight, bias in self._query_key_value(x)
         )
-        context = lanes.attend(query, key, value, mask, self.head_size**-0.5, segments)
+        if rotation is not None:
+            query, key = (rotation.turned_in_lanes(x) for x in (query, key))
+        scale = self.head_size**-0.5
+        context = lanes.attend(query, key, value, mask, scale, segments, self.window)
         context = ops.reshape(context, (batch, -1, length))
         output = self.output_dense
-        weight, bias = (ops.convert_to_tensor(v) for v in (output.weight, output.bias))
+        weight, bias = (ops.convert_to_tensor(v) for v in (output.weight, output.bias_for(x)))
         return ops.reshape(lanes.project_out(context, weight, bias), shape)
 
-    def _query_key_value(self) -> list[tuple[Tensor, Tensor]]:
+    def _query_key_value(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Weight [H, H] and bias [H] of query, key and value, from one variable or three."""
         weights, biases = (
             [part for v in variables for part in ops.split(v, 3 // len(self.projections), axis=-1)]
-            for variables in zip(*((p.weight, p.bias) for p in self.projections), strict=True)
+            for variables in zip(
+                *((p.weight, p.bias_for(x)) for p in self.projections), strict=True
+            )
         )
         return list(zip(weights, biases, strict=True))
 
 
 class Block(Part):
-    """One Transformer block: attention and feed-forward, each with residual and layer norm."""
+    """One Transformer block: attention and feed-forward, each with residual and layer norm.
+
+    Args:
+      config: the architecture.
+      number: the place of the block among the blocks.
+      use_dropout: see `BertEncoder`.
+      fuse_qkv: see `BertEncoder`.
+      **kwargs: arguments of a `Part`.
+    """
 
     def __init__(
-        self, config: BertConfig, *, use_dropout: bool, fuse_qkv: bool, **kwargs: Any
+        self,
+        config: BertConfig,
+        *,
+        number: int,
+        use_dropout: bool,
+        fuse_qkv: bool,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         size, inner = config.hidden_size, config.intermediate_size
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
+        self.theta, window = config.attention_of(number)
         attention_rate = config.attention_probs_dropout_prob if use_dropout else 0.0
         hidden_rate = config.hidden_dropout_prob if use_dropout else 0.0
         self.attention = SelfAttention(
-            config, dropout=attention_rate, fuse_qkv=fuse_qkv, name="attention", **part
+            config,
+            dropout=attention_rate,
+            fuse_qkv=fuse_qkv,
+            window=window,
+            name="attention",
+            **part,
         )
-        self.attention_norm = LayerNorm(size, config.layer_norm_eps, name="attention_norm", **part)
-        self.intermediate = Dense(size, inner, config.hidden_act, name="intermediate", **part)
+        part["has_bias"] = config.has_biases
+        self.norm_first = config.norm_first
+        self.attention_norm = None
+        if number > 0 or not config.norm_first:
+            self.attention_norm = LayerNorm(
+                size, config.layer_norm_eps, name="attention_norm", **part
+            )
+        self.gate = config.hidden_act if config.gated else None
+        self.intermediate = (
+            Dense(size, 2 * inner, name="intermediate", **part)
+            if config.gated
+            else Dense(size, inner, config.hidden_act, name="intermediate", **part)
+        )
         self.output_dense = Dense(inner, size, name="output_dense", **part)
         self.output_norm = LayerNorm(size, config.layer_norm_eps, name="output_norm", **part)
         self.dropout = make_dropout(hidden_rate, self.dtype_policy)
 
     def call(
-        self, x: Tensor, mask: Tensor, segments: Tensor | None = None, training: bool = False
+        self,
+        x: Tensor,
+        mask: Tensor,
+        segments: Tensor | None = None,
+        rotation: Rotation | None = None,
+        training: bool = False,
     ) -> Tensor:
         """[N, H], int32 [B, S] each -> [N, H]."""
-        attended = self.attention(x, mask, segments, self._residual(x), training=training)
-        x = self.attention_norm(self._sum(x, attended, training))
-        transformed = self.output_dense(self.intermediate(x), self._residual(x))
-        return self.output_norm(self._sum(x, transformed, training))
+        before, after = (_norm, _same) if self.norm_first else (_same, _norm)
+        attended = self.attention(
+            before(x, self.attention_norm),
+            mask,
+            segments,
+            self._residual(x),
+            rotation=rotation,
+            training=training,
+        )
+        x = after(self._sum(x, attended, training), self.attention_norm)
+        inner = self.intermediate(before(x, self.output_norm))
+        if self.gate is not None:
+            inner = kernels.gated(inner, self.gate)
+        transformed = self.output_dense(inner, self._residual(x))
+        return after(self._sum(x, transformed, training), self.output_norm)
 
     def _residual(self, x: Tensor) -> Tensor | None:
         """What a dense layer adds to its result: the residual, if no dropout comes before it."""
@@ -155,15 +230,23 @@ class Block(Part):
 
     def table(self, scope: str) -> Table:
         """Its variables with the canonical names of their weights."""
-        names = [f"{scope}/attention/self/{part}" for part in QKV]
-        attention = self.attention
-        scopes = [names] if len(attention.projections) == 1 else [[name] for name in names]
+        attention, norm = self.attention, self.attention_norm
+        scopes = attention.scopes(f"{scope}/attention/self")
         projections = zip(attention.projections, scopes, strict=True)
         return [
             *(row for projection, joined in projections for row in projection.table(*joined)),
             *attention.output_dense.table(f"{scope}/attention/output/dense"),
-            *self.attention_norm.table(f"{scope}/attention/output/LayerNorm"),
+            *(norm.table(f"{scope}/attention/output/LayerNorm") if norm is not None else []),
             *self.intermediate.table(f"{scope}/intermediate/dense"),
             *self.output_dense.table(f"{scope}/output/dense"),
             *self.output_norm.table(f"{scope}/output/LayerNorm"),
         ]
+
+
+def _norm(x: Tensor, norm: LayerNorm | None) -> Tensor:
+    return x if norm is None else norm(x)
+
+
+def _same(x: Tensor, norm: LayerNorm | None) -> Tensor:
+    del norm
+    return x

@@ -132,6 +132,13 @@ def _activated(x: Tensor, weight: Tensor, bias: Tensor, activation: HiddenAct) -
     return ACTIVATIONS[activation](add_bias(ops.matmul(x, weight), bias))
 
 
+@_rounded_once(1)
+def gated(x: Tensor, activation: HiddenAct) -> Tensor:
+    """The activation of the first half times the second half: [N, 2 * I] -> [N, I]."""
+    first, second = ops.split(x, 2, axis=-1)
+    return ACTIVATIONS[activation](first) * second
+
+
 def _dense_of_fixed_weights(
     x: Tensor, weight: Tensor, bias: Tensor, activation: HiddenAct, residual: Tensor | None
 ) -> Tensor:

@@ -75,6 +75,7 @@ def attend(
     mask: Tensor,
     scale: float,
     segments: Tensor | None = None,
+    window: int | None = None,
 ) -> Tensor:
     """As `kernels.attend`, with the tokens of a row in the last dimension, the lanes of a TPU.
 
@@ -94,14 +95,15 @@ def attend(
       mask: int32 [B, S], 1 = real.
       scale: factor of the scores.
       segments: int32 [B, S], the texts of packed rows.
+      window: tokens to either side that a token attends to; by default all.
 
     Returns:
       [B / G, A, D, G * S].
     """
     bias = ops.where(mask > 0, ops.cast(0.0, "float32"), ops.cast(MASK_BIAS, "float32"))
     if chosen_forms().pallas:
-        return pallas_attention.attend(query, key, value, bias, scale, segments)
-    scores = _scores_in_lanes(query, key, bias, scale, segments)
+        return pallas_attention.attend(query, key, value, bias, scale, segments, window)
+    scores = _scores_in_lanes(query, key, bias, scale, segments, window)
     highest = ops.max(scores, axis=-1, keepdims=True)
     if (query.shape[-1] or 0) <= _LANES:  # None: a length that TensorFlow does not know yet
         scores, highest = _materialised(ops.cast(scores, query.dtype), highest)
@@ -109,25 +111,35 @@ def attend(
         weights = powers / ops.sum(powers, axis=-1, keepdims=True)
         return ops.einsum("baqk,badk->badq", ops.cast(weights, query.dtype), value)
     query, key, highest = _materialised(query, key, highest)
-    scores = _scores_in_lanes(query, key, bias, scale, segments)
+    scores = _scores_in_lanes(query, key, bias, scale, segments, window)
     return _weighted_mean(ops.exp(scores - highest), value)
 
 
 def _scores_in_lanes(
-    query: Tensor, key: Tensor, bias: Tensor, scale: float, segments: Tensor | None
+    query: Tensor,
+    key: Tensor,
+    bias: Tensor,
+    scale: float,
+    segments: Tensor | None,
+    window: int | None,
 ) -> Tensor:
     """[B / G, A, D, G * S], [B / G, A, D, G * S], [B, S] -> float32 [B / G, A, G * S, G * S]."""
     scores = ops.cast(ops.einsum("badq,badk->baqk", query, key), "float32") * scale
     row, joined = bias.shape[-1], query.shape[-1]
+    same: Tensor = None
     if segments is not None:
         same = (segments[:, :, None] == segments[:, None, :])[:, None]
     elif row == joined:
-        return scores + bias[:, None, None, :]
+        scores = scores + bias[:, None, None, :]
     else:
         numbers = np.arange(joined) // row
         scores = scores + ops.reshape(bias, (-1, 1, 1, joined))
         same = numbers[:, None] == numbers
-    return ops.where(same, scores, ops.cast(OTHER_ROW, "float32"))
+    if window is not None:
+        places = np.arange(joined)
+        near = np.abs(places[:, None] - places) <= window
+        same = near if same is None else ops.logical_and(same, near)
+    return scores if same is None else ops.where(same, scores, ops.cast(OTHER_ROW, "float32"))
 
 
 def _weighted_mean(powers: Tensor, value: Tensor) -> Tensor:

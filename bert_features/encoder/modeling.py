@@ -7,6 +7,8 @@ Shape legend: `B` batch, `S` sequence, `E` width of the embeddings, `H` hidden_s
 `N` = B * S.
 """
 
+import functools
+import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,6 +24,7 @@ from bert_features.encoder.blocks import Block
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, make_dropout
+from bert_features.encoder.rotary import Rotation
 from bert_features.encoder.segments import tokens_of_segments
 from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError, ConfigError
@@ -35,11 +38,15 @@ class Embeddings(Part):
         size, types = config.embedding_width, config.type_vocab_size
         self.use_one_hot, self.offset = use_one_hot, config.position_offset
         self.words = self.kernel("word_embeddings", config.vocab_size, size)
-        self.positions = self.kernel("position_embeddings", config.max_position_embeddings, size)
+        self.positions = None
+        if config.global_rope_theta is None:
+            positions = config.max_position_embeddings
+            self.positions = self.kernel("position_embeddings", positions, size)
         self.types = self.kernel("token_type_embeddings", types, size) if types else None
         self.norm = LayerNorm(
             size,
             config.layer_norm_eps,
+            has_bias=config.has_biases,
             initializer=self.initializer,
             dtype=self.dtype_policy,
             name="LayerNorm",
@@ -49,27 +56,28 @@ class Embeddings(Part):
         self, word_ids: Tensor, type_ids: Tensor, position_ids: Tensor | None = None
     ) -> Tensor:
         """int32 [B, S] each -> [B, S, E]; without positions they count from 0 in each row."""
-        words = self._rows(self.words, word_ids, one_hot=self.use_one_hot)
-        positions = ops.convert_to_tensor(self.positions)
-        if self.offset:
-            positions = positions[self.offset :]
-        positions = positions[: ops.shape(word_ids)[1]]
-        if position_ids is not None:
-            positions = self._rows(positions, position_ids, one_hot=chosen_forms().on_tpu)
-        if self.types is None:
-            return self.norm(words + positions)
-        # About two rows: a small matrix product is faster than a gather on every device.
-        types = self._rows(self.types, type_ids, one_hot=True)
-        return self.norm(words + positions + types)
+        parts = [self._rows(self.words, word_ids, one_hot=self.use_one_hot)]
+        if self.positions is not None:
+            positions = ops.convert_to_tensor(self.positions)
+            if self.offset:
+                positions = positions[self.offset :]
+            positions = positions[: ops.shape(word_ids)[1]]
+            if position_ids is not None:
+                positions = self._rows(positions, position_ids, one_hot=chosen_forms().on_tpu)
+            parts.append(positions)
+        if self.types is not None:
+            # About two rows: a small matrix product is faster than a gather on every device.
+            parts.append(self._rows(self.types, type_ids, one_hot=True))
+        return self.norm(functools.reduce(operator.add, parts))
 
     def table(self) -> Table:
         """Its variables with the canonical names of their weights."""
+        tables = {"word": self.words, "position": self.positions, "token_type": self.types}
         table: Table = [
-            (self.words, ["embeddings/word_embeddings"]),
-            (self.positions, ["embeddings/position_embeddings"]),
+            (variable, [f"embeddings/{name}_embeddings"])
+            for name, variable in tables.items()
+            if variable is not None
         ]
-        if self.types is not None:
-            table.append((self.types, ["embeddings/token_type_embeddings"]))
         return table + self.norm.table("embeddings/LayerNorm")
 
     def _rows(self, table: Any, ids: Tensor, *, one_hot: bool) -> Tensor:
@@ -130,13 +138,25 @@ class BertEncoder(keras.layers.Layer):
         rate = config.hidden_dropout_prob if use_dropout else 0.0
         self.embeddings_dropout = make_dropout(rate, self.dtype_policy)
         self.blocks = [
-            Block(config, use_dropout=use_dropout, fuse_qkv=fuse_qkv, name=f"layer_{i}", **part)
+            Block(
+                config,
+                number=i,
+                use_dropout=use_dropout,
+                fuse_qkv=fuse_qkv,
+                name=f"layer_{i}",
+                **part,
+            )
             for i in sorted({config.block_of(layer) for layer in range(self.num_blocks)})
         ]
         size, width = config.hidden_size, config.embedding_width
         self.projection = (
             Dense(width, size, name="embeddings_project", **part) if width != size else None
         )
+        self.final_norm = None
+        if config.norm_first and self.num_blocks == config.num_hidden_layers:
+            self.final_norm = LayerNorm(
+                size, config.layer_norm_eps, has_bias=config.has_biases, name="final_norm", **part
+            )
         self.pooler = Dense(size, size, "tanh", name="pooler", **part) if with_pooler else None
         self.built = True
 
@@ -170,10 +190,13 @@ class BertEncoder(keras.layers.Layer):
             x = lanes.joined_rows(embedded)
         else:
             x = ops.reshape(embedded, (-1, size))
+        rotations = self._rotations(shape[1], positions)
         outputs = []
         for layer in range(self.num_blocks):
             block = self.blocks[self.config.block_of(layer)]
-            x = block(x, mask, segments, training=training)
+            x = block(x, mask, segments, rotation=rotations[block.theta], training=training)
+            if layer == self.num_blocks - 1 and self.final_norm is not None:
+                x = self.final_norm(x)
             outputs.append(ops.reshape(x, (*shape, size)))
         result = EncoderOutputs(embedded, outputs)
         if self.pooler is not None:
@@ -185,6 +208,17 @@ class BertEncoder(keras.layers.Layer):
                 pooled = ops.reshape(pooled, ops.shape(first))
             result = replace(result, pooled_output=pooled)
         return result.as_dict()
+
+    def _rotations(
+        self, length: int | Tensor, positions: Tensor | None
+    ) -> dict[float | None, Rotation | None]:
+        """For each base of angles the rotation of queries and keys; none where it is None."""
+        rotations: dict[float | None, Rotation | None] = {b.theta: None for b in self.blocks}
+        for theta in rotations:
+            if theta is not None:
+                places = ops.arange(length, dtype="int32") if positions is None else positions
+                rotations[theta] = Rotation.by(places, theta, self.config.head_size)
+        return rotations
 
     def compute_output_spec(
         self, inputs: Mapping[str, keras.KerasTensor], training: bool = False
@@ -243,6 +277,8 @@ class BertEncoder(keras.layers.Layer):
     def _variables(self) -> Table:
         """Each variable with the canonical names of the weights joined along its last axis."""
         table = self.embeddings.table()
+        if self.final_norm is not None:
+            table += self.final_norm.table("encoder/LayerNorm")
         if self.projection is not None:
             table += self.projection.table("embeddings_project")
         for i, block in enumerate(self.blocks):

@@ -19,6 +19,8 @@ from bert_features.encoder.types import Tensor
 
 # Queries of one step of the grid, if a row has more.
 _QUERIES = 512
+# The scores of more keys do not fit in fast memory beside one another.
+_LONGEST = 1024
 # The query, key, value and output of one step may take this much; they are there twice, as the next
 # step's arrive while this one computes. A v5e allows a kernel 16 MiB of its VMEM by default.
 _STEP_BYTES = 4 << 20
@@ -35,6 +37,7 @@ def attend(
     bias: Tensor,
     scale: float,
     segments: Tensor | None = None,
+    window: int | None = None,
 ) -> Tensor:
     """Scaled dot-product attention, as `lanes.attend`.
 
@@ -50,6 +53,8 @@ def attend(
       scale: factor of the scores.
       segments: int32 [B, S], the texts of packed rows, see `config.packing`. Then `bias` is unused,
         and blocks of keys are skipped where none has a text of the queries.
+      window: tokens to either side that a token attends to; by default all. In packed rows, blocks
+        beyond it are skipped too.
 
     Returns:
       [B, A, D, S] of the dtype of `query`.
@@ -60,6 +65,8 @@ def attend(
     from jax.experimental.pallas import tpu as pltpu
 
     batch, heads, size, length = query.shape
+    if segments is None and length > _LONGEST and length % _BLOCK == 0:
+        segments = jnp.where(bias < 0, 0, 1)  # one text a row
     queries = min(length, _QUERIES)
     if segments is not None:
         queries = length if length % _BLOCK else _BLOCK
@@ -73,7 +80,7 @@ def attend(
         else (_packed_step, *_spans(segments, queries))
     )
     call = pl.pallas_call(
-        functools.partial(step, scale=scale),
+        functools.partial(step, scale=scale, window=window),
         out_shape=jax.ShapeDtypeStruct(query.shape, query.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=len(spans),
@@ -102,7 +109,7 @@ def _heads_together(heads: int, bytes_of_one: int) -> int:
 
 def _step(
     bias_ref: Any, query_ref: Any, key_ref: Any, value_ref: Any, out_ref: Any, *, scale: float,
-    row: int,
+    row: int, window: int | None,
 ) -> None:  # fmt: skip
     """One step of the grid: bias [1, K]; query, output [P, D, Q]; key, value [P, D, K]."""
     import jax
@@ -114,10 +121,12 @@ def _step(
     first = pl.program_id(2) * queries
     visible = jnp.transpose(jnp.broadcast_to(bias_ref[...], (8, keys)))[:, :1]  # [K, 1]
     if row != keys:
-        shape = (keys, queries)
-        of_key = jax.lax.broadcasted_iota(jnp.int32, shape, 0) // row
-        of_query = (jax.lax.broadcasted_iota(jnp.int32, shape, 1) + first) // row
+        of_key = _places(keys, queries, 0) // row
+        of_query = (_places(keys, queries, 1) + first) // row
         visible = jnp.where(of_key == of_query, visible, OTHER_ROW)
+    if window is not None:
+        distance = _places(keys, queries, 0) - (_places(keys, queries, 1) + first)
+        visible = jnp.where(jnp.abs(distance) <= window, visible, OTHER_ROW)
 
     def head(number: Any, carry: None) -> None:
         query, key, value = (ref[number] for ref in (query_ref, key_ref, value_ref))
@@ -153,7 +162,7 @@ def _spans(segments: Tensor, block: int) -> tuple[Tensor, Tensor]:
 
 def _packed_step(
     spans_ref: Any, text_ref: Any, query_ref: Any, key_ref: Any, value_ref: Any, out_ref: Any, *,
-    scale: float,
+    scale: float, window: int | None,
 ) -> None:  # fmt: skip
     """One step of the grid: spans [B * 2 * N]; texts [1, K]; the others as in `_step`, Q is T.
 
@@ -171,12 +180,16 @@ def _packed_step(
     def head(head: Any, carry: None) -> None:
         query = query_ref[head]
 
-        def seen(number: Any, state: Any) -> Any:
+        def seen(number_of_keys: Any, state: Any) -> Any:
             highest, total, context = state
-            keys = _block(number, block)
+            keys = _block(number_of_keys, block)
             of_keys = jnp.transpose(jnp.broadcast_to(text_ref[:, keys], (8, block)))[:, :1]
             scores = _product(key_ref[head, :, keys], query, 0) * scale  # [T, Q]
             scores = jnp.where(of_keys == text, scores, OTHER_ROW)
+            if window is not None:
+                distance = _places(block, block, 0) - _places(block, block, 1)
+                distance += (number_of_keys - number) * block
+                scores = jnp.where(jnp.abs(distance) <= window, scores, OTHER_ROW)
             higher = jnp.maximum(highest, jnp.max(scores, axis=0, keepdims=True))
             powers, factor = jnp.exp(scores - higher), jnp.exp(highest - higher)
             total = total * factor + jnp.sum(powers, axis=0, keepdims=True)
@@ -190,11 +203,22 @@ def _packed_step(
         )
         at = 2 * row * pl.num_programs(2) + number
         first, end = spans_ref[at], spans_ref[at + pl.num_programs(2)]
+        if window is not None:
+            first = jnp.maximum(first, jnp.maximum(number * block - window, 0) // block)
+            end = jnp.minimum(end, (number * block + block - 1 + window) // block + 1)
         _, total, context = jax.lax.fori_loop(first, end, seen, nothing)
         out_ref[head] = (context / total).astype(out_ref.dtype)
         return carry
 
     jax.lax.fori_loop(0, heads, head, None)
+
+
+def _places(keys: int, queries: int, axis: int) -> Any:
+    """int32 [keys, queries]: the place of each key, or along axis 1 that of each query."""
+    import jax
+    import jax.numpy as jnp
+
+    return jax.lax.broadcasted_iota(jnp.int32, (keys, queries), axis)
 
 
 def _block(number: Any, block: int) -> Any:

@@ -6,6 +6,7 @@ Shape legend: `N` rows, `H` hidden_size.
 from typing import Any, TypeAlias
 
 import keras
+from keras import ops
 
 from bert_features.config.bert_config import HiddenAct
 from bert_features.encoder import kernels
@@ -37,42 +38,59 @@ class Part(keras.layers.Layer):
 class LayerNorm(Part):
     """Layer normalisation over the last axis, always computed in float32."""
 
-    def __init__(self, size: int, epsilon: float, **kwargs: Any) -> None:
+    def __init__(self, size: int, epsilon: float, *, has_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.epsilon = epsilon
         self.gamma = self.vector("gamma", size, "ones")
-        self.beta = self.vector("beta", size)
+        self.beta = self.vector("beta", size) if has_bias else None
 
     def call(self, x: Tensor) -> Tensor:
         """[…, H] -> […, H]."""
-        return kernels.layer_norm(x, self.gamma, self.beta, self.epsilon)
+        beta = _or_zeros(self.beta, self.gamma.shape[0], x)
+        return kernels.layer_norm(x, self.gamma, beta, self.epsilon)
 
     def table(self, scope: str) -> Table:
         """Its variables with the canonical names of their weights."""
-        return [(self.gamma, [f"{scope}/gamma"]), (self.beta, [f"{scope}/beta"])]
+        table: Table = [(self.gamma, [f"{scope}/gamma"])]
+        return table if self.beta is None else [*table, (self.beta, [f"{scope}/beta"])]
 
 
 class Dense(Part):
     """x W + b, then the activation, and a residual if there is one."""
 
     def __init__(
-        self, inputs: int, outputs: int, activation: HiddenAct = "linear", **kwargs: Any
+        self,
+        inputs: int,
+        outputs: int,
+        activation: HiddenAct = "linear",
+        *,
+        has_bias: bool = True,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.activation: HiddenAct = activation
         self.weight = self.kernel("kernel", inputs, outputs)
-        self.bias = self.vector("bias", outputs)
+        self.bias = self.vector("bias", outputs) if has_bias else None
 
     def call(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[N, inputs], [N, outputs] -> [N, outputs]."""
-        return kernels.dense(x, self.weight, self.bias, self.activation, residual)
+        return kernels.dense(x, self.weight, self.bias_for(x), self.activation, residual)
+
+    def bias_for(self, x: Tensor) -> Tensor:
+        """The bias [outputs], zeros without one."""
+        return _or_zeros(self.bias, self.weight.shape[1], x)
 
     def table(self, *scopes: str) -> Table:
         """Its variables with the canonical names of the weights joined along their last axis."""
-        return [
-            (self.weight, [f"{scope}/kernel" for scope in scopes]),
-            (self.bias, [f"{scope}/bias" for scope in scopes]),
-        ]
+        table: Table = [(self.weight, [f"{scope}/kernel" for scope in scopes])]
+        if self.bias is not None:
+            table.append((self.bias, [f"{scope}/bias" for scope in scopes]))
+        return table
+
+
+def _or_zeros(vector: keras.Variable | None, size: int, x: Tensor) -> Tensor:
+    """A vector; without one zeros, which compilers leave out, of the dtype of x."""
+    return ops.zeros((size,), x.dtype) if vector is None else vector
 
 
 def make_dropout(rate: float, dtype: Any) -> keras.layers.Dropout | None:

@@ -48,55 +48,82 @@ class ReferenceEncoder:
         Returns:
           float64 [1 + L, S, H]: the input of the first block, then each layer's output.
         """
-        first = self._config.position_offset
+        config = self._config
         sums = self._weights["embeddings/word_embeddings"][ids].astype(np.float64)
-        sums += self._weights["embeddings/position_embeddings"][first : first + len(ids)]
-        if self._config.type_vocab_size:
+        if config.global_rope_theta is None:
+            first = config.position_offset
+            sums += self._weights["embeddings/position_embeddings"][first : first + len(ids)]
+        if config.type_vocab_size:
             sums += self._weights["embeddings/token_type_embeddings"][0]
         states = [self._norm(sums, "embeddings/LayerNorm")]
-        if self._config.embedding_width != self._config.hidden_size:
+        if config.embedding_width != config.hidden_size:
             states = [self._dense(states[0], "embeddings_project")]
-        for layer in range(self._config.num_hidden_layers):
-            scope = f"encoder/layer_{self._config.block_of(layer)}"
-            states.append(self._block(states[-1], scope))
+        for layer in range(config.num_hidden_layers):
+            states.append(self._block(states[-1], config.block_of(layer)))
+        if config.norm_first:
+            states[-1] = self._norm(states[-1], "encoder/LayerNorm")
         return np.stack(states)
 
-    def _block(self, x: Array, scope: str) -> Array:
+    def _block(self, x: Array, number: int) -> Array:
         """[S, H] -> [S, H]."""
-        attended = self._dense(self._attention(x, scope), f"{scope}/attention/output/dense")
-        x = self._norm(x + attended, f"{scope}/attention/output/LayerNorm")
-        inner = self._dense(x, f"{scope}/intermediate/dense")
-        outer = self._dense(_ACTIVATIONS[self._config.hidden_act](inner), f"{scope}/output/dense")
-        return self._norm(x + outer, f"{scope}/output/LayerNorm")
+        scope, first = f"encoder/layer_{number}", self._config.norm_first
+        attention_norm, norm = f"{scope}/attention/output/LayerNorm", f"{scope}/output/LayerNorm"
+        normal = self._norm(x, attention_norm) if first and number else x
+        attended = self._attention(normal, number, f"{scope}/attention/self")
+        x = x + self._dense(attended, f"{scope}/attention/output/dense")
+        x = x if first else self._norm(x, attention_norm)
+        normal = self._norm(x, norm) if first else x
+        inner = self._dense(normal, f"{scope}/intermediate/dense")
+        inner, *gate = np.split(inner, 2 if self._config.gated else 1, axis=-1)
+        inner = _ACTIVATIONS[self._config.hidden_act](inner)
+        x = x + self._dense(inner * gate[0] if gate else inner, f"{scope}/output/dense")
+        return x if first else self._norm(x, norm)
 
-    def _attention(self, x: Array, scope: str) -> Array:
+    def _attention(self, x: Array, number: int, scope: str) -> Array:
         """[S, H] -> [S, H], head by head."""
-        query, key, value = (
-            np.split(
-                self._dense(x, f"{scope}/attention/self/{name}"),
-                self._config.num_attention_heads,
-                axis=-1,
+        theta, window = self._config.attention_of(number)
+        joined = (
+            self._dense(x, f"{scope}/qkv")
+            if self._config.joins_qkv
+            else np.concatenate(
+                [self._dense(x, f"{scope}/{name}") for name in ("query", "key", "value")], axis=-1
             )
-            for name in ("query", "key", "value")
         )
+        parts = np.split(joined, 3 * self._config.num_attention_heads, axis=-1)  # [S, D] each
+        places = np.arange(len(x))
+        distance = np.abs(places[:, None] - places)
         heads = []
-        for q, k, v in zip(query, key, value, strict=True):  # [S, D] each
+        for q, k, v in (
+            parts[i :: self._config.num_attention_heads] for i in range(len(parts) // 3)
+        ):
+            if theta is not None:
+                q, k = _turned(q, theta), _turned(k, theta)
             scores = q @ k.T / math.sqrt(self._config.head_size)
+            if window is not None:
+                scores = np.where(distance <= window, scores, -np.inf)
             weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
             heads.append(weights / weights.sum(axis=-1, keepdims=True) @ v)
         return np.concatenate(heads, axis=-1)
 
     def _dense(self, x: Array, scope: str) -> Array:
-        kernel, bias = self._read(f"{scope}/kernel"), self._read(f"{scope}/bias")
-        sums: Array = x @ kernel + bias
-        return sums
+        product: Array = x @ self._read(f"{scope}/kernel")
+        return product + self._read(f"{scope}/bias") if self._config.has_biases else product
 
     def _norm(self, x: Array, scope: str) -> Array:
         deviation = x - x.mean(axis=-1, keepdims=True)
         variance = (deviation**2).mean(axis=-1, keepdims=True)
         scaled = deviation / np.sqrt(variance + self._config.layer_norm_eps)
-        normal: Array = scaled * self._read(f"{scope}/gamma") + self._read(f"{scope}/beta")
-        return normal
+        normal: Array = scaled * self._read(f"{scope}/gamma")
+        return normal + self._read(f"{scope}/beta") if self._config.has_biases else normal
 
     def _read(self, name: str) -> Array:
         return self._weights[name].astype(np.float64)
+
+
+def _turned(x: Array, theta: float) -> Array:
+    """Queries or keys, turned by their positions: [S, D] -> [S, D]."""
+    first, second = np.split(x, 2, axis=-1)
+    half = first.shape[-1]
+    angles = np.arange(len(x))[:, None] * theta ** (-np.arange(half) / half)
+    cosine, sine = np.cos(angles), np.sin(angles)
+    return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], -1)

@@ -168,7 +168,11 @@ HEADS = {
     "electra": ("generator_lm_head.bias", "classifier.out_proj.weight"),
     "distilbert": ("vocab_projector.bias", "pre_classifier.weight"),
     "roberta": ("lm_head.bias", "classifier.dense.weight"),
+    "modernbert": ("head.dense.weight", "classifier.weight"),
 }
+
+
+PREFIX = {name: f"{name}." for name in HEADS} | {"modernbert": "model."}
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -191,7 +195,7 @@ def test_heads_are_left_out_and_listed(name, caplog):
 def test_a_fine_tuned_classifier(name, tmp_path):
     """It has the head of its task, and no masked-LM; ELECTRA's and DistilBERT's never a pooler."""
     stored = load_file(families.DATA / name / "model.safetensors")
-    encoder = {key: value for key, value in stored.items() if key.startswith(f"{name}.")}
+    encoder = {key: value for key, value in stored.items() if key.startswith(PREFIX[name])}
     save_file(encoder | {HEADS[name][1]: np.ones((2, 16), np.float32)}, tmp_path / "x.safetensors")
     (tmp_path / "config.json").write_bytes((families.DATA / name / "config.json").read_bytes())
     found = find_checkpoint(tmp_path)
@@ -201,9 +205,9 @@ def test_a_fine_tuned_classifier(name, tmp_path):
 @pytest.mark.parametrize("name", HEADS)
 def test_weights_that_do_not_fit_the_config_are_listed(name, tmp_path):
     stored = load_file(families.DATA / name / "model.safetensors")
-    lacks = next(key for key in stored if "LayerNorm.weight" in key and key.startswith(name))
-    del stored[lacks]
-    save_file(stored | {f"{name}.encoder.extra": np.ones(1)}, tmp_path / "x.safetensors")
+    lacks = ("embeddings.LayerNorm.weight", "embeddings.norm.weight")
+    del stored[next(key for key in stored if key.endswith(lacks))]
+    save_file(stored | {f"{PREFIX[name]}encoder.extra": np.ones(1)}, tmp_path / "x.safetensors")
     (tmp_path / "config.json").write_bytes((families.DATA / name / "config.json").read_bytes())
     with pytest.raises(
         CheckpointError, match=r"1 missing: .*LayerNorm/gamma; 1 unexpected: .*extra"
@@ -222,7 +226,7 @@ def test_convert_writes_the_relatives_own_file(name, tmp_path):
     assert_same(read_weights(copy, pooler=has_pooler(copy)), families.weights(name))
     stored = load_file(families.DATA / name / "model.safetensors")
     written = load_file(tmp_path / "copy" / "model.safetensors")
-    assert {f"{name}.{key}" for key in written} <= stored.keys()  # transformers' names
+    assert {f"{PREFIX[name]}{key}" for key in written} <= stored.keys()  # transformers' names
     values = json.loads((tmp_path / "copy" / "config.json").read_text())
     theirs = json.loads((families.DATA / name / "config.json").read_text())
     own = {"hidden_act", "activation", "architectures"}  # words for the same

@@ -31,6 +31,16 @@ ROBERTA = {
     **{"max_position_embeddings": 514, "pad_token_id": 1, "type_vocab_size": 1},
     **{"layer_norm_eps": 1e-05, "vocab_size": 50265, "hidden_act": "gelu"},
 }
+# ModernBERT-base, which transformers 4 wrote; later files have `rope_parameters` instead.
+MODERNBERT = {
+    "model_type": "modernbert",
+    **{"attention_bias": False, "mlp_bias": False, "norm_bias": False, "norm_eps": 1e-05},
+    **{"global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "hidden_size": 768},
+    **{"hidden_activation": "gelu", "intermediate_size": 1152, "layer_norm_eps": 1e-05},
+    **{"local_attention": 128, "local_rope_theta": 10000.0, "max_position_embeddings": 8192},
+    **{"num_attention_heads": 12, "num_hidden_layers": 22, "pad_token_id": 50283},
+    **{"position_embedding_type": "absolute", "vocab_size": 50368},
+}
 
 
 def of(values):
@@ -69,7 +79,23 @@ def test_roberta_counts_positions_from_the_one_after_the_paddings(model_type):
     assert (other.positions, other.position_offset) == (513, 1)
 
 
-@pytest.mark.parametrize("values", [ALBERT, ELECTRA, DISTILBERT, ROBERTA])
+def test_modernbert():
+    config = of(MODERNBERT)
+    assert (config.positions, config.pad_token_id, config.hidden_act) == (8192, 50283, "gelu_erf")
+    assert (config.norm_first, config.gated, config.has_biases) == (True, True, False)
+    assert (config.has_pooler, config.type_vocab_size) == (False, 0)
+    whole, local = (160000.0, None), (10000.0, 64)
+    assert [config.attention_of(i) for i in range(4)] == [whole, local, local, whole]
+    assert of({"model_type": "modernbert", "vocab_size": 50368}) == config  # all are its defaults
+    table = {
+        f"{kind}_attention": {"rope_theta": t} for kind, t in (("full", 7.0), ("sliding", 5.0))
+    }
+    later = of(MODERNBERT | {"rope_parameters": table})
+    assert (later.global_rope_theta, later.local_rope_theta) == (7.0, 5.0)
+    assert of(MODERNBERT | {"local_rope_theta": None}).local_rope_theta == 160000.0
+
+
+@pytest.mark.parametrize("values", [ALBERT, ELECTRA, DISTILBERT, ROBERTA, MODERNBERT])
 def test_what_is_written_reads_the_same(values):
     config = of(values)
     assert of(config.model_dump(mode="json")) == config
@@ -88,6 +114,15 @@ def test_a_bert_file_may_hold_the_keys_of_relatives_with_other_meanings():
         ({"model_type": "deberta-v2"}, "model_type is 'deberta-v2'; only these.*'bert', 'albert'"),
         ({"model_type": ["bert"]}, r"model_type is \['bert'\]; only these"),
         (ALBERT | {"inner_group_num": 2}, "inner_group_num is 2; only 1 is supported"),
+        (MODERNBERT | {"mlp_bias": True}, "mlp_bias is True; only False is supported"),
+        (
+            MODERNBERT | {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}},
+            "rope_type is 'yarn'; only 'default' is supported",
+        ),
+        (
+            MODERNBERT | {"layer_types": ["full_attention"] * 2},
+            r"layer_types\[1\] is 'full_attention'; only every layer 3",
+        ),
     ],
 )
 def test_what_is_refused(values, message):

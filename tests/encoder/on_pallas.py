@@ -28,6 +28,8 @@ from tests.encoder.test_pallas_attention import (
     FORMS,
     LENGTHS,
     PACKED,
+    WINDOWED,
+    windowed,
 )
 from tests.packed import CLS, OUTPUTS, SEP
 from tests.toy import random_weights
@@ -48,6 +50,9 @@ def main():
         encoder.load_weights_dict(families.weights(name))
         batch = families.packed_batch(name) if kind == "packed" else families.batch(name)
         np.save(folder / f"{name}-{kind}-{attention}.npy", compute(encoder, attention, batch))
+    for kind in WINDOWED:  # by ModernBERT, the last of the families
+        batch, _ = windowed(kind)
+        np.save(folder / f"windowed-{kind}.npy", compute(encoder, "pallas", batch))
     for name, case in PACKED.items():
         batch = dict(np.load(folder / f"{name}.npz"))
         np.savez(folder / f"{name}-outputs.npz", **compute_packed(batch, **case))

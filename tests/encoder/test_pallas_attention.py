@@ -64,7 +64,25 @@ PACKED = {
 FAMILIES = [
     *((name, "padded", "plain") for name in families.RELATIVES),
     ("albert", "packed", "pallas"),
+    ("modernbert", "padded", "xla"),
+    ("modernbert", "padded", "pallas"),
+    ("modernbert", "packed", "pallas"),
 ]
+# Rows of ModernBERT that take several blocks of the kernel, of which a window skips some: packed
+# rows, and rows of one text that are too long for all their keys at once.
+WINDOWED = {"packed": LONG_ROWS, "whole": [[1152], [700]]}
+
+
+def windowed(kind):
+    """A batch of `WINDOWED` and its texts."""
+    rows = WINDOWED[kind]
+    batch, texts = packed_batch(rows, 384 if kind == "packed" else 1152, 30)
+    del batch["word_indices"]
+    if kind == "whole":
+        del batch["segment_ids"], batch["position_ids"]
+    return batch, texts
+
+
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="no JAX: pip install '.[jax]'")
 
 
@@ -133,6 +151,22 @@ def test_every_layer_of_each_family_is_transformers_own(computed, name, kind, at
     if kind == "packed":
         states, mask = families.unpacked(name, states)
     families.assert_states(name, states, mask)
+
+
+@needs_jax
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", WINDOWED)
+def test_windows_skip_blocks_of_keys(computed, kind):
+    config, weights = families.checkpoint("modernbert").config, families.weights("modernbert")
+    _, texts = windowed(kind)
+    states = np.load(computed / f"windowed-{kind}.npy")
+    encoder = NumpyEncoder(config, weights)
+    for text in texts:
+        ids = text.ids[None]
+        want = np.stack(encoder(ids, np.ones_like(ids), text.types[None]))[:, 0]
+        got = states[:, text.row, text.start : text.start + len(text.ids)]
+        allowed = 1e-5 + 2e-6 * np.abs(want).max(-1, keepdims=True)
+        assert (np.abs(got - want) <= allowed).all()
 
 
 @needs_jax

@@ -1,7 +1,9 @@
 """A BERT encoder in float64 NumPy, straight from the paper: the oracle for every numeric path.
 
 And its relatives: ALBERT shares blocks between layers and widens its embeddings, as small ELECTRA
-does; DistilBERT has no token types; RoBERTa leaves out the first positions.
+does; DistilBERT has no token types; RoBERTa leaves out the first positions; ModernBERT turns
+queries and keys by their positions, most of its layers see a window, its feed-forward part has a
+gate, and its norms come first.
 
 Weights come under google-research/bert's names without `bert/`, kernels [in, out].
 """
@@ -34,24 +36,33 @@ def softmax(x):
     return e / e.sum(axis=-1, keepdims=True)
 
 
+def rotated(x, theta):
+    """[B, A, S, D]: the pair (x_j, x_{j + D/2}) as a complex number, times e^(i p angle_j)."""
+    half = x.shape[-1] // 2
+    angles = np.arange(x.shape[2])[:, None] / theta ** (np.arange(half) / half)
+    turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
+    return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
 class NumpyEncoder:
     def __init__(self, config, weights):
         self.config = config
         self.weights = {name: value.astype(np.float64) for name, value in weights.items()}
 
     def dense(self, x, scope):
-        return x @ self.weights[f"{scope}/kernel"] + self.weights[f"{scope}/bias"]
+        return x @ self.weights[f"{scope}/kernel"] + self.weights.get(f"{scope}/bias", 0.0)
 
     def norm(self, x, scope):
-        gamma, beta = self.weights[f"{scope}/gamma"], self.weights[f"{scope}/beta"]
+        gamma, beta = self.weights[f"{scope}/gamma"], self.weights.get(f"{scope}/beta", 0.0)
         return layer_norm(x, gamma, beta, self.config.layer_norm_eps)
 
     def __call__(self, word_ids, mask, type_ids):
         """[B, S] each -> [embeddings, block 0, block 1, …], float64 [B, S, H] each."""
         w, config = self.weights, self.config
         x = w["embeddings/word_embeddings"][word_ids]
-        first = config.position_offset
-        x = x + w["embeddings/position_embeddings"][first : first + word_ids.shape[1]]
+        if config.model_type != "modernbert":
+            first = config.position_offset
+            x = x + w["embeddings/position_embeddings"][first : first + word_ids.shape[1]]
         if config.type_vocab_size:
             x = x + w["embeddings/token_type_embeddings"][type_ids]
         x = self.norm(x, "embeddings/LayerNorm")
@@ -59,6 +70,10 @@ class NumpyEncoder:
             x = self.dense(x, "embeddings_project")
         states = [x]
         layers = config.num_hidden_layers
+        if config.model_type == "modernbert":
+            for layer in range(layers):
+                states.append(self.modern_block(states[-1], mask, layer))
+            return [*states[:-1], self.norm(states[-1], "encoder/LayerNorm")]
         for layer in range(layers):
             block = int(layer / layers * (config.num_hidden_groups or layers))
             states.append(self.block(states[-1], mask, f"encoder/layer_{block}"))
@@ -73,6 +88,29 @@ class NumpyEncoder:
         return self.norm(
             x + self.dense(inner, f"{scope}/output/dense"), f"{scope}/output/LayerNorm"
         )
+
+    def modern_block(self, x, mask, layer):
+        scope, config = f"encoder/layer_{layer}", self.config
+        normed = x if layer == 0 else self.norm(x, f"{scope}/attention/output/LayerNorm")
+        batch, length, hidden = x.shape
+        size = hidden // config.num_attention_heads
+        qkv = self.dense(normed, f"{scope}/attention/self/qkv")
+        query, key, value = np.moveaxis(qkv.reshape(batch, length, 3, -1, size), (2, 3), (0, 2))
+        seen = mask[:, None, None, :] == 1
+        theta = config.global_rope_theta
+        if layer % config.global_attn_every_n_layers:
+            theta = config.local_rope_theta
+            distance = np.abs(np.arange(length)[:, None] - np.arange(length))
+            seen = seen & (distance <= config.local_attention // 2)
+        query, key = rotated(query, theta), rotated(key, theta)
+        scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(size)
+        context = softmax(np.where(seen, scores, -1e30)) @ value
+        context = context.transpose(0, 2, 1, 3).reshape(x.shape)
+        x = x + self.dense(context, f"{scope}/attention/output/dense")
+        inner = self.dense(self.norm(x, f"{scope}/output/LayerNorm"), f"{scope}/intermediate/dense")
+        value, gate = np.split(inner, 2, axis=-1)
+        activated = ACTIVATIONS[config.hidden_act](value) * gate
+        return x + self.dense(activated, f"{scope}/output/dense")
 
     def attention(self, x, mask, scope):
         batch, length, hidden = x.shape
