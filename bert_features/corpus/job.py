@@ -162,7 +162,7 @@ def _extract_file(
 ) -> ExtractSummary:
     """Computes the features of an input, or of a share of it: one shard without a manifest."""
     checkpoint = check_run(config, [path], target)
-    import_tensorflow(config.runtime, config.device)
+    import_tensorflow(config.runtime, config.device, many_batches=True)
     from bert_features.extraction.extractor import FeatureExtractor
     from bert_features.runtime.start import make_runtime
 

@@ -77,7 +77,7 @@ class ShardWriter:
         Raises:
           BertFeaturesError: see `FeatureExtractor`.
         """
-        import_tensorflow(job.config.runtime, job.config.device)
+        import_tensorflow(job.config.runtime, job.config.device, many_batches=True)
         from bert_features.extraction.extractor import FeatureExtractor
 
         writer = cls(job, FeatureExtractor(job.config, checkpoint=checkpoint))

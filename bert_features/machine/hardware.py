@@ -40,6 +40,11 @@ _DISPLAY_CLASS = "0x03"  # VGA and 3D controllers; a card's sound device has the
 _TPU_FILES = (("dev", r"accel\d+"), ("dev/vfio", r"\d+"))
 _NVIDIA_FILES = (("dev", r"nvidia\d+"), ("dev", "dxg"))  # dxg: under Windows
 
+# Steps that run at the same time on a CPU. One alone leaves cores idle, because each of its kernels
+# waits for its slowest thread: 1.15 times the tokens/s on 2 cores (scripts/benchmarking/diary.md).
+# Each holds the activations of its batch, so their number is limited on machines with many cores.
+MAX_STREAMS = 8
+
 # What TensorFlow takes the sizes of its pools of threads from.
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 _limits: dict[str, int] = {}  # of this process
@@ -82,6 +87,17 @@ def limit_cores(count: int) -> None:
     _limits["cores"] = count
     for variable in _THREADS:
         os.environ[variable] = str(count)
+
+
+def keep_kernels_on_one_thread() -> None:
+    """Makes each kernel of TensorFlow compute on the thread that calls it.
+
+    For a process that computes a batch on each core at the same time: kernels that share the cores
+    wait for each other. It does nothing where there are more cores than such batches, or where the
+    environment decides, and has an effect only before TensorFlow is imported.
+    """
+    if cores() <= MAX_STREAMS:
+        os.environ.setdefault(_THREADS[0], "1")
 
 
 def cpu_facts() -> dict[str, str]:

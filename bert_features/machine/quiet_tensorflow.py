@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from bert_features.machine import tpu_installation
+from bert_features.machine import hardware, tpu_installation
 from bert_features.machine.names import Device, RuntimeName
 from bert_features.machine.selection import activate_runtime, backend_set
 
@@ -42,7 +42,9 @@ def claim_process() -> None:
         atexit.register(gc.freeze)  # the first to be registered, so the last to be called
 
 
-def import_tensorflow(runtime: RuntimeName = "auto", device: Device = "auto") -> Any:
+def import_tensorflow(
+    runtime: RuntimeName = "auto", device: Device = "auto", *, many_batches: bool = False
+) -> Any:
     """Imports TensorFlow and keeps its start-up messages, and nothing else, off the terminal.
 
     The messages come from C++ and bypass sys.stderr, so for a moment the file descriptor points to
@@ -53,6 +55,8 @@ def import_tensorflow(runtime: RuntimeName = "auto", device: Device = "auto") ->
     Args:
       runtime: the setting `runtime`; see `selection.activate_runtime`.
       device: the setting `device`; with `cpu` a TPU stays free for other programs.
+      many_batches: whether the process computes many batches. If it is our own, each kernel then
+        has one thread.
 
     Raises:
       ConfigError: the import would end the process, see `tpu_installation.refuse_what_aborts`; or
@@ -60,6 +64,8 @@ def import_tensorflow(runtime: RuntimeName = "auto", device: Device = "auto") ->
       MissingExtraError: JAX is wanted but not installed.
     """
     activate_runtime(runtime, device)
+    if many_batches and _is_own_process:
+        hardware.keep_kernels_on_one_thread()
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
     tpu_installation.refuse_what_aborts()

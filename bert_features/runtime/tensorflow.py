@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_features.encoder.forms import check_backend, traced_for
 from bert_features.encoder.kernels import bfloat16_products, dense
 from bert_features.machine import onednn
-from bert_features.machine.hardware import cores, tpu_slice
+from bert_features.machine.hardware import MAX_STREAMS, cores, tpu_slice
 from bert_features.machine.names import Device
 from bert_features.runtime.base import (
     CompiledStep,
@@ -27,10 +27,6 @@ from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
 
 logger = logging.getLogger("bert_features")
 
-# Steps that run at the same time on a CPU. One alone leaves cores idle, because each of its kernels
-# waits for its slowest thread: 1.15 times the tokens/s on 2 cores (scripts/benchmarking/diary.md).
-# Each holds the activations of its batch, so their number is limited on machines with many cores.
-_MAX_STREAMS = 8
 _CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
 # Rows longer than this have a graph of their own on a CPU: see `kernels.attend_by_head`. Without
 # AVX-512 it pays earlier (scripts/benchmarking/diary.md).
@@ -116,7 +112,7 @@ class _StepOnCpu(CompiledStep):
             self._forms["fixed_weights"] = False
         self._long_row = _LONG_ROW_IF_NARROW if self._forms["narrow"] else _LONG_ROW
         self._traced: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
-        streams = min(cores(), _MAX_STREAMS)
+        streams = min(cores(), MAX_STREAMS)
         self._streams = ThreadPoolExecutor(streams, "step")
         # One more than can run, so that the next is ready when one ends.
         self.in_flight = streams + 1

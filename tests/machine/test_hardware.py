@@ -114,6 +114,18 @@ def test_a_limit_holds_for_cores_and_for_tensorflow(monkeypatch):
     assert os.environ["TF_NUM_INTRAOP_THREADS"] == os.environ["TF_NUM_INTEROP_THREADS"] == "3"
 
 
+@pytest.mark.parametrize(
+    ("cores", "before", "after"), [(2, None, "1"), (8, None, "1"), (9, None, None), (2, "4", "4")]
+)
+def test_kernels_have_one_thread_where_each_core_has_a_batch(monkeypatch, cores, before, after):
+    monkeypatch.setattr(hardware, "cores", lambda: cores)
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", before or "")  # so that it is restored
+    if before is None:
+        monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
+    hardware.keep_kernels_on_one_thread()
+    assert os.environ.get("TF_NUM_INTRAOP_THREADS") == after
+
+
 @pytest.fixture
 def root(monkeypatch, tmp_path):
     (tmp_path / "proc").mkdir()

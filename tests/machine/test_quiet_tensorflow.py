@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_features.machine import quiet_tensorflow as quiet
 from bert_features.machine.quiet_tensorflow import _without_garbage_collection
 
 
@@ -63,6 +64,22 @@ def test_a_process_of_our_own_does_not_load_what_it_does_not_use(tmp_path, claim
     )
     # No collection looks at what was imported.
     assert (result.stdout.split(), result.stderr) == ([str(not claims), str(claims)], "")
+
+
+@pytest.mark.parametrize(
+    ("is_own", "many_batches", "limited"),
+    [(True, True, [1]), (True, False, []), (False, True, [])],
+)
+def test_kernels_have_one_thread_in_a_process_of_our_own(
+    monkeypatch, is_own, many_batches, limited
+):
+    calls = []
+    monkeypatch.setitem(sys.modules, "tensorflow", object())
+    monkeypatch.setattr(quiet, "_is_own_process", is_own)
+    monkeypatch.setattr(quiet, "activate_runtime", lambda runtime, device: None)
+    monkeypatch.setattr(quiet.hardware, "keep_kernels_on_one_thread", lambda: calls.append(1))
+    quiet.import_tensorflow(many_batches=many_batches)
+    assert calls == limited
 
 
 @pytest.mark.parametrize("claims", [True, False])
