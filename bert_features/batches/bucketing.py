@@ -132,9 +132,11 @@ class BatchShapes:
         return cls(tuple(buckets), (rows,) * len(buckets), multiple)
 
     @classmethod
-    def by_tokens(cls, buckets: Sequence[int], tokens: int, multiple: int = 1) -> "BatchShapes":
-        """Shapes with at most `tokens` tokens each, but at least `multiple` rows."""
-        rows = (max(tokens // bucket // multiple, 1) * multiple for bucket in buckets)
+    def by_tokens(
+        cls, buckets: Sequence[int], tokens: int, multiple: int = 1, min_rows: int = 1
+    ) -> "BatchShapes":
+        """Shapes with at most `tokens` tokens each, but `min_rows * multiple` rows or more."""
+        rows = (max(tokens // bucket // multiple, min_rows) * multiple for bucket in buckets)
         return cls(tuple(buckets), tuple(rows), multiple)
 
     def tail(self, rows: int, needed: int) -> int:

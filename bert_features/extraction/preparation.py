@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # Tokens of a batch on a CPU, for each core: more take as long each, and leave more padding
 # (scripts/benchmarking/diary.md).
 _CORE_BATCH_TOKENS, _MAX_CPU_BATCH_TOKENS = 256, 2048
-# A batch holds this many of the longest rows: attention of one alone takes longer than of two.
+# Such a batch has two rows at least: attention of a long one alone takes longer.
 _CPU_BATCH_ROWS = 2
 # Of a uniform batch: it is filled up with masked rows, the fewer the smaller it is.
 _UNIFORM_CPU_BATCH_TOKENS = 512
@@ -185,6 +185,8 @@ class Preparation:
         tokens = self.config.batch_tokens
         if tokens is None:
             tokens = self._default_batch_tokens(few=few)
+            if self.devices.kind == "cpu" and not (few or self.config.uniform_batches):
+                batching |= {"min_rows": _CPU_BATCH_ROWS}
         return {"batch_tokens": tokens, **batching}
 
     @property
@@ -200,8 +202,7 @@ class Preparation:
             return _UNIFORM_CPU_BATCH_TOKENS
         if few:
             return _FEW_CPU_BATCH_TOKENS
-        tokens = min(_CORE_BATCH_TOKENS * max(cores(), 2), _MAX_CPU_BATCH_TOKENS)
-        return max(tokens, _CPU_BATCH_ROWS * self.max_seq_length)
+        return min(_CORE_BATCH_TOKENS * max(cores(), 2), _MAX_CPU_BATCH_TOKENS)
 
     def input_fn(
         self,

@@ -9,7 +9,7 @@ from typing import Self
 
 _SEED = 20
 # Batch sizes that a peer may choose from, with fewer rows for long texts. The first is the default.
-_SHORT_BATCH_SIZES = (32, 16, 64, 128)
+_SHORT_BATCH_SIZES = (32, 8, 16, 64, 128)
 _LONG_BATCH_SIZES = (8, 4, 16, 32)
 
 

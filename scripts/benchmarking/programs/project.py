@@ -26,8 +26,10 @@ class ProjectJob:
 
     def __init__(self, folder: Path, corpus: Corpus, settings: Settings) -> None:
         from bert_features import FeatureExtractor
+        from bert_features.machine.hardware import keep_kernels_on_one_thread
 
         del folder  # the project brings the embedded model
+        keep_kernels_on_one_thread()  # as the command `extract` does
         self._extractor = FeatureExtractor.from_checkpoint(
             "minilm",
             outputs=self.outputs,
