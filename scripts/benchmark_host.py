@@ -15,6 +15,7 @@ formats has the whole job. Medians of interleaved runs.
 
 import argparse
 import functools
+import gc
 import os
 import random
 import tempfile
@@ -214,6 +215,7 @@ def print_job(
 def main() -> None:
     """Prints one of both tables."""
     arguments = _parse_arguments()
+    gc.freeze()  # as commands do, see `machine.quiet_tensorflow`
     print(f"{cores()} cores, load {os.getloadavg()[0]:.1f}; medians of {arguments.rounds} runs")
     if arguments.stages:
         print("| level | length | up to | CPU s added per M tokens | M tokens/s |")
