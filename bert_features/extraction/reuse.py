@@ -195,6 +195,7 @@ class _Filling:
             joined.examples,
             joined.columns,
             joined.words,
+            joined.separators,
             everyone=self.everyone,
             keys=self.keys,
             new=self.new,

@@ -233,16 +233,29 @@ def _token_vector(
     record: FeatureRecord, name: str, word: str, extractor: "FeatureExtractor"
 ) -> np.ndarray:
     """The mean of the pieces of the first occurrence of a word, float64 [D]."""
-    tokens = record.tokens or ()
-    pieces = tuple(extractor.tokenizer.tokenize(word))
-    for start in range(len(tokens) - len(pieces) + 1):
-        after = tokens[start + len(pieces) : start + len(pieces) + 1]
-        if tokens[start : start + len(pieces)] == pieces != () and not any(
-            token.startswith(_CONTINUES) for token in after
-        ):
-            vectors = record.features[name][start : start + len(pieces)]
-            return np.asarray(np.asarray(vectors, np.float64).mean(axis=0))
-    raise _no_such_word(word, _whole_words(tokens))
+    tokens, tokenizer = record.tokens or (), extractor.tokenizer
+    is_bert = tokenizer.splits_words
+    continues = _continues_in_bert if is_bert else _continues_in_others
+    # BPE has other pieces of a word behind a blank.
+    forms = (word,) if is_bert else (word, f" {word}")
+    for pieces in (tuple(tokenizer.tokenize(form)) for form in forms):
+        for start in range(len(tokens) - len(pieces) + 1):
+            after = tokens[start + len(pieces) : start + len(pieces) + 1]
+            if tokens[start : start + len(pieces)] == pieces != () and not any(
+                map(continues, after)
+            ):
+                vectors = record.features[name][start : start + len(pieces)]
+                return np.asarray(np.asarray(vectors, np.float64).mean(axis=0))
+    raise _no_such_word(word, _whole_words(tokens) if is_bert else tokens[1:-1])
+
+
+def _continues_in_bert(token: str) -> bool:
+    return token.startswith(_CONTINUES)
+
+
+def _continues_in_others(token: str) -> bool:
+    """Whether a piece is more of a word; SentencePiece writes a blank as ▁, byte-level BPE as Ġ."""
+    return token[:1].isalnum() and not token.startswith("Ġ")
 
 
 def _whole_words(tokens: Sequence[str]) -> list[str]:

@@ -40,11 +40,7 @@ class JsonTokenizer(Tokenizer):
         return f"<JsonTokenizer: {kind}, {len(self.tokens):,} pieces>"
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """The ids of a batch of texts, string [B] -> int32 ragged [B, pieces]; none is special.
-
-        Raises:
-          ConfigError: it is called in a graph.
-        """
+        """The ids of a batch of texts, see `Tokenizer`; a ConfigError in a graph."""
         if not tf.executing_eagerly():
             raise ConfigError(f"{self!r} cannot be a part of a TensorFlow graph; pass ids")
         ids, lengths = self.ids_of(tf.convert_to_tensor(texts, tf.string))

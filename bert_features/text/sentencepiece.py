@@ -3,8 +3,6 @@
 Shape legend: `B` texts, `P` pieces of all of them, `V` pieces of the model.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -12,7 +10,6 @@ import tensorflow_text as tf_text
 from bert_features.errors import check_process
 from bert_features.text import unicode_tables
 from bert_features.text.albert_text import prepare
-from bert_features.text.normalization import Characters
 from bert_features.text.offsets import characters_at, make_pieces
 from bert_features.text.sentencepiece_model import SentencePieceModel
 from bert_features.text.tokenizer import Pieces, Tokenizer
@@ -21,27 +18,11 @@ from bert_features.text.vocabulary import ids_of
 _BLANK = "▁"  # what SentencePiece writes for a blank, and puts before a text
 
 
-class _Parts(NamedTuple):
-    """What each piece of the model becomes: several if it ends in a digit and a comma, else itself.
-
-    Attributes:
-      ids: int32, the family's ids, those of one piece after those of another.
-      counts: int64 [V], how many there are of each.
-      behind: int64, the bytes of the piece behind each part.
-      sizes: int64, the bytes of each part; of the first, if it begins the piece, not used.
-    """
-
-    ids: np.ndarray
-    counts: np.ndarray
-    behind: np.ndarray
-    sizes: np.ndarray
-
-
 class SentencePieceTokenizer(Tokenizer):
     """A tokenizer of SentencePiece, by tensorflow-text's own operation.
 
-    The pieces are those of google-research/albert, and of fairseq's XLM-R. Special tokens typed in
-    a text are ordinary characters; none are added.
+    The ids are those of google-research/albert, and of fairseq's XLM-R. Special tokens typed in a
+    text are ordinary characters; none are added.
 
     Args:
       model: the model.
@@ -57,8 +38,8 @@ class SentencePieceTokenizer(Tokenizer):
         self.vocab = ids_of(self.tokens)
         self.do_lower_case = do_lower_case
         self._is_albert = model.is_albert
-        self.operation = tf_text.SentencepieceTokenizer(model=model.content)
         self._model_ids = model.ids
+        self.operation = tf_text.SentencepieceTokenizer(model=model.content)
         self._parts = self._part_commas() if model.is_albert else None
         self._graph = tf.function(
             self._ids, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
@@ -69,7 +50,7 @@ class SentencePieceTokenizer(Tokenizer):
         return f"<SentencePieceTokenizer: {len(self.tokens):,} pieces, {casing}>"
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """The ids of a batch of texts, string [B] -> int32 ragged [B, pieces]; none is special."""
+        """The ids of a batch of texts, see `Tokenizer`."""
         check_process()
         return self._graph(tf.convert_to_tensor(texts, tf.string))
 
@@ -85,29 +66,40 @@ class SentencePieceTokenizer(Tokenizer):
         piece belong to it.
         """
         check_process()
-        decoded = _decode(texts)
+        decoded = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
         codes, text_lengths = decoded.values.numpy(), decoded.row_lengths().numpy()
-        text_ends = np.cumsum(text_lengths)
-        origins, prepared = np.arange(len(codes)), texts
+        origins = np.arange(len(codes))
         if self._is_albert:
-            characters = prepare(decoded, do_lower_case=self.do_lower_case)
-            origins, prepared = characters.origins.numpy(), _encode(characters, decoded.nrows())
-        found, *bounds = self.operation.tokenize_with_offsets(prepared)
-        source, ids, starts, ends = self._part(
-            found.values.numpy(), *(bound.values.numpy().astype(np.int64) for bound in bounds)
-        )
-        row = found.value_rowids().numpy()[source]
-        strings, origins = prepared.numpy().tolist(), np.append(origins, len(codes))
-        first = np.minimum(origins[characters_at(strings, row, starts)], text_ends[row])
+            texts, origins = self._prepare(decoded)
+            origins = origins.numpy()
+        found, *bounds = self.operation.tokenize_with_offsets(texts)
+        ids, row = found.values.numpy(), found.value_rowids().numpy()
+        starts, ends = (bound.values.numpy().astype(np.int64) for bound in bounds)
+        if self._parts is None:
+            ids = self._model_ids[ids]
+        else:
+            counts = np.diff(self._parts.row_splits.numpy())[ids]
+            ids = tf.gather(self._parts, ids).values.numpy()
+            row, starts, ends, several = np.repeat([row, starts, ends, counts > 1], counts, axis=1)
+            # The comma is the last byte of its piece, and the number before it one place.
+            comma = np.diff(np.repeat(np.arange(len(counts)), counts), append=len(counts)) > 0
+            starts = np.where(comma & (several > 0), ends - 1, starts)
+            ends = ends - (~comma & (several > 0))
+        text_ends, strings = np.cumsum(text_lengths), texts.numpy().tolist()
+        text_starts = (text_ends - text_lengths)[row]
+        origins = np.append(origins, len(codes))
+        first = origins[characters_at(strings, row, starts)]
         last = origins[characters_at(strings, row, np.maximum(ends - 1, starts))]
         past = last + (ends > starts)
         if self._is_albert:
-            past = _behind_marks(codes, past)
+            marks = unicode_tables.plain().lengths.of(codes) == 0
+            behind = np.append(np.where(marks, len(codes), np.arange(len(codes))), len(codes))
+            past = np.minimum.accumulate(behind[::-1])[::-1][past]
         return make_pieces(
             ids,
             np.bincount(row, minlength=len(text_lengths)),
-            first - (text_ends - text_lengths)[row],
-            np.minimum(past, text_ends[row]) - (text_ends - text_lengths)[row],
+            np.minimum(first, text_ends[row]) - text_starts,
+            np.minimum(past, text_ends[row]) - text_starts,
             codes=codes,
             text_lengths=text_lengths,
             # Of a character that became several, SentencePiece gives the whole to the last alone.
@@ -116,86 +108,38 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         if self._is_albert:
-            decoded = _decode(texts)
-            characters = prepare(decoded, do_lower_case=self.do_lower_case)
-            texts = _encode(characters, decoded.nrows())
+            texts, _ = self._prepare(tf.strings.unicode_decode(texts, "UTF-8", errors="ignore"))
         pieces = self.operation.tokenize(texts)
         if self._parts is None:
             return pieces.with_values(tf.gather(self._model_ids, pieces.values))
-        parts = tf.RaggedTensor.from_row_lengths(self._parts.ids, self._parts.counts)
-        return tf.gather(parts, pieces).merge_dims(1, 2)
+        return tf.gather(self._parts, pieces).merge_dims(1, 2)
 
-    def _part_commas(self) -> _Parts | None:
-        """A comma after a digit is a piece of its own, as in google-research/albert.
+    def _prepare(self, decoded: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """ALBERT's texts, string [B], and where their characters come from in `decoded`, int32."""
+        characters = prepare(decoded, do_lower_case=self.do_lower_case)
+        rows = tf.RaggedTensor.from_value_rowids(
+            characters.codes, characters.rows, nrows=decoded.nrows(), validate=False
+        )
+        return tf.strings.unicode_encode(rows, "UTF-8"), characters.origins
 
-        That code splits what is before the comma again. None if no piece ends like that.
+    def _part_commas(self) -> tf.RaggedTensor | None:
+        """The ids that each piece becomes, int32 ragged [V, parts]; None if all stay as they are.
+
+        As in google-research/albert a comma after a digit is a piece of its own, and what is before
+        it is split again.
         """
-        texts = [
+        numbers = [
             token[:-1].replace(_BLANK, "") if token[-1:] == "," and token[-2:-1].isdigit() else ""
             for token in self.tokens
         ]
-        if not any(texts):
+        if not any(numbers):
             return None
-        made: list[list[tuple[int, str]]] = []
-        for number, pieces in enumerate(self.operation.tokenize(texts).to_list()):
-            parts = [self.tokens[piece] for piece in pieces]
-            if not parts:
-                made.append([(number, "")])
-                continue
-            if not self.tokens[number].startswith(_BLANK):
-                parts = [part for part in (parts[0].removeprefix(_BLANK), *parts[1:]) if part]
-            parts.append(",")
-            made.append([(self.vocab.get(p, self.frame.unknown_id), p) for p in parts])
-        sizes = [np.array([len(text.encode()) for _, text in parts]) for parts in made]
-        return _Parts(
-            ids=np.array([number for parts in made for number, _ in parts], np.int32),
-            counts=np.array([len(parts) for parts in made], np.int64),
-            behind=np.concatenate([np.cumsum(size[::-1])[::-1] - size for size in sizes]),
-            sizes=np.concatenate(sizes),
-        )
-
-    def _part(
-        self, pieces: np.ndarray, starts: np.ndarray, ends: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The pieces of the family.
-
-        Args:
-          pieces: int32, the model's pieces.
-          starts: int64, the first byte of each.
-          ends: int64, one past its last byte.
-
-        Returns:
-          The number among the model's pieces of each piece, its id and its bounds, [P] each.
-        """
-        if self._parts is None:
-            return np.arange(len(pieces)), self._model_ids[pieces], starts, ends
-        ids, all_counts, behind, sizes = self._parts
-        counts = all_counts[pieces]
-        source = np.repeat(np.arange(len(pieces)), counts)
-        nth = np.arange(len(source)) - (np.cumsum(counts) - counts)[source]
-        part = (np.cumsum(all_counts) - all_counts)[pieces][source] + nth
-        # Counted from the end: before the beginning there may be a blank.
-        ends = ends[source] - behind[part]
-        starts = np.where(nth == 0, starts[source], ends - sizes[part])
-        return source, ids[part], starts, ends
-
-
-def _decode(texts: tf.Tensor) -> tf.RaggedTensor:
-    return tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
-
-
-def _encode(characters: Characters, count: tf.Tensor) -> tf.Tensor:
-    """The characters of `count` texts as UTF-8, string [B]."""
-    rows = tf.RaggedTensor.from_value_rowids(
-        characters.codes, characters.rows, nrows=count, validate=False
-    )
-    return tf.strings.unicode_encode(rows, "UTF-8")
-
-
-def _behind_marks(codes: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The first character at or behind each place that does not vanish."""
-    count = len(codes)
-    left = np.where(unicode_tables.plain().lengths.of(codes) > 0, np.arange(count), count)
-    following = np.minimum.accumulate(np.append(left, count)[::-1])[::-1]
-    found: np.ndarray = following[places]
-    return found
+        made = [[piece] for piece in range(len(self.tokens))]
+        for piece, ids in enumerate(self.operation.tokenize(numbers).to_list()):
+            parts = [self.tokens[number] for number in ids]
+            if parts and not self.tokens[piece].startswith(_BLANK):
+                parts[0] = parts[0].removeprefix(_BLANK)
+            if parts:
+                named = [part for part in (*parts, ",") if part]
+                made[piece] = [self.vocab.get(part, self.frame.unknown_id) for part in named]
+        return tf.ragged.constant(made, tf.int32, row_splits_dtype=tf.int64)

@@ -68,11 +68,7 @@ class Tokenizer(abc.ABC):
 
     @functools.cached_property
     def frame(self) -> Frame:
-        """Its special tokens.
-
-        Raises:
-          CheckpointError: the vocabulary lacks [CLS] or [SEP].
-        """
+        """Its special tokens; a CheckpointError if the vocabulary lacks [CLS] or [SEP]."""
         return Frame.of_bert(self.vocab)
 
     @functools.cached_property
@@ -100,14 +96,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def tokenize_with_offsets(self, texts: tf.Tensor) -> Pieces:
-        """Tokenises a batch of texts and finds where each piece came from.
-
-        Args:
-          texts: string [B], UTF-8.
-
-        Returns:
-          `Pieces`, each int32 ragged [B, pieces]; the ids are those of calling the tokenizer.
-        """
+        """The ids of a batch of texts, string [B], and where each piece came from."""
 
     def tokenize(self, text: str) -> list[str]:
         """The pieces of one text, as the official method of this name.

@@ -215,3 +215,6 @@ def test_truncation_is_the_official_one():
         for b in range(15):
             for seq_length in range(3, 24):
                 assert kept_lengths(a, b, seq_length) == official_truncation(a, b, seq_length)
+                # RoBERTa's second [SEP] between the texts takes one more place.
+                fewer = official_truncation(a, b, seq_length) if b else (min(a, seq_length - 1), 0)
+                assert kept_lengths(a, b, seq_length + 1, separators=2) == fewer

@@ -8,16 +8,18 @@ import sys
 import numpy as np
 import pytest
 
-from bert_features import FeatureExtractor, export_savedmodel, load_export
+from bert_features import FeatureExtractor, export_savedmodel, extract, load_export
 from bert_features.checkpoints.convert import convert
 from bert_features.checkpoints.find import find_checkpoint, make_tokenizer
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
+from bert_features.export.checks import check_source
 from bert_features.extraction.checks import check_input_and_checkpoint
 from bert_features.extraction.description import describe_output
 from bert_features.layers.features import BertFeatures
 from bert_features.layers.text_input import BertTextInput
+from bert_features.neighbors.queries import _token_vector
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.catalog import config_to_serve
 from tests.cli.command_line import run
@@ -144,10 +146,11 @@ def test_sentencepiece_is_exported_inside(folders, tmp_path):
     extractor = FeatureExtractor.from_checkpoint(folder, device="cpu", **settings)
     found = export(TEXTS)
     ids = found["input_word_ids"]
-    for row, record in zip(ids, extractor(TEXTS), strict=True):
+    records = extractor(TEXTS)
+    for row, record in zip(ids, records, strict=True):
         assert row[: len(record.token_ids)].tolist() == record.token_ids.tolist()
     np.testing.assert_allclose(
-        found["last"][0], extractor(TEXTS[:1])[0].features["last"][: ids.shape[1]], atol=1e-5
+        found["last"][0], records[0].features["last"][: ids.shape[1]], atol=1e-5
     )
     assert export.tokens == tuple(extractor.tokenizer.tokens)
     assert (to / "assets" / "spiece.model").is_file()
@@ -161,8 +164,9 @@ def test_what_the_host_tokenizes_is_exported_for_ids_alone(folders, tmp_path):
     message = "TensorFlow has no operation for .*tokenizer.json.*pass signature='ids'"
     with pytest.raises(ConfigError, match=message):
         export_savedmodel(tmp_path / "text", checkpoint=folder, layers=-1)
-    to = export_savedmodel(tmp_path / "ids", checkpoint=folder, signature="ids")
-    assert len(load_export(to).tokens) == 1023
+    options = {"layers": -1, "max_seq_length": None, "do_lower_case": None}
+    source = check_source(find_checkpoint(folder), None, "ids", **options)
+    assert source.special_ids == [1, 2]
     with pytest.raises(ConfigError, match="has no WordPiece vocabulary"):
         BertTextInput.from_checkpoint(folder)
     layer = BertFeatures.from_checkpoint(folder, outputs=[LAST | {"special_tokens": True}])
@@ -201,3 +205,35 @@ def test_what_runs_write_names_the_version_of_tokenizers(folders):
         assert ("tokenizers" in facts["versions"]) is wanted
         digest = hashlib.sha256((folders[name] / FILES[name]).read_bytes()).hexdigest()
         assert facts["vocabulary"] == {"sha256": digest}
+
+
+@pytest.mark.parametrize("dedupe", [False, True])
+def test_pieces_of_a_pair_are_counted_without_its_special_tokens(folders, tmp_path, dedupe):
+    path = tmp_path / "in.txt"
+    path.write_text("two blanks ||| a\nno pair\n" * 2)
+    settings = {"layers": -1, "dedupe": dedupe, "max_seq_length": 8, "batch_size": 4}
+    config = ExtractConfig.of({"checkpoint": folders["roberta"], **settings})
+    extract(config, path, tmp_path / "out.npz", ledger_path=tmp_path / "ledger.jsonl")
+    lines = (tmp_path / "ledger.jsonl").read_text().splitlines()
+    tokenizer = make_tokenizer(find_checkpoint(folders["roberta"]))
+    two, one, alone = (len(ids) for ids in tokenizer.encode_ids(["two blanks", "a", "no pair"]))
+    kept = [min(two + one, 4), min(alone, 6)] * 2
+    found = [json.loads(line) for line in lines]
+    assert [line["tokens_kept"] for line in found] == kept
+    lost = [two + one - kept[0], alone - kept[1]] * 2
+    assert [line["tokens_lost"] for line in found] == lost
+    assert lost[0] > 0
+
+
+def test_a_token_of_a_query_is_found_behind_a_blank(folders):
+    for name in ("xlm_roberta", "roberta"):
+        extractor = FeatureExtractor.from_checkpoint(folders[name], outputs=[LAST], device="cpu")
+        (record,) = extractor(["I saw the a bank"])
+        tokenizer = extractor.tokenizer
+        pieces = tokenizer.tokenize(" a" if name == "roberta" else "a")
+        assert len(pieces) == 1
+        place = record.tokens.index(pieces[0])
+        found = _token_vector(record, "last", "a", extractor)
+        np.testing.assert_allclose(found, record.features["last"][place], atol=1e-6)
+        with pytest.raises(ConfigError, match="is not in the query; pass one of its words"):
+            _token_vector(record, "last", "th", extractor)

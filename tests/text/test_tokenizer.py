@@ -8,6 +8,7 @@ made them.
 import json
 import re
 import unicodedata
+from functools import partial
 
 import numpy as np
 import pytest
@@ -142,7 +143,8 @@ def test_streamed_rows_are_those_of_the_python_objects(family, size):
         return
     first = tf.constant([e.text_a for e in examples])
     second = tf.constant([e.text_b or "" for e in examples])
-    inside = tf.function(lambda a, b: encode_texts(tokenizer, a, b, seq_length=size))(first, second)
+    encode = partial(encode_texts, tokenizer, seq_length=size)
+    inside = (tf.function(encode) if size == 12 else encode)(first, second)
     assert inside["input_word_ids"].numpy().tolist() == [row.input_ids for row in wanted]
     assert inside["input_type_ids"].numpy().tolist() == [row.input_type_ids for row in wanted]
     assert inside["tokens_lost"].numpy().tolist() == [row.tokens_lost for row in wanted]
@@ -218,7 +220,7 @@ def test_words_like_bert_need_wordpiece(family):
 ALPHABET = st.sampled_from([*"aZé\u0301 \t\n\0 中ß½ﬁΣ日🏽👍\u200dא,8'<>/s[]", "<s>", "[CLS]", "  "])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(ALPHABET, max_size=12).map("".join), min_size=1, max_size=4))
 @example(ODD)
 def test_offsets_are_places_in_the_text(family, texts):
@@ -249,10 +251,9 @@ def test_a_text_of_10_000_characters_without_a_blank(family):
     assert "".join(LONG[start:end] for start, end in places) == LONG
 
 
-def test_a_saved_model_contains_sentencepiece(family, tmp_path):
-    _, tokenizer = family
-    if not tokenizer.in_graph:
-        pytest.skip("it is no part of a graph")
+def test_a_saved_model_contains_the_model(family_files, tmp_path):
+    file = read_tokenizer(family_files / "xlm_roberta" / FILES["xlm_roberta"])
+    tokenizer = tokenizer_of(file, False)
     module = tf.Module()
     module.operation = tokenizer.operation
     module.ids = tf.function(
@@ -261,8 +262,8 @@ def test_a_saved_model_contains_sentencepiece(family, tmp_path):
     )
     tf.saved_model.save(module, str(tmp_path))
     loaded = tf.saved_model.load(str(tmp_path))
-    expected = tokenizer(tf.constant(ODD[:8])).to_tensor().numpy()
-    np.testing.assert_array_equal(loaded.ids(tf.constant(ODD[:8])), expected)
+    expected = tokenizer(tf.constant(ODD)).to_tensor().numpy()
+    np.testing.assert_array_equal(loaded.ids(tf.constant(ODD)), expected)
 
 
 def test_a_model_of_another_family(tmp_path, family_files):
