@@ -156,7 +156,8 @@ def _describe(name: str, located: _Located, **options: Unpack[CheckpointOptions]
     config, family = _config(name, weights_path, kind, config_path)
     if hidden_act := options.get("hidden_act"):
         config = config.model_copy(update={"hidden_act": hidden_act})
-    vocab_path = _file(options.get("vocab_file"), weights_path, tokenizer_files.NAMES)
+    names = tokenizer_files.names_for(config.model_type)
+    vocab_path = _file(options.get("vocab_file"), weights_path, names)
     casing, evidence = casing_of(weights_path, kind, vocab_path, *_names_of(name))
     found = Checkpoint(
         name=name,
@@ -323,7 +324,7 @@ def checked_vocabulary(checkpoint: Checkpoint) -> tuple[Path, TokenizerFile]:
         raise CheckpointError.naming(
             "there is no vocab.txt beside {path}, nor {others}; pass {vocab_file}",
             path=checkpoint.weights_path,
-            others=", ".join(tokenizer_files.NAMES[1:]),
+            others=", ".join(tokenizer_files.names_for(checkpoint.config.model_type)[1:]),
         )
     file = read_tokenizer(path)
     check_vocab(file, checkpoint.config, path)

@@ -4,6 +4,7 @@ The file is a protocol buffer, `ModelProto` of sentencepiece_model.proto: each f
 whose own field 1 is its text.
 """
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -69,6 +70,7 @@ def read_model(path: Path) -> SentencePieceModel:
     )
 
 
+@functools.lru_cache(maxsize=1)  # a start reads a model several times
 def _pieces(content: bytes) -> list[str]:
     """The pieces of a model in their order.
 

@@ -22,6 +22,12 @@ NAMES = (
 )
 
 
+def names_for(model_type: str) -> tuple[str, ...]:
+    """The names of files that may hold the tokenizer of a model."""
+    # CamemBERT's ids of its SentencePiece model are not XLM-R's; its tokenizer.json has them.
+    return ("vocab.txt", "tokenizer.json") if model_type == "camembert" else NAMES
+
+
 class WordPieceFile(NamedTuple):
     """A vocabulary of WordPiece: its pieces in the order of their ids."""
 

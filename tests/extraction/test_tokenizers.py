@@ -68,6 +68,15 @@ def test_the_tokenizer_is_found_beside_the_weights(folder):
     assert FILES[folder.name] in shown.stdout
 
 
+def test_camembert_takes_the_ids_of_its_tokenizer_json(folders, tmp_path):
+    folder = shutil.copytree(folders["roberta"], tmp_path / "copy")
+    shutil.copy(folders["xlm_roberta"] / FILES["xlm_roberta"], folder)
+    assert find_checkpoint(folder).vocab_file.name == "sentencepiece.bpe.model"
+    values = json.loads((folder / "config.json").read_text()) | {"model_type": "camembert"}
+    (folder / "config.json").write_text(json.dumps(values))
+    assert find_checkpoint(folder).vocab_file.name == "tokenizer.json"
+
+
 def test_features_are_those_of_the_framed_ids(folder):
     extractor = FeatureExtractor.from_checkpoint(
         folder,
