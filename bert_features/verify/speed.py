@@ -146,9 +146,8 @@ def _job_speeds(
     shape = next(s for s in zip(shapes.rows, shapes.buckets, strict=True) if s[1] >= length)
     whole = shape[0] * (shape[1] // length if shapes.packed else 1)  # texts of a batch
     pieces: Sequence[str] = job.tokenizer.tokens
-    if (
-        not job.tokenizer.splits_words
-    ):  # words of SentencePiece begin with ▁, of byte-level BPE with Ġ
+    if not job.tokenizer.splits_words:
+        # SentencePiece writes the blank before a word as ▁, byte-level BPE as Ġ.
         pieces = [piece[1:] for piece in pieces if piece.startswith(("▁", "Ġ"))]
     words = [piece for piece in pieces if piece.isascii() and piece.isalpha()]
     with tempfile.TemporaryDirectory(prefix="bert_features_verify_") as folder:
