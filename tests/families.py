@@ -1,12 +1,14 @@
 """The small checkpoints in tests/data/families, and what transformers computes of them."""
 
 import functools
+import shutil
 from pathlib import Path
 
 import numpy as np
 
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import has_pooler, read_weights
+from tests.toy import TOY_VOCAB
 
 DATA = Path(__file__).parent / "data" / "families"
 RELATIVES = ("albert", "electra", "distilbert", "roberta", "modernbert")
@@ -21,6 +23,14 @@ def checkpoint(name):
 @functools.cache
 def weights(name):
     return read_weights(checkpoint(name), pooler=has_pooler(checkpoint(name)))
+
+
+def folder(name, root):
+    """A copy of a checkpoint with a vocabulary of WordPiece, whatever the family has."""
+    copy = shutil.copytree(DATA / name, root / f"uncased_{name}")
+    (copy / "layers.npz").unlink()
+    (copy / "vocab.txt").write_text("\n".join(TOY_VOCAB) + "\n")
+    return copy
 
 
 @functools.cache

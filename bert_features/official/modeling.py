@@ -103,8 +103,8 @@ class BertModel:
 
     Raises:
       CheckpointError: the config is not that of a BERT encoder.
-      ConfigError: `is_training` is true; it is called outside of a graph; or Keras runs on another
-        backend than TensorFlow.
+      ConfigError: `is_training` is true; it is called outside of a graph; the config is that of
+        another architecture; or Keras runs on another backend than TensorFlow.
       ValueError: `input_ids` is not [B, S], or its rows are longer than the position embeddings.
     """
 
@@ -129,6 +129,11 @@ class BertModel:
                 "tf.Graph().as_default()"
             )
         checked = config.checked() if isinstance(config, BertConfig) else config
+        if checked.model_type != "bert":
+            raise ConfigError(
+                f"BertModel has the variables of BERT alone; the config has model_type "
+                f"{checked.model_type}: use model_fn_builder or the Keras layer BertFeatures"
+            )
         input_ids = _checked_ids(tf.cast(input_ids, tf.int32), checked)
         encoder = _make_encoder(checked, use_one_hot_embeddings)
         with tf.compat.v1.variable_scope(scope, default_name="bert"):

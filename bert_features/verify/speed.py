@@ -75,8 +75,11 @@ def measure(
 def flops_per_token(config: BertConfig, length: int) -> float:
     """The operations of the matrix products for a token in a row of `length` tokens."""
     hidden, inner = config.hidden_size, config.intermediate_size
-    products = 4 * hidden * hidden + 2 * hidden * inner + 2 * length * hidden
-    return 2.0 * config.num_hidden_layers * products
+    products = 4 * hidden * hidden + (3 if config.gated else 2) * hidden * inner
+    layers = range(config.num_hidden_layers)
+    windows = [config.attention_of(config.block_of(layer))[1] for layer in layers]
+    seen = sum(length if w is None else min(length, 2 * w + 1) for w in windows)
+    return 2.0 * (len(layers) * products + 2 * seen * hidden)
 
 
 def _chips(devices: Devices) -> tuple[dict[str, Any], ...]:

@@ -2,12 +2,18 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from bert_features.config.output_specs import plan_outputs
+from bert_features.config.outputs import OutputConfig
 from bert_features.encoder.forms import traced_for
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
+from bert_features.encoder.step import DeviceStep
 from bert_features.errors import ConfigError
+from bert_features.machine import onednn
 from tests import families
+from tests.packed import CLS, OUTPUTS, SEP, assert_as_alone, packed_batch
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import random_batch, random_weights
 
@@ -58,6 +64,48 @@ def test_rows_that_share_a_row_keep_their_layers(name, device):
     with traced_for(device):
         states = EncoderOutputs.from_dict(encoder(families.packed_batch(name))).states
     families.assert_states(name, *families.unpacked(name, np.stack(states)))
+
+
+# With oneDNN's own products, to which a layer without a bias gives zeros.
+_USUAL = ("cpu", {"fixed_weights": True} if onednn.is_x86() else {}, "float32")
+STEPS = [
+    ("albert", *_USUAL),
+    ("modernbert", *_USUAL),
+    ("modernbert", "tpu", {}, "float32"),
+    ("modernbert", "cpu", {}, "bfloat16"),
+]
+
+
+@pytest.mark.parametrize(("name", "device", "form", "precision"), STEPS)
+def test_every_output_of_packed_rows(name, device, form, precision):
+    config, weights = families.checkpoint(name).config, families.weights(name)
+    settings = [
+        OutputConfig.of({"name": each, **values})
+        for each, values in OUTPUTS.items()
+        if config.has_pooler or values.get("pooling") != "pooler"
+    ]
+    step = DeviceStep(
+        config,
+        weights,
+        plan_outputs(settings, config),
+        special_ids=(CLS, SEP),
+        precision=precision,
+        packed=True,
+    )
+    batch, texts = packed_batch([[20, 5, 2], [4, 19, 3], [], [2] * 12], 32, config.vocab_size)
+    if config.type_vocab_size < 2:
+        batch["input_type_ids"][:] = 0
+        for text in texts:
+            text.types[:] = 0
+
+    def run(weights, batch):
+        with traced_for(device, **form):
+            return step.step(weights, batch)
+
+    inputs = {key: batch[key] for key in step.inputs}
+    got = tf.function(run, autograph=False)([v.value for v in step.weights], inputs)
+    got = {key: tf.cast(value, tf.float32).numpy() for key, value in got.items()}
+    assert_as_alone(got, config, weights, texts, precision)
 
 
 @pytest.mark.parametrize("name", families.NAMES)

@@ -182,6 +182,12 @@ def test_outside_of_a_graph_it_is_refused():
         modeling.BertModel(TOY, False, [[1, 2, 3]])
 
 
+def test_a_relative_of_bert_is_refused(graph):
+    config = modeling.BertConfig.from_dict({"vocab_size": 30, "model_type": "electra"})
+    with pytest.raises(ConfigError, match=r"the variables of BERT alone; .* model_type electra"):
+        modeling.BertModel(config, False, tf.constant([[1, 2]]))
+
+
 def test_a_name_that_is_left_out_says_where_to_look():
     with pytest.raises(AttributeError, match=r"modeling\.gelu is not here; docs/migrating\.md"):
         modeling.gelu  # noqa: B018

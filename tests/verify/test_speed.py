@@ -21,6 +21,7 @@ from bert_features.verify import speed
 from bert_features.verify.report import Timing
 from bert_features.verify.run import verify
 from bert_features.verify.speed import flops_per_token
+from tests import families
 from tests.toy import TOY
 from tests.verify.reports import leave_checks, verify_toy
 
@@ -40,6 +41,11 @@ def test_the_operations_of_a_token():
     )
     attention = 2 * 2 * 3 * 24 * 8  # scores and their sums, 3 blocks, S 24, H 8
     assert flops_per_token(TOY, 24) == 3 * 2 * (4 * 8 * 8 + 2 * 8 * 16) + attention
+    # ModernBERT: three products of 16 x 24, and a window of 2 * 4 + 1 tokens in two of four layers.
+    modern = families.checkpoint("modernbert").config
+    seen = 20 + 9 + 9 + 20
+    products = 4 * (4 * 16 * 16 + 3 * 16 * 24)
+    assert flops_per_token(modern, 20) == 2 * (products + 2 * seen * 16)
 
 
 def test_the_peak_of_devices():
