@@ -24,8 +24,9 @@ CONFIG = BertConfig(
     max_position_embeddings=100,  # fewer than a packed row has tokens
 )
 WEIGHTS = random_weights(CONFIG)
-# Full and half-empty rows, one of a single text, one of the shortest, and a filler row.
-ROWS = [[40, 5, 2, 61, 20], [100], [2] * MAX_SEGMENTS, [], [3, 90, 7, 9]]
+# Full and half-empty rows, one of a single text, one of the shortest, and filler rows. As many as
+# `random_rows` has, so that both are one shape.
+ROWS = [[40, 5, 2, 61, 20], [100], [2] * MAX_SEGMENTS, [], [3, 90, 7, 9], []]
 
 
 def random_rows(seed):

@@ -188,16 +188,14 @@ def test_sums_of_layers_agree_in_other_batches(minilm_dir, read_lines):
     texts = [line for line in read_lines("udhr_300.txt") if line.strip()][::5]
 
     def run(**settings):
-        settings |= {"outputs": outputs, "max_seq_length": 512}
+        settings |= {"outputs": outputs, "max_seq_length": 128}
         records = FeatureExtractor.from_checkpoint("minilm", **settings)(texts)
         return [
             np.concatenate([np.atleast_2d(record.features[name]) for record in records])
             for name in ("sum", "sqrt")
         ]
 
-    for expected, received in zip(
-        run(), run(buckets=[32, 64, 512], batch_tokens=2048), strict=True
-    ):
+    for expected, received in zip(run(), run(buckets=[32, 128], batch_tokens=1024), strict=True):
         assert np.abs(expected).max() > 30
         assert TOLERANCES["float32"].allows(deviation(expected, received))
 

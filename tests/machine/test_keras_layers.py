@@ -24,6 +24,7 @@ saving = types.SimpleNamespace(get_custom_objects=lambda: objects)
     [
         (f"{HOOK}\nimport bert_features\n{SHOW}", f"hook\n{NAMES}"),
         (f"import bert_features\n{HOOK}\n{SHOW}", f"hook\n{NAMES}"),
+        (f"import keras, bert_features\n{SHOW}", NAMES),
         ("import sys; sys.modules['keras'] = None; import bert_features", ""),
         (
             "import sys, threading\n"
@@ -33,7 +34,7 @@ saving = types.SimpleNamespace(get_custom_objects=lambda: objects)
             NAMES,
         ),
     ],
-    ids=["hook before", "hook after", "blocked", "in another thread"],
+    ids=["hook before", "hook after", "keras before", "blocked", "in another thread"],
 )
 def test_the_layers_are_registered(tmp_path, program, printed):
     (tmp_path / "keras.py").write_text(KERAS)

@@ -76,7 +76,7 @@ def url(cluster, toy, tmp_path):
         )
     try:
         url = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not is_ready(url):
             assert process.poll() is None, (tmp_path / "log").read_text()
             assert time.monotonic() < deadline

@@ -1,5 +1,6 @@
 """The graph tokenizer beside the plain-Python one of `tests.reference`; characters to try."""
 
+import functools
 import unicodedata
 
 import tensorflow as tf
@@ -16,11 +17,15 @@ def _is_alike(char):
 # Of the 830,000 code points without a character, and of the 97,000 ideographs that are like each
 # other, every 97th and the ends of their ranges stand for their kin.
 _ENDS = {c for ends in CJK_RANGES for end in ends for c in (end - 1, end, end + 1)}
-CHARACTERS = [
-    chr(c)
-    for c in range(0x110000)
-    if not 0xD800 <= c < 0xE000 and (c % 97 == 0 or c in _ENDS or not _is_alike(chr(c)))
-]
+
+
+@functools.cache
+def characters():
+    return [
+        chr(c)
+        for c in range(0x110000)
+        if not 0xD800 <= c < 0xE000 and (c % 97 == 0 or c in _ENDS or not _is_alike(chr(c)))
+    ]
 
 
 def graph_ids(tokenizer, texts):

@@ -135,8 +135,9 @@ def compiled(tmp_path_factory):
     topology, settings = job("v5e:2x2", [512], attention="pallas", packing=True)
     del settings["buckets"]
     every_pooling = {"level": "sequence", "pooling": "cls+max+mean+last"}
+    programs["packed"] = topology, settings | every_pooling
     # So many rows that what the kernel reads as scalars must not be padded.
-    programs["packed"] = topology, settings | every_pooling, 1024
+    programs["many rows"] = "v5e:1x1", settings, 1024, 512
     programs["operations"] = job("v5e:2x2", [64, 256], size=384)
     result = subprocess.run(
         [sys.executable, "-m", "tests.tpu.compilations"],
@@ -222,6 +223,7 @@ def test_packed_rows(compiled):
     assert list(compiled["packed"]) == ["128", "512"]
     for program in compiled["packed"].values():
         assert (program["kernels"], program["exchanged"], program["by_index"]) == (1, [], 1)
+    assert compiled["many rows"]["512"]["kernels"] == 1
 
 
 @pytest.mark.slow
