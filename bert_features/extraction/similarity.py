@@ -135,6 +135,11 @@ def _vectors(name: str, values: Any) -> np.ndarray:
             f"{name} is {values!r}, vectors of tokens or words; similarity compares vectors of "
             "texts, [N, D], as outputs of level 'sequence' have"
         )
+    if (dtype := np.asarray(values).dtype) in (np.int8, np.uint8):
+        raise ConfigError(
+            f"{name} is {dtype}, the codes of outputs of dtype int8 or binary; pass floats, as "
+            "read_features(path, floats=True) gives, or search the file by neighbors"
+        )
     array = np.asarray(values, np.float32)
     if array.ndim not in (1, 2):
         raise ConfigError(f"{name} has shape {list(array.shape)}; allowed: [N, D] or [D]")
