@@ -22,6 +22,7 @@ from bert_features.batches.bucketing import (
     resolve_buckets,
 )
 from bert_features.batches.long_text import LongText
+from bert_features.batches.masks import tokenize_with_masks
 from bert_features.batches.pieces import tokenize_units
 from bert_features.batches.rows import Layout
 from bert_features.batches.segments import Rows
@@ -114,6 +115,7 @@ class TextInputFn:
       long_text: what happens to examples that do not fit the longest row.
       words: how texts are split into words, if an output has words. Examples that came as words
         keep theirs.
+      mask_id: the id of [MASK], if [MASK] in a text is that token; None if it is characters.
       stages: measures reading, tokenizing and batching.
 
     Raises:
@@ -135,6 +137,7 @@ class TextInputFn:
         window_tokens: int = 1 << 17,
         long_text: LongText | None = None,
         words: WordSplit | None = None,
+        mask_id: int | None = None,
         stages: StageClock | None = None,
     ) -> None:
         self.buckets = resolve_buckets(buckets, buckets[-1])
@@ -149,7 +152,7 @@ class TextInputFn:
                 "{tokenizer}; pass {word_split:'whitespace'}",
                 tokenizer=repr(tokenizer),
             )
-        self._words = words
+        self._words, self._mask_id = words, mask_id
         self._stages = stages or StageClock()
         self._frame = frame = tokenizer.frame
         self._layout = Layout(
@@ -273,7 +276,12 @@ class TextInputFn:
         alone = self._tokenizer.splits_words
         units = Units.of(examples, self._words) if alone else Units.whole_texts(examples)
         with_places = self._words is not None and not all(units.are_words)
-        pieces = tokenize_units(self._tokenizer, units, with_places=with_places)
+        if self._mask_id is None:
+            pieces = tokenize_units(self._tokenizer, units, with_places=with_places)
+        else:
+            pieces = tokenize_with_masks(
+                self._tokenizer, units, self._mask_id, with_places=with_places
+            )
         values, lengths, starts, ends = pieces
         of_text = text_lengths(lengths, np.array(units.per_text, np.int64))
         words: WordPieces | None = None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_features.checkpoints import weight_names
+from bert_features.checkpoints import masked_lm, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import (
@@ -32,25 +32,29 @@ def has_pooler(checkpoint: Checkpoint) -> bool:
     return all(weight.canonical in stored for weight in weight_names.POOLER)
 
 
-def read_weights(checkpoint: Checkpoint, *, pooler: bool = False) -> dict[str, np.ndarray]:
+def read_weights(
+    checkpoint: Checkpoint, *, pooler: bool = False, head: bool = False
+) -> dict[str, np.ndarray]:
     """Reads the weights: all of them or none.
 
     Args:
       checkpoint: what `find_checkpoint` found.
       pooler: whether to read the pooler's weights too.
+      head: whether to read the weights of the masked-LM head too.
 
     Returns:
       Canonical name -> float32 array, kernels [in, out]; see `weight_names`.
 
     Raises:
       CheckpointError: names are missing, unexpected or of another shape (all in one error), a file
-        is damaged, or its SHA-256 is not the expected one.
+        is damaged, or its SHA-256 is not the expected one; or see `masked_lm.read_head`.
     """
     _check_hash(checkpoint)  # a wrong one explains whatever the reader would find
     reader = open_weights(checkpoint.weights_path, checkpoint.kind)
     shapes = reader.shapes()
     stored = stored_names(reader, checkpoint.weights_path, checkpoint.kind)
-    _log_what_is_left_out(checkpoint, shapes, stored)
+    heads = masked_lm.stored_head(shapes, checkpoint.kind) if head else {}
+    _log_what_is_left_out(checkpoint, shapes, stored | heads)
     _check_names(checkpoint, shapes, stored, pooler=pooler)
     weights = {}
     for weight in weight_names.weights(checkpoint.config, pooler=pooler):
@@ -59,6 +63,9 @@ def read_weights(checkpoint: Checkpoint, *, pooler: bool = False) -> dict[str, n
         weights[weight.canonical] = weight_names.to_canonical(
             weight, checkpoint.config, checkpoint.kind, value
         )
+    if head:
+        words = weights["embeddings/word_embeddings"]
+        weights |= masked_lm.read_head(checkpoint, reader, words)
     if not all(np.isfinite(value).all() for value in weights.values()):
         logger.warning("%s: some weights are not finite", checkpoint.name)
     return weights

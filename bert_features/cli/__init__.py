@@ -16,6 +16,7 @@ from bert_features.cli import (  # noqa: F401 - each registers its command
     download,
     export,
     extract,
+    fill,
     inspect,
     neighbors,
     plan,

@@ -14,7 +14,7 @@ GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, LIMITS
 
 # The commands in the order of the help: a run, around texts, checkpoints, a machine.
 COMMANDS = (
-    *("extract", "plan", "status", "check", "tokenize", "neighbors", "plot", "serve"),
+    *("extract", "plan", "status", "check", "tokenize", "fill", "neighbors", "plot", "serve"),
     *("download", "inspect", "convert", "export", "doctor", "verify", "compile"),
 )
 
@@ -34,6 +34,7 @@ EXAMPLES = tuple(
         "extract texts.csv -o vectors.npz --layers=-1 --level sequence --long-text window",
         "extract 'data/*.txt' --output features/",
         "extract 'data/*.txt' --output features/ --ray local",
+        "fill 'The [MASK] sat.' --checkpoint bert-base-uncased --top-k 3",
         "inspect minilm",
         "neighbors vectors.npz --query 'A cat sat' --texts texts.csv",
         "neighbors tokens.arrow --query 'the bank of the river' --token bank",

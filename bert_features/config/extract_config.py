@@ -19,6 +19,7 @@ from bert_features.config.outputs import (
     Calibration,
     Combine,
     Float32,
+    Kind,
     LayersSetting,
     Level,
     OutputConfig,
@@ -116,6 +117,8 @@ class ExtractConfig(Settings):
         usage="Write them as --layers=-1,-2.",
         allowed=LAYERS_ALLOWED,
     )
+    kind: Kind = _OUTPUT["kind"]
+    top_k: Positive | None = _OUTPUT["top_k"]
     combine: Combine = _OUTPUT["combine"]
     weights: tuple[Float32, ...] | None = _OUTPUT["weights"]
     level: Level = _OUTPUT["level"]
@@ -185,8 +188,7 @@ class ExtractConfig(Settings):
     )
     runtime: Literal["auto", "tensorflow", "jax"] = setting(
         "auto",
-        "Library that drives the device; auto is TensorFlow, or JAX where only JAX can drive the "
-        "TPU or GPU of this machine.",
+        "Library that drives the device; auto is TensorFlow, or JAX where only JAX can drive it.",
         DEVICES,
     )
     precision: Literal["auto", "float32", "bfloat16"] = setting(

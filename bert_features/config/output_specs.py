@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,
+    DEFAULT_TOP_K,
     EMBEDDINGS,
     POOLINGS,
     SMALL_DTYPES,
@@ -50,6 +51,7 @@ class Feature:
       normalize: whether each vector is scaled to length 1, as the last operation.
       ranges: the least and the largest value of each dimension, for `int8`; empty until they are
         known, and for other dtypes.
+      kind: one of `outputs.Kind`. Of the two features of a `masked_lm` the one of int32 has ids.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Feature:
     weights: tuple[float, ...] = ()
     special_tokens: bool = True
     normalize: bool = False
+    kind: str = "layers"
     ranges: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
 
     @property
@@ -75,9 +78,13 @@ class Feature:
         return f"{self.name} {self.dtype} [{rows}{self.width}]"
 
     def to_metadata(self) -> dict[str, Any]:
-        """The fields of `Feature` by name, without empty `ranges` and what a subclass adds."""
+        """The fields of `Feature` by name, without `kind` and `ranges` that are the default.
+
+        Fields that a subclass adds are left out too.
+        """
         values = {entry.name: getattr(self, entry.name) for entry in fields(Feature)}
-        return values if self.ranges else {n: v for n, v in values.items() if n != "ranges"}
+        usual = {"kind": "layers", "ranges": ()}
+        return {n: v for n, v in values.items() if n not in usual or v != usual[n]}
 
 
 _F = TypeVar("_F", bound=Feature)
@@ -184,6 +191,8 @@ def output_names(
 def _specs(
     output: OutputConfig, config: BertConfig, layers: tuple[int | str, ...], dtype: OutputDtype
 ) -> list[OutputSpec]:
+    if output.kind != "layers":
+        return _specs_of_head(output, config)
     _check_small(output, output.dtype or dtype)
     of_pooler = output.pooling == "pooler"
     if of_pooler and not config.has_pooler:
@@ -239,12 +248,37 @@ def _check_small(output: OutputConfig, dtype: str) -> None:
         )
 
 
+def _specs_of_head(output: OutputConfig, config: BertConfig) -> list[OutputSpec]:
+    """The features of an output that the masked-LM head computes."""
+    width = output.top_k or DEFAULT_TOP_K
+    if width > config.vocab_size:
+        raise ConfigError.naming(
+            "{top_k} is {received}; the vocabulary has {count} pieces",
+            received=width,
+            count=config.vocab_size,
+        )
+    common: dict[str, Any] = {
+        "layers": (-1,),
+        "combine": "none",
+        "width": width,
+        "kind": output.kind,
+        "states": (config.num_hidden_layers,),
+    }
+    return [
+        OutputSpec(name=name, dtype=dtype, **common)
+        for name, dtype in zip(_names(output, 1), ("float32", "int32"), strict=True)
+    ]
+
+
 def _stay_apart(output: OutputConfig) -> bool:
     """Whether each layer becomes an output of its own."""
     return output.combine == "none" and output.pooling != "pooler"
 
 
 def _names(output: OutputConfig, num_layers: int) -> list[str]:
+    if output.kind == "masked_lm":
+        name = output.name or "masked_lm"
+        return [name, f"{name}_ids"]
     count = num_layers if _stay_apart(output) else 1
     if output.name is None:
         as_official = _stay_apart(output) and (output.level == "token" or count > 1)
@@ -272,6 +306,11 @@ def blocks_needed(outputs: Sequence[OutputSpec]) -> int:
 def needs_pooler(outputs: Sequence[OutputSpec]) -> bool:
     """Whether an output is [CLS] through the pooler, a layer with its own weights."""
     return any(output.pooling == "pooler" for output in outputs)
+
+
+def needs_head(outputs: Sequence[OutputSpec]) -> bool:
+    """Whether an output is computed by the masked-LM head, which has its own weights."""
+    return any(output.kind != "layers" for output in outputs)
 
 
 def check_special_ids(outputs: Sequence[OutputSpec], special_ids: Sequence[int]) -> None:

@@ -18,12 +18,20 @@ from bert_features.errors import BertFeaturesError, ConfigError
 
 Combine = Literal["none", "sum", "mean", "concat", "weighted"]
 Level = Literal["token", "word", "sequence"]
+# What an output is made of: the layers; or, by the masked-LM head, the likeliest pieces of each
+# token.
+Kind = Literal["layers", "masked_lm"]
+DEFAULT_TOP_K = 5
+# The settings of outputs of other kinds, and the levels that they have.
+_OWN_SETTINGS: dict[str, set[str]] = {"masked_lm": {"level", "top_k"}}
+_OWN_LEVELS: dict[str, tuple[Level, ...]] = {"masked_lm": ("token",)}
 OutputDtype = Literal["float32", "float16", "bfloat16", "int8", "binary"]
 # Of vectors that are made from float32 on the host: a byte, or a bit, for each dimension.
 SMALL_DTYPES: tuple[str, ...] = ("int8", "binary")
 _FLOAT32_MAX = 3.4028234e38
 Float32 = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
-ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2} | dict.fromkeys(SMALL_DTYPES, 1)  # bytes
+# In bytes. The ids of pieces are int32.
+ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "binary": 1, "int32": 4}
 # A number of texts, or a path.
 Calibration = Annotated[
     str,
@@ -111,6 +119,15 @@ class OutputConfig(Settings):
     name: str | None = setting(
         None, "Name of the output in records and files.", OUTPUTS, min_length=1
     )
+    kind: Kind = setting(
+        "layers",
+        "What the output is: layers; or masked_lm, the likeliest pieces at each token by the "
+        "masked-LM head.",
+        OUTPUTS,
+    )
+    top_k: Positive | None = setting(
+        None, f"Pieces of each token, for kind masked_lm; by default {DEFAULT_TOP_K}.", OUTPUTS
+    )
     layers: LayersSetting | None = setting(
         None,
         "Layers to take: encoder blocks, -L to L-1, and the word `embeddings`.",
@@ -167,6 +184,7 @@ class OutputConfig(Settings):
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
+        _check_kind(self)
         if not _is_pooling(self.pooling, self.level):
             raise _wrong_pooling(str(self.pooling), self.level)
         if not self.special_tokens and self.level != "sequence":
@@ -190,6 +208,39 @@ class OutputConfig(Settings):
         if self.weights is not None and self.layers is not None:
             check_weights(self.weights, self.layers)
         return self
+
+
+def _check_kind(output: OutputConfig) -> None:
+    """Refuses settings that have no meaning for the kind of an output."""
+    if output.kind == "layers":
+        if output.top_k is not None:
+            raise ConfigError.naming("{top_k} is for {kind:'masked_lm'}; pass that too")
+        return
+    others = OutputConfig.model_fields.keys() - {"kind", "name", *_OWN_SETTINGS[output.kind]}
+    for name, field in OutputConfig.model_fields.items():
+        if name in others and getattr(output, name) != field.default:
+            raise ConfigError.naming(
+                f"{{{name}}} has no meaning for {{kind}} '{{received}}'; leave {{{name}}} out",
+                received=output.kind,
+            )
+    if output.level not in _OWN_LEVELS[output.kind]:
+        raise ConfigError.naming(
+            "{level} is '{received}'; allowed for kind '{kind_}': {allowed}",
+            received=output.level,
+            kind_=output.kind,
+            allowed=", ".join(_OWN_LEVELS[output.kind]),
+        )
+
+
+def check_kinds(outputs: Iterable[Any], place: str) -> None:
+    """Refuses outputs of the masked-LM head where only layers are possible; as `check_floats`."""
+    for output in outputs:
+        if output.kind != "layers":
+            raise ConfigError.naming(
+                "{kind} is '{received}', which {place} cannot have; allowed there: 'layers'",
+                received=output.kind,
+                place=place,
+            )
 
 
 def pooling_parts(pooling: str) -> tuple[str, ...]:

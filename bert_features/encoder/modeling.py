@@ -23,11 +23,11 @@ from bert_features.encoder import kernels, lanes
 from bert_features.encoder.blocks import Block
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
-from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, make_dropout
+from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, load_weights, make_dropout
 from bert_features.encoder.rotary import Rotation
 from bert_features.encoder.segments import tokens_of_segments
 from bert_features.encoder.types import Tensor
-from bert_features.errors import CheckpointError, ConfigError
+from bert_features.errors import ConfigError
 
 
 class Embeddings(Part):
@@ -249,17 +249,7 @@ class BertEncoder(keras.layers.Layer):
         Raises:
           CheckpointError: a weight is missing or has another shape.
         """
-        for variable, names in self._variables():
-            missing = [name for name in names if name not in weights]
-            if missing:
-                raise CheckpointError(f"weights lack {', '.join(missing)}")
-            parts = [weights[name] for name in names]
-            value = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
-            if value.shape != tuple(variable.shape):
-                raise CheckpointError(
-                    f"{' + '.join(names)} is {value.shape}; this config needs {variable.shape}"
-                )
-            variable.assign(value)
+        load_weights(self._variables(), weights)
 
     def weights_dict(self) -> dict[str, np.ndarray]:
         """The weights as float32 arrays by canonical name, as `load_weights_dict` takes them."""

@@ -3,14 +3,17 @@
 Shape legend: `N` rows, `H` hidden_size.
 """
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import keras
+import numpy as np
 from keras import ops
 
 from bert_features.config.bert_config import HiddenAct
 from bert_features.encoder import kernels
 from bert_features.encoder.types import Tensor
+from bert_features.errors import CheckpointError
 
 # Each variable with the canonical names of the weights joined along its last axis.
 Table: TypeAlias = list[tuple[keras.Variable, list[str]]]
@@ -91,6 +94,21 @@ class Dense(Part):
 def _or_zeros(vector: keras.Variable | None, size: int, x: Tensor) -> Tensor:
     """A vector; without one zeros, which compilers leave out, of the dtype of x."""
     return ops.zeros((size,), x.dtype) if vector is None else vector
+
+
+def load_weights(table: Table, weights: Mapping[str, np.ndarray]) -> None:
+    """Assigns weights by canonical name; raises CheckpointError as `load_weights_dict`."""
+    for variable, names in table:
+        missing = [name for name in names if name not in weights]
+        if missing:
+            raise CheckpointError(f"weights lack {', '.join(missing)}")
+        parts = [weights[name] for name in names]
+        value = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+        if value.shape != tuple(variable.shape):
+            raise CheckpointError(
+                f"{' + '.join(names)} is {value.shape}; this config needs {variable.shape}"
+            )
+        variable.assign(value)
 
 
 def make_dropout(rate: float, dtype: Any) -> keras.layers.Dropout | None:

@@ -11,10 +11,12 @@ import keras
 import numpy as np
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.config.output_specs import OutputSpec, blocks_needed, needs_pooler
+from bert_features.config.output_specs import OutputSpec, blocks_needed, needs_head, needs_pooler
 from bert_features.config.packing import POSITION_IDS, SEGMENT_IDS
 from bert_features.encoder.forms import products_traced_in
+from bert_features.encoder.masked_lm import MaskedLMHead
 from bert_features.encoder.modeling import BertEncoder
+from bert_features.encoder.parts import load_weights
 from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.types import Tensor
 
@@ -38,8 +40,8 @@ class DeviceStep:
 
     Args:
       config: the architecture.
-      weights: by canonical name, as `read_weights` returns them, with those of the pooler if an
-        output needs it; None for random ones.
+      weights: by canonical name, as `read_weights` returns them, with those of the pooler or the
+        masked-LM head if an output needs them; None for random ones.
       outputs: what to compute; blocks above their highest layer are left out.
       special_ids: the ids of [CLS] and [SEP], for outputs that leave them out.
       precision: `float32` or `bfloat16`, for weights and arithmetic.
@@ -51,6 +53,7 @@ class DeviceStep:
       outputs: the outputs.
       inputs: the parts of a batch that the step takes.
       encoder: the encoder.
+      head: the masked-LM head, if an output needs it.
     """
 
     def __init__(
@@ -79,8 +82,14 @@ class DeviceStep:
             initializer=None if weights is None else _unset,
             dtype=precision,
         )
+        self.head = None
+        if needs_head(self.outputs):
+            initializer = self.encoder.embeddings.initializer
+            self.head = MaskedLMHead(config, initializer=initializer, dtype=precision)
         if weights is not None:
             self.encoder.load_weights_dict(weights)
+            if self.head is not None:
+                load_weights(self.head.table(), weights)
 
     def computing(self, outputs: Sequence[OutputSpec]) -> Self:
         """A step of other outputs with the same encoder, which has the layers that they need.
@@ -94,8 +103,9 @@ class DeviceStep:
 
     @property
     def weights(self) -> list[keras.Variable]:
-        """The encoder's variables, in the order in which `step` takes their values."""
-        return list(self.encoder.trainable_variables)
+        """The variables of encoder and head, in the order in which `step` takes their values."""
+        of_head = [] if self.head is None else self.head.trainable_variables
+        return [*self.encoder.trainable_variables, *of_head]
 
     def step(self, weights: Sequence[Tensor], batch: Inputs) -> Predictions:
         """Computes the outputs of a batch: a pure function, which a runtime compiles and shards.
@@ -109,9 +119,30 @@ class DeviceStep:
           [B, MAX_SEGMENTS, D], where a row has its texts in order.
         """
         inputs = {name: batch[name] for name in self.inputs if name != WORD_INDICES}
+        variables = self.encoder.trainable_variables
         with products_traced_in(self._precision):
-            encoded, _ = self.encoder.stateless_call(list(weights), [], inputs)
-        return compute_outputs(encoded, batch, self.outputs, self._special_ids)
+            encoded, _ = self.encoder.stateless_call(list(weights[: len(variables)]), [], inputs)
+            results = self._apply_head(weights, encoded["sequence_output"])
+        outputs = [output for output in self.outputs if output.kind == "layers"]
+        return results | compute_outputs(encoded, batch, outputs, self._special_ids)
+
+    def _apply_head(self, weights: Sequence[Tensor], states: Tensor) -> Predictions:
+        """The outputs of the masked-LM head."""
+        results: Predictions = {}
+        if self.head is None:
+            return results
+        variables = self.encoder.trainable_variables
+        own, words = list(weights[len(variables) :]), self.encoder.embeddings.words
+        table = next(w for w, v in zip(weights, variables, strict=False) if v is words)
+        computed: dict[int, tuple[Tensor, Tensor]] = {}  # by K
+        for output in self.outputs:
+            if output.kind == "masked_lm":
+                if output.width not in computed:
+                    computed[output.width], _ = self.head.stateless_call(
+                        own, [], states, table, output.width
+                    )
+                results[output.name] = computed[output.width][output.dtype == "float32"]
+        return results
 
 
 def _unset(shape: Sequence[int], dtype: str) -> Any:

@@ -31,6 +31,7 @@ from bert_features.config.outputs import (
     Layers,
     Outputs,
     check_floats,
+    check_kinds,
     parse_outputs,
 )
 from bert_features.errors import CheckpointError, ConfigError, OutputError
@@ -313,6 +314,7 @@ def wanted_outputs(
         auto=auto_pooling(checkpoint, wanted),
     )
     check_floats((output.dtype for output in specs), "an export")
+    check_kinds(specs, "an export")
     for output in specs:
         if output.level == "word":
             raise ConfigError(

@@ -12,7 +12,7 @@ from bert_features.batches.input_fn import Batch, TextInputFn, Window
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import as_floats, needs_pooler
+from bert_features.config.output_specs import as_floats, needs_head, needs_pooler
 from bert_features.encoder.step import DeviceStep
 from bert_features.errors import ConfigError
 from bert_features.extraction import losses
@@ -76,7 +76,11 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         self.precision = self.preparation.precision
         self._model = DeviceStep(
             self.checkpoint.config,
-            read_weights(self.checkpoint, pooler=needs_pooler(self.outputs)),
+            read_weights(
+                self.checkpoint,
+                pooler=needs_pooler(self.outputs),
+                head=needs_head(self.outputs),
+            ),
             self.preparation.device_outputs,
             special_ids=self.tokenizer.frame.special_ids,
             precision=self.precision,

@@ -20,7 +20,12 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint, make_tokenizer
 from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import OutputSpec, output_names, outputs_on_device
+from bert_features.config.output_specs import (
+    OutputSpec,
+    needs_head,
+    output_names,
+    outputs_on_device,
+)
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, check_process
@@ -72,6 +77,7 @@ class Preparation:
       packing: whether texts share rows.
       buckets: the lengths of rows.
       tokenizer: the checkpoint's tokenizer.
+      mask_id: the id of [MASK], if [MASK] in a text is that token; else None.
       prompts: what is put before each text.
       window_tokens: number of tokens sorted by length together; their features fit `buffer_mb`,
         unless that is the default and they are too few to fill packed batches.
@@ -105,6 +111,7 @@ class Preparation:
         else:
             self.shard = Shard() if config.shard is None else Shard.parse(config.shard)
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
+        self.mask_id = self._find_mask_id()
         self.packing = packs(config, self.devices.kind)
         self.window_tokens = self._window_tokens()
         self.buckets = self._buckets()
@@ -128,6 +135,7 @@ class Preparation:
         )
         given = self._given.model_copy(update={"outputs": chosen})
         other._resolve_length(given)
+        other.mask_id = other._find_mask_id()
         other.buckets = other._buckets()
         other.window_tokens = other._window_tokens()
         other.prompts = Prompts(given, self.checkpoint, self.tokenizer.do_lower_case)
@@ -232,8 +240,22 @@ class Preparation:
             window_tokens=self.window_tokens,
             long_text=self.long_text,
             words=self.config.word_split if word_level else None,
+            mask_id=self.mask_id,
             stages=stages,
         )
+
+    def _find_mask_id(self) -> int | None:
+        """The id of [MASK], if the masked-LM head computes an output."""
+        if not needs_head(self.outputs):
+            return None
+        mask_id = self.tokenizer.frame.mask_id
+        if mask_id is None or not self.tokenizer.splits_words:
+            raise ConfigError.naming(
+                "{kind} other than 'layers' needs a WordPiece vocabulary with [MASK]; that of "
+                "{name} is another",
+                name=self.checkpoint.name,
+            )
+        return mask_id
 
     def fit_one_batch(self, examples: Sequence[InputExample]) -> bool:
         """Whether examples surely make a single batch: a piece has at least one character."""

@@ -37,7 +37,7 @@ def _feature_type(feature: Feature) -> Any:
 
     # Arrow has no bfloat16; float32 holds its values exactly.
     values = {"float16": pa.float16(), "float32": pa.float32(), "bfloat16": pa.float32()}
-    values |= {"int8": pa.int8(), "binary": pa.uint8()}
+    values |= {"int8": pa.int8(), "binary": pa.uint8(), "int32": pa.int32()}
     vector = pa.list_(values[feature.dtype], feature.stored_width)
     return vector if feature.level == "sequence" else pa.list_(vector)
 

@@ -31,6 +31,7 @@ from bert_features.config.outputs import (
     OutputConfig,
     Outputs,
     check_floats,
+    check_kinds,
     parse_layers,
     parse_outputs,
     resolve_auto,
@@ -94,6 +95,7 @@ class BertFeatures(keras.layers.Layer):
             config = BertConfig.from_dict(values, family=config_family(values))
         self.bert_config = config
         self._outputs = parse_outputs(outputs)
+        check_kinds(self._outputs, "a Keras layer")
         self._layers_setting = parse_layers(layers)
         self.output_specs = plan_outputs(self._outputs, config, layers=self._layers_setting)
         check_floats((output.dtype for output in self._outputs), "a layer")

@@ -1,6 +1,7 @@
 """What is asked for: LAYERS, names, widths, and what does not fit together."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -82,7 +83,11 @@ def test_the_metadata_of_an_output_is_that_of_a_feature():
         special_tokens=False,
         normalize=True,
     )
-    whole = {name: value for name, value in dataclasses.asdict(feature).items() if name != "ranges"}
+    whole = {
+        name: value
+        for name, value in dataclasses.asdict(feature).items()
+        if name not in ("kind", "ranges")
+    }
     assert spec.to_metadata() == feature.to_metadata() == whole
     assert "states" not in spec.to_metadata()
 
@@ -204,3 +209,18 @@ def test_the_names_that_are_planned(layers):
     config = ExtractConfig.of({"outputs": outputs, "layers": layers})
     names = output_names(config.outputs, config.layers)
     assert names == [spec.name for spec in plan(*outputs, layers=tuple(layers))]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"top_k": 3}, "top_k is for kind='masked_lm'; pass that too"),
+        ({"layers": [-1]}, "layers has no meaning for kind 'masked_lm'; leave layers out"),
+        ({"normalize": True}, "normalize has no meaning for kind 'masked_lm'"),
+        ({"level": "word"}, "level is 'word'; allowed for kind 'masked_lm': token"),
+    ],
+)
+def test_settings_of_the_masked_lm_head(settings, message):
+    kind = {} if "top_k" in settings else {"kind": "masked_lm"}
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        OutputConfig.of({**kind, **settings})

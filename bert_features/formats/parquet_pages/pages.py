@@ -35,7 +35,7 @@ PAGE_BYTES = 1 << 20
 _DATA_PAGE = 0
 _PLAIN, _RLE = 0, 3
 _UNCOMPRESSED = 0
-PHYSICAL_TYPES = {"float16": 7, "float32": 4}  # FIXED_LEN_BYTE_ARRAY(2), FLOAT
+PHYSICAL_TYPES = {"float16": 7, "float32": 4, "int32": 1}  # FIXED_LEN_BYTE_ARRAY(2), FLOAT, INT32
 
 
 class Page(NamedTuple):

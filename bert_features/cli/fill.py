@@ -1,0 +1,58 @@
+"""bert-features fill: prints the likeliest pieces for each [MASK] of texts."""
+
+import math
+from typing import Annotated
+
+import typer
+
+from bert_features.cli.command import command
+from bert_features.cli.settings import takes_settings
+from bert_features.cli.tables import table
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import InputError
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+
+_CHECKPOINT = ("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidden_act")
+
+
+@command
+@takes_settings(*_CHECKPOINT, "device", "runtime", "precision", config=False)
+def fill(
+    texts: Annotated[
+        list[str],
+        typer.Argument(metavar="TEXT...", help="Texts with [MASK], such as 'The [MASK] sat.'"),
+    ],
+    settings: ExtractConfig,
+    top_k: Annotated[int, typer.Option(min=1, help="Number of pieces for each [MASK].")] = 5,
+) -> None:
+    """Prints the likeliest pieces for each [MASK] of texts, by the masked-LM head.
+
+    All [MASK]s of a text are masked at the same time, and filled each by itself. The embedded
+    minilm has no such head; pass --checkpoint bert-base-uncased, or another BERT that was not
+    fine-tuned. Logarithms are natural.
+    """
+    import_tensorflow(settings.runtime, settings.device)
+    from bert_features.extraction.extractor import FeatureExtractor
+    from bert_features.text.vocabulary import MASK
+
+    for text in texts:
+        if MASK not in text:
+            raise InputError(f"there is no {MASK} in {text!r}; write it in capital letters")
+    given = {name: getattr(settings, name) for name in settings.model_fields_set}
+    output = {"kind": "masked_lm", "name": "fill", "top_k": top_k}
+    extractor = FeatureExtractor(ExtractConfig.of({**given, "outputs": [output]}))
+    for text, record in zip(texts, extractor(texts), strict=True):
+        masks = [place for place, token in enumerate(record.tokens or ()) if token == MASK]
+        if lost := text.count(MASK) - len(masks):
+            raise InputError(f"{lost} {MASK} of {text[:40]!r}… lie beyond the longest row")
+        print(text)
+        for number, place in enumerate(masks, 1):
+            if len(masks) > 1:
+                print(f"\n{MASK} {number} of {len(masks)}")
+            ids, values = (record.features[name][place].tolist() for name in ("fill_ids", "fill"))
+            rows = [
+                (extractor.tokenizer.tokens[i], f"{math.exp(value):.2%}", f"{value:.3f}")
+                for i, value in zip(ids, values, strict=True)
+            ]
+            print(table(rows, head=("piece", "probability", "log-probability"), right=(1, 2)))
+        print()

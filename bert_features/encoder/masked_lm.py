@@ -1,0 +1,115 @@
+"""The masked-LM head: from the last layer's states to log-probabilities of pieces.
+
+As `get_masked_lm_output` of google-research/bert's run_pretraining.py. Log-probabilities are
+natural logarithms and computed in float32.
+
+Shape legend: `B` batch, `S` sequence, `H` hidden_size, `E` width of the embeddings, `V` vocab_size,
+`N` positions, `K` pieces of a position.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_features.config.bert_config import BertConfig
+from bert_features.encoder.parts import Dense, LayerNorm, Part, Table
+from bert_features.encoder.types import Tensor
+
+# Logits of so many values are held at once: 128 MiB.
+_MOST_LOGITS = 1 << 25
+# Their heads have this form whatever the config says.
+_GELU_ERF = ("electra", "roberta", "xlm-roberta", "camembert")
+
+
+class MaskedLMHead(Part):
+    """Dense layer with activation, layer norm, product with the word embeddings, bias."""
+
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        width = config.embedding_width
+        activation = "gelu_erf" if config.model_type in _GELU_ERF else config.hidden_act
+        part = {"initializer": self.initializer, "dtype": self.dtype_policy}
+        self.transform = Dense(config.hidden_size, width, activation, name="transform", **part)
+        self.norm = LayerNorm(width, config.layer_norm_eps, name="norm", **part)
+        self.bias = self.vector("output_bias", config.vocab_size)
+        self.built = True
+
+    def table(self) -> Table:
+        """Its variables with the canonical names of their weights."""
+        return [
+            *self.transform.table("cls/predictions/transform/dense"),
+            *self.norm.table("cls/predictions/transform/LayerNorm"),
+            (self.bias, ["cls/predictions/output_bias"]),
+        ]
+
+    def call(self, states: Tensor, words: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
+        """The likeliest pieces of each position.
+
+        Args:
+          states: [B, S, H], the last layer.
+          words: [V, E], the word embeddings.
+          top_k: K.
+
+        Returns:
+          int32 ids and float32 log-probabilities, [B, S, K] each, the likeliest first.
+        """
+        *rows, size = ops.shape(states)
+
+        def top(parts: tuple[Tensor, ...], project: Callable[[Tensor], Tensor]) -> Any:
+            logits = project(parts[0])
+            values, ids = ops.top_k(logits, top_k)
+            total = ops.logsumexp(logits, axis=-1, keepdims=True)
+            return ops.cast(ids, "int32"), values - total
+
+        ids, values = self._in_parts(top, words, ops.reshape(states, (-1, size)))
+        return ops.reshape(ids, (*rows, top_k)), ops.reshape(values, (*rows, top_k))
+
+    def _in_parts(
+        self,
+        function: Callable[[tuple[Tensor, ...], Callable[[Tensor], Tensor]], Any],
+        words: Tensor,
+        states: Tensor,
+        *others: Tensor,
+    ) -> Any:
+        """Calls a function with some positions at a time, and their logits.
+
+        All logits at once would take more memory than all else: V is 40 times H.
+        """
+        hidden = ops.cast(self.norm(self.transform(states)), "float32")
+        # In float32 for any precision: bfloat16 would round a logit of 20 to the next eighth.
+        table = ops.transpose(ops.cast(words, "float32"))
+        bias = ops.cast(ops.convert_to_tensor(self.bias), "float32")
+
+        def apply(rows: tuple[Tensor, ...]) -> Any:
+            return function(rows, lambda x: ops.matmul(x, table) + bias)
+
+        count = ops.shape(states)[0]
+        parts = -(-count // max(_MOST_LOGITS // bias.shape[0], 1))
+        if isinstance(parts, int) and parts <= 1:
+            return apply((hidden, *others))
+        parts = parts if isinstance(parts, int) else ops.maximum(parts, 1)
+        size = -(-count // parts)
+        missing = parts * size - count
+
+        def cut(rows: Tensor) -> Tensor:
+            padding = ops.zeros((missing, rows.shape[-1]), rows.dtype)
+            rows_of = ops.concatenate([rows, padding], axis=0)
+            return ops.reshape(rows_of, (parts, size, rows.shape[-1]))
+
+        results = _one_by_one(apply, tuple(cut(rows) for rows in (hidden, *others)))
+        return tuple(ops.reshape(each, (-1, each.shape[-1]))[:count] for each in results)
+
+
+def _one_by_one(function: Callable[[Any], Any], parts: tuple[Tensor, ...]) -> Any:
+    """The results of each part; one part is computed at a time."""
+    if keras.backend.backend() != "tensorflow":
+        return ops.map(function, parts)
+    import tensorflow as tf
+
+    specs = tuple(
+        tf.TensorSpec([None, each.shape[-1]], each.dtype)
+        for each in function(tuple(part[0] for part in parts))
+    )
+    return tf.map_fn(function, parts, fn_output_signature=specs, parallel_iterations=1)

@@ -1,0 +1,135 @@
+"""Outputs of the masked-LM head, against transformers on the same small checkpoint."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_features import ExtractConfig, FeatureExtractor, extract, read_features
+from bert_features.encoder import masked_lm
+from bert_features.errors import CheckpointError, ConfigError
+from bert_features.formats import FORMATS
+from tests.cli.command_line import run
+
+FOLDER = Path(__file__).resolve().parents[1] / "data" / "masked_lm"
+GOLDEN = json.loads((FOLDER / "scores.json").read_text())
+TEXTS = [tuple(r["texts"]) if len(r["texts"]) > 1 else r["texts"][0] for r in GOLDEN["masked"]]
+OPTIONS = {"checkpoint": str(FOLDER), "do_lower_case": True}
+OUTPUT = {"kind": "masked_lm", "name": "likely", "top_k": 4}
+
+
+def make_config(**settings):
+    return ExtractConfig(**{**OPTIONS, "outputs": [OUTPUT], **settings})
+
+
+def make(**settings):
+    return FeatureExtractor(make_config(**settings))
+
+
+def assert_golden(records, atol=1e-5):
+    for record, golden in zip(records, GOLDEN["masked"], strict=True):
+        want = np.array(golden["log_probs"])
+        ids = np.argsort(-want, axis=-1)[:, :4]
+        assert record.features["likely_ids"].dtype == np.int32
+        np.testing.assert_array_equal(record.features["likely_ids"], ids)
+        values = np.take_along_axis(want, ids, -1)
+        np.testing.assert_allclose(record.features["likely"], values, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("settings", [{}, {"packing": True}, {"uniform_batches": True}])
+def test_the_likeliest_pieces_of_each_token(settings):
+    records = make(**settings)(TEXTS)
+    assert [r.token_ids.tolist() for r in records] == [r["ids"] for r in GOLDEN["masked"]]
+    assert_golden(records)
+
+
+def test_positions_that_are_computed_in_parts(monkeypatch):
+    monkeypatch.setattr(masked_lm, "_MOST_LOGITS", 30 * 5)
+    assert_golden(make()(TEXTS))
+
+
+def test_mask_is_a_token_only_beside_such_an_output():
+    outputs = [OUTPUT, {"name": "words", "level": "word", "layers": [-1]}]
+    (record,) = make(outputs=outputs)(["jack[MASK] is[MASK]"])
+    assert record.tokens == ("[CLS]", "jack", "[MASK]", "is", "[MASK]", "[SEP]")
+    assert record.words == ("jack", "[MASK]", "is", "[MASK]")
+    assert record.word_spans.starts.tolist() == [0, 4, 11, 13]
+    assert record.word_spans.ends.tolist() == [4, 10, 13, 19]
+    (record,) = make(outputs=outputs)([["jack", "[MASK]", "a[MASK]b"]])
+    assert record.tokens[1:-1] == ("jack", "[MASK]", "a", "[MASK]", "b")
+    assert record.words == ("jack", "[MASK]", "a[MASK]b")
+    assert record.word_spans.num_pieces.tolist() == [1, 1, 3]
+    (record,) = make(outputs=outputs[1:])(["[MASK]"])
+    assert record.words == ("[", "MASK", "]")
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_every_format_carries_both_features(tmp_path, file_format):
+    source = tmp_path / "in.txt"
+    source.write_text("\n".join(" ||| ".join(r["texts"]) for r in GOLDEN["masked"]) + "\n")
+    target = tmp_path / "out"
+    extract(make_config(format=file_format), source, target)
+    opened = read_features(target, format=file_format)
+    assert [(f.name, f.dtype, f.kind) for f in opened.features] == [
+        ("likely", "float32", "masked_lm"),
+        ("likely_ids", "int32", "masked_lm"),
+    ]
+    records = list(opened)
+    assert records[0].tokens[2] == "[MASK]"
+    assert_golden(records, 1e-5)
+
+
+def test_a_cache_keeps_both_features(tmp_path):
+    source = tmp_path / "in.txt"
+    source.write_text("the [MASK]\nno\nthe [MASK]\n")
+    config = make_config(cache=str(tmp_path / "cache"))
+    first, second = (extract(config, source, tmp_path / f"{name}.npz") for name in "ab")
+    assert (first.counts.examples_reused, second.counts.examples_from_cache) == (1, 3)
+    for a, b in zip(*(read_features(tmp_path / f"{name}.npz") for name in "ab"), strict=True):
+        for name in ("likely", "likely_ids"):
+            np.testing.assert_array_equal(a.features[name], b.features[name])
+
+
+def test_windows_and_truncation():
+    text = "the [MASK] is not it. " * 8
+    records = make(long_text="window", max_seq_length=24)([text])
+    assert len(records[0].tokens) == 8 * 6 + 2
+    assert np.isfinite(records[0].features["likely"]).all()
+
+
+def test_refusals(minilm_dir):
+    with pytest.raises(CheckpointError, match="no masked-LM head"):
+        FeatureExtractor.from_checkpoint(str(minilm_dir), outputs=[OUTPUT])
+    with pytest.raises(ConfigError, match="top_k is 31; the vocabulary has 30 pieces"):
+        make(outputs=[OUTPUT | {"top_k": 31}])
+
+
+def test_fill():
+    texts = ["the [MASK] is not it.", "[MASK] is [MASK]?"]
+    result = run("fill", *texts, "--checkpoint", FOLDER, "--uncased", "--top-k", 3)
+    assert result.exit_code == 0, result.output
+    pieces = (FOLDER / "vocab.txt").read_text().split()
+    want = np.array(GOLDEN["masked"][0]["log_probs"][2])
+    best = np.argsort(-want)[:3]
+    lines = result.stdout.splitlines()
+    assert lines[0] == texts[0]
+    assert lines[1].split() == ["piece", "probability", "log-probability"]
+    for line, i in zip(lines[2:5], best, strict=True):
+        assert line.split() == [pieces[i], f"{np.exp(want[i]):.2%}", f"{want[i]:.3f}"]
+    want = np.array(GOLDEN["masked"][1]["log_probs"][3])
+    found = [line.split()[0] for line in lines[lines.index("[MASK] 2 of 2") + 2 :][:3]]
+    assert found == [pieces[i] for i in np.argsort(-want)[:3]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a b"], "there is no [MASK] in 'a b'"),
+        (["a " * 30 + "[MASK]"], "1 [MASK] of"),
+    ],
+)
+def test_fill_refuses_texts_without_a_mask(arguments, message):
+    result = run("fill", *arguments, "--checkpoint", FOLDER, "--uncased")
+    assert result.exit_code == 1
+    assert message in result.stderr
