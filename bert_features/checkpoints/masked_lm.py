@@ -18,9 +18,11 @@ from bert_features.errors import CheckpointError
 
 _DENSE, _NORM = "cls/predictions/transform/dense", "cls/predictions/transform/LayerNorm"
 _BIAS = "cls/predictions/output_bias"
+_NAMES = (f"{_DENSE}/kernel", f"{_DENSE}/bias", f"{_NORM}/gamma", f"{_NORM}/beta", _BIAS)
 
 # How the names of dense layer, layer norm and bias begin, and the name of the matrix that may be
 # stored beside the word embeddings.
+_HF, _GEN = "cls.predictions", "generator_predictions"
 _PLACES: dict[Kind, tuple[tuple[str, str, str, str], ...]] = {
     "tf1": ((_DENSE, _NORM, _BIAS, ""),),
     # Names of variables in the Model Garden, then their paths in the objects of its pretrainer.
@@ -28,21 +30,11 @@ _PLACES: dict[Kind, tuple[tuple[str, str, str, str], ...]] = {
         (_DENSE, _NORM, f"{_BIAS}/bias", ""),
         ("masked_lm/dense", "masked_lm/layer_norm", "masked_lm/bias", ""),
     ),
+    # BERT, ALBERT, ELECTRA's generator, DistilBERT, RoBERTa
     "safetensors": (
-        (
-            "cls.predictions.transform.dense",
-            "cls.predictions.transform.LayerNorm",
-            "cls.predictions.bias",
-            "cls.predictions.decoder",
-        ),
-        # ALBERT, ELECTRA's generator, DistilBERT, RoBERTa
+        (f"{_HF}.transform.dense", f"{_HF}.transform.LayerNorm", f"{_HF}.bias", f"{_HF}.decoder"),
         ("predictions.dense", "predictions.LayerNorm", "predictions.bias", "predictions.decoder"),
-        (
-            "generator_predictions.dense",
-            "generator_predictions.LayerNorm",
-            "generator_lm_head.bias",
-            "generator_lm_head",
-        ),
+        (f"{_GEN}.dense", f"{_GEN}.LayerNorm", "generator_lm_head.bias", "generator_lm_head"),
         ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector"),
         ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder"),
     ),
@@ -53,13 +45,8 @@ _SCOPE = re.compile(r"^.*/(?=(cls/predictions|masked_lm)/)")  # around the head,
 def head_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
     """Canonical name -> shape of every weight of the head."""
     width = config.embedding_width
-    return {
-        f"{_DENSE}/kernel": (config.hidden_size, width),
-        f"{_DENSE}/bias": (width,),
-        f"{_NORM}/gamma": (width,),
-        f"{_NORM}/beta": (width,),
-        _BIAS: (config.vocab_size,),
-    }
+    shapes = ((config.hidden_size, width), (width,), (width,), (width,), (config.vocab_size,))
+    return dict(zip(_NAMES, shapes, strict=True))
 
 
 def stored_head(shapes: Mapping[str, object], kind: Kind) -> dict[str, str]:
@@ -69,38 +56,21 @@ def stored_head(shapes: Mapping[str, object], kind: Kind) -> dict[str, str]:
     """
     names = {_SCOPE.sub("", weight_names.plain_name(name, kind)): name for name in shapes}
     hugging = kind == "safetensors"
-    kernel, bias, gamma, beta = (
-        (".weight", ".bias", ".weight", ".bias")
-        if hugging
-        else ("/kernel", "/bias", "/gamma", "/beta")
-    )
+    parts = "/kernel /bias /gamma /beta" if not hugging else ".weight .bias .weight .bias"
+    kernel, bias, gamma, beta = parts.split()
     for dense, norm, output_bias, decoder in _PLACES[kind]:
         if hugging and output_bias not in names:
             output_bias = f"{decoder}.bias"  # tied to the other; files have one of the two or both
-        wanted = {
-            f"{_DENSE}/kernel": dense + kernel,
-            f"{_DENSE}/bias": dense + bias,
-            f"{_NORM}/gamma": norm + gamma,
-            f"{_NORM}/beta": norm + beta,
-            _BIAS: output_bias,
-        }
-        if set(wanted.values()) <= names.keys():
-            found = {canonical: names[name] for canonical, name in wanted.items()}
+        wanted = (dense + kernel, dense + bias, norm + gamma, norm + beta, output_bias)
+        if set(wanted) <= names.keys():
+            found = dict(zip(_NAMES, (names[name] for name in wanted), strict=True))
             matrix = names.get(f"{decoder}.weight")
             return found | ({"decoder": matrix} if matrix else {})
     return {}
 
 
 def read_head(checkpoint: Checkpoint, reader: Reader, words: np.ndarray) -> dict[str, np.ndarray]:
-    """Reads the head's weights.
-
-    Args:
-      checkpoint: what `find_checkpoint` found.
-      reader: of its weights.
-      words: its word embeddings.
-
-    Returns:
-      Canonical name -> float32 array.
+    """The head's weights, float32 by canonical name; `words` are the word embeddings.
 
     Raises:
       CheckpointError: there is no head, a weight has another shape, or the head has a matrix of its
@@ -111,26 +81,24 @@ def read_head(checkpoint: Checkpoint, reader: Reader, words: np.ndarray) -> dict
     stored = stored_head(shapes, kind)
     if not stored:
         raise CheckpointError(
-            f"{name} has no masked-LM head, which kind 'masked_lm' and 'score' need; fine-tuned "
-            "models and those of sentence-transformers lack it: take the pre-trained model, such "
-            "as bert-base-uncased"
+            f"{name} has no masked-LM head, which kind 'masked_lm' needs; fine-tuned models and "
+            "those of sentence-transformers lack it: take the pre-trained model, such as "
+            "bert-base-uncased"
         )
+    with damage_is_an_error(checkpoint.weights_path):
+        read = {key: reader.read(at).astype(np.float32, copy=False) for key, at in stored.items()}
+    decoder = read.pop("decoder", words)
     head = {}
-    decoder = stored.pop("decoder", None)
     for canonical, shape in head_shapes(checkpoint.config).items():
-        with damage_is_an_error(checkpoint.weights_path):
-            value = reader.read(stored[canonical]).astype(np.float32, copy=False)
+        value = read[canonical]
         value = value.T if kind == "safetensors" else value  # kernels are [in, out] here
         if value.shape != shape:
             received = shapes[stored[canonical]]
             raise CheckpointError(f"{name}: {stored[canonical]} is {received}, expected {shape}")
         head[canonical] = np.ascontiguousarray(value)
-    if decoder is not None:
-        with damage_is_an_error(checkpoint.weights_path):
-            matrix = reader.read(decoder)
-        if not np.array_equal(matrix.astype(np.float32, copy=False), words):
-            raise CheckpointError(
-                f"{name}: {decoder} differs from the word embeddings; only a masked-LM head that "
-                "shares them can be read"
-            )
+    if not np.array_equal(decoder, words):
+        raise CheckpointError(
+            f"{name}: {stored['decoder']} differs from the word embeddings; only a masked-LM head "
+            "that shares them can be read"
+        )
     return head
