@@ -10,7 +10,7 @@ import pytest
 
 from bert_features import FeatureExtractor, export_savedmodel, extract, load_export
 from bert_features.checkpoints.convert import convert
-from bert_features.checkpoints.find import find_checkpoint, make_tokenizer
+from bert_features.checkpoints.find import check_vocab, find_checkpoint, make_tokenizer
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
@@ -22,6 +22,7 @@ from bert_features.layers.text_input import BertTextInput
 from bert_features.neighbors.queries import _token_vector
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.catalog import config_to_serve
+from bert_features.text.tokenizer_files import read_tokenizer
 from tests.cli.command_line import run
 from tests.family_tokenizers import FILES, golden
 from tests.reference.numpy_encoder import NumpyEncoder
@@ -75,6 +76,18 @@ def test_camembert_takes_the_ids_of_its_tokenizer_json(folders, tmp_path):
     values = json.loads((folder / "config.json").read_text()) | {"model_type": "camembert"}
     (folder / "config.json").write_text(json.dumps(values))
     assert find_checkpoint(folder).vocab_file.name == "tokenizer.json"
+
+
+@pytest.mark.parametrize("model_type", ["bert", "xlm-roberta"])
+def test_a_table_may_have_rows_beyond_the_pieces_of_xlm_r(folders, model_type):
+    """As multilingual MiniLM and E5, whose 250,037 rows are more than the 250,002 pieces."""
+    file = read_tokenizer(folders["xlm_roberta"] / FILES["xlm_roberta"])
+    config = CONFIG.model_copy(update={"vocab_size": SIZES["xlm_roberta"] + 35})
+    check_vocab(file, config.model_copy(update={"model_type": model_type}), "a.model")
+    with pytest.raises(CheckpointError, match=r"1002 pieces, but .* table has 1001 rows"):
+        check_vocab(file, CONFIG.model_copy(update={"vocab_size": 1001}), "a.model")
+    with pytest.raises(CheckpointError, match=r"1002 pieces, but .* table has 1037 rows"):
+        check_vocab(file, config.model_copy(update={"model_type": "camembert"}), "a.model")
 
 
 def test_features_are_those_of_the_framed_ids(folder):
