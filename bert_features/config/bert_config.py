@@ -189,12 +189,11 @@ class BertConfig(BaseModel):
             the config is of another architecture.
         """
         values = in_own_keys(values, source)
-        position_type = values.get("position_embedding_type", "absolute")
-        if position_type != "absolute":
-            raise CheckpointError(
-                f"{source}: position_embedding_type is {shown(position_type)}; "
-                "only 'absolute' is supported"
-            )
+        for key, only in (("position_embedding_type", "absolute"), ("is_decoder", False)):
+            if values.get(key, only) != only:
+                raise CheckpointError(
+                    f"{source}: {key} is {shown(values[key])}; only {only!r} is supported"
+                )
         activations = ACTIVATIONS[family]
         word = values.get("hidden_act", "gelu")
         if not isinstance(word, str) or word not in activations:

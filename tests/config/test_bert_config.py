@@ -54,6 +54,7 @@ def test_defaults_are_bert_base(tmp_path):
         (GOOGLE | {"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]; allowed: gelu"),
         (GOOGLE | {"model_type": "deberta"}, "model_type is 'deberta'; only these"),
         (GOOGLE | {"position_embedding_type": "relative_key"}, "only 'absolute' is supported"),
+        (GOOGLE | {"is_decoder": True}, "is_decoder is True; only False is supported"),
     ],
 )
 def test_what_is_refused(tmp_path, values, message):
