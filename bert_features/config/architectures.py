@@ -139,7 +139,13 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
                 f"{source}: {key} is {shown(values[key])}; only {only} is supported"
             )
     if model_type == "modernbert":
-        values = {**values, **_rotary_values(values, source)}
+        try:
+            values = {**values, **_rotary_values(values, source)}
+        except (AttributeError, TypeError, ZeroDivisionError) as error:
+            raise CheckpointError(
+                f"{source}: rope_parameters, layer_types or global_attn_every_n_layers is not what "
+                "transformers writes"
+            ) from error
     foreign = OF_RELATIVES - architecture.values.keys()
     own = {
         architecture.keys.get(key, key): value

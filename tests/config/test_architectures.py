@@ -123,6 +123,15 @@ def test_a_bert_file_may_hold_the_keys_of_relatives_with_other_meanings():
             MODERNBERT | {"layer_types": ["full_attention"] * 2},
             r"layer_types\[1\] is 'full_attention'; only every layer 3",
         ),
+        *(
+            (MODERNBERT | wrong, "layer_types or .* is not what transformers writes")
+            for wrong in (
+                {"rope_parameters": [1]},
+                {"rope_parameters": {"full_attention": 3}},
+                {"layer_types": 3},
+                {"layer_types": ["full_attention"], "global_attn_every_n_layers": 0},
+            )
+        ),
     ],
 )
 def test_what_is_refused(values, message):
