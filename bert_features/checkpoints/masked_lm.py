@@ -96,7 +96,7 @@ def read_head(checkpoint: Checkpoint, reader: Reader, words: np.ndarray) -> dict
             received = shapes[stored[canonical]]
             raise CheckpointError(f"{name}: {stored[canonical]} is {received}, expected {shape}")
         head[canonical] = np.ascontiguousarray(value)
-    if not np.array_equal(decoder, words):
+    if decoder is not words and not np.array_equal(decoder, words, equal_nan=True):
         raise CheckpointError(
             f"{name}: {stored['decoder']} differs from the word embeddings; only a masked-LM head "
             "that shares them can be read"
