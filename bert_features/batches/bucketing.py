@@ -24,10 +24,10 @@ from bert_features.errors import ConfigError
 
 FILLER_ID = -1  # unique_ids of a row that only fills up a batch
 # Values of such a row, by column, where they are not 0.
-FILL_VALUES = {"unique_ids": FILLER_ID, "word_indices": -1}
+FILL_VALUES = {"unique_ids": FILLER_ID, "word_indices": -1, "target_ids": -1}
 # Columns of a window that are not columns of the rows of a batch: those of tokens; and a batch has
 # masks and types instead.
-_COLUMNS_LEFT_OUT = ("values", "word_indices", "lengths", "type_starts")
+_COLUMNS_LEFT_OUT = ("values", "word_indices", "target_ids", "lengths", "type_starts")
 
 # For devices that run any shape at no cost: steps of at most a twelfth of the length, so that
 # rounding up to the next bucket costs less than 3 % (scripts/benchmarking/diary.md).
@@ -345,6 +345,8 @@ def _batch(
             begins = np.repeat(members.places % shape[1], lengths)
             words = np.where(words < 0, words, words + begins)
         batch["word_indices"] = laid_out(words, FILL_VALUES["word_indices"])
+    if "target_ids" in window:
+        batch["target_ids"] = laid_out(window["target_ids"][tokens], FILL_VALUES["target_ids"])
     if packed:
         segments = np.repeat(members.numbers + 1, lengths)
         positions = tokens - np.repeat(row_starts[rows], lengths)

@@ -25,6 +25,7 @@ from bert_features.batches.long_text import LongText
 from bert_features.batches.masks import tokenize_with_masks
 from bert_features.batches.pieces import tokenize_units
 from bert_features.batches.rows import Layout
+from bert_features.batches.scoring import rows_to_score
 from bert_features.batches.segments import Rows
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import (
@@ -116,6 +117,7 @@ class TextInputFn:
       words: how texts are split into words, if an output has words. Examples that came as words
         keep theirs.
       mask_id: the id of [MASK], if [MASK] in a text is that token; None if it is characters.
+      scores: whether each piece is masked in a row of its own, see `scoring`.
       stages: measures reading, tokenizing and batching.
 
     Raises:
@@ -138,6 +140,7 @@ class TextInputFn:
         long_text: LongText | None = None,
         words: WordSplit | None = None,
         mask_id: int | None = None,
+        scores: bool = False,
         stages: StageClock | None = None,
     ) -> None:
         self.buckets = resolve_buckets(buckets, buckets[-1])
@@ -152,7 +155,7 @@ class TextInputFn:
                 "{tokenizer}; pass {word_split:'whitespace'}",
                 tokenizer=repr(tokenizer),
             )
-        self._words, self._mask_id = words, mask_id
+        self._words, self._mask_id, self._scores = words, mask_id, scores
         self._stages = stages or StageClock()
         self._frame = frame = tokenizer.frame
         self._layout = Layout(
@@ -264,7 +267,8 @@ class TextInputFn:
         for example in self._examples():
             held.append(example)
             characters = len(example.text_a) + len(example.text_b or "")
-            size += copies * (characters + self._frame.max_tokens)
+            tokens = characters + self._frame.max_tokens
+            size += tokens * (min(tokens, self.buckets[-1]) if self._scores else copies)
             if len(held) == _CHUNK_ROWS or size >= max_size:
                 yield first, held
                 first, held, size = first + len(held), [], 0
@@ -295,24 +299,30 @@ class TextInputFn:
                 piece_starts=starts,
                 piece_ends=ends,
             )
-        return self._layout.rows(
+        rows, table = self._layout.rows(
             values,
             of_text,
             words,
             lambda i: f"example {examples[i].unique_id!r}",
         )
+        if self._scores and self._mask_id is not None:
+            special_ids, by_word = self._frame.special_ids, self._words is not None
+            rows = rows_to_score(rows, self._mask_id, special_ids, by_word=by_word)
+        return rows, table
 
     def _columns(self, rows: Rows, first: int) -> Columns:
         """Rows as columns; `first` is the position of their first example in the input."""
         names = ["values", "lengths", "type_starts", "tokens_lost"]
         if self._needs_window_columns:
             names += _WINDOW_COLUMNS
+        if rows.target_ids is not None:
+            names.append("target_ids")
         columns = {"unique_ids": first + rows.examples}
         return columns | {name: getattr(rows, name) for name in names}
 
     @property
     def _needs_window_columns(self) -> bool:
-        return self._words is not None or self._long_text.policy == "window"
+        return self._words is not None or self._long_text.policy == "window" or self._scores
 
     def _kept_batches(self, params: Params) -> Iterator[Columns]:
         try:

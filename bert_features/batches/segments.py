@@ -84,6 +84,7 @@ class Rows:
         holds it too.
       own_ends: int32 [R], one past the last such token.
       tokens_lost: int32 [R], pieces of the example that are in no row, at its first row; else 0.
+      target_ids: int32 [T], for scores: the id of the masked piece that is scored, else -1.
     """
 
     values: np.ndarray
@@ -96,6 +97,7 @@ class Rows:
     own_starts: np.ndarray
     own_ends: np.ndarray
     tokens_lost: np.ndarray
+    target_ids: np.ndarray | None = None
 
 
 def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -81,9 +81,9 @@ def read_head(checkpoint: Checkpoint, reader: Reader, words: np.ndarray) -> dict
     stored = stored_head(shapes, kind)
     if not stored:
         raise CheckpointError(
-            f"{name} has no masked-LM head, which kind 'masked_lm' needs; fine-tuned models and "
-            "those of sentence-transformers lack it: take the pre-trained model, such as "
-            "bert-base-uncased"
+            f"{name} has no masked-LM head, which kind 'masked_lm' and 'score' need; fine-tuned "
+            "models and those of sentence-transformers lack it: take the pre-trained model, such "
+            "as bert-base-uncased"
         )
     with damage_is_an_error(checkpoint.weights_path):
         read = {key: reader.read(at).astype(np.float32, copy=False) for key, at in stored.items()}

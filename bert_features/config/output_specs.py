@@ -250,7 +250,7 @@ def _check_small(output: OutputConfig, dtype: str) -> None:
 
 def _specs_of_head(output: OutputConfig, config: BertConfig) -> list[OutputSpec]:
     """The features of an output that the masked-LM head computes."""
-    width = output.top_k or DEFAULT_TOP_K
+    width = 1 if output.kind == "score" else output.top_k or DEFAULT_TOP_K
     if width > config.vocab_size:
         raise ConfigError.naming(
             "{top_k} is {received}; the vocabulary has {count} pieces",
@@ -261,12 +261,14 @@ def _specs_of_head(output: OutputConfig, config: BertConfig) -> list[OutputSpec]
         "layers": (-1,),
         "combine": "none",
         "width": width,
+        "level": output.level,
+        "pooling": "sum" if output.level == "word" else "none",
         "kind": output.kind,
         "states": (config.num_hidden_layers,),
     }
     return [
         OutputSpec(name=name, dtype=dtype, **common)
-        for name, dtype in zip(_names(output, 1), ("float32", "int32"), strict=True)
+        for name, dtype in zip(_names(output, 1), ("float32", "int32"), strict=False)
     ]
 
 
@@ -279,6 +281,8 @@ def _names(output: OutputConfig, num_layers: int) -> list[str]:
     if output.kind == "masked_lm":
         name = output.name or "masked_lm"
         return [name, f"{name}_ids"]
+    if output.kind == "score":
+        return [output.name or ("surprisal" if output.level == "word" else "score")]
     count = num_layers if _stay_apart(output) else 1
     if output.name is None:
         as_official = _stay_apart(output) and (output.level == "token" or count > 1)
@@ -311,6 +315,11 @@ def needs_pooler(outputs: Sequence[OutputSpec]) -> bool:
 def needs_head(outputs: Sequence[OutputSpec]) -> bool:
     """Whether an output is computed by the masked-LM head, which has its own weights."""
     return any(output.kind != "layers" for output in outputs)
+
+
+def has_scores(outputs: Sequence[OutputSpec] | Sequence[OutputConfig]) -> bool:
+    """Whether an output is the score of each token or word, for which rows are masked."""
+    return any(output.kind == "score" for output in outputs)
 
 
 def check_special_ids(outputs: Sequence[OutputSpec], special_ids: Sequence[int]) -> None:

@@ -19,12 +19,12 @@ from bert_features.errors import BertFeaturesError, ConfigError
 Combine = Literal["none", "sum", "mean", "concat", "weighted"]
 Level = Literal["token", "word", "sequence"]
 # What an output is made of: the layers; or, by the masked-LM head, the likeliest pieces of each
-# token.
-Kind = Literal["layers", "masked_lm"]
+# token, or how likely each token or word of the text is.
+Kind = Literal["layers", "masked_lm", "score"]
 DEFAULT_TOP_K = 5
 # The settings of outputs of other kinds, and the levels that they have.
-_OWN_SETTINGS: dict[str, set[str]] = {"masked_lm": {"level", "top_k"}}
-_OWN_LEVELS: dict[str, tuple[Level, ...]] = {"masked_lm": ("token",)}
+_OWN_SETTINGS: dict[str, set[str]] = {"masked_lm": {"level", "top_k"}, "score": {"level"}}
+_OWN_LEVELS: dict[str, tuple[Level, ...]] = {"masked_lm": ("token",), "score": ("token", "word")}
 OutputDtype = Literal["float32", "float16", "bfloat16", "int8", "binary"]
 # Of vectors that are made from float32 on the host: a byte, or a bit, for each dimension.
 SMALL_DTYPES: tuple[str, ...] = ("int8", "binary")
@@ -121,8 +121,8 @@ class OutputConfig(Settings):
     )
     kind: Kind = setting(
         "layers",
-        "What the output is: layers; or masked_lm, the likeliest pieces at each token by the "
-        "masked-LM head.",
+        "What the output is: layers; or, by the masked-LM head, masked_lm, the likeliest pieces at "
+        "each token, or score, the log-probability of each token or the surprisal of each word.",
         OUTPUTS,
     )
     top_k: Positive | None = setting(

@@ -11,3 +11,5 @@ MAX_SEGMENTS = 24
 # padding is at the end.
 SEGMENT_IDS = "segment_ids"
 POSITION_IDS = "position_ids"
+# Another part, int32 [B, S], for scores: the id of the masked piece that is scored, else -1.
+TARGET_IDS = "target_ids"

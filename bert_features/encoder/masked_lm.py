@@ -44,27 +44,53 @@ class MaskedLMHead(Part):
             (self.bias, ["cls/predictions/output_bias"]),
         ]
 
-    def call(self, states: Tensor, words: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
-        """The likeliest pieces of each position.
+    def call(
+        self, states: Tensor, words: Tensor, top_k: int | None, target_ids: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        """The likeliest pieces of each position, or the log-probability of one piece of each row.
 
         Args:
           states: [B, S, H], the last layer.
           words: [V, E], the word embeddings.
           top_k: K.
+          target_ids: instead of `top_k`: int32 [B, S], the id of the wanted piece at its position,
+            -1 at all other positions of its row.
 
         Returns:
-          int32 ids and float32 log-probabilities, [B, S, K] each, the likeliest first.
+          int32 ids and float32 log-probabilities [B, S, K], the likeliest first; or float32
+          [B, S, 1], the log-probability where there is a target, else 0.
         """
         *rows, size = ops.shape(states)
+        if target_ids is None:
+            ids, values = self._top(ops.reshape(states, (-1, size)), words, top_k)
+            return ops.reshape(ids, (*rows, top_k)), ops.reshape(values, (*rows, top_k))
+        wanted = ops.expand_dims(target_ids >= 0, 2)
+        at = ops.sum(ops.where(wanted, states, ops.zeros_like(states)), axis=1)  # one of each row
+        targets = ops.max(target_ids, axis=1, keepdims=True)
+        values = self._log_probability(at, words, ops.maximum(targets, 0))
+        return (ops.where(wanted, ops.expand_dims(values, 1), 0.0),)
 
-        def top(parts: tuple[Tensor, ...], project: Callable[[Tensor], Tensor]) -> Any:
-            logits = project(parts[0])
+    def _top(self, states: Tensor, words: Tensor, top_k: int | None) -> tuple[Tensor, Tensor]:
+        """[N, H] -> [N, K] each."""
+
+        def top(rows: tuple[Tensor, ...], project: Callable[[Tensor], Tensor]) -> Any:
+            logits = project(rows[0])
             values, ids = ops.top_k(logits, top_k)
             total = ops.logsumexp(logits, axis=-1, keepdims=True)
             return ops.cast(ids, "int32"), values - total
 
-        ids, values = self._in_parts(top, words, ops.reshape(states, (-1, size)))
-        return ops.reshape(ids, (*rows, top_k)), ops.reshape(values, (*rows, top_k))
+        ids, values = self._in_parts(top, words, states)
+        return ids, values
+
+    def _log_probability(self, states: Tensor, words: Tensor, ids: Tensor) -> Tensor:
+        """[N, H], int32 [N, 1] -> [N, 1]."""
+
+        def pick(rows: tuple[Tensor, ...], project: Callable[[Tensor], Tensor]) -> Any:
+            logits = project(rows[0])
+            total = ops.logsumexp(logits, axis=-1, keepdims=True)
+            return (ops.take_along_axis(logits, rows[1], axis=-1) - total,)
+
+        return self._in_parts(pick, words, states, ids)[0]
 
     def _in_parts(
         self,

@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.output_specs import OutputSpec, blocks_needed, needs_head, needs_pooler
-from bert_features.config.packing import POSITION_IDS, SEGMENT_IDS
+from bert_features.config.packing import POSITION_IDS, SEGMENT_IDS, TARGET_IDS
 from bert_features.encoder.forms import products_traced_in
 from bert_features.encoder.masked_lm import MaskedLMHead
 from bert_features.encoder.modeling import BertEncoder
@@ -27,10 +27,14 @@ Precision = Literal["float32", "bfloat16"]  # names of Keras dtype policies
 MODEL_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 WORD_INDICES = "word_indices"  # a further input, for outputs of level `word`
 
+_NOT_OF_ENCODER = (WORD_INDICES, TARGET_IDS)
+
 
 def input_names(outputs: Sequence[OutputSpec], *, packed: bool = False) -> tuple[str, ...]:
     """The parts of a batch that outputs are computed from."""
     names = (*MODEL_INPUTS, SEGMENT_IDS, POSITION_IDS) if packed else MODEL_INPUTS
+    if any(output.kind == "score" for output in outputs):
+        return (*names, TARGET_IDS)
     word_level = any(output.level == "word" for output in outputs)
     return (*names, WORD_INDICES) if word_level else names
 
@@ -118,15 +122,15 @@ class DeviceStep:
           Output name -> [B, S, D] for tokens and words, [B, D] for the sequence; of packed rows
           [B, MAX_SEGMENTS, D], where a row has its texts in order.
         """
-        inputs = {name: batch[name] for name in self.inputs if name != WORD_INDICES}
+        inputs = {name: batch[name] for name in self.inputs if name not in _NOT_OF_ENCODER}
         variables = self.encoder.trainable_variables
         with products_traced_in(self._precision):
             encoded, _ = self.encoder.stateless_call(list(weights[: len(variables)]), [], inputs)
-            results = self._apply_head(weights, encoded["sequence_output"])
+            results = self._apply_head(weights, encoded["sequence_output"], batch)
         outputs = [output for output in self.outputs if output.kind == "layers"]
         return results | compute_outputs(encoded, batch, outputs, self._special_ids)
 
-    def _apply_head(self, weights: Sequence[Tensor], states: Tensor) -> Predictions:
+    def _apply_head(self, weights: Sequence[Tensor], states: Tensor, batch: Inputs) -> Predictions:
         """The outputs of the masked-LM head."""
         results: Predictions = {}
         if self.head is None:
@@ -134,14 +138,18 @@ class DeviceStep:
         variables = self.encoder.trainable_variables
         own, words = list(weights[len(variables) :]), self.encoder.embeddings.words
         table = next(w for w, v in zip(weights, variables, strict=False) if v is words)
-        computed: dict[int, tuple[Tensor, Tensor]] = {}  # by K
+        computed: dict[int | None, tuple[Tensor, ...]] = {}  # by K; None for a score
         for output in self.outputs:
-            if output.kind == "masked_lm":
-                if output.width not in computed:
-                    computed[output.width], _ = self.head.stateless_call(
-                        own, [], states, table, output.width
-                    )
-                results[output.name] = computed[output.width][output.dtype == "float32"]
+            if output.kind == "layers":
+                continue
+            top_k = output.width if output.kind == "masked_lm" else None
+            if top_k not in computed:
+                target_ids = batch[TARGET_IDS] if top_k is None else None
+                computed[top_k], _ = self.head.stateless_call(
+                    own, [], states, table, top_k, target_ids
+                )
+            # Of ids and log-probabilities the first are int32.
+            results[output.name] = computed[top_k][0 if output.dtype == "int32" else -1]
         return results
 
 

@@ -19,6 +19,7 @@ from bert_features.batches.segments import count_by_row, expand_ranges
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import word_strings
 from bert_features.config.output_specs import OutputSpec
+from bert_features.config.packing import TARGET_IDS
 from bert_features.extraction.counts import Counts, find_non_finite
 from bert_features.extraction.memory import Memory
 from bert_features.formats.columns import text_array
@@ -77,7 +78,7 @@ class WindowResults:
             if output.level == "sequence":
                 vectors = self._array(output, values, len(self._lengths))
                 vectors[members.rows] = values[members.slots]
-            elif output.level == "token":
+            elif output.level == "token" or output.kind == "score":
                 self._add_tokens(members, values, output)
             else:
                 self._add_words(members, values, output)
@@ -129,6 +130,8 @@ class WindowResults:
         for output in self._outputs:
             averaged = self._in_windows and output.level == "sequence"
             values = self._averaged(output) if averaged else self._values[output.name]
+            if output.kind == "score" and output.level == "word":
+                values = self._surprisals(values)
             features[output.level][output.name] = values
         examples, table = self._window.examples, self._window.words
         words = None
@@ -150,9 +153,23 @@ class WindowResults:
         values = self._window.columns["values"]
         if self._in_windows:
             begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
-            values = values[expand_ranges(begins, self._own)]
+            own = expand_ranges(begins, self._own)
+            values = values[own]
+            if TARGET_IDS in self._window.columns:  # a masked piece of a row is its own
+                targets = self._window.columns[TARGET_IDS][own]
+                values = np.where(targets >= 0, targets, values)
         splits = np.append(self._places[self._first_rows], int(self._own.sum()))
         return values, splits.astype(np.int64)
+
+    def _surprisals(self, scores: np.ndarray) -> np.ndarray:
+        """float32 [W, 1] of the scores of the tokens, [T, 1]: those of a word's pieces, negated."""
+        table = self._window.words
+        assert table is not None  # the input_fn finds words for such outputs
+        words = np.repeat(np.arange(len(table.num_pieces)), table.num_pieces)
+        begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
+        is_piece = self._window.columns[TARGET_IDS][expand_ranges(begins, self._own)] >= 0
+        sums = np.bincount(words, -scores[is_piece, 0], minlength=len(table.num_pieces))
+        return sums.astype(np.float32)[:, None]
 
     def _counts(self, batch: FeatureBatch, unknown: np.ndarray) -> dict[str, np.ndarray]:
         """The counts of each example, see `counts.COUNTS`; `unknown` is bool [T]."""

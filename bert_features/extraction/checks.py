@@ -16,6 +16,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_without_tensorflow, resolve_vocabulary
 from bert_features.checkpoints.pooling import auto_length, auto_pooling
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.output_specs import has_scores
 from bert_features.errors import ConfigError
 from bert_features.extraction.calibration import calibration_file
 from bert_features.extraction.prompts import Prompts
@@ -40,6 +41,7 @@ def check_input_and_checkpoint(
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
     """
+    check_scores(config)
     if config.max_seq_length is not None:
         check_lengths(config, config.max_seq_length)
     for input_path in input_paths:
@@ -105,8 +107,32 @@ def row_length(config: ExtractConfig, checkpoint: Checkpoint) -> int:
     return config.row_length(checkpoint.config, checkpoint.name)
 
 
+def check_scores(config: ExtractConfig) -> None:
+    """Refuses what excludes scores: each piece of a text is masked in a row of its own.
+
+    Raises:
+      ConfigError: there are other outputs too, or the settings ask for windows or packing.
+    """
+    if not has_scores(config.output_configs()):
+        return
+    if len(config.output_configs()) > 1:
+        raise ConfigError.naming(
+            "{kind} 'score' masks the texts, so no other output can come from the same pass; make "
+            "it the only output"
+        )
+    if config.long_text == "window":
+        raise ConfigError.naming(
+            "{kind} 'score' needs the whole text in each row, and {long_text} is 'window'; choose "
+            "another, or split long texts into sentences"
+        )
+    if config.packing:
+        raise ConfigError.naming("{kind} 'score' excludes {packing}; leave {packing} out")
+
+
 def packs(config: ExtractConfig, kind: str) -> bool:
     """Whether texts share rows on a kind of device, see `config.packing`."""
+    if has_scores(config.output_configs()):
+        return False
     if config.packing is not None:
         return config.packing
     # On a CPU rows with little padding cost nothing (scripts/benchmarking/diary.md).

@@ -22,6 +22,7 @@ from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import (
     OutputSpec,
+    has_scores,
     needs_head,
     output_names,
     outputs_on_device,
@@ -29,7 +30,7 @@ from bert_features.config.output_specs import (
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, check_process
-from bert_features.extraction.checks import check_lengths, packs, row_length
+from bert_features.extraction.checks import check_lengths, check_scores, packs, row_length
 from bert_features.extraction.prompts import Prompts
 from bert_features.machine.hardware import cores
 from bert_features.monitor.stages import StageClock
@@ -98,6 +99,7 @@ class Preparation:
         self.checkpoint = checkpoint or find_checkpoint(
             config.checkpoint, **config.checkpoint_options()
         )
+        check_scores(config)
         self._given = config
         self._resolve_length(config)
         self.outputs = config.plan_outputs(
@@ -171,7 +173,7 @@ class Preparation:
     @property
     def in_windows(self) -> bool:
         """Whether an example may have several rows."""
-        return self.long_text.policy == "window"
+        return self.long_text.policy == "window" or has_scores(self.outputs)
 
     def _buckets(self) -> tuple[int, ...]:
         length = self.max_seq_length
@@ -241,6 +243,7 @@ class Preparation:
             long_text=self.long_text,
             words=self.config.word_split if word_level else None,
             mask_id=self.mask_id,
+            scores=has_scores(self.outputs),
             stages=stages,
         )
 
@@ -264,6 +267,8 @@ class Preparation:
         if len(sizes) == 1 and not self.in_windows:
             return longest <= _MAX_SHORT_TEXT
         shapes = self.shapes
+        if has_scores(self.outputs):  # each has many rows
+            return False
         if longest > shapes.buckets[-1]:
             return False
         rows = shapes.rows[bisect.bisect_left(shapes.buckets, longest)]

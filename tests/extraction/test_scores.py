@@ -1,0 +1,120 @@
+"""Scores of tokens and words, against minicons on the same small checkpoint."""
+
+import numpy as np
+import pytest
+
+from bert_features import ExtractConfig, FeatureExtractor, extract, read_features
+from bert_features.errors import ConfigError
+from bert_features.extraction.planning import plan
+from tests.extraction.test_masked_lm import FOLDER, GOLDEN, OPTIONS
+
+SCORED = GOLDEN["scored"]
+TEXTS = [record["text"] for record in SCORED]
+
+
+def make_config(level, **settings):
+    return ExtractConfig(**{**OPTIONS, "kind": "score", "level": level, **settings})
+
+
+def make(level, **settings):
+    return FeatureExtractor(make_config(level, **settings))
+
+
+def assert_scores(records):
+    """The scores of tokens are those of minicons, and 0 for [CLS] and [SEP]."""
+    for record, golden in zip(records, SCORED, strict=True):
+        assert record.token_ids.tolist() == golden["ids"]
+        want = [0.0, *golden["original"], 0.0]
+        np.testing.assert_allclose(record.features["score"][:, 0], want, rtol=0, atol=1e-5)
+
+
+def assert_surprisals(records):
+    for record, golden in zip(records, SCORED, strict=True):
+        splits = np.cumsum(golden["words"])[:-1]
+        words = np.split(np.array(golden["within_word_l2r"]), splits)
+        want = [-word.sum() for word in words]
+        np.testing.assert_allclose(record.features["surprisal"][:, 0], want, rtol=0, atol=1e-5)
+
+
+def test_the_log_probability_of_each_token():
+    assert_scores(make("token")(TEXTS))
+
+
+def test_the_surprisal_of_each_word():
+    records = make("word")(TEXTS)
+    assert_surprisals(records)
+    assert records[0].words == ("this", "is", "jacksonville", ".")
+    # The rest of the word matters: without its masks the sum would be another.
+    plain = make("token")(TEXTS[:1])[0].features["score"][3:6].sum()
+    assert abs(plain + records[0].features["surprisal"][2, 0]) > 0.01
+
+
+def test_words_of_the_input_and_a_text_without_any():
+    (given, empty) = make("word")([["jackson?", "no"], ""])
+    assert given.words == ("jackson?", "no")
+    assert given.features["surprisal"].shape == (2, 1)
+    assert empty.features["surprisal"].shape == (0, 1)
+    (empty,) = make("token")([""])
+    assert empty.tokens == ("[CLS]", "[SEP]")
+    assert empty.features["score"].tolist() == [[0.0], [0.0]]
+
+
+def test_both_texts_of_a_pair_are_scored():
+    (record,) = make("token")([("no", "jackson ?")])
+    assert record.tokens == ("[CLS]", "no", "[SEP]", "jack", "##son", "?", "[SEP]")
+    assert (record.features["score"][:, 0] < 0).tolist() == [0, 1, 0, 1, 1, 1, 0]
+    other = FeatureExtractor.from_checkpoint(**OPTIONS, kind="masked_lm", top_k=30)
+    (masked,) = other([("no", "jack[MASK]?")])  # the piece alone is masked
+    at = masked.features["masked_lm_ids"][4].tolist().index(record.token_ids[4])
+    np.testing.assert_allclose(
+        record.features["score"][4, 0], masked.features["masked_lm"][4, at], rtol=0, atol=1e-5
+    )
+
+
+def test_a_run_with_shards_and_a_cache(tmp_path):
+    source = tmp_path / "in.txt"
+    source.write_text("\n".join([*TEXTS, TEXTS[0]]) + "\n")
+    cache = str(tmp_path / "cache")
+    config = make_config("token", shard_examples=2, cache=cache)
+    first = extract(config, source, f"{tmp_path / 'a'}/")
+    assert first.counts.examples == 6
+    assert first.counts.rows == 25 + 6  # one for each piece
+    records = list(read_features(tmp_path / "a"))
+    assert_scores(records[:-1])
+    np.testing.assert_array_equal(records[-1].features["score"], records[0].features["score"])
+    second = extract(config, source, tmp_path / "b.npz")
+    assert second.counts.examples_from_cache == 6
+
+
+def test_the_plan_counts_the_rows(tmp_path):
+    source = tmp_path / "in.txt"
+    source.write_text("\n".join(TEXTS) + "\n")
+    planned = plan(make_config("token"), source)
+    assert planned.rows == 25
+    assert planned.tokens == sum(len(r["ids"]) * len(r["original"]) for r in SCORED)
+    assert planned.output_tokens == sum(len(record["ids"]) for record in SCORED)
+
+
+def test_truncation_is_counted(tmp_path):
+    source = tmp_path / "in.txt"
+    source.write_text(TEXTS[0] + "\n")
+    config = make_config("word", max_seq_length=6)
+    summary = extract(config, source, tmp_path / "out.npz")
+    assert (summary.counts.tokens_lost, summary.counts.truncated_examples) == (2, 1)
+    (record,) = read_features(tmp_path / "out.npz")
+    assert record.features["surprisal"][3, 0] == 0  # its only piece was cut off
+    assert record.word_spans.num_pieces.tolist() == [1, 1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"long_text": "window"}, "long_text is 'window'"),
+        ({"packing": True}, "kind 'score' excludes packing"),
+        ({"outputs": [{"kind": "score"}, {"layers": [-1]}]}, "make it the only output"),
+    ],
+)
+def test_refusals(settings, message):
+    kind = {} if "outputs" in settings else {"kind": "score"}
+    with pytest.raises(ConfigError, match=message):
+        FeatureExtractor.from_checkpoint(str(FOLDER), do_lower_case=True, **kind, **settings)
