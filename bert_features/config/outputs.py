@@ -35,7 +35,7 @@ ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "binary": 1,
 # A number of texts, or a path.
 Calibration = Annotated[
     str,
-    BeforeValidator(lambda v: str(v) if isinstance(v, Path) or type(v) is int else v),
+    BeforeValidator(lambda v: str(v) if isinstance(v, Path) or (type(v) is int and v > 0) else v),
     Field(pattern="[^0]"),
 ]
 LayerEntry = Annotated[int, Field(strict=True, ge=-MAX_INT, le=MAX_INT)] | Literal["embeddings"]

@@ -176,6 +176,10 @@ def _extract_file(
     total = None if count is None or target.shard is None else target.shard.size(count)
     extractor = FeatureExtractor(config, runtime=runtime, checkpoint=checkpoint)
     monitor.begin(checkpoint.name, extractor.device)
+    examples = read_examples(path, settings, encoding_errors=config.encoding_errors)
+    # Of the whole input, also for a share of it: all shares then have the same ranges.
+    ranges, head = extractor.calibrate(examples)
+    extractor = extractor.with_ranges(ranges)
     started = time.monotonic()
 
     def note(counts: Counts) -> None:
@@ -186,10 +190,6 @@ def _extract_file(
         ledger = None
         if target.ledger is not None:
             ledger = stack.enter_context(Ledger(target.ledger, overwrite=target.overwrite))
-        examples = read_examples(path, settings, encoding_errors=config.encoding_errors)
-        # Of the whole input, also for a share of it: all shares then have the same ranges.
-        ranges, head = extractor.calibrate(examples)
-        extractor = extractor.with_ranges(ranges)
         mine, id_type = _take_share(chain(head, examples), target.shard or Shard())
         writer = stack.enter_context(_open_writer(extractor, target, id_type))
         beside = target.output and real_target(target.output)

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Self
@@ -62,7 +63,7 @@ class TakesRanges:
                 "unknown: only extract() finds them in texts; set {calibration} to a features file",
                 name=next(iter(counts)).name,
             )
-        head = list(itertools.islice(examples, max(counts.values())))
+        head = list(itertools.islice(examples, min(max(counts.values()), sys.maxsize)))
         logger.info("int8 takes the ranges of the first %s texts", f"{len(head):,}")
         floats = copy.copy(self)
         floats.outputs = as_floats(self.outputs)
@@ -85,10 +86,9 @@ def _ranges_of_file(output: OutputSpec) -> Ranges:
     named = [feature for feature in file.features if feature.name == output.name] or file.features
     feature = named[0]
     fits = (feature.level, feature.width) == ("sequence", output.width)
-    if len(named) == 1 and fits and feature.dtype == "int8":
-        return feature.ranges
     if len(named) == 1 and fits and feature.dtype != "binary":
-        ranges = find_ranges((values for values, _ in file.blocks(feature.name)), output.width)
+        blocks = (values for values, _ in file.blocks(feature.name))
+        ranges = feature.ranges or find_ranges(blocks, output.width)
         if ranges[0] != ranges[1]:
             return ranges
     raise ConfigError(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 
 import numpy as np
 import pytest
@@ -169,6 +170,19 @@ def test_workers_take_the_ranges_of_the_run(config, texts, tmp_path):
     assert shards_of(tmp_path / "out") == before
 
 
+def test_the_stages_of_a_run_do_not_count_its_calibration(config, texts, tmp_path, monkeypatch):
+    calibrate = TakesRanges.calibrate
+
+    def slow(self, examples=None):
+        time.sleep(0.5 if examples else 0)
+        return calibrate(self, examples)
+
+    monkeypatch.setattr(TakesRanges, "calibrate", slow)
+    started = time.monotonic()
+    summary = extract(config(*ALL), texts, tmp_path / "out.npz")
+    assert summary.stages.elapsed <= time.monotonic() - started - 0.5
+
+
 def test_texts_that_repeat(config, texts, tmp_path):
     texts.write_text(texts.read_text() * 2)
     extract(config(*ALL, dedupe=True), texts, tmp_path / "once.npz")
@@ -186,6 +200,11 @@ def test_windows_are_averaged_before(config, tmp_path):
     floats = vectors(tmp_path / "out.npz", "float32")
     np.testing.assert_allclose(np.linalg.norm(floats, axis=1), 1, atol=1e-6)
     np.testing.assert_array_equal(vectors(tmp_path / "out.npz", "binary"), to_bits(floats))
+
+
+def test_more_texts_than_a_computer_counts(config, texts, tmp_path):
+    extract(config(INT8 | {"calibration": 10**30}), texts, tmp_path / "out.npz")
+    assert len(read_features(tmp_path / "out.npz")) == len(TEXTS)
 
 
 def test_an_empty_input(config, tmp_path):
@@ -226,6 +245,8 @@ def test_the_plan_knows_their_size(config, texts):
         ({"dtype": "binary", "level": "word"}, "this output has level 'word': pass level='sequ"),
         (FLOATS | {"calibration": 5}, "calibration is for dtype 'int8'; dtype is 'float32': leave"),
         (INT8 | {"calibration": 0}, "calibration is 0; allowed: a number of texts, or the path of"),
+        (INT8 | {"calibration": -2}, "calibration is -2; allowed: a number of texts, or the path"),
+        (INT8 | {"calibration": "one.npz"}, "one.npz has no vectors that differ and are like"),
         (INT8 | {"calibration": "no.npz"}, r"cannot read no\.npz"),
         (INT8 | {"calibration": "wide.npz"}, r"like int8 int8 \[8\]; it has some float32 \[9\]"),
         (INT8 | {"calibration": "equal.npz"}, "equal.npz has no vectors that differ and are like"),
@@ -246,6 +267,8 @@ def test_what_is_refused(config, texts, tmp_path, monkeypatch, output, message):
     vectors_file("equal.npz", "npz", (SOME,), eye[:1])
     vectors_file("nan.npz", "npz", (SOME,), np.full((3, 8), np.nan, np.float32))
     vectors_file("two.npz", "npz", (SOME, other), eye, eye)
+    one = dataclasses.replace(SOME, dtype="int8", ranges=((0.5,) * 8,) * 2)
+    vectors_file("one.npz", "npz", (one,), np.zeros((3, 8), np.int8))
     bits = dataclasses.replace(SOME, dtype="binary")
     vectors_file("bits.npz", "npz", (bits,), np.zeros((3, 1), np.uint8))
     words = Feature("w", (-1,), "none", 8, "float32", "word", "mean")
