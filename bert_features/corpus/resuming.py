@@ -13,6 +13,7 @@ from bert_features.corpus.inputs import (
     place_of,
 )
 from bert_features.corpus.plan import cut_input
+from bert_features.corpus.settings import add_defaults
 from bert_features.errors import OutputError
 from bert_features.files import is_url, local_path
 from bert_features.formats.manifest import Manifest, ShardEntry
@@ -30,8 +31,11 @@ def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
     Raises:
       OutputError: they differ; the message names each difference.
     """
-    before = {name: value for name, value in begun.run.items() if name in wanted}
-    differences = find_differences(before, wanted)
+    before, now = (
+        run | ({"settings": add_defaults(run["settings"])} if "settings" in run else {})
+        for run in ({name: v for name, v in begun.run.items() if name in wanted}, wanted)
+    )
+    differences = find_differences(before, now)
     if differences:
         raise OutputError.naming(
             "{folder} was begun by a run with {differences}; pass the same to resume it, or "
@@ -159,4 +163,7 @@ def find_differences(before: Any, now: Any, name: str = "") -> list[str]:
             inner = key if name in ("", "settings") else f"{name}.{key}"
             found += find_differences(before.get(key), now.get(key), inner)
         return found
+    if name == "outputs" and before and len(before) == len(now):
+        pairs = enumerate(zip(before, now, strict=True))
+        return [each for i, pair in pairs for each in find_differences(*pair, f"{name}[{i}]")]
     return [] if before == now else [f"{name} {before!r}, now {now!r}"]
