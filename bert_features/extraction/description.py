@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import SMALL_DTYPES
 from bert_features.machine.hardware import processor_models
 from bert_features.machine.tpu_installation import tensorflow_version
 
@@ -70,17 +71,26 @@ def describe_output(preparation: "Preparation") -> dict[str, Any]:
 def fingerprint(preparation: "Preparation") -> str:
     """All that the features of a text depend on, beside the text: JSON with sorted keys."""
     facts = describe_output(preparation)
-    settings = facts.pop("config")
+    recorded = facts.pop("config")
+    settings = {name: recorded[name] for name in ExtractConfig.names("features")}
     facts["checkpoint"].pop("name")
     facts.pop("packing")  # it excludes a cache
     tokens = "\n".join(preparation.tokenizer.tokens)
     facts |= {
-        "settings": {name: settings[name] for name in ExtractConfig.names("features")},
+        "settings": _as_cached(settings) | {"outputs": list(map(_as_cached, settings["outputs"]))},
         "tokens": hashlib.sha256(tokens.encode("utf-8", "surrogatepass")).hexdigest(),
-        "outputs": [asdict(output) for output in preparation.outputs],
+        "outputs": [_as_cached(asdict(output)) for output in preparation.outputs],
         "shapes": {n: v for n, v in asdict(preparation.shapes).items() if n != "packed"},
         "device": preparation.devices.kind,
         "machine": processor_models(),
         "environment": {name: os.environ.get(name) for name in _VARIABLES},
     }
     return json.dumps(facts, sort_keys=True)
+
+
+def _as_cached(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings or an output as caches always named them: with floats, and without later fields."""
+    usual = {"kind": "layers", "top_k": None}
+    floats = {"dtype": "float32"} if values["dtype"] in SMALL_DTYPES else {}
+    left_out = {"ranges", "calibration", *(n for n, v in usual.items() if values.get(n) == v)}
+    return {n: v for n, v in (values | floats).items() if n not in left_out}

@@ -197,6 +197,13 @@ def test_the_stages_of_a_run_do_not_count_its_calibration(config, texts, tmp_pat
     assert summary.stages.elapsed <= time.monotonic() - started - 0.5
 
 
+def test_small_vectors_take_the_floats_of_a_cache(config, texts, tmp_path):
+    for dtype in ("float32", "int8", "binary"):
+        settings = config(FLOATS | {"dtype": dtype}, cache=str(tmp_path / "cache"))
+        found = extract(settings, texts, tmp_path / f"{dtype}.npz").counts
+        assert (found.examples_from_cache == found.examples) is (dtype != "float32")
+
+
 def test_texts_that_repeat(config, texts, tmp_path):
     texts.write_text(texts.read_text() * 2)
     extract(config(*ALL, dedupe=True), texts, tmp_path / "once.npz")

@@ -181,6 +181,8 @@ def test_a_cache_of_before_keeps_its_fingerprint(checkpoint):
     facts = json.loads(fingerprint(Preparation(config)))
     assert set(facts["shapes"]) == {"buckets", "rows", "multiple", "whole", "uniform"}
     assert not {"packing", "packed"} & {*facts, *facts["settings"]}
+    later = {"ranges", "calibration", "kind", "top_k"}
+    assert not later & {*facts["outputs"][0], *facts["settings"]}
 
 
 def test_a_value_that_is_not_finite_spoils_its_row_and_the_warning_says_so(tmp_path, caplog):
