@@ -20,16 +20,16 @@ _CHECKPOINT = ("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidd
 def fill(
     texts: Annotated[
         list[str],
-        typer.Argument(metavar="TEXT...", help="Texts with [MASK], such as 'The [MASK] sat.'"),
+        typer.Argument(metavar="TEXT...", help="Texts with [MASK], for example: 'The [MASK] sat'."),
     ],
     settings: ExtractConfig,
     top_k: Annotated[int, typer.Option(min=1, help="Number of pieces for each [MASK].")] = 5,
 ) -> None:
-    """Prints the likeliest pieces for each [MASK] of texts, by the masked-LM head.
+    """Prints the likeliest pieces for each [MASK] of texts.
 
-    All [MASK]s of a text are masked at the same time, and filled each by itself. The embedded
-    minilm has no such head; pass --checkpoint bert-base-uncased, or another BERT that was not
-    fine-tuned. Logarithms are natural.
+    All [MASK]s of a text are masked at the same time, and filled each by itself, by the masked-LM
+    head. The embedded minilm has none; pass --checkpoint bert-base-uncased, or another BERT that
+    was not fine-tuned. Logarithms are natural.
     """
     import_tensorflow(settings.runtime, settings.device)
     from bert_features.extraction.extractor import FeatureExtractor

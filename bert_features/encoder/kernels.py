@@ -197,19 +197,21 @@ def reshape_like(x: Tensor, like: Tensor) -> Tensor:
 
 
 @_rounded_once(3)
-def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
+def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) -> Tensor:
     """Layer normalisation (Ba et al. 2016, arXiv:1607.06450) over the last axis.
 
     Args:
       x: [N, H] or [B, S, H].
       gamma: the scale, [H].
-      beta: the offset, [H].
+      beta: the offset, [H]; None for none.
       epsilon: added to the variance.
 
     Returns:
       The shape and dtype of x; computed in float32 for any dtype.
     """
-    if chosen_forms().on_cpu and not chosen_forms().few_tokens:
+    # Without an offset the rewrite does not know the form, and oneDNN's batch norm itself writes
+    # outside its memory (TensorFlow 2.20).
+    if chosen_forms().on_cpu and not chosen_forms().few_tokens and beta is not None:
         return _onednn_layer_norm(x, gamma, beta, epsilon)
     wide = ops.cast(x, "float32")
     mean = ops.mean(wide, axis=-1, keepdims=True)
@@ -222,7 +224,8 @@ def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor
     else:
         variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
     scale = ops.rsqrt(variance + epsilon) * ops.cast(gamma, "float32")
-    return ops.cast(centred * scale + ops.cast(beta, "float32"), x.dtype)
+    normal = centred * scale
+    return ops.cast(normal if beta is None else normal + ops.cast(beta, "float32"), x.dtype)
 
 
 def _onednn_layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:

@@ -49,8 +49,7 @@ class LayerNorm(Part):
 
     def call(self, x: Tensor) -> Tensor:
         """[…, H] -> […, H]."""
-        beta = _or_zeros(self.beta, self.gamma.shape[0], x)
-        return kernels.layer_norm(x, self.gamma, beta, self.epsilon)
+        return kernels.layer_norm(x, self.gamma, self.beta, self.epsilon)
 
     def table(self, scope: str) -> Table:
         """Its variables with the canonical names of their weights."""

@@ -62,6 +62,22 @@ def test_layer_norm(shape, device_kind, dtype, tolerance):
     np.testing.assert_allclose(got.numpy().astype(np.float64), expected, atol=tolerance, rtol=0)
 
 
+def test_a_layer_norm_without_an_offset_is_no_batch_norm():
+    """The rewrite leaves one as it is, and oneDNN's own writes outside its memory."""
+    x, gamma = (np.random.default_rng(0).normal(size=size) for size in ((5, 8), 8))
+
+    @tf.function
+    def norm(x):
+        with forms.traced_for("cpu"):
+            return kernels.layer_norm(x, tf.constant(gamma, tf.float32), None, 1e-5)
+
+    traced = norm.get_concrete_function(tf.constant(x, tf.float32))
+    assert not [op.type for op in traced.graph.get_operations() if "BatchNorm" in op.type]
+    centred = x - x.mean(axis=-1, keepdims=True)
+    wanted = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5) * gamma
+    np.testing.assert_allclose(traced(tf.constant(x, tf.float32)), wanted, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("on_cpu", [False, True])
 def test_attention_weights(on_cpu):
     rng = np.random.default_rng(1)
