@@ -188,11 +188,20 @@ class BertFeatures(keras.layers.Layer):
 
         Raises:
           CheckpointError: `source` cannot be found.
-          ConfigError: the outputs need no block.
+          ConfigError: the outputs need no block, or not all of an architecture that is only whole
+            a checkpoint: ModernBERT, and ALBERT with several groups.
           OutputError: `folder` exists, or cannot be written.
         """
         if not self.encoder.num_blocks:
             raise ConfigError("this layer computes the embeddings alone, which is no checkpoint")
+        config, blocks = self.bert_config, self.encoder.num_blocks
+        apart = config.norm_first or config.distinct_blocks not in (1, config.num_hidden_layers)
+        if apart and blocks < config.num_hidden_layers:
+            raise ConfigError(
+                f"this layer has {blocks} of {config.num_hidden_layers} layers, and a "
+                f"{config.model_type} is only a checkpoint with all of them; add an output of "
+                "layer -1"
+            )
         config = self.bert_config.model_copy(update={"num_hidden_layers": self.encoder.num_blocks})
         found = replace(find_checkpoint(source), config=config)
         weights = self.encoder.weights_dict()

@@ -104,3 +104,12 @@ def test_a_layer_of_fewer_blocks(trained, tmp_path):
     nothing = BertFeatures.from_checkpoint(trained[0], layers=["embeddings"])
     with pytest.raises(ConfigError, match="the embeddings alone, which is no checkpoint"):
         nothing.save_checkpoint(tmp_path / "none", trained[0])
+
+
+@pytest.mark.parametrize("family", ["albert", "modernbert"])
+def test_a_part_that_is_no_checkpoint_is_refused(data, tmp_path, family):
+    """ModernBERT ends with a norm, and two groups of ALBERT share the layers."""
+    layer = BertFeatures.from_checkpoint(data / "families" / family, layers=[0])
+    with pytest.raises(ConfigError, match=r"has 1 of \d layers.*; add an output of layer -1"):
+        layer.save_checkpoint(tmp_path / "part", data / "families" / family)
+    assert not (tmp_path / "part").exists()
