@@ -192,9 +192,9 @@ class BertFeatures(keras.layers.Layer):
             a checkpoint: ModernBERT, and ALBERT with several groups.
           OutputError: `folder` exists, or cannot be written.
         """
-        if not self.encoder.num_blocks:
-            raise ConfigError("this layer computes the embeddings alone, which is no checkpoint")
         config, blocks = self.bert_config, self.encoder.num_blocks
+        if not blocks:
+            raise ConfigError("this layer computes the embeddings alone, which is no checkpoint")
         apart = config.norm_first or config.distinct_blocks not in (1, config.num_hidden_layers)
         if apart and blocks < config.num_hidden_layers:
             raise ConfigError(
@@ -202,7 +202,7 @@ class BertFeatures(keras.layers.Layer):
                 f"{config.model_type} is only a checkpoint with all of them; add an output of "
                 "layer -1"
             )
-        config = self.bert_config.model_copy(update={"num_hidden_layers": self.encoder.num_blocks})
+        config = config.model_copy(update={"num_hidden_layers": blocks})
         found = replace(find_checkpoint(source), config=config)
         weights = self.encoder.weights_dict()
         return write_checkpoint(found, weights, folder, to="safetensors", overwrite=overwrite)
