@@ -90,7 +90,7 @@ def _rounded_once(num_arrays: int) -> Callable[[_Operation], _Operation]:
     """Makes an operation compute in float32 and round once, where `_needs_float32` says so.
 
     Args:
-      num_arrays: number of leading arguments that are arrays of one dtype.
+      num_arrays: number of leading arguments that are arrays of one dtype, or None.
     """
 
     def decorate(operation: _Operation) -> _Operation:
@@ -99,7 +99,7 @@ def _rounded_once(num_arrays: int) -> Callable[[_Operation], _Operation]:
             arrays, others = arguments[:num_arrays], arguments[num_arrays:]
             if not _needs_float32(arrays[0]):
                 return operation(*arguments)
-            wide = [ops.cast(array, "float32") for array in arrays]
+            wide = [None if array is None else ops.cast(array, "float32") for array in arrays]
             return ops.cast(operation(*wide, *others), arrays[0].dtype)
 
         return cast(_Operation, run)
