@@ -35,12 +35,7 @@ IMPORT_SECONDS = 120.0
 
 
 def examine(output: Path, *, seconds: float = IMPORT_SECONDS) -> list[Finding]:
-    """Runs every check.
-
-    Args:
-      output: the folder that features will be written to.
-      seconds: time limit of an import; a slower one counts as hanging.
-    """
+    """Runs every check, for features written to `output`; an import may take `seconds`."""
     environment, packages, machine = os.environ, installed(), find_accelerators()
     runtimes = _ask_runtimes(packages, machine, environment, seconds)
     package_findings = check_packages(packages)

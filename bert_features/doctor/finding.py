@@ -12,7 +12,6 @@ class Finding:
     """The outcome of one check.
 
     Attributes:
-      check: name of the check.
       status: `ok`, `note` (something optional is absent), `warning` (runs work, but not as well as
         they could) or `broken` (no run works).
       found: one line for people.

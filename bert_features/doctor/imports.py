@@ -25,10 +25,8 @@ _LAST_RESORT = {
 def check_imports(runtimes: Runtimes, remedies: Mapping[str, str]) -> list[Finding]:
     """Whether TensorFlow, tensorflow-text, Keras and JAX can be imported.
 
-    Args:
-      runtimes: what the child processes reported.
-      remedies: check of an installed package -> the command that fixes it. If a package is wrong,
-        it is the likeliest reason for an import to fail.
+    If a package is wrong, it is the likeliest reason for an import to fail: `remedies` has the
+    commands that fix such packages, by their checks.
     """
     asked: tuple[tuple[str, str, Outcome, Status], ...] = (
         ("import tensorflow", "tensorflow", runtimes.tensorflow, "broken"),

@@ -31,7 +31,6 @@ class Accelerators:
       tpus: device files of TPU chips.
       gpus: device files of NVIDIA GPUs.
       tpu_holders: process id -> name, for processes that have a TPU's device file open.
-      gpu_models: the models of the GPUs.
       tpu_problem: why the chips of this machine cannot be opened; empty if they can, or if there
         are none.
       cards: number of NVIDIA GPUs plugged in, with or without a driver.

@@ -37,11 +37,7 @@ Packages = Mapping[str, Distribution]
 
 
 def installed(path: list[str] | None = None) -> dict[str, Distribution]:
-    """The distributions on a path; of each name, the one that Python would import.
-
-    Args:
-      path: folders to search; None takes sys.path.
-    """
+    """The distributions on a path (sys.path if None), by name: those that Python would import."""
     found: dict[str, Distribution] = {}
     for distribution in importlib.metadata.distributions(path=sys.path if path is None else path):
         # An interrupted installation leaves one without a name or a version.

@@ -40,7 +40,6 @@ class Outcome:
       errors: stage -> its error message, for stages that raised an exception.
       ended_in: the stage in which the process died or was killed; None if all stages ended.
       ending: how the process died, with the last line it wrote; empty if all stages ended.
-      seconds: time from start to end.
     """
 
     results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -59,8 +58,6 @@ class Runtimes:
     """What the two runtimes reported.
 
     Attributes:
-      tensorflow: the outcome of TensorFlow's child process.
-      jax: the outcome of JAX's child process.
       tensorflow_build: name of the distribution that installed TensorFlow.
       tensorflow_minor: version of that distribution, as 2.20.
     """
@@ -86,14 +83,7 @@ class Runtimes:
 
 
 def ask(runtime: str, environment: Mapping[str, str], seconds: float, *, with_tpu: bool) -> Outcome:
-    """Runs the child process of a runtime.
-
-    Args:
-      runtime: see `child.main`.
-      environment: the environment variables of the process.
-      seconds: the time limit.
-      with_tpu: see `child.main`.
-    """
+    """Runs the child process of a runtime with these environment variables; see `child.main`."""
     command = [sys.executable, "-m", "bert_features.doctor.child", runtime, str(seconds)]
     environment = {
         # Only errors: the last line should say why the process ended.

@@ -28,9 +28,6 @@ class HammingSearch:
       feature: the feature that is searched.
       top: number of vectors to find for each query.
       similarity: `cosine` or `dot`, with -1 and 1 for bits.
-
-    Attributes:
-      counts: the number of vectors that were `compared`.
     """
 
     def __init__(self, queries: np.ndarray, feature: Feature, *, top: int, similarity: str) -> None:

@@ -29,12 +29,8 @@ def find_texts(
 ) -> dict[int | str, str]:
     """The texts of some ids; an id that no input has is left out.
 
-    The inputs are read one example at a time, with the settings that the features file records.
-
-    Args:
-      file: the features file.
-      paths: the inputs of its extraction, in their order.
-      wanted: the ids.
+    The inputs are those of the extraction, in their order. They are read one example at a time,
+    with the settings that the features file records.
 
     Raises:
       InputError: an input cannot be read.

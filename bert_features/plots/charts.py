@@ -52,11 +52,6 @@ class Chart(ABC):
 def check_chart(path: str | Path, *, overwrite: bool, read: Iterable[Role] = ()) -> str:
     """Refuses a file that cannot be written, before anything is computed.
 
-    Args:
-      path: the file to write.
-      overwrite: whether an existing file may be replaced.
-      read: the files that are read.
-
     Returns:
       The suffix, one of `SUFFIXES`.
 

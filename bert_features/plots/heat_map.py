@@ -23,8 +23,6 @@ class HeatMap:
     """Cosines of R rows and C columns at K layers, with labels.
 
     Attributes:
-      rows: R labels.
-      columns: C labels.
       row_hints: R texts under the pointer.
       column_hints: C texts under the pointer.
       cosines: by layer, K matrices, float32 [R, C].

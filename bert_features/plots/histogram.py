@@ -27,11 +27,7 @@ class Histogram(Chart):
     """The values of a token.
 
     Attributes:
-      model: the title of the model.
-      text: the text.
-      token: the token.
       position: its position in the row; 0 is [CLS].
-      layers: K layers.
       values: float32 [K, H].
       layer: the layer that a picture shows, None for all; a report begins with it, or the last.
     """

@@ -20,8 +20,6 @@ class Labelled:
     """Texts with their labels.
 
     Attributes:
-      name: the name of the file.
-      examples: the texts.
       labels: the label of each; None for each where the file has no labels.
     """
 

@@ -38,7 +38,6 @@ class Model:
     Attributes:
       settings: the settings of the user; those of outputs are not used.
       checkpoint: the checkpoint; its weights are read by `extract`.
-      is_uncased: whether it lower-cases texts.
     """
 
     settings: ExtractConfig

@@ -28,13 +28,10 @@ _POOLING = POOLINGS["word"][0]
 
 @dataclass(frozen=True)
 class Occurrence:
-    """A word in a text.
+    """A word in a text, at the characters from `start` to before `end`.
 
     Attributes:
       number: the number of the text, from 1.
-      text: the text.
-      start: position of the word's first character.
-      end: position after its last character.
       label: the label of the text; empty without labels.
     """
 
@@ -69,14 +66,7 @@ def find_occurrences(
     """The occurrences of a word, those of one label together, and their vectors.
 
     Texts without the word, and copies of a text with the same label, are left out; log lines name
-    them.
-
-    Args:
-      model: the model. If it is uncased, so is the comparison.
-      word: the word.
-      examples: the texts.
-      labels: the label of each text, if they have any.
-      source: the name of the texts in errors.
+    them. If the model is uncased, so is the comparison.
 
     Returns:
       The occurrences, and by layer their vectors, float32 [N, H].

@@ -34,12 +34,9 @@ class Probe(Chart):
     """Scores by layer and pooling.
 
     Attributes:
-      model: the title of the model.
       classes: the number of examples by label.
       scores: the scores, by layer from the lowest and by pooling in the order asked for.
-      chance: the chance level.
       metric: the name of the score, one of `METRICS`.
-      recommendation: the layer and pooling to use.
     """
 
     model: str
@@ -142,15 +139,8 @@ def probe(
 ) -> Probe:
     """Scores a linear classifier on each layer and pooling of labelled texts.
 
-    Args:
-      settings: the model and where it runs.
-      labelled: the texts and their labels.
-      layers: the layers; by default all.
-      poolings: the poolings, the simplest first: of scores that cannot be distinguished the first
-        of the lowest layer is recommended.
-      folds: the number of folds.
-      metric: `accuracy` or `balanced_accuracy`.
-      report: takes how many texts and scores are computed.
+    The simplest pooling comes first: of scores that cannot be distinguished the first of the lowest
+    layer is recommended.
 
     Raises:
       ConfigError: a layer or a pooling is not allowed.

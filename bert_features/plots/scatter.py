@@ -33,9 +33,7 @@ class Scatter(Chart):
     """Places of texts in the plane.
 
     Attributes:
-      model: the title of the model.
       labelled: N texts and their labels.
-      layers: the layers.
       columns: the pairs (pooling, method), as `("mean", "PCA")`.
       places: by layer, pooling and method, float [N, 2]; absent where all vectors are equal, and
         for the pooler below the last layer.
@@ -150,15 +148,7 @@ def scatter_texts(
     methods: Sequence[str] = ("pca",),
     report: Report = lambda unit, done, total: None,
 ) -> Scatter:
-    """Computes the places of texts in the plane.
-
-    Args:
-      settings: the model and where it runs.
-      labelled: the texts and their labels.
-      layers: the layers; by default all.
-      poolings: the poolings.
-      methods: `pca`, `tsne`, `umap`.
-      report: takes how many texts and panels are computed.
+    """Computes the places of texts in the plane; the methods are keys of `METHODS`.
 
     Raises:
       ConfigError: a layer, a pooling or a method is not allowed.

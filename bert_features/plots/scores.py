@@ -34,8 +34,6 @@ class Score:
     """The score of a classifier on one layer and pooling.
 
     Attributes:
-      layer: the layer.
-      pooling: the pooling.
       folds: float [F], its score on each fold.
     """
 
@@ -69,13 +67,7 @@ def cross_validate(
     """Scores a linear classifier on each layer and pooling; all on the same folds.
 
     The classifier is a logistic regression on standardised values, both fitted on the other folds.
-
-    Args:
-      vectors: by layer and pooling, float32 [N, D].
-      labels: N labels.
-      folds: the number of folds; each has the same share of every class.
-      metric: one of `METRICS`.
-      report: takes how many scores are computed.
+    Each fold has the same share of every class. The vectors are float32 [N, D].
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_score
@@ -141,7 +133,6 @@ class Recommendation:
     """The layer and pooling to use.
 
     Attributes:
-      best: the highest score.
       choice: the one to use, the first score within one standard error of the highest; None if
         none is distinguishable from chance.
       sentence: both, for a reader.
@@ -155,10 +146,7 @@ class Recommendation:
 def recommend(scores: Sequence[Score], chance: float, metric: str) -> Recommendation:
     """Chooses a layer and a pooling by the one-standard-error rule.
 
-    Args:
-      scores: the scores, by layer from the lowest and by pooling from the simplest.
-      chance: the chance level.
-      metric: one of `METRICS`.
+    The scores are in order: by layer from the lowest, and by pooling from the simplest.
     """
     # Of equal scores the first, the simplest; sums of folds differ in their last digits.
     best = max(scores, key=lambda score: round(score.mean, 9))

@@ -26,7 +26,6 @@ class TokenSimilarity(Chart):
     """A heat map of cosines for each layer.
 
     Attributes:
-      model: the title of the model.
       rows: T tokens.
       columns: U tokens.
       cosines: by layer, float32 [T, U].
@@ -78,11 +77,6 @@ def compare_tokens(
     settings: ExtractConfig, texts: Sequence[str], layer: Layer | None = None
 ) -> TokenSimilarity:
     """Computes the cosines of the tokens of one text, or of two, at every layer.
-
-    Args:
-      settings: the model and where it runs.
-      texts: one text, or two.
-      layer: the layer that a picture shows; by default the last.
 
     Raises:
       ConfigError: the layer is out of range.

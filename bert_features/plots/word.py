@@ -32,11 +32,8 @@ class WordSimilarity(Chart):
     """The cosine of each pair of occurrences of a word at each layer.
 
     Attributes:
-      model: the title of the model.
-      word: the word.
       occurrences: N occurrences; those of one label follow each other.
       cosines: by layer, float32 [N, N].
-      layer: the layer of the heat map.
     """
 
     model: str
@@ -166,12 +163,6 @@ def compare_word(
     settings: ExtractConfig, word: str, lines: Labelled, layer: Layer | None = None
 ) -> WordSimilarity:
     """Computes the cosines of a word's occurrences at every layer.
-
-    Args:
-      settings: the model and where it runs.
-      word: the word, as `word_split` splits texts into words.
-      lines: the texts, and their labels if they have any.
-      layer: the layer of the heat map; by default the last.
 
     Raises:
       ConfigError: the layer is out of range.

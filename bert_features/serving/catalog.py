@@ -56,22 +56,13 @@ def config_to_serve(config: ExtractConfig, architecture: BertConfig) -> ExtractC
 
 @dataclass(frozen=True)
 class Catalog:
-    """The outputs of a service.
-
-    Attributes:
-      outputs: name of an output -> its features.
-    """
+    """The outputs of a service."""
 
     outputs: dict[str, tuple[OutputSpec, ...]]
 
     @classmethod
     def of(cls, config: ExtractConfig, specs: Sequence[OutputSpec]) -> "Catalog":
-        """The outputs of settings, each of which has a name.
-
-        Args:
-          config: the settings.
-          specs: the same outputs, resolved.
-        """
+        """The outputs of settings, each of which has a name."""
         by_name = {spec.name: spec for spec in specs}
         outputs: dict[str, tuple[OutputSpec, ...]] = {}
         for output in config.output_configs():

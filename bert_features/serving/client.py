@@ -211,22 +211,14 @@ class Client:
 
 @dataclass
 class _Call:
-    """What the requests of a call share.
-
-    Attributes:
-      connection: sends them.
-      info: what the service reports.
-      wanted: the features that are asked for.
-      names: the names of their outputs.
-      with_tokens: whether tokens are asked for.
-      stop: once set, nothing more is sent.
-    """
+    """What the requests of a call share."""
 
     connection: Connection
     info: Info
     wanted: tuple[Feature, ...]
     names: tuple[str, ...]
     with_tokens: bool
+    # Once set, nothing more is sent.
     stop: threading.Event = field(default_factory=threading.Event)
 
     def answers(self, parts: Iterable[Part]) -> Iterator[list[FeatureBatch]]:

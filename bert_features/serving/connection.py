@@ -77,7 +77,6 @@ class Connection:
       connections: how many are open at a time.
 
     Attributes:
-      url: the address.
       is_closed: whether `close` was called.
 
     Raises:

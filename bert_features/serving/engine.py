@@ -31,12 +31,9 @@ class Engine:
     """Computes the texts of many requests together.
 
     Args:
-      extractor: computes; its outputs are all that can be asked for.
+      extractor: its outputs are all that can be asked for.
       queue: what waits.
       noted: called after each load with its counts and its seconds.
-
-    Attributes:
-      queue: what waits.
     """
 
     def __init__(
@@ -84,13 +81,7 @@ class Engine:
         tokens: Sequence[int],
         outputs: Sequence[OutputSpec],
     ) -> Job | None:
-        """Queues texts; None if too many tokens wait already.
-
-        Args:
-          examples: at least one text.
-          tokens: the tokens of each.
-          outputs: the outputs to compute.
-        """
+        """Queues texts, at least one, with the tokens of each; None if too many wait already."""
         job = Job(examples, tokens, _names(outputs))
         return job if self.queue.put(job) else None
 

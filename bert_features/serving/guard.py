@@ -21,13 +21,7 @@ _BLOCK_BYTES = 1 << 16
 
 
 class Guard:
-    """An ASGI application around another.
-
-    Args:
-      app: the other.
-      service: its limits, token and metrics.
-      paths: the paths that it serves, for metrics.
-    """
+    """An ASGI application around another."""
 
     def __init__(self, app: ASGIApp, service: Service, paths: frozenset[str]) -> None:
         self._app = app
@@ -166,11 +160,7 @@ class _Sent:
     """Sends messages on in blocks, each when the client has taken the last; knows the status.
 
     A body in one piece would be in the memory of the server until the client has taken it, and the
-    request would count as answered meanwhile.
-
-    Args:
-      send: sends.
-      seconds: how long a client may take for a block.
+    request would count as answered meanwhile. A client may take `seconds` for a block.
     """
 
     def __init__(self, send: Send, seconds: float) -> None:

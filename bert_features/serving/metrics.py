@@ -21,12 +21,7 @@ _COUNTERS = {
 
 
 class ServiceMetrics:
-    """The metrics of one process.
-
-    Attributes:
-      running: the requests that are being answered.
-      queued_tokens: the tokens that wait.
-    """
+    """The metrics of one process."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # times, which have no sum

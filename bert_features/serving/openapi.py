@@ -11,13 +11,7 @@ from bert_features.serving.service import Service
 
 
 def state_limits(app: FastAPI, service: Service, models: Sequence[str]) -> None:
-    """Adds limits and allowed values to the page; call it when the application has all its paths.
-
-    Args:
-      app: the application.
-      service: its limits and outputs.
-      models: the models of `/v1/embeddings`.
-    """
+    """Adds limits and allowed values to the page of an application that has all its paths."""
     schemas = app.openapi()["components"]["schemas"]
     fields = {name: schema.get("properties", {}) for name, schema in schemas.items()}
     features, embeddings = fields["FeaturesRequest"], fields["EmbeddingsRequest"]

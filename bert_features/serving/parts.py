@@ -23,8 +23,6 @@ class Part:
 
     Attributes:
       kind: `texts`, `pairs` or `words`.
-      start: the number of the first text.
-      encoded: the texts as JSON.
     """
 
     kind: str
@@ -94,12 +92,6 @@ def cut(texts: Sequence[Any], kind: str, features: Sequence[Feature], info: Info
     """Cuts texts into requests, in order.
 
     Their tokens are not known here, so each character counts as one.
-
-    Args:
-      texts: the texts.
-      kind: what they are.
-      features: the features that are asked for.
-      info: what the service reports, with its limits.
 
     Raises:
       InputError: a text is not Unicode.

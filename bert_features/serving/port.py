@@ -22,9 +22,6 @@ class SharedPort:
 
     One of several processes with the same socket may take a whole burst of connections. The kernel
     spreads connections evenly over several sockets, and forgets the socket of a process that died.
-
-    Args:
-      settings: the address.
     """
 
     def __init__(self, settings: ServeSettings) -> None:

@@ -22,9 +22,6 @@ class Job:
     """The texts of one request.
 
     Attributes:
-      examples: the texts.
-      tokens: the tokens of each.
-      outputs: names of the outputs to compute.
       answer: becomes the results of all texts, in their order; cancelled, it is computed no more.
     """
 

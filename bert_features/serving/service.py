@@ -44,11 +44,8 @@ class Answer:
 
     Attributes:
       features: the features that were asked for, in the order of the request.
-      results: their values.
       pieces: the pieces of the texts, with their places if the request wants tokens.
       prompts: for each text, characters of a prompt that was put before it.
-      with_tokens: whether the request wants tokens.
-      preparation: the settings for these features.
     """
 
     features: tuple[OutputSpec, ...]
@@ -68,15 +65,10 @@ class Service:
     """Takes requests, refuses those beyond the limits, and computes the others.
 
     Args:
-      extractor: computes; its outputs have names, see `catalog.config_to_serve`.
+      extractor: its outputs have names, see `catalog.config_to_serve`.
       settings: the limits.
 
     Attributes:
-      model: the name of the model.
-      catalog: the outputs.
-      settings: the settings.
-      extractor: the extractor.
-      metrics: counts of requests and texts.
       bytes_under_way: what the answers may take that their clients do not have yet.
     """
 
@@ -99,11 +91,7 @@ class Service:
                 self._engine.warm_up(specs, many=number == 0)  # the default
 
     async def compute(self, request: FeaturesRequest, until: ExitStack) -> Answer:
-        """Computes the texts of a request.
-
-        Args:
-          request: the request.
-          until: closed when the answer has been sent.
+        """Computes the texts of a request; `until` is closed when the answer has been sent.
 
         Raises:
           RequestError: it is beyond a limit, the queue is full, or its time is over.

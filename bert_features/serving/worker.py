@@ -34,10 +34,6 @@ _START_FAILED = 1
 def load_app(config: ExtractConfig, settings: ServeSettings) -> "Guard":
     """Loads the model, and makes the ASGI application that serves it.
 
-    Args:
-      config: see `catalog.config_to_serve`.
-      settings: the settings of the service.
-
     Raises:
       BertFeaturesError: the model cannot be loaded.
     """
@@ -65,10 +61,7 @@ class Worker:
 
     Attributes:
       config: see `catalog.config_to_serve`.
-      settings: the settings of the service.
-      shares: what each process may use.
       folder: where processes leave their metrics, whether they listen, and why they failed.
-      set_up_logging: prepares the log of a process.
     """
 
     config: ExtractConfig

@@ -29,13 +29,10 @@ _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Workers(Multiprocess):
-    """uvicorn's workers. One that cannot load the model ends them all; later ones are replaced.
+    """uvicorn's workers, whose application is a `Worker`.
 
-    Args:
-      config: settings of uvicorn; its application is a `Worker`.
-      settings: the settings of the service.
-      folder: see `Worker`.
-      listening: called once, when all of them listen.
+    One that cannot load the model ends them all; later ones are replaced. `listening` is called
+    once, when all of them listen.
     """
 
     def __init__(

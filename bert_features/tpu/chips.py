@@ -78,7 +78,6 @@ class Topology:
 
     Attributes:
       name: the name of the topology, as `v5e:2x2`.
-      chip: the kind of chip.
       shape: the grid, as `2x2`.
     """
 

@@ -76,9 +76,6 @@ def prepare_process() -> None:
 class TpuCompiler:
     """Compiles the steps of a job, in a process that `prepare_process` has prepared.
 
-    Args:
-      job: the job to compile.
-
     Raises:
       ConfigError: the compiler does not accept the topology.
     """
@@ -94,8 +91,7 @@ class TpuCompiler:
     def reports(self, *, largest: bool = True) -> Iterator[ShapeReport]:
         """Compiles every shape of the job; yields a report for each.
 
-        Args:
-          largest: whether to search for the largest batch, which takes a few more compilations.
+        The search for the largest batch takes a few more compilations.
 
         Raises:
           ConfigError: a batch does not fit into the chip's memory.

@@ -41,15 +41,7 @@ _TO_THE_HOST = {"send", "recv", "infeed", "outfeed"}
 
 @dataclass(frozen=True)
 class Instruction:
-    """One line of a program.
-
-    Attributes:
-      name: name of the result.
-      type: type of the result, with layouts.
-      opcode: kind of instruction.
-      operands: names of the operands.
-      line: the whole line.
-    """
+    """One line of a program."""
 
     name: str
     type: str

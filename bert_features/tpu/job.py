@@ -23,14 +23,9 @@ class Job:
     """A step to compile.
 
     Attributes:
-      topology: the chips.
       name: name of the architecture, for reports.
-      config: the architecture.
-      outputs: what the step computes.
-      precision: precision of the arithmetic.
       batch_shapes: the shapes of batches, whose rows all chips share.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
-      attention: form of attention.
     """
 
     topology: Topology

@@ -16,12 +16,7 @@ _MAX_TRIES = 5
 
 
 class DoesNotFitError(Exception):
-    """A program that needs more HBM than a chip has.
-
-    Args:
-      needed: bytes that the program needs.
-      available: bytes that the chip has.
-    """
+    """A program that needs more HBM than a chip has; both in bytes."""
 
     def __init__(self, needed: float, available: float) -> None:
         super().__init__(needed, available)

@@ -16,7 +16,6 @@ class ShapeReport:
     Attributes:
       length: S.
       rows: B on a chip.
-      compile_seconds: time of the compilation.
       weight_bytes: bytes of the step's arguments in HBM, without the batch.
       temporary_bytes: bytes in HBM that are in use only while the step runs.
       output_bytes: bytes of the results in HBM.
@@ -59,7 +58,6 @@ class Bounds:
       arithmetic: bound by the peak of products.
       memory: bound by the bandwidth of HBM, as if all bytes accessed were in HBM.
       hbm: bound by the same bandwidth for the bytes that are in HBM; None if they are unknown.
-      pcie: bound by the bandwidth to the host.
     """
 
     intensity: float

@@ -65,13 +65,7 @@ class Reference:
 
 
 class Subject:
-    """A checkpoint in one precision on the devices at hand, and what to compare it with.
-
-    Args:
-      extractor: computes every layer of texts.
-      reference: the expected states.
-      other: the other runtime; None if it is unavailable.
-    """
+    """A checkpoint in one precision on the devices at hand, and what to compare it with."""
 
     def __init__(
         self,

@@ -63,9 +63,7 @@ class Comparison:
     """What a check compares.
 
     Attributes:
-      compared: a description.
       expected: [K, T, H] for each text.
-      received: the same.
       relative: what a value may differ by, relative to the largest of its vector: `BETWEEN_RUNS`
         or `BETWEEN_PROGRAMS`.
     """

@@ -39,13 +39,7 @@ def unavailable_reason(runtime: str) -> str:
 
 
 class OtherRuntime:
-    """`bert-features extract` in a process of its own, on the CPU.
-
-    Args:
-      runtime: `tensorflow` or `jax`.
-      texts: what to compute.
-      settings: settings of `ExtractConfig`; `runtime` and `device` are replaced.
-    """
+    """`bert-features extract` in a process of its own, on the CPU."""
 
     def __init__(self, runtime: str, texts: Sequence[str], settings: Mapping[str, Any]) -> None:
         self._runtime = runtime

@@ -27,13 +27,7 @@ _ACTIVATIONS: dict[HiddenAct, Callable[[Array], Array]] = {
 
 
 class ReferenceEncoder:
-    """The encoder of one checkpoint.
-
-    Args:
-      config: the architecture.
-      weights: by canonical name, as `read_weights` returns them; each is converted to float64 when
-        it is used.
-    """
+    """The encoder of one checkpoint; a weight is converted to float64 when it is used."""
 
     def __init__(self, config: BertConfig, weights: Mapping[str, Array]) -> None:
         self._config = config

@@ -20,8 +20,6 @@ class Check:
     """The result of one check in one precision.
 
     Attributes:
-      name: what is checked.
-      precision: the precision of the arithmetic.
       outcome: `pass`, `fail` or `skipped`.
       compared: what was compared; or why it was skipped, or could not be compared.
       measure: `deviation` (see `comparison.deviation`) or `cosine`.
@@ -71,10 +69,8 @@ class Speed:
     Attributes:
       part: `device` (the step alone), `host` (`extract` with a step that computes nothing) or
         `extract`.
-      length: tokens of a row.
       tokens_per_second: its speed; None if it failed.
       utilisation: its operations as a share of the devices' peak; None if the peak is unknown.
-      problem: why it failed.
     """
 
     part: str
@@ -92,7 +88,6 @@ class Surroundings:
       versions: package -> its version; None if it is not installed.
       chips: kind and memory (bytes; None if the runtime does not list it) of each device.
       precision: precision of the arithmetic in `speeds`.
-      speeds: the measured speeds.
     """
 
     versions: Mapping[str, str | None]
@@ -106,11 +101,8 @@ class Report:
     """The results of all checks.
 
     Attributes:
-      checkpoint: name of the checkpoint.
       device: `tpu`, `gpu` or `cpu`.
-      device_count: number of devices.
       runtime: `tensorflow` or `jax`.
-      checks: the results.
       timings: the times of both forms of attention, on a TPU with JAX.
       surroundings: the machine and its speed, if they were asked for.
     """

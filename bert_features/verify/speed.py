@@ -47,14 +47,7 @@ def measure(
     settings: Mapping[str, Any],
     timings: Sequence[Timing] = (),
 ) -> Surroundings:
-    """Measures the speed of the devices of an extractor.
-
-    Args:
-      extractor: gives the checkpoint and the runtime.
-      precision: precision of the arithmetic.
-      settings: settings of `ExtractConfig`; those of the output are replaced.
-      timings: the times of the device step, if they are known.
-    """
+    """Measures the speed of an extractor's devices; `settings` of the output are replaced."""
     devices = extractor.devices
     chips = _chips(devices)
     peak = peak_flops(chips[0]["kind"], devices.count, precision)
@@ -192,14 +185,7 @@ def _tokens_per_second(
 
 
 class _PausedRuntime(Runtime):
-    """A runtime whose step can be paused: it then computes nothing, as if the device cost nothing.
-
-    Args:
-      runtime: the runtime that computes.
-
-    Attributes:
-      step: the compiled step.
-    """
+    """A runtime whose step can be paused: it then computes nothing, as if it cost nothing."""
 
     step: "_PausedStep"
 
