@@ -29,7 +29,6 @@ class Checkpoint:
         checkpoint; a SavedModel has that prefix in its folder `variables`.
       kind: how the weights are stored: `tf1`, `tf2` or `safetensors`.
       family: the family whose conventions the config follows: `google` or `huggingface`.
-      config: the architecture.
       vocab_file: the vocabulary beside the weights, or the one asked for; None if there is none.
       do_lower_case: whether texts are lower-cased; None if the checkpoint does not show it.
       casing_evidence: what shows it.

@@ -59,8 +59,6 @@ class Record(BaseModel):
       url: address of its archive; None if it was unpacked by hand.
       sha256: hash of the archive; None if it was unpacked by hand.
       size: size of the archive in bytes; None if it was unpacked by hand.
-      seen: day of the download.
-      files: the unpacked files by name.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -99,11 +99,6 @@ def check_config(checkpoint: Checkpoint) -> None:
 def stored_names(reader: Reader, path: Path, kind: Kind) -> dict[str, str]:
     """Canonical name -> name on disk, for every tensor that is or could be the encoder's.
 
-    Args:
-      reader: of the opened weights.
-      path: where they are, for messages.
-      kind: how they are stored.
-
     Raises:
       CheckpointError: two names on disk mean the same weight.
     """

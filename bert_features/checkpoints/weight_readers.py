@@ -207,10 +207,6 @@ def _read_weight_map(index: Path) -> dict[str, str]:
 def weight_map_in(values: dict[str, Any], index: str) -> dict[str, str]:
     """Name -> shard, from the contents of the index of a safetensors checkpoint in shards.
 
-    Args:
-      values: the contents.
-      index: where they come from, for messages.
-
     Raises:
       CheckpointError: it is no such index, or names files that are not shards beside it.
     """

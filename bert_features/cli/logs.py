@@ -52,12 +52,7 @@ def log_fields(**fields: Any) -> dict[str, Any]:
 
 
 def error_line(line: str, trace: str = "") -> str:
-    """What an error prints, without a line break at its end.
-
-    Args:
-      line: the error in one line.
-      trace: the traceback, if wanted.
-    """
+    """What an error prints, without a line break at its end."""
     if is_json():
         return _object("error", line, {"traceback": trace} if trace else {})
     # It may name what others have written: their control characters do not reach the terminal.

@@ -46,13 +46,7 @@ _QUEUES = {
 
 @dataclass(eq=False)  # a registry keeps collectors by identity
 class RunMetrics:
-    """The state of a run as metrics; a collector of prometheus_client.
-
-    Attributes:
-      monitor: the state besides the counts.
-      is_finished: whether the run has ended well.
-      publish: is called after each state.
-    """
+    """The state of a run as metrics; a collector of prometheus_client."""
 
     monitor: RunMonitor = field(default_factory=RunMonitor)
     is_finished: bool = False

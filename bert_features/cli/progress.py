@@ -37,7 +37,6 @@ class Measure:
       unit: what is counted, as shown.
       rate_unit: what the speed counts, as shown, each second.
       scale: the number of counted things in one shown unit.
-      decimals: digits after the decimal point.
       name: the name of what is counted, in a JSON log line.
       rate_name: the name of what the speed counts there.
       logs_end: whether the last log line says that the whole is done; for commands that print no
@@ -80,14 +79,7 @@ MEGABYTES = Measure(
 
 
 class ProgressDisplay:
-    """Shows how far a job is, while it is entered as a context.
-
-    Attributes:
-      state: the latest state.
-
-    Args:
-      measure: how the job counts.
-    """
+    """Shows how far a job is, while it is entered as a context; `state` is the latest state."""
 
     def __init__(self, measure: Measure) -> None:
         self._measure = measure
@@ -148,9 +140,6 @@ class ProgressDisplay:
 def reporting(metrics: "RunMetrics | None" = None) -> Iterator["Report"]:
     """Shows how far a run is: on the terminal or in the log, and in its metrics.
 
-    Args:
-      metrics: takes each state too.
-
     Yields:
       What the run calls with its counts and the number of examples to do, None if unknown.
     """
@@ -168,11 +157,7 @@ def reporting(metrics: "RunMetrics | None" = None) -> Iterator["Report"]:
 class Heartbeat:
     """Logs a line now and then while steps without progress of their own run, as compiling does.
 
-    Attributes:
-      doing: what is being done; a line begins with it.
-
-    Args:
-      doing: what is done first.
+    A line begins with `doing`.
     """
 
     def __init__(self, doing: str) -> None:

@@ -181,8 +181,7 @@ def as_option(name: str, value: str = "") -> str:
 def describe_cures(cures: Mapping[str, str]) -> str:
     """What to pass so that truncation cuts less off, as the end of a sentence.
 
-    Args:
-      cures: settings with their values as in Python.
+    The cures are settings with their values as in Python.
     """
     options = " or ".join(as_option(*cure) for cure in cures.items())
     return f"; to keep more, pass {options}" if options else ""

@@ -18,16 +18,7 @@ _MIN_SECONDS, _MIN_TOKENS = 5.0, 1000
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What an advice depends on.
-
-    Attributes:
-      settings: the settings.
-      inputs: the inputs as they were named.
-      output: the output as it was named.
-      monitor: the run.
-      tokens: number of tokens in the examples of the run.
-      on_ray: whether actors of Ray compute.
-    """
+    """What an advice depends on; inputs and output are as the user named them."""
 
     settings: ExtractConfig
     inputs: Sequence[str]

@@ -68,12 +68,7 @@ def _describe_rare(counts: "Counts") -> dict[str, str]:
 
 
 def summary_fields(summary: "ExtractSummary", advice: str) -> dict[str, Any]:
-    """The summary as values that JSON has.
-
-    Args:
-      summary: the summary.
-      advice: which stage limits the run and what to change; empty for a small run.
-    """
+    """The summary as values that JSON has; the advice is empty for a small run."""
     stages = summary.stages
     return {
         **asdict(summary.counts),

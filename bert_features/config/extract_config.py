@@ -364,10 +364,6 @@ class ExtractConfig(Settings):
     def row_length(self, config: BertConfig, name: str) -> int:
         """The maximum tokens of a row: `max_seq_length`, by default the checkpoint's positions.
 
-        Args:
-          config: the architecture.
-          name: the checkpoint's name, for the error.
-
         Raises:
           ConfigError: the checkpoint has fewer positions than `max_seq_length`.
         """

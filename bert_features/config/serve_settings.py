@@ -59,7 +59,6 @@ class ServeSettings:
     """How the service runs.
 
     Attributes:
-      limits: what it takes on.
       token_digest: SHA-256 of the token that requests must have, in hexadecimal; None for no token.
         The token itself is kept nowhere.
     """
@@ -82,12 +81,7 @@ class ServeSettings:
     def of(
         cls, *, token: str | None = None, limits: Limits | None = None, **values: object
     ) -> Self:
-        """Checks the settings of a user.
-
-        Args:
-          token: what requests must have; None for no token.
-          limits: what the service takes on.
-          **values: the attributes.
+        """Checks the settings of a user: the attributes, and the token instead of its digest.
 
         Raises:
           ConfigError: a value is not allowed.

@@ -40,8 +40,6 @@ class Marks:
     """What a setting is, beside its type and its help.
 
     Attributes:
-      group: its group in a help.
-      role: what depends on it.
       common: whether the short help shows its option.
       served: whether the service takes it.
       flags: names of its option, if not its own.
@@ -130,11 +128,7 @@ def did_you_mean(name: str, known: Mapping[str, str], count: int = 3, likeness: 
 
 
 def read_toml(text: str, source: str) -> dict[str, Any]:
-    """Reads TOML.
-
-    Args:
-      text: the TOML.
-      source: where it comes from, for the error message.
+    """Reads TOML; errors name its source.
 
     Raises:
       ConfigError: it is not TOML, or has values that no setting takes.

@@ -24,7 +24,6 @@ class Shard:
 
     Attributes:
       index: its number, from 0.
-      count: the number of shares.
     """
 
     index: int = 0

@@ -36,8 +36,6 @@ class Progress:
     """How far a worker has come.
 
     Attributes:
-      worker: identifies the worker.
-      shard: the shard that it computes.
       counts: totals of that shard.
       stages: the times of all its shards.
     """
@@ -53,9 +51,6 @@ class Finished:
     """A shard is in its place.
 
     Attributes:
-      worker: identifies the worker.
-      shard: the shard.
-      entry: its record.
       stages: the times of all shards of the worker.
     """
 

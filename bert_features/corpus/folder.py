@@ -79,12 +79,7 @@ def _is_ours(store: Store, manifest: str, names: Iterable[str]) -> bool:
 
 
 def _is_shard(name: str, count: int | None = None) -> bool:
-    """Whether a name belongs to a shard: its file, its sidecar or its hidden folder.
-
-    Args:
-      name: the name.
-      count: the number of shards, if it is known.
-    """
+    """Whether a name is that of a shard's file, sidecar or hidden folder; there may be `count`."""
     match = _SHARD.fullmatch(name)
     if match is None or match["suffix"] not in SUFFIXES:
         return False

@@ -30,7 +30,6 @@ class Holder:
 
     Attributes:
       process: the number of its process; None if unknown.
-      machine: the name of its machine.
       processes: how many processes compute for it; 0 if that is not known.
     """
 

@@ -190,14 +190,7 @@ def _check_no_features(folder: str, manifest: bytes) -> None:
 
 
 def _addresses(name: str, path: str, entries: Iterable[Any], *, hidden: bool = False) -> list[str]:
-    """The addresses of files that a file system lists.
-
-    Args:
-      name: the address that was asked for.
-      path: what the file system calls it.
-      entries: the information on each.
-      hidden: whether to keep hidden files.
-    """
+    """The addresses of files that a file system lists; `path` is its name for `name`."""
     # Not `unstrip_protocol`, which loses the host of servers such as sftp.
     before = name.rstrip("/").removesuffix(path.rstrip("/"))
     fixed = path.partition("*")[0].rpartition("/")[0]

@@ -27,16 +27,9 @@ def make_plan(
     file_format: str,
     checkpoint: Checkpoint,
 ) -> Manifest:
-    """Reads the inputs and cuts each into shards.
+    """Reads the inputs and cuts each into shards; an input can be read more than once.
 
     An input without examples gets no shard, unless no input has examples.
-
-    Args:
-      config: the settings.
-      inputs: the inputs; each can be read more than once.
-      folder: where the shards go.
-      file_format: their format.
-      checkpoint: the checkpoint of the settings.
 
     Raises:
       InputError: an input cannot be read, is not of its format, or has wrong ids; or there are too
@@ -82,7 +75,6 @@ class CutInput:
     """An input and its shards.
 
     Attributes:
-      entry: the input.
       shards: its shards; one without examples for an input without examples.
       id_type: whether its ids are `int` or `str`.
     """
@@ -101,15 +93,10 @@ def cut_input(
     first: int,
     ids: Ids | None = None,
 ) -> CutInput:
-    """Cuts an input.
+    """Cuts an input, whose first example has the number `first`.
 
-    Args:
-      config: the settings.
-      path: the input.
-      stamp: its `look_up`; the caller looks it up again afterwards (`check_still`).
-      number: its number.
-      first: the number of its first example.
-      ids: see `registry.read`.
+    Its `stamp` is from a `look_up` before; the caller looks it up again afterwards (`check_still`).
+    For `ids` see `registry.read`.
 
     Raises:
       InputError: see `make_plan`.

@@ -35,10 +35,6 @@ _ENDED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 class Processes(Executor):
     """Processes of this machine, each with its own devices.
 
-    Args:
-      job: what they compute.
-      shares: what each process may use.
-
     Raises:
       BertFeaturesError: a process could not load the model.
     """

@@ -47,9 +47,6 @@ class _Actor:
     """An actor, placed on a node or waiting for one.
 
     Attributes:
-      handle: Ray's handle.
-      is_ready: whether it has loaded the model.
-      shard: the shard that it computes.
       process: its process, once that has reported something.
       news_at: when to ask it for news, by `time.monotonic`.
     """
@@ -67,11 +64,6 @@ class RayActors(Executor):
     Some are asked for at once. While shards wait, more are asked for: as many as are ready, and at
     least one. Those that find no room wait in Ray's queue, so a node that joins is used, and an
     autoscaler sees what is wanted. A shard whose actor is lost is computed by another.
-
-    Args:
-      job: what they compute.
-      settings: how the run uses Ray.
-      shards: the number of shards to compute.
 
     Raises:
       BertFeaturesError: the cluster cannot be used, or an actor could not load the model.

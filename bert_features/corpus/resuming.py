@@ -24,10 +24,6 @@ logger = logging.getLogger("bert_features")
 def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
     """Refuses to resume a run that other settings, weights or versions began.
 
-    Args:
-      begun: the run.
-      wanted: `describe_run` of now.
-
     Raises:
       OutputError: they differ; the message names each difference.
     """

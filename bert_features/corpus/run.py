@@ -54,17 +54,10 @@ _MANY, _SMALL = 10, 1000
 
 
 class FolderRun:
-    """A run that writes a folder of shards.
+    """A run that writes a folder of shards, by processes of this machine or on Ray.
 
-    Args:
-      config: the settings.
-      inputs: the inputs.
-      target: the folder.
-      processes: how many processes of this machine compute it.
-      ray: how the run uses Ray; None for processes of this machine.
-      progress: see `corpus.job.extract`.
-      monitor: see `corpus.job.extract`.
-      damaged: shards to compute again, though they are finished.
+    Progress and monitor are those of `corpus.job.extract`. Shards that are `damaged` are computed
+    again, though they are finished.
 
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
@@ -213,7 +206,6 @@ class _State:
       damaged: finished shards that count as not finished.
 
     Attributes:
-      manifest: the run.
       done: the records of the finished shards, earlier runs included.
       todo: the shards that were left to do at the beginning.
       before: totals of those that were finished.

@@ -38,8 +38,6 @@ class Job:
     """What the shards of a run are computed from.
 
     Attributes:
-      config: the settings.
-      manifest: the run.
       place: where the features of texts that repeat are; None for nowhere.
     """
 
@@ -51,15 +49,9 @@ class Job:
 class ShardWriter:
     """Computes the shards of a run with one model.
 
-    Args:
-      job: the run.
-      extractor: the model.
-
     Attributes:
       device: what the features depend on beside the settings: runtime, kind of device, precision.
       processor: the processor that computes, on which the last digits of features depend.
-      checkpoint: the checkpoint of the model.
-      stages: measures the stages of all its shards.
       ranges: those of outputs of int8, by their names.
     """
 
@@ -96,11 +88,7 @@ class ShardWriter:
         """Computes a shard and puts its features file in its place.
 
         What is there already is replaced: the file of a run that was killed before it could record
-        it.
-
-        Args:
-          shard: its number.
-          progress: called after every step of the device with the totals of this shard.
+        it. After every step of the device `progress` is called with the totals of this shard.
 
         Raises:
           BertFeaturesError: see `FeatureExtractor.batches`; or the input is not what it was when
@@ -154,7 +142,7 @@ def compute_shard(
     *,
     ledger: Ledger | None = None,
 ) -> Counts:
-    """Computes the features of the examples of a shard, and writes them.
+    """Computes the features of the examples of a shard, and writes them; gives the totals.
 
     Args:
       extractor: the model.
@@ -164,9 +152,6 @@ def compute_shard(
       progress: called after every step of the device with the totals so far.
       stages: measures the stages.
       ledger: takes the counts of each example.
-
-    Returns:
-      The totals.
 
     Raises:
       BertFeaturesError: see `FeatureExtractor.batches`.

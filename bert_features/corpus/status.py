@@ -30,7 +30,6 @@ class Status:
     """The state of a features folder.
 
     Attributes:
-      folder: the folder.
       state: `finished`; `running` while a run holds the folder; else `stopped`, or `unfinished` at
         an address, where it is unknown whether a run is computing.
       holder: the run that holds it, if one does.
@@ -80,9 +79,6 @@ class Status:
 
 def read_status(folder: Location) -> Status:
     """Looks at a features folder. It reads no features, and changes nothing.
-
-    Args:
-      folder: the folder that a run writes or has written.
 
     Raises:
       OutputError: it is no such folder, or its manifest or a record of a shard is damaged.

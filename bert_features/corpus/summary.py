@@ -17,7 +17,6 @@ class ExtractSummary:
     """The result of `extract`.
 
     Attributes:
-      counts: totals of the run.
       seconds: time from the first example read to the file closed.
       bytes_written: size of the output.
       output: the file or the folder written: its path, or its address; None for standard output.

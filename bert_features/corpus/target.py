@@ -56,7 +56,6 @@ class FileTarget:
 
     Attributes:
       named: the output as the user named it.
-      format: its format.
       ledger_named: the ledger as the user named it, if one is wanted.
       overwrite: whether existing files may be replaced.
       shard: the share of the input that is computed; None while only the runtime knows it.
@@ -107,9 +106,6 @@ class FileTarget:
     def check(self, read: Iterable[Role]) -> None:
         """Refuses files that exist, cannot be made, or are among those that are read.
 
-        Args:
-          read: the files that the run reads.
-
         Raises:
           OutputError: there is such a file.
         """
@@ -145,7 +141,6 @@ class FolderTarget:
 
     Attributes:
       folder: its path, or its address.
-      format: the format of the shards.
       overwrite: whether a run that has begun there is thrown away.
     """
 
@@ -295,11 +290,6 @@ def decide_format(output: str | Path, wanted: str | None) -> str:
 
 def check_run(config: ExtractConfig, inputs: Iterable[str], target: Target) -> Checkpoint:
     """Refuses what is wrong with a run, if possible without TensorFlow.
-
-    Args:
-      config: the settings.
-      inputs: the files to read.
-      target: what the run writes.
 
     Returns:
       The checkpoint. If only TensorFlow can read it, TensorFlow is imported.

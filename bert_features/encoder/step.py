@@ -54,9 +54,7 @@ class DeviceStep:
       packed: whether several texts share a row, see `config.packing`.
 
     Attributes:
-      outputs: the outputs.
       inputs: the parts of a batch that the step takes.
-      encoder: the encoder.
       head: the masked-LM head, if an output needs it.
     """
 

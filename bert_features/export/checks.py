@@ -58,11 +58,8 @@ class ExportSource:
     """What an export is made of.
 
     Attributes:
-      checkpoint: where the weights are.
-      outputs: the wanted outputs.
       tokenizer: the tokenizer of the checkpoint; None in an export of ids if it is unknown.
       max_seq_length: the tokens of the longest row made from a text.
-      pooler: whether the checkpoint has pooler weights.
     """
 
     checkpoint: Checkpoint

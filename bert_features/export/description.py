@@ -19,7 +19,6 @@ class TensorDescription:
     """An input or an output.
 
     Attributes:
-      name: its name in the signature.
       dtype: its data type, as `float32`; `string` for texts.
       shape: its dimensions, None for one of any size; None for any shape.
     """
@@ -39,9 +38,6 @@ class SignatureDescription:
 
 def read_signature(path: str | Path) -> SignatureDescription | None:
     """Reads the signature of a SavedModel; None if it has no `serving_default`.
-
-    Args:
-      path: its directory.
 
     Raises:
       OutputError: its metadata cannot be read.

@@ -142,10 +142,6 @@ def packs(config: ExtractConfig, kind: str) -> bool:
 def check_lengths(config: ExtractConfig, length: int) -> LongText:
     """Refuses lengths that do not fit together; what happens to long texts.
 
-    Args:
-      config: the settings.
-      length: the maximum tokens of a row.
-
     Raises:
       ConfigError: the stride or a bucket does not fit `length`.
     """

@@ -21,7 +21,6 @@ class ExampleCounts:
     """What happened to one example.
 
     Attributes:
-      unique_id: its id.
       tokens_kept: pieces that stand in a row, without [CLS] and [SEP].
       tokens_lost: pieces that truncation cut off.
       windows: number of rows it was computed in.

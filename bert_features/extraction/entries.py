@@ -33,11 +33,7 @@ class _Section(NamedTuple):
 
 
 class Codec:
-    """Writes and reads the entries of a run.
-
-    Args:
-      outputs: its outputs.
-    """
+    """Writes and reads the entries of a run."""
 
     def __init__(self, outputs: Sequence[OutputSpec]) -> None:
         self._outputs = tuple(outputs)
@@ -74,12 +70,7 @@ class Codec:
             yield b"".join([array[rows[i] : rows[i + 1]].data for rows, array in arrays])
 
     def decode(self, entries: Sequence[bytes], examples: Sequence[InputExample]) -> FeatureBatch:
-        """The features and counts in some entries.
-
-        Args:
-          entries: the entries, N.
-          examples: the texts that they belong to.
-        """
+        """The features and counts in some entries."""
         header = np.stack([np.frombuffer(entry, np.int64, _HEADER) for entry in entries])
         lengths = {
             "token": header[:, 0],

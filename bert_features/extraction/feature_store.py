@@ -51,7 +51,6 @@ class StorePlace:
     """Where the processes of a run share features.
 
     Attributes:
-      folder: the folder.
       run: a number that no other run has.
       lasting: whether the folder is kept for other runs.
       max_bytes: size of the folder at which nothing more is added; None for no limit.

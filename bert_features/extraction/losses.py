@@ -21,13 +21,7 @@ MAX_UNKNOWN_SHARE = 0.05
 
 
 def warn(counts: Counts, config: ExtractConfig, checkpoint: Checkpoint) -> None:
-    """Logs a warning for each loss that makes features worthless rather than short.
-
-    Args:
-      counts: the totals of a finished run.
-      config: its settings.
-      checkpoint: its checkpoint.
-    """
+    """Logs a warning for each loss that makes features worthless rather than short."""
     if counts.unknown_share > MAX_UNKNOWN_SHARE:
         logger.warning(
             "%s of %s tokens (%.1f%%) are [UNK]: the vocabulary %s lacks their characters; take a "

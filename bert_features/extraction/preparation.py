@@ -68,16 +68,11 @@ class Preparation:
 
     Attributes:
       config: the settings; `max_seq_length` is resolved.
-      checkpoint: the checkpoint.
       outputs: the outputs, resolved.
       max_seq_length: maximum tokens of a row.
       long_text: what happens to examples that do not fit a row.
-      runtime: the runtime.
-      devices: its devices.
       shard: the share of the examples for this process.
       packing: whether texts share rows.
-      buckets: the lengths of rows.
-      tokenizer: the checkpoint's tokenizer.
       mask_id: the id of [MASK], if [MASK] in a text is that token; else None.
       prompts: what is put before each text.
       window_tokens: number of tokens sorted by length together; their features fit `buffer_mb`,

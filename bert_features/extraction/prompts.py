@@ -20,11 +20,6 @@ class Prompts:
 
     The default prompt and the lower-casing are those of a folder that sentence-transformers wrote;
     they apply where an output has pooling `auto`.
-
-    Args:
-      config: the settings.
-      checkpoint: the checkpoint.
-      tokenizer_lower_cases: whether the tokenizer lower-cases by itself.
     """
 
     def __init__(

@@ -43,7 +43,6 @@ class SievedWindow(Chunk):
 
     Attributes:
       everyone: the examples of the input, N, in their order.
-      keys: the key of the text of each.
       new: the keys of `examples`.
       known: the texts that the store has, by key: the first example of each.
     """

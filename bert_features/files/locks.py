@@ -38,11 +38,9 @@ def take_lock(path: Path, *, seconds: float = 0.0) -> "BaseFileLock | None":
 
 @contextlib.contextmanager
 def locked(path: Path, waiting: str) -> Iterator[None]:
-    """Holds a lock until the block ends.
+    """Holds a lock until the block ends; if another process holds it, logs `waiting`.
 
-    Args:
-      path: the lock file; it stays, empty.
-      waiting: what to log if another process holds the lock.
+    The lock file stays, empty.
 
     Raises:
       OSError: `path` cannot be made.

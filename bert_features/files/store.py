@@ -62,9 +62,6 @@ class Store:
     OSError of the disk, or one that says the same of a server: FileNotFoundError, PermissionError;
     `storage_errors` makes a message of it.
 
-    Args:
-      folder: the folder, as `locate` gives it.
-
     Attributes:
       folder: the folder: its path, or its address without `/` at its end.
     """

@@ -106,11 +106,6 @@ def check_apart(read: Iterable[Role], written: Iterable[Role], *, folder: bool =
 def check_folder(folder: Path, read: Iterable[Role], *, overwrite: bool) -> Path:
     """Refuses a folder that cannot be written or replaced, or that holds a file that is read.
 
-    Args:
-      folder: the folder to write.
-      read: the files that the run reads, as far as they are known.
-      overwrite: whether an older folder may be replaced.
-
     Returns:
       The folder that would be written: of a symbolic link, what it points to.
 

@@ -133,10 +133,6 @@ class ColumnChecksums:
 
     They depend on the values alone: a change of the bytes that say how a file stores them, such as
     their type or place, changes the checksum as soon as it changes a value.
-
-    Args:
-      features: the features of the batches.
-      id_type: the type of their ids.
     """
 
     def __init__(self, features: tuple[Feature, ...], id_type: str) -> None:
@@ -169,11 +165,6 @@ def _number_bytes(values: np.ndarray, dtype: str) -> Any:
 
 def compare(recorded: Mapping[str, str], found: Mapping[str, str], where: str) -> None:
     """Refuses values that are not those that were written.
-
-    Args:
-      recorded: the checksum of each column when it was written.
-      found: the same as it is read.
-      where: the part of the file that was compared, for the message.
 
     Raises:
       ValueError: they differ.

@@ -39,12 +39,7 @@ class FeatureFolder(FeatureFile):
     `verify` compares each file with the checksum that the manifest has of all its bytes, then with
     its own checksums.
 
-    Args:
-      path: the folder: its path, or its address.
-
     Attributes:
-      path: the folder.
-      format: the format of its files.
       metadata: that of the first shard.
       features: the features of each record, in order; the same in all shards.
       id_type: whether ids are `int` or `str`.

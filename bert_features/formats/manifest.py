@@ -48,12 +48,10 @@ class InputEntry(_Entry):
     """An input of the run.
 
     Attributes:
-      path: its path or address.
       bytes: its size.
       modified_ns: when it was last changed, in nanoseconds since 1970; None for an address.
       version: what an object store tells versions of the object by; None if it does not, and for a
         local file.
-      records: the number of its examples.
     """
 
     path: _Path
@@ -69,7 +67,6 @@ class ShardEntry(_Entry):
     Attributes:
       input: the number of the input, from 0.
       first: the number of its first example, counted from 0 over all inputs.
-      records: the number of its examples.
       start: where it begins in the input, in bytes.
       end: where it ends; None for an input that is read from its beginning to its end.
       line: the number of lines before it.
@@ -111,12 +108,9 @@ class Manifest:
     """What a features folder holds, or will hold; the fields are those of `_manifest.json`.
 
     Attributes:
-      manifest_version: the version of the format.
-      format: the format of its files.
       suffix: the suffix of their names.
       id_type: whether ids are `int` or `str`.
       run: what the bytes of the files depend on: settings, checkpoint, vocabulary, versions.
-      inputs: the inputs, in order.
       shards: the shards, in order; at least one.
       finished: the records of all shards once the run is finished; None until then.
       folder: the folder: its path, or its address. It is not written.

@@ -18,11 +18,7 @@ class FeatureFile(RecordSource, FeatureView):
     single records keeps the file open until `close`, or until the end of a `with` block; a closed
     file opens again when it is used.
 
-    Args:
-      path: the file to read.
-
     Attributes:
-      path: the file.
       format: a key of `bert_features.formats.FORMATS`.
       metadata: what the writer was given, `features`, `id_type` and `format_version`; {} where
         there is none.

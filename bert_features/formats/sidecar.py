@@ -24,15 +24,9 @@ _EARLIER = "replaces"
 
 
 class ChecksummedFile:
-    """A file that is only ever written at its end, and the checksum of what was written.
+    """A file that is only ever written at its end, and `crc`, the checksum of all bytes so far.
 
     Nothing is read back, so the checksum also shows what the disk changed.
-
-    Args:
-      file: the file, at its beginning.
-
-    Attributes:
-      crc: the checksum of all bytes so far.
     """
 
     def __init__(self, file: IO[bytes]) -> None:

@@ -129,11 +129,7 @@ def processor_models() -> dict[str, list[str]]:
 
 
 def describe_processor(kind: str) -> str:
-    """One line on the processor that computes; empty where the kernel says nothing.
-
-    Args:
-      kind: `cpu`, `gpu` or `tpu`.
-    """
+    """One line on the processor of a kind of device; empty where the kernel says nothing."""
     if kind != "cpu":
         return ", ".join(processor_models()[kind])
     facts, flags = cpu_facts(), cpu_flags()

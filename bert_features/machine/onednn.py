@@ -103,12 +103,7 @@ def is_narrow(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def fixes_weights(dtype: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether products are faster on this CPU with weights that oneDNN arranges once.
-
-    Args:
-      dtype: the dtype of the factors, `float32` or `bfloat16`.
-      environment: the environment variables.
-    """
+    """Whether products of a dtype are faster on this CPU by weights that oneDNN arranges once."""
     known = dtype in _FIXES_WEIGHTS.get(find_class(environment), ())
     return known and find_off(environment) is None
 

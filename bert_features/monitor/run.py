@@ -55,11 +55,7 @@ class RunMonitor:
     Attributes:
       checkpoint: the name of the checkpoint; empty until the model is loaded, like the next three.
       runtime: `tensorflow` or `jax`.
-      device: kind of device.
-      precision: precision of the arithmetic.
       shards: number of shards of a folder; None for a single file.
-      finished_shards: those that are finished.
-      processes: number of processes that compute.
       clock: the stages of this process.
     """
 

@@ -225,7 +225,6 @@ class _Compiled:
     """A compiled step.
 
     Attributes:
-      step: the step on the devices.
       inputs: names of the features that it takes.
       passed: prediction -> the feature that it is, which the step does not compute.
       features: shape and dtype of the features that a model_fn of the user's was called with.

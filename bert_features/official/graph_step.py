@@ -37,7 +37,6 @@ class _Built:
     """The graph that one call of the model_fn built.
 
     Attributes:
-      graph: the graph.
       features: name -> placeholder.
       stand_ins: name of a variable -> the placeholder that the model_fn computed with.
       initial: name of a variable -> its first value.

@@ -15,12 +15,7 @@ from bert_features.readers.source import Origin
 def choose_columns(
     origin: Origin, schema: Any, id_kinds: Sequence[str] = Ids.arrow_kinds
 ) -> Fields:
-    """The columns of the examples.
-
-    Args:
-      origin: what the columns belong to, with its settings.
-      schema: a `pyarrow.Schema`.
-      id_kinds: the kinds of columns that may hold ids.
+    """The columns of the examples; `schema` is a `pyarrow.Schema`.
 
     Raises:
       InputError: a column is missing, or its type is not allowed.
@@ -45,14 +40,7 @@ def choose_columns(
 def read_batches(
     origin: Origin, fields: Fields, batches: Iterable[Any], ids: Ids, *, first_row: int
 ) -> Iterator[InputExample]:
-    """One example per row.
-
-    Args:
-      origin: what the columns belong to.
-      fields: the columns, from `choose_columns`.
-      batches: `pyarrow.RecordBatch`es that hold at least these columns.
-      ids: gives each example its id.
-      first_row: number of the first row in errors.
+    """One example per row of some `pyarrow.RecordBatch`es; `first_row` is its number in errors.
 
     Raises:
       InputError: a text, a word or an id is null, or an id is wrong.

@@ -28,7 +28,6 @@ class _Sentence:
     Attributes:
       line: number of the first line, from 1.
       words: number and columns of each line that is not a comment.
-      comments: the comments.
     """
 
     line: int

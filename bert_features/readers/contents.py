@@ -63,11 +63,7 @@ def _is_tfrecord(beginning: bytes) -> bool:
 
 
 def likely_format(content: Iterable[str]) -> FormatName | None:
-    """The format that a text file looks like; None if it looks like text.
-
-    Args:
-      content: its lines, of which the first are read.
-    """
+    """The format that a text file looks like; None if it looks like text."""
     lines, left = [], _SAMPLE_CHARACTERS
     for line in islice(content, _SAMPLE_LINES):
         lines.append(line)

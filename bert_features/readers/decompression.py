@@ -21,10 +21,7 @@ _OUTPUT_BYTES = 1 << 17
 def _streams(file: BinaryIO, new_decoder: Callable[[], Any], padding: int = 1) -> Iterator[bytes]:
     """The decompressed bytes of all streams of a file.
 
-    Args:
-      file: the compressed file.
-      new_decoder: makes the decoder of one stream.
-      padding: the zeros after a stream are a multiple of this number of bytes.
+    The zeros after a stream are a multiple of `padding` bytes.
 
     Raises:
       EOFError: the file ends within a stream.

@@ -37,10 +37,7 @@ class FieldError(InputError):
 def choose_fields(input_format: InputFormat, names: Sequence[str], kind: str) -> Fields:
     """Finds the fields of an example: the ones that the settings name, else the usual names.
 
-    Args:
-      input_format: the settings.
-      names: the fields that the table or object has.
-      kind: the word for a field in errors: `column` or `field`.
+    Errors call a field by its `kind`: `column` or `field`.
 
     Raises:
       FieldError: a field is missing or occurs twice.

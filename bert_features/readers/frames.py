@@ -65,11 +65,7 @@ def refusal(texts: Any) -> InputError:
 
 
 def read_table(table: Any, input_format: InputFormat) -> Iterator[InputExample]:
-    """One example per row of a table, with checked ids.
-
-    Args:
-      table: what has `column_names`.
-      input_format: the names of the columns, found as in files.
+    """One example per row of a table, which has `column_names`; ids are checked.
 
     Raises:
       InputError: it is no table, a column is missing or of a wrong type, a text is null, or the ids

@@ -24,10 +24,6 @@ class Ids:
     An id that occurs twice is refused at its second row; if many rows lie between the two, up to
     `_HELD` rows later. `go_on` adds a source: then ids are checked over all sources, and numbers
     continue.
-
-    Args:
-      source: where the examples come from.
-      first: the number of the first example.
     """
 
     # Of Arrow columns that may hold ids; one without any value has the type null.
@@ -80,11 +76,7 @@ class Ids:
         return value
 
     def of_lines(self, line: int, count: int) -> None:
-        """Numbers the next examples, one on each line, without ids of their own.
-
-        Args:
-          line: the line of the first, from 1.
-          count: their number, at least 1.
+        """Numbers the next examples, at least one, each on a line and without an id of its own.
 
         Raises:
           InputError: the examples before them have ids.

@@ -58,7 +58,6 @@ class Place:
 
     Attributes:
       offset: the number of bytes so far.
-      line: the number of lines so far.
       crc: the CRC-32C of the lines since it was last set to 0.
     """
 

@@ -15,7 +15,6 @@ class Origin(abc.ABC):
     """What examples come from, a file or a table in memory: it names itself in errors.
 
     Attributes:
-      input_format: its settings.
       first_row: the number of its first line or row.
       cure: what to do about an error, after its message.
     """

@@ -38,7 +38,6 @@ class Devices:
 
     Attributes:
       kind: `tpu`, `gpu` or `cpu`.
-      count: number of devices.
       reason: why no better kind was taken; empty for the best kind.
       driver: what drives them, as ` by JAX`; empty for TensorFlow.
     """
@@ -149,7 +148,6 @@ class Runtime(abc.ABC):
 
     Attributes:
       name: its name, as for `--runtime`.
-      devices: the devices it runs on.
       process: (number of this process from 0, number of processes) where several processes share a
         job, one on each machine of a slice.
       any_shape: whether batches of any shape cost no compilation.

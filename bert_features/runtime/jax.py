@@ -57,11 +57,7 @@ _OUT_OF_MEMORY = re.compile("RESOURCE_EXHAUSTED|unlikely to have enough (device 
 
 @dataclass(frozen=True)
 class JaxDevices(Devices):
-    """The devices of a run.
-
-    Attributes:
-      devices: the devices, as JAX has them.
-    """
+    """The devices of a run, as JAX has them."""
 
     devices: tuple[Any, ...] = ()
     driver = " by JAX"

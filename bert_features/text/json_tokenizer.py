@@ -20,9 +20,6 @@ class JsonTokenizer(Tokenizer):
 
     Special tokens typed in a text are ordinary characters; none are added.
 
-    Args:
-      model: what its file holds.
-
     Raises:
       DeviceError: see `check_process`; also raised when the tokenizer is used.
     """

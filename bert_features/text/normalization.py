@@ -77,12 +77,7 @@ class Words(NamedTuple):
 
 
 def find_words(characters: Characters, *, do_lower_case: bool) -> Words:
-    """Normalises texts and splits them into words, as the official BasicTokenizer does.
-
-    Args:
-      characters: the decoded texts.
-      do_lower_case: whether to lower-case and strip accents.
-    """
+    """Normalises texts and splits them into words, as the official BasicTokenizer does."""
     properties = unicode_tables.properties()
     characters = characters.keep(~has(look_up(properties, characters.codes), DROPPED))
     isolated = has(look_up(properties, characters.codes), CHINESE)

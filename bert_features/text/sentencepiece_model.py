@@ -25,7 +25,6 @@ class SentencePieceModel(NamedTuple):
     Attributes:
       content: the model itself.
       tokens: the pieces in the order of the family's ids.
-      frame: the special tokens.
       ids: int32, the family's id of each piece of the model.
       is_albert: whether texts are prepared as for ALBERT; else they are taken as they are.
     """

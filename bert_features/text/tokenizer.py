@@ -54,7 +54,6 @@ class Tokenizer(abc.ABC):
     Attributes:
       tokens: the pieces in the order of their ids.
       vocab: piece -> id.
-      do_lower_case: whether it lower-cases texts.
       in_graph: whether it can be called on a string tensor, and so be a part of a SavedModel.
       splits_words: whether it splits words as BERT does, and so makes the same pieces of a word
         whether the word stands in a text or alone.

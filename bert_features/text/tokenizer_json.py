@@ -23,11 +23,7 @@ def is_wordpiece(path: Path) -> bool:
 
 
 def parse_pieces(text: str, source: str) -> list[str]:
-    """The pieces in the order of their ids.
-
-    Args:
-      text: the contents of the file.
-      source: where they come from, for messages.
+    """The pieces in the order of their ids; errors name the source.
 
     Raises:
       CheckpointError: it is not JSON, or its tokenizer is not BERT's: WordPiece with `##`, BERT's
