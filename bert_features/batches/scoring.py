@@ -18,18 +18,20 @@ def rows_to_score(rows: Rows, mask_id: int, special_ids: list[int], *, by_word: 
     """Masks each piece of some examples in a row of its own.
 
     Args:
-      rows: one row for each example.
+      rows: one row for each example, or its windows: a piece is masked in the window that owns it.
       mask_id: the id of [MASK].
       special_ids: the ids of [CLS] and [SEP], which have no score.
       by_word: whether the rest of the piece's word is masked too.
 
     Returns:
       The rows with `target_ids`. A row owns its piece and what stands before the next one; the
-      first also has what stands before. An example without pieces keeps its row.
+      first also has what stands before. An example or window without pieces keeps its row.
     """
     starts = np.cumsum(rows.lengths) - rows.lengths
     row_of_token = np.repeat(np.arange(len(starts)), rows.lengths)
-    pieces = np.flatnonzero(~np.isin(rows.values, special_ids))
+    place = np.arange(len(rows.values)) - starts[row_of_token]
+    own = (place >= rows.own_starts[row_of_token]) & (place < rows.own_ends[row_of_token])
+    pieces = np.flatnonzero(own & ~np.isin(rows.values, special_ids))
     counts = np.bincount(row_of_token[pieces], minlength=len(starts))
     copies = np.maximum(counts, 1)
     source = np.repeat(np.arange(len(starts)), copies)
@@ -55,17 +57,19 @@ def rows_to_score(rows: Rows, mask_id: int, special_ids: list[int], *, by_word: 
 
     last = np.append(number[1:] == 0, True)
     following = np.append(targets[1:], 0)
-    one_each = ("examples", "type_starts")
+    examples = rows.examples[source]
+    window = np.arange(len(source)) - np.searchsorted(examples, examples)
     return replace(
         rows,
         values=values,
         word_indices=words,
         lengths=lengths,
-        window=number.astype(np.int32),
-        num_windows=copies[source].astype(np.int32),
-        own_starts=np.where(number == 0, 0, targets).astype(np.int32),
-        own_ends=np.where(last, lengths, following).astype(np.int32),
+        examples=examples,
+        type_starts=rows.type_starts[source],
+        window=window.astype(np.int32),
+        num_windows=np.bincount(examples)[examples].astype(np.int32),
+        own_starts=np.where(number == 0, rows.own_starts[source], targets).astype(np.int32),
+        own_ends=np.where(last, rows.own_ends[source], following).astype(np.int32),
         tokens_lost=np.where(number == 0, rows.tokens_lost[source], 0).astype(np.int32),
         target_ids=target_ids,
-        **{name: getattr(rows, name)[source] for name in one_each},
     )

@@ -49,6 +49,12 @@ class WordTable:
             ),
         )
 
+    @property
+    def whole(self) -> np.ndarray:
+        """Bool [W]: whether a word has pieces and all of them stand in a row."""
+        is_whole: np.ndarray = (self.num_pieces > 0) & (self.num_pieces == self.all_pieces)
+        return is_whole
+
     def counts(self) -> dict[str, np.ndarray]:
         """How many words each example has, int64 [N]: `words`, `words_vanished`, `words_lost`."""
         vanished = self.all_pieces == 0

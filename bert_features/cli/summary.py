@@ -62,7 +62,7 @@ def _describe_rare(counts: "Counts") -> dict[str, str]:
     if counts.words_vanished or counts.words_lost:
         rows["zero"] = (
             f"{counts.words_vanished:,} words vanished in cleaning, {counts.words_lost:,} were cut "
-            "off; their vectors are zero"
+            "off; their vectors are zero, surprisals NaN"
         )
     return rows
 

@@ -162,13 +162,17 @@ class WindowResults:
         return values, splits.astype(np.int64)
 
     def _surprisals(self, scores: np.ndarray) -> np.ndarray:
-        """float32 [W, 1] of the scores of the tokens, [T, 1]: those of a word's pieces, negated."""
+        """float32 [W, 1] of the scores of the tokens, [T, 1]: those of a word's pieces, negated.
+
+        A word that truncation cut, or that has no pieces, has no surprisal: NaN.
+        """
         table = self._window.words
         assert table is not None  # the input_fn finds words for such outputs
         words = np.repeat(np.arange(len(table.num_pieces)), table.num_pieces)
         begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
         is_piece = self._window.columns[TARGET_IDS][expand_ranges(begins, self._own)] >= 0
         sums = np.bincount(words, -scores[is_piece, 0], minlength=len(table.num_pieces))
+        sums[~table.whole] = np.nan
         return sums.astype(np.float32)[:, None]
 
     def _counts(self, batch: FeatureBatch, unknown: np.ndarray) -> dict[str, np.ndarray]:
@@ -194,6 +198,8 @@ class WindowResults:
         for output in self._outputs:
             found = find_non_finite(columns[output.name])
             if found is not None:
+                if output.kind == "score" and self._window.words is not None:
+                    found &= self._window.words.whole  # no other word has a surprisal
                 splits = batch.row_splits(output)
                 examples |= found if splits is None else count_by_row(found, splits) > 0
         return examples

@@ -111,7 +111,7 @@ def check_scores(config: ExtractConfig) -> None:
     """Refuses what excludes scores: each piece of a text is masked in a row of its own.
 
     Raises:
-      ConfigError: there are other outputs too, or the settings ask for windows or packing.
+      ConfigError: there are other outputs too, or the settings ask for packing.
     """
     if not has_scores(config.output_configs()):
         return
@@ -119,11 +119,6 @@ def check_scores(config: ExtractConfig) -> None:
         raise ConfigError.naming(
             "{kind} 'score' masks the texts, so no other output can come from the same pass; make "
             "it the only output"
-        )
-    if config.long_text == "window":
-        raise ConfigError.naming(
-            "{kind} 'score' needs the whole text in each row, and {long_text} is 'window'; choose "
-            "another, or split long texts into sentences"
         )
     if config.packing:
         raise ConfigError.naming("{kind} 'score' excludes {packing}; leave {packing} out")

@@ -31,7 +31,8 @@ def convert_to_text(values: np.ndarray) -> list[str]:
     """Each row as `json.dumps([round(float(x), 6) for x in row])` writes it.
 
     Args:
-      values: float16, bfloat16 or float32 [rows, D]; finite, D > 0. Or integers, which stay so.
+      values: float16, bfloat16 or float32 [rows, D]; D > 0; NaN becomes null. Or integers, which
+        stay so.
 
     Returns:
       One text for each row.
@@ -42,13 +43,13 @@ def convert_to_text(values: np.ndarray) -> list[str]:
     # A float32 (24 bits) times 10**6 (15625, 14 bits, times a power of two) is exact in float64's
     # 53 bits, so rint sees what round() sees and breaks the same ties to even.
     millionths = np.rint(np.abs(exact) * 1e6)
-    large = (millionths >= 100 * 10**6).any(axis=1)  # not in the tables
+    large = ~(millionths < 100 * 10**6).all(axis=1)  # not in the tables, or NaN
     millionths[large] = 0
     pieces = _digits(millionths.astype(np.uint32), np.signbit(exact).astype(np.uint32))
     texts = pieces.tobytes().translate(None, b"\0").decode("ascii").splitlines()
     rows = [f"[{text[1:-1]}]" for text in texts]
     for i in np.flatnonzero(large).tolist():
-        rows[i] = str([round(x, 6) for x in exact[i].tolist()])
+        rows[i] = str([round(x, 6) for x in exact[i].tolist()]).replace("nan", "null")
     return rows
 
 

@@ -292,7 +292,10 @@ def _feature_of(layer: Mapping[str, Any], level: Any, number: int) -> Feature:
 def _check_finite(batch: FeatureBatch, features: Sequence[Feature]) -> None:
     found = batch.features
     for feature in features:
-        bad = np.flatnonzero(~np.isfinite(found[feature.name]).all(axis=1))
+        values = found[feature.name]
+        # NaN is the surprisal of a word that was cut off, and null in JSON.
+        wrong = np.isinf(values) if feature.kind == "score" else ~np.isfinite(values)
+        bad = np.flatnonzero(wrong.any(axis=1))
         if bad.size:
             splits = batch.row_splits(feature)
             row = int(bad[0])

@@ -69,7 +69,7 @@ def test_conll_gives_one_vector_for_each_word(toy, tmp_path, out):
     result = run("extract", path, "-o", out / "o.parquet", *options)
     assert result.exit_code == 0, result.output
     assert "words      4" in result.stdout
-    assert "1 words vanished in cleaning, 0 were cut off; their vectors are zero" in result.stdout
+    assert "1 words vanished in cleaning, 0 were cut off; their vectors are zero," in result.stdout
     first, second = read_features(out / "o.parquet")
     assert first.words == ("is", "Jackson", "\u200b")
     assert first.word_spans.num_pieces.tolist() == [1, 2, 0]

@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 
 from bert_features import ExtractConfig, FeatureExtractor, extract, read_features
+from bert_features.checkpoints.find import find_without_tensorflow
+from bert_features.checkpoints.read import read_weights
 from bert_features.errors import ConfigError
 from bert_features.extraction.planning import plan
 from tests.extraction.test_masked_lm import FOLDER, GOLDEN, OPTIONS
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.reference.numpy_masked_lm import log_probabilities
 
 SCORED = GOLDEN["scored"]
 TEXTS = [record["text"] for record in SCORED]
@@ -95,21 +99,57 @@ def test_the_plan_counts_the_rows(tmp_path):
     assert planned.output_tokens == sum(len(record["ids"]) for record in SCORED)
 
 
-def test_truncation_is_counted(tmp_path):
+@pytest.mark.parametrize("suffix", ["npz", "jsonl", "parquet"])
+def test_a_word_that_truncation_cut_has_no_surprisal(tmp_path, suffix):
     source = tmp_path / "in.txt"
-    source.write_text(TEXTS[0] + "\n")
-    config = make_config("word", max_seq_length=6)
-    summary = extract(config, source, tmp_path / "out.npz")
+    source.write_text(f"{TEXTS[0]}\n\u200b it\n")
+    config = make_config("word", max_seq_length=6, word_split="whitespace")
+    path = tmp_path / f"out.{suffix}"
+    summary = extract(config, source, path)
     assert (summary.counts.tokens_lost, summary.counts.truncated_examples) == (2, 1)
-    (record,) = read_features(tmp_path / "out.npz")
-    assert record.features["surprisal"][3, 0] == 0  # its only piece was cut off
-    assert record.word_spans.num_pieces.tolist() == [1, 1, 2, 0]
+    assert summary.counts.non_finite_examples == 0
+    record, vanished = read_features(path)
+    assert record.word_spans.num_pieces.tolist() == [1, 1, 2]
+    assert np.isnan(record.features["surprisal"][:, 0]).tolist() == [False, False, True]
+    assert np.isnan(vanished.features["surprisal"][:, 0]).tolist() == [True, False]
+
+
+def log_probability(ids, at, masked):
+    """Of the piece at a place of a row, in float64, where some places are masked."""
+    checkpoint = find_without_tensorflow(str(FOLDER))
+    weights = read_weights(checkpoint, head=True)
+    row = np.array([ids])
+    row[0, masked] = 4
+    encode = NumpyEncoder(checkpoint.config, weights)
+    states = encode(row, np.ones_like(row), np.zeros_like(row))[-1]
+    return log_probabilities(states, weights, checkpoint.config)[0, at, ids[at]]
+
+
+@pytest.mark.parametrize("level", ["token", "word"])
+def test_a_long_text_is_scored_through_windows(level):
+    """Each piece where the smaller of its contexts is largest; of two such windows in the first."""
+    golden = SCORED[2]
+    pieces, room, begins = golden["ids"][1:-1], 6, [0, 4, 5]  # ##ville is scored without jack
+    word_of = np.repeat(np.arange(len(golden["words"])), golden["words"])
+    scores = []
+    for place, word in enumerate(word_of):
+        begin = max(begins, key=lambda b: (min(place - b, b + room - 1 - place), -b))
+        seen = slice(begin, begin + room)
+        masked = [place - begin + 1]
+        if level == "word":
+            later = np.arange(len(pieces)) >= place
+            masked = 1 + np.flatnonzero(((word_of == word) & later)[seen])
+        scores.append(log_probability([2, *pieces[seen], 3], place - begin + 1, masked))
+    want = [0.0, *scores, 0.0] if level == "token" else -np.bincount(word_of, scores)
+    windows = {"max_seq_length": room + 2, "long_text": "window", "stride": 4}
+    (record,) = make(level, **windows)([golden["text"]])
+    (values,) = record.features.values()
+    np.testing.assert_allclose(values[:, 0], want, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"long_text": "window"}, "long_text is 'window'"),
         ({"packing": True}, "kind 'score' excludes packing"),
         ({"outputs": [{"kind": "score"}, {"layers": [-1]}]}, "make it the only output"),
     ],
