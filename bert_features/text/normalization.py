@@ -78,7 +78,7 @@ class Words(NamedTuple):
 
 def find_words(characters: Characters, *, do_lower_case: bool) -> Words:
     """Normalises texts and splits them into words, as the official BasicTokenizer does."""
-    properties = unicode_tables.properties()
+    properties = unicode_tables.table("properties")
     characters = characters.keep(~has(look_up(properties, characters.codes), DROPPED))
     isolated = has(look_up(properties, characters.codes), CHINESE)
     if do_lower_case:
@@ -106,32 +106,11 @@ def _starts_text(rows: tf.Tensor) -> tf.Tensor:
 
 
 def _lower_and_strip(characters: Characters, ideograph: tf.Tensor) -> tuple[Characters, tf.Tensor]:
-    """Does str.lower(), then NFD, then drops non-spacing marks.
-
-    Args:
-      characters: the characters.
-      ideograph: bool [C], whether each is an ideograph.
-
-    Returns:
-      The new characters, and whether each is an ideograph.
-    """
-    codes = tf.cond(
-        tf.reduce_any(characters.codes == CAPITAL_SIGMA),
-        lambda: final_sigmas(characters),
-        lambda: characters.codes,
-    )
-    characters = characters._replace(codes=codes)
-    tables = unicode_tables.decompositions()
-    lengths = look_up(tables.lengths, codes)
-    first = codes + look_up(tables.deltas, codes)
-    source, decomposed = tf.cond(
-        tf.reduce_all(lengths == 1),
-        lambda: (tf.range(tf.size(codes)), first),
-        lambda: expand(tables, codes, first, lengths),
-    )
-    characters = characters.take(source)._replace(codes=decomposed)
+    """Does str.lower(), then NFD, then drops non-spacing marks; `ideograph` is bool [C]."""
+    characters = with_final_sigmas(characters)
+    characters, source = decompose(characters, unicode_tables.decompositions("lower"))
     ideograph = tf.gather(ideograph, source)
-    bits = look_up(unicode_tables.properties(), characters.codes)
+    bits = look_up(unicode_tables.table("properties"), characters.codes)
     order = tf.cond(
         tf.reduce_any(has(bits, REORDERED)),
         lambda: _canonical_order(characters),
@@ -141,25 +120,23 @@ def _lower_and_strip(characters: Characters, ideograph: tf.Tensor) -> tuple[Char
     return characters.take(kept), tf.gather(ideograph, kept)
 
 
-def expand(
-    tables: Decompositions, codes: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Decomposes every code point.
+def decompose(characters: Characters, tables: Decompositions) -> tuple[Characters, tf.Tensor]:
+    """Decomposes every character; also gives the index that each new one came from, int32."""
+    codes = characters.codes
+    lengths = look_up(tables.lengths, codes)
+    first = codes + look_up(tables.deltas, codes)
 
-    Args:
-      tables: the decompositions.
-      codes: int32 [C].
-      first: int32 [C], the first code point that each becomes.
-      lengths: int32 [C], how many code points each becomes.
+    def expand() -> tuple[tf.Tensor, tf.Tensor]:
+        source = tf.repeat(tf.range(tf.size(codes)), lengths)
+        nth = tf.range(tf.size(source)) - tf.gather(tf.cumsum(lengths, exclusive=True), source)
+        tail = tf.gather(look_up(tables.tail_starts, codes), source) + nth - 1
+        rest = tf.gather(tables.tails, tf.clip_by_value(tail, 0, len(tables.tails) - 1))
+        return source, tf.where(nth == 0, tf.gather(first, source), rest)
 
-    Returns:
-      The index that each new code point came from and the code points, int32 [new C] each.
-    """
-    source = tf.repeat(tf.range(tf.size(codes)), lengths)
-    nth = tf.range(tf.size(source)) - tf.gather(tf.cumsum(lengths, exclusive=True), source)
-    tail = tf.gather(look_up(tables.tail_starts, codes), source) + nth - 1
-    rest = tf.gather(tables.tails, tf.clip_by_value(tail, 0, len(tables.tails) - 1))
-    return source, tf.where(nth == 0, tf.gather(first, source), rest)
+    source, decomposed = tf.cond(
+        tf.reduce_all(lengths == 1), lambda: (tf.range(tf.size(codes)), first), expand
+    )
+    return characters.take(source)._replace(codes=decomposed), source
 
 
 def _canonical_order(characters: Characters) -> tf.Tensor:
@@ -168,14 +145,26 @@ def _canonical_order(characters: Characters) -> tf.Tensor:
     Marks are sorted by combining class. A starter (class 0) opens a segment and sorts first in it,
     so one stable sort is enough.
     """
-    classes = tf.cast(look_up(unicode_tables.combining_classes(), characters.codes), tf.int64)
+    classes = tf.cast(
+        look_up(unicode_tables.table("combining_classes"), characters.codes), tf.int64
+    )
     starts = (classes == 0) | _starts_text(characters.rows)
     segments = tf.cumsum(tf.cast(starts, tf.int64))
     return tf.argsort(segments * 256 + classes, stable=True)
 
 
-def final_sigmas(characters: Characters) -> tf.Tensor:
-    """Makes each capital sigma at the end of a word final, as str.lower() does; int32 [C].
+def with_final_sigmas(characters: Characters) -> Characters:
+    """The characters with each capital sigma at the end of a word final, as by str.lower()."""
+    codes = tf.cond(
+        tf.reduce_any(characters.codes == CAPITAL_SIGMA),
+        lambda: _final_sigmas(characters),
+        lambda: characters.codes,
+    )
+    return characters._replace(codes=codes)
+
+
+def _final_sigmas(characters: Characters) -> tf.Tensor:
+    """The code points with final sigmas, int32 [C].
 
     A sigma is final if the nearest letter before it is cased and the nearest after it is not;
     case-ignorable characters in between do not count (Unicode's Final_Sigma condition). Blanks and
@@ -183,7 +172,7 @@ def final_sigmas(characters: Characters) -> tf.Tensor:
     comparison of rows.
     """
     codes, rows, _ = characters
-    bits = look_up(unicode_tables.properties(), codes)
+    bits = look_up(unicode_tables.table("properties"), codes)
     relevant = tf.where(~has(bits, CASE_IGNORABLE))[:, 0]
     cased = has(tf.gather(bits, relevant), CASED)
     row = tf.gather(rows, relevant)

@@ -35,7 +35,7 @@ def make_pieces(
     """
     text_ends = np.cumsum(text_lengths)
     before = np.repeat(text_ends - text_lengths, lengths)
-    blank = unicode_tables.white_space().of(codes) != 0
+    blank = unicode_tables.table("white_space").of(codes) != 0
     index, count = np.arange(len(codes)), len(codes)
     following = np.minimum.accumulate(np.append(np.where(blank, count, index), count)[::-1])[::-1]
     preceding = np.maximum.accumulate(np.append(0, np.where(blank, 0, index + 1)))

@@ -92,7 +92,7 @@ class SentencePieceTokenizer(Tokenizer):
         last = origins[characters_at(strings, row, np.maximum(ends - 1, starts))]
         past = last + (ends > starts)
         if self._is_albert:
-            marks = unicode_tables.plain().lengths.of(codes) == 0
+            marks = unicode_tables.decompositions("plain").lengths.of(codes) == 0
             behind = np.append(np.where(marks, len(codes), np.arange(len(codes))), len(codes))
             past = np.minimum.accumulate(behind[::-1])[::-1][past]
         return make_pieces(

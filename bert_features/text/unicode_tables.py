@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -149,44 +150,27 @@ def _characters() -> list[tuple[int, str, str]]:
 
 
 @functools.cache
-def properties() -> TwoStageTable:
-    """The bits above for every code point, uint8, by this Python's Unicode data."""
-    return _table("properties")
+def table(
+    name: Literal["properties", "combining_classes", "lower_case", "white_space"],
+) -> TwoStageTable:
+    """A property of every code point, by this Python's Unicode data.
+
+    `properties` has the bits above and `combining_classes` the canonical combining class, uint8.
+    `lower_case` is the lower-case letter minus the code point, int32; 0 where that is several, and
+    for a Σ. `white_space` is whether str.split() splits there, uint8.
+    """
+    return _table(name)
 
 
 @functools.cache
-def combining_classes() -> TwoStageTable:
-    """The canonical combining class of every code point, uint8."""
-    return _table("combining_classes")
+def decompositions(change: Literal["lower", "plain"]) -> Decompositions:
+    """What a change makes of every code point.
 
-
-@functools.cache
-def decompositions() -> Decompositions:
-    """Lower-casing, then canonical decomposition (NFD), of every code point; none vanishes."""
-    return _decompositions("")
-
-
-@functools.cache
-def plain() -> Decompositions:
-    """Compatibility decomposition (NFKD) of every code point; combining marks vanish."""
-    return _decompositions("plain.")
-
-
-@functools.cache
-def lower_case() -> TwoStageTable:
-    """The lower-case letter minus the code point, int32; 0 where that is several, and for a Σ."""
-    return _table("lower_case")
-
-
-@functools.cache
-def white_space() -> TwoStageTable:
-    """Whether str.split() splits at each code point, uint8."""
-    return _table("white_space")
-
-
-def _decompositions(prefix: str) -> Decompositions:
-    tables = {name: _table(prefix + name) for name in ("lengths", "deltas", "tail_starts")}
-    return Decompositions(**tables, tails=_arrays()[f"{prefix}tails"])
+    `lower` is lower-casing, then canonical decomposition (NFD); none vanishes. `plain` is
+    compatibility decomposition (NFKD); combining marks vanish.
+    """
+    tables = {name: _table(f"{change}.{name}") for name in ("lengths", "deltas", "tail_starts")}
+    return Decompositions(**tables, tails=_arrays()[f"{change}.tails"])
 
 
 def _table(name: str) -> TwoStageTable:
@@ -208,15 +192,14 @@ def _make_arrays() -> bytes:
     """The arrays of all tables, as an npz archive."""
     tables = {
         "properties": _make_properties(),
-        "combining_classes": _make_combining_classes(),
+        "combining_classes": _make_table(unicodedata.combining, np.uint8),
         "white_space": _make_table(str.isspace, np.uint8),
         "lower_case": _make_table(_lower_delta, np.int32),
     }
     arrays = {}
-    for prefix, change in _CHANGES.items():
-        decompositions, tails = _make_decompositions(change)
-        tables |= {prefix + name: table for name, table in decompositions.items()}
-        arrays[f"{prefix}tails"] = tails
+    for change, function in _CHANGES.items():
+        made, arrays[f"{change}.tails"] = _make_decompositions(function)
+        tables |= {f"{change}.{name}": table for name, table in made.items()}
     for name, table in tables.items():
         arrays |= {f"{name}.pages": table.pages, f"{name}.values": table.values}
     archive = io.BytesIO()
@@ -233,14 +216,6 @@ def _make_properties() -> TwoStageTable:
     return TwoStageTable.compress(bits)
 
 
-def _make_combining_classes() -> TwoStageTable:
-    classes = np.zeros(CODE_POINTS, np.uint8)
-    for code, char, category in _characters():
-        if category.startswith("M"):
-            classes[code] = unicodedata.combining(char)
-    return TwoStageTable.compress(classes)
-
-
 def _make_table(value: Callable[[str], int], dtype: type[np.generic]) -> TwoStageTable:
     values = np.zeros(CODE_POINTS, dtype)
     for code, char, _ in _characters():
@@ -253,13 +228,11 @@ def _lower_delta(char: str) -> int:
     return ord(lower) - ord(char) if len(lower) == 1 and char != chr(CAPITAL_SIGMA) else 0
 
 
-def _plain(char: str) -> str:
-    return "".join(c for c in unicodedata.normalize("NFKD", char) if not unicodedata.combining(c))
-
-
 _CHANGES: dict[str, Callable[[str], str]] = {
-    "": lambda char: unicodedata.normalize("NFD", char.lower()),
-    "plain.": _plain,
+    "lower": lambda char: unicodedata.normalize("NFD", char.lower()),
+    "plain": lambda char: "".join(
+        c for c in unicodedata.normalize("NFKD", char) if not unicodedata.combining(c)
+    ),
 }
 
 

@@ -186,7 +186,7 @@ class WordPiece:
         count = tf.size(decoded.values)
         if not self._do_lower_case:
             return tf.range(1, count + 1)
-        kept = ~has(look_up(unicode_tables.properties(), decoded.values), MARK)
+        kept = ~has(look_up(unicode_tables.table("properties"), decoded.values), MARK)
         positions = tf.cast(tf.where(kept)[:, 0], tf.int32)
         following = tf.concat([positions[1:], count[None]], axis=0)
         rank = tf.cumsum(tf.cast(kept, tf.int32)) - 1

@@ -88,7 +88,7 @@ def no_tables():
     """Forgets the Unicode tables of this process, before and after."""
 
     def forget():
-        for name in ("properties", "combining_classes", "decompositions", "_arrays"):
+        for name in ("table", "decompositions", "_arrays"):
             getattr(unicode_tables, name).cache_clear()
 
     forget()
@@ -106,4 +106,4 @@ def test_unicode_tables_of_the_cache_are_those_that_were_made(cache, no_tables, 
     for name, array in made.items():
         assert read[name].dtype == array.dtype
         np.testing.assert_array_equal(read[name], array)
-    assert unicode_tables.combining_classes().values.max() > 0
+    assert unicode_tables.table("combining_classes").values.max() > 0
