@@ -12,6 +12,7 @@ from bert_features.errors import InputError, printable
 from bert_features.files import connect, is_url, local_path
 from bert_features.files.store import in_parallel
 from bert_features.formats.manifest import BEGINNING_BYTES, MANIFESTS, is_beginning
+from bert_features.readers.contents import features_error
 from bert_features.readers.examples import source_of
 from bert_features.readers.opening import reading
 from bert_features.readers.source import Source
@@ -183,10 +184,7 @@ def _remote_files(name: str, folders: bool) -> list[str]:
 
 def _check_no_features(folder: str, manifest: bytes) -> None:
     if is_beginning(manifest):
-        raise InputError(
-            f"{folder} holds the features of a run, not texts; name the "
-            "texts that they were computed from"
-        )
+        raise features_error(folder)
 
 
 def _addresses(name: str, path: str, entries: Iterable[Any], *, hidden: bool = False) -> list[str]:

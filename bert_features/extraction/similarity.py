@@ -67,7 +67,7 @@ class EncodesForSearch:
             records, else `cosine`.
 
         Returns:
-          float32 [N, M].
+          float32 [N, M]; a zero vector has a cosine of 0 with all vectors.
 
         Raises:
           ConfigError: the function, or the one that the checkpoint records, is neither of the two;
@@ -77,20 +77,7 @@ class EncodesForSearch:
 
 
 def compute_similarity(a: Any, b: Any = None, *, function: str = "cosine") -> np.ndarray:
-    """The similarity of each vector of `a` with each of `b`.
-
-    Args:
-      a: [N, D], or a single vector, [D].
-      b: [M, D] or [D]; by default `a` itself.
-      function: `cosine`, or `dot` for the plain product of the vectors.
-
-    Returns:
-      float32 [N, M]; a zero vector has a cosine of 0 with all vectors.
-
-    Raises:
-      ConfigError: `function` is neither of the two; the vectors have other shapes, or their widths
-        differ.
-    """
+    """As `EncodesForSearch.similarity`, without a checkpoint: float32 [N, M]."""
     if function not in SIMILARITY_FUNCTIONS:
         raise ConfigError(f"the similarity function is {function!r}; allowed: 'cosine', 'dot'")
     first = _vectors("a", a)

@@ -120,11 +120,11 @@ def _arrow_table(origin: _Table, table: Any, names: list[str]) -> Any:
     import pyarrow as pa
 
     # Columns that are not needed may hold anything, also what Arrow cannot.
-    select = next((f for library, f in _SELECT.items() if _comes_from(table, library)), _all)
+    select = next((f for library, f in _SELECT.items() if _comes_from(table, library)), None)
     if isinstance(table, Mapping):
         select = _select_keys
     try:
-        return pa.table(select(table, names)).select(names)
+        return pa.table(select(table, names) if select else table).select(names)
     except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError) as error:
         reason = "; ".join(map(str, error.args))
         raise origin.error(f"cannot be read as a table: {reason}") from error
@@ -135,10 +135,6 @@ def _select_keys(table: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
         if isinstance(table[name], str):  # Arrow would take its characters for texts
             raise TypeError(f"{name!r} is one string; expected a column of strings")
     return {name: table[name] for name in names}
-
-
-def _all(table: Any, names: list[str]) -> Any:
-    return table
 
 
 _SELECT: dict[str, Callable[[Any, list[str]], Any]] = {

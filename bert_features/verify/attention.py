@@ -16,7 +16,7 @@ from bert_features.config.packing import POSITION_IDS, SEGMENT_IDS
 from bert_features.encoder.step import MODEL_INPUTS, DeviceStep, Precision
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.machine.names import Attention
-from bert_features.runtime.base import CompiledStep, Runtime
+from bert_features.runtime.base import CompiledStep
 from bert_features.verify.report import Timing
 
 FORMS: tuple[Attention, ...] = ("xla", "pallas")
@@ -55,52 +55,19 @@ def time_on(
         fuse_qkv=False,
         packed=packed,
     )
-    runtimes = {form: JaxRuntime("tpu", form) for form in FORMS}
     positions = config.positions
-    yield from time_forms(
-        step,
-        runtimes,
-        packed_buckets(min(positions, LENGTHS[-1])) if packed else _lengths_up_to(positions),
+    yield from time_steps(
+        {form: JaxRuntime("tpu", form).compile(step.step, step.weights) for form in FORMS},
+        packed_buckets(min(positions, LENGTHS[-1])) if packed else lengths_up_to(positions),
+        devices=extractor.devices.count,
         vocabulary=config.vocab_size,
         packed_positions=positions if packed else None,
     )
 
 
-def _lengths_up_to(positions: int) -> list[int]:
-    return [length for length in LENGTHS if length <= positions]
-
-
-def time_forms(
-    step: DeviceStep,
-    runtimes: Mapping[Attention, Runtime],
-    lengths: Sequence[int],
-    *,
-    vocabulary: int,
-    packed_positions: int | None = None,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Iterator[Timing]:
-    """Times a step by several runtimes, which differ in nothing but their form of attention.
-
-    A form that raises an error has no time; the others go on.
-
-    Args:
-      step: what to compute.
-      runtimes: form of attention -> the runtime that has it.
-      lengths: lengths of rows, S; each batch has 16,384 tokens for each device.
-      vocabulary: number of token ids.
-      packed_positions: see `time_steps`.
-      clock: gives the seconds.
-    """
-    compiled = {form: one.compile(step.step, step.weights) for form, one in runtimes.items()}
-    devices = next(iter(runtimes.values())).devices.count
-    yield from time_steps(
-        compiled,
-        lengths,
-        devices=devices,
-        vocabulary=vocabulary,
-        packed_positions=packed_positions,
-        clock=clock,
-    )
+def lengths_up_to(positions: int) -> tuple[int, ...]:
+    """The lengths to time that a checkpoint with this number of positions takes."""
+    return tuple(length for length in LENGTHS if length <= positions) or (positions,)
 
 
 def time_steps(
@@ -114,7 +81,9 @@ def time_steps(
     packed_positions: int | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Timing]:
-    """As `time_forms`, for steps that are compiled.
+    """Times compiled steps, which differ in nothing but their form of attention.
+
+    A form that raises an error has no time; the others go on.
 
     Args:
       compiled: form of attention -> the step.

@@ -209,7 +209,7 @@ def _attention(subject: Subject) -> Comparison:
 
 def _runtimes(subject: Subject) -> Comparison:
     mine = subject.extractor.preparation.runtime.name
-    other = other_runtime.counterpart(mine)
+    other = other_runtime.OTHERS[mine]
     if subject.other is None:
         raise SkippedError(other_runtime.unavailable_reason(other))
     compared = f"{mine} here with {other} on the CPU"

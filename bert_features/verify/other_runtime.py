@@ -16,17 +16,12 @@ from bert_features.errors import BertFeaturesError, extra_requirement
 from bert_features.formats import read_features
 
 # Runtime -> the other one.
-_OTHERS = {"tensorflow": "jax", "jax": "tensorflow"}
+OTHERS = {"tensorflow": "jax", "jax": "tensorflow"}
 # It computes on the CPU, which every machine has; this process may occupy the TPU. Without these a
 # backend would look for the other devices and might wait for them.
 _ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"}
 # A child that takes longer hangs: on 2 cores BERT-Large takes a minute.
 _TIMEOUT_SECONDS = 900.0
-
-
-def counterpart(runtime: str) -> str:
-    """The name of the other runtime: `tensorflow` for `jax`, `jax` for `tensorflow`."""
-    return _OTHERS[runtime]
 
 
 def unavailable_reason(runtime: str) -> str:

@@ -97,9 +97,9 @@ def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
 def _start_other(
     stack: contextlib.ExitStack, settings: Mapping[str, Any]
 ) -> other_runtime.OtherRuntime | None:
-    other = other_runtime.counterpart(
+    other = other_runtime.OTHERS[
         choose_runtime(settings.get("runtime", "auto"), settings.get("device", "auto"))
-    )
+    ]
     if other_runtime.unavailable_reason(other):
         return None
     return stack.enter_context(other_runtime.OtherRuntime(other, TEXTS, settings))

@@ -28,7 +28,7 @@ from bert_features.machine.tpu_installation import installed
 from bert_features.readers.examples import read_examples
 from bert_features.runtime.base import CompiledStep, Devices, Runtime, Started, Step
 from bert_features.tpu.chips import peak_flops
-from bert_features.verify.attention import LENGTHS, ROUNDS, time_steps
+from bert_features.verify.attention import LENGTHS, ROUNDS, lengths_up_to, time_steps
 from bert_features.verify.report import Speed, Surroundings, Timing, describe_error
 
 # Tokens of the rows of the made-up texts, where the checkpoint takes as many.
@@ -120,17 +120,15 @@ def _speeds(
 def _time_device(
     job: FeatureExtractor, runtime: "_PausedRuntime", positions: int
 ) -> Iterator[Timing]:
-    devices, lengths = job.devices, job.preparation.buckets
-    if not job.preparation.packing:
-        lengths = tuple(length for length in LENGTHS if length <= positions) or (positions,)
+    devices, packing = job.devices, job.preparation.packing
     return time_steps(
         {"xla": runtime.step.computing},
-        lengths,
+        job.preparation.buckets if packing else lengths_up_to(positions),
         devices=devices.count,
         vocabulary=job.checkpoint.config.vocab_size,
         tokens=job.preparation.batch_params()["batch_tokens"] // devices.count,
         rounds=1 if devices.kind == "cpu" else ROUNDS,
-        packed_positions=positions if job.preparation.packing else None,
+        packed_positions=positions if packing else None,
     )
 
 

@@ -12,7 +12,7 @@ from bert_features.runtime.base import Started
 from bert_features.runtime.tensorflow import TensorFlowRuntime
 from bert_features.verify import attention, checks
 from bert_features.verify import run as run_module
-from bert_features.verify.attention import time_forms
+from bert_features.verify.attention import time_steps
 from bert_features.verify.checks import TEXTS
 from bert_features.verify.report import Check, Report, Timing
 from tests.toy import TOY
@@ -26,11 +26,6 @@ class Chip:
         self.now = 0.0
         self.seconds = seconds
         self.order = []
-
-    def runtime(self, form, count=1):
-        return SimpleNamespace(
-            devices=SimpleNamespace(count=count), compile=lambda step, weights: Step(self, form)
-        )
 
 
 class Step:
@@ -57,10 +52,9 @@ class Step:
 
 def timings(seconds, lengths, count=1, **packed):
     chip = Chip(seconds)
-    runtimes = {form: chip.runtime(form, count) for form in seconds}
-    step = SimpleNamespace(step=None, weights=[])
-    found = time_forms(step, runtimes, lengths, vocabulary=7, clock=lambda: chip.now, **packed)
-    return list(found), chip
+    steps = {form: Step(chip, form) for form in seconds}
+    clock = {"clock": lambda: chip.now}
+    return list(time_steps(steps, lengths, devices=count, vocabulary=7, **clock, **packed)), chip
 
 
 def test_the_time_of_a_batch_by_each_form():
@@ -77,16 +71,19 @@ def test_the_time_of_a_batch_by_each_form():
 
 
 def test_where_runs_pack_their_rows_packed_rows_are_timed(monkeypatch):
-    made = []
+    made, step = [], SimpleNamespace(step=None, weights=[])
     monkeypatch.setattr(attention, "read_weights", lambda checkpoint: None)
-    monkeypatch.setattr(attention, "DeviceStep", lambda *given, **named: made.append(named))
-    monkeypatch.setattr(jax_runtime, "JaxRuntime", lambda kind, form: form)
-    monkeypatch.setattr(attention, "time_forms", lambda *given, **named: [(given[2], named)])
-    extractor = SimpleNamespace(checkpoint=SimpleNamespace(config=TOY))
+    monkeypatch.setattr(attention, "DeviceStep", lambda *given, **named: made.append(named) or step)
+    runtime = SimpleNamespace(compile=lambda step, weights: None)
+    monkeypatch.setattr(jax_runtime, "JaxRuntime", lambda kind, form: runtime)
+    monkeypatch.setattr(attention, "time_steps", lambda *given, **named: [(given, named)])
+    devices = SimpleNamespace(count=4)
+    extractor = SimpleNamespace(checkpoint=SimpleNamespace(config=TOY), devices=devices)
     positions = TOY.max_position_embeddings
     for packed in (True, False):
-        ((lengths, named),) = attention.time_on(extractor, "float32", packed=packed)
-        assert list(lengths) == ([128] if packed else [])
+        (((steps, lengths), named),) = attention.time_on(extractor, "float32", packed=packed)
+        assert (list(steps), named["devices"]) == (["xla", "pallas"], 4)
+        assert list(lengths) == ([128] if packed else [positions])
         assert named["packed_positions"] == (positions if packed else None)
     assert [each["packed"] for each in made] == [True, False]
 
