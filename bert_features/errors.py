@@ -136,12 +136,9 @@ def check_process() -> None:
 
 
 def first_line(error: BaseException, limit: int = 200, *, empty: str = "") -> str:
-    """The first line of the message of an error, for a message of one line.
+    """The first line of an error's message, of at most `limit` characters.
 
-    Args:
-      error: the error.
-      limit: its most characters.
-      empty: stands for an empty message; by default the name of the error's class.
+    `empty` stands for an empty message; by default the name of the error's class.
     """
     return (str(error).strip() or empty or type(error).__name__).splitlines()[0][:limit]
 

@@ -48,13 +48,7 @@ class Pieces:
 def find_pieces(
     tokenizer: Tokenizer, examples: Sequence[InputExample], *, with_places: bool
 ) -> Pieces:
-    """Tokenises examples.
-
-    Args:
-      tokenizer: the tokenizer.
-      examples: the examples.
-      with_places: whether to find the places of the pieces, which takes longer.
-    """
+    """Tokenises examples; to find the places of the pieces takes longer."""
     alone = tokenizer.splits_words
     units = Units.of(examples, None) if alone else Units.whole_texts(examples)
     ids, lengths, starts, ends = tokenize_units(tokenizer, units, with_places=with_places)

@@ -78,13 +78,9 @@ def write_checkpoint(
 ) -> Path:
     """Writes weights of the architecture of a checkpoint with all else that `source` has.
 
-    Args:
-      source: gives the config, the vocabulary, the casing and the settings of
-        sentence-transformers.
-      weights: by canonical name, with those of the pooler or without.
-      out: the directory to write.
-      to: the format, a key of `TARGETS`.
-      overwrite: whether an earlier conversion at `out` may be replaced.
+    That is the config, the vocabulary, the casing and the settings of sentence-transformers. The
+    weights are by canonical name, with those of the pooler or without; the other arguments are
+    those of `convert`.
 
     Returns:
       `out`.
@@ -211,11 +207,6 @@ def _write_json(path: Path, values: dict[str, Any]) -> None:
 
 def check_out(out: Path, read: Iterable[Role], *, overwrite: bool) -> None:
     """Refuses to replace files that are read, and directories that hold more than a conversion.
-
-    Args:
-      out: the directory to write.
-      read: the files of the checkpoint, as far as they are known.
-      overwrite: whether an earlier conversion may be replaced.
 
     Raises:
       OutputError: there is such a directory, or it cannot be written.

@@ -68,11 +68,7 @@ def takes_fields_of(
     """Gives a command an option for each field of a dataclass that has a help.
 
     The function receives their values by name, as its parameter of the name of the class in small
-    letters.
-
-    Args:
-      kind: the dataclass.
-      prefix: what the name of each option begins with.
+    letters. The name of each option begins with the prefix.
     """
     parameter = kind.__name__.lower()
     fields = {prefix + each.name: each for each in dataclasses.fields(kind) if each.metadata}

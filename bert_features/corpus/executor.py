@@ -101,11 +101,8 @@ class Executor(AbstractContextManager["Executor"]):
     ) -> None:
         """Computes shards, each by the next worker that is free.
 
-        Args:
-          shards: their numbers.
-          finished: called for each shard that is in its place, in the order of their ends.
-          progress: called now and then with the totals of the shards that are not finished.
-          monitor: takes the times of the workers.
+        For each shard that is in its place `finished` is called, in the order of their ends; now
+        and then `progress`, with the totals of the shards that are not finished.
 
         Raises:
           Exception: what ended a worker.

@@ -51,11 +51,8 @@ def holding(folder: Location, processes: int = 1) -> Iterator[None]:
 
     A run that ends before it has written its manifest leaves no folder that it made. The lock file
     stays while there is something to resume: a run that waits for it must not lose it. At an
-    address the run only leaves its name, which shows at once that it may write there.
-
-    Args:
-      folder: the folder.
-      processes: how many processes compute, for those who ask.
+    address the run only leaves its name, which shows at once that it may write there. `processes`
+    is for those who ask.
 
     Raises:
       OutputError: another run holds it, or it cannot be made.

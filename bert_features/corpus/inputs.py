@@ -29,11 +29,9 @@ def find_inputs(inputs: Inputs, *, folders: bool = True) -> tuple[str, ...]:
     """The files that inputs stand for.
 
     A glob such as `data/*.txt` or `gs://bucket/*.jsonl` stands for the files it matches, and a
-    folder for the files in it, both in sorted order and without hidden files and folders.
-
-    Args:
-      inputs: an input or several. A path that exists is no glob, whatever its name.
-      folders: whether folders are allowed; else they are left for the run to refuse.
+    folder for the files in it, both in sorted order and without hidden files and folders. A path
+    that exists is no glob, whatever its name. Where folders are not allowed, they are left for the
+    run to refuse.
 
     Raises:
       InputError: there is none, a glob or a folder has no files, a file is named twice, or a server

@@ -25,13 +25,9 @@ def repair(
 ) -> tuple[Location, ...]:
     """Computes the shards of a features folder that are missing or damaged.
 
-    The manifest has the settings and the inputs. If its run is not finished, what is left
-    is computed too.
-
-    Args:
-      folder: the folder.
-      processes: how many processes compute; see `corpus.job.extract`.
-      progress: called as in `corpus.job.extract`; shards that are whole count as computed.
+    The manifest has the settings and the inputs. If its run is not finished, what is left is
+    computed too. For `processes` and `progress` see `corpus.job.extract`; shards that are whole
+    count as computed.
 
     Returns:
       The features files that were computed.

@@ -203,11 +203,7 @@ def find_target(
 ) -> Target:
     """What a run writes: a folder if the name ends in `/` or is a folder, else a file.
 
-    Args:
-      config: the settings.
-      output: the file or the folder; `-` for standard output.
-      ledger: the ledger to write, if one is wanted.
-      overwrite: whether what is there may be replaced.
+    The name `-` is standard output.
 
     Raises:
       ConfigError: the settings do not fit.

@@ -85,13 +85,7 @@ def check_source(
 ) -> ExportSource:
     """Puts together what an export is made of, and checks it.
 
-    Args:
-      checkpoint: where the weights are.
-      outputs: the wanted outputs, as `export_savedmodel` takes them.
-      signature: `text` or `ids`.
-      layers: LAYERS for outputs that name none.
-      max_seq_length: the tokens of the longest row, for `text`; None for the default.
-      do_lower_case: whether to lower-case; None for what the checkpoint records.
+    The arguments are those of `export_savedmodel`, with the checkpoint found.
 
     Raises:
       CheckpointError: the vocabulary does not fit, or pooler weights are needed and missing.
@@ -159,12 +153,6 @@ def check_text_changes(
     checkpoint: Checkpoint, outputs: Outputs | None, signature: Signature, *, lower_cases: bool
 ) -> str:
     """What pooling `auto` does to each text; an export of text that would have to do it is refused.
-
-    Args:
-      checkpoint: what `find_checkpoint` found.
-      outputs: the wanted outputs, as `export_savedmodel` takes them.
-      signature: `text` or `ids`.
-      lower_cases: whether the tokenizer lower-cases.
 
     Returns:
       The changes, for a message; empty without any.
@@ -236,11 +224,6 @@ def _check_in_graph(checkpoint: Checkpoint, file: TokenizerFile) -> None:
 
 def check_target(to: Path, read: Iterable[Role], *, overwrite: bool) -> None:
     """Checks that writing to `to` replaces nothing but a SavedModel, and no file that is read.
-
-    Args:
-      to: the directory to write.
-      read: the files of the checkpoint, as far as they are known.
-      overwrite: whether an existing SavedModel may be replaced.
 
     Raises:
       OutputError: `to` exists and `overwrite` is false, is no SavedModel, or holds such a file.

@@ -25,16 +25,10 @@ Encode = Callable[[Mapping[str, tf.Tensor], bool], dict[str, Any]]
 def build_signatures(
     root: Any, source: ExportSource, variables: Variables, signature: Signature
 ) -> dict[str, Any]:
-    """Makes the functions of an export.
-
-    Args:
-      root: the object to save; gets `__call__`.
-      source: what the export is made of.
-      variables: the weights, by the Model Garden's names.
-      signature: `text` or `ids`.
+    """Makes the functions of an export; the weights have the Model Garden's names.
 
     Returns:
-      `serving_default`, a concrete function.
+      `serving_default`, a concrete function. The object to save gets `__call__`.
     """
     return _BUILDERS[signature](root, source, variables)
 

@@ -128,11 +128,7 @@ class Counts:
         self.truncated_examples += int(np.count_nonzero(lost))
 
     def add_rows(self, counts: Mapping[str, np.ndarray]) -> None:
-        """Adds what `add_batch` counts, for examples that are not computed.
-
-        Args:
-          counts: the counts of the examples, by the names of `COUNTS`.
-        """
+        """Adds what `add_batch` counts, for examples that are not computed; see `COUNTS`."""
         self.examples += len(counts["tokens"])
         self.rows += int(counts["windows"].sum())
         self.tokens += int(counts["tokens"].sum())
@@ -140,11 +136,9 @@ class Counts:
         self.truncated_examples += int(np.count_nonzero(counts["tokens_lost"]))
 
     def add_reused(self, counts: Mapping[str, np.ndarray], *, from_cache: int) -> None:
-        """Adds examples whose features were known already.
+        """Adds examples whose features were known already, some of them from another run.
 
-        Args:
-          counts: their counts, by the names of `COUNTS`.
-          from_cache: how many of them another run had computed.
+        The counts are by the names of `COUNTS`.
         """
         self.add_rows(counts)
         self.examples_reused += len(counts["tokens"])

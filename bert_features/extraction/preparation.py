@@ -216,12 +216,7 @@ class Preparation:
         prompt: str | None = None,
         stages: StageClock | None = None,
     ) -> TextInputFn:
-        """The examples as batches for the device.
-
-        Args:
-          examples: gives an iterator over them.
-          prompt: see `Prompts.put_before`.
-          stages: measures reading, tokenizing and batching.
+        """The examples as batches for the device; see `Prompts.put_before` for the prompt.
 
         Raises:
           ConfigError: see `Prompts.put_before`.

@@ -42,11 +42,7 @@ class Prompts:
         return next((name for name in names if name in self._named), None)
 
     def find(self, prompt: str | None, name: str | None) -> str | None:
-        """The prompt that a caller asks for.
-
-        Args:
-          prompt: the text itself.
-          name: the name of one of the checkpoint's prompts.
+        """The prompt that a caller asks for: as text, or by the name of one of the checkpoint's.
 
         Raises:
           ConfigError: both are given, or there is no such name.
@@ -80,9 +76,7 @@ class Prompts:
     def put_before(self, examples: Examples, prompt: str | None) -> Examples:
         """The examples with a prompt before the first text of each.
 
-        Args:
-          examples: gives an iterator over them.
-          prompt: the text; an empty one for none, None for the default.
+        An empty prompt is none; None is the default one.
 
         Raises:
           ConfigError: the outputs cannot have a prompt; or, when an example is read, it came as

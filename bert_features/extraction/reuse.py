@@ -120,12 +120,7 @@ class Reuse:
         return known | self._store.tokens([key for key in found if key not in known])
 
     def expand(self, window: Window, results: FeatureBatch | None) -> FeatureBatch:
-        """The results of all examples of a window.
-
-        Args:
-          window: a window of `windows`.
-          results: those of the examples that were computed; None if there are none.
-        """
+        """The results of all examples of a window, from those that were computed, if any."""
         assert isinstance(window, SievedWindow)
         parts = []
         if results is not None:

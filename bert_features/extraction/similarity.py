@@ -36,10 +36,7 @@ class EncodesForSearch:
     def encode_query(self, texts: Any, output: str | None = None, **arguments: Any) -> Any:
         """The vectors of queries: `encode` with the checkpoint's prompt `query`, if it has one.
 
-        Args:
-          texts: as for `encode`.
-          output: as for `encode`.
-          **arguments: the others of `encode`; a `prompt` or `prompt_name` is taken instead.
+        The arguments are those of `encode`; a `prompt` or `prompt_name` is taken instead.
         """
         return self._encode_as(_OF_QUERIES, texts, output, arguments)
 

@@ -32,14 +32,10 @@ def cache_dir() -> Path:
 def from_cache(folder: str, sources: Iterable[bytes], compute: Callable[[], bytes]) -> bytes:
     """The bytes that `compute` gives: from the cache if they are there, else computed and kept.
 
-    The name of the file is a SHA-256 of the sources, so other sources have another file. The file
-    begins with the SHA-256 of the bytes that follow. A file that is damaged is computed again. A
-    cache that cannot be read or written costs time, and is no error.
-
-    Args:
-      folder: name of a folder in the cache.
-      sources: all that the bytes depend on; versions of the programs that make them too.
-      compute: computes the bytes.
+    The name of the file, in a folder of the cache, is a SHA-256 of the sources: all that the bytes
+    depend on, versions of the programs that make them too. The file begins with the SHA-256 of the
+    bytes that follow. A file that is damaged is computed again. A cache that cannot be read or
+    written costs time, and is no error.
     """
     try:
         path = cache_dir() / folder / _name(sources)

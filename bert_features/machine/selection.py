@@ -18,14 +18,10 @@ _RUNTIMES = ("tensorflow", "jax")
 
 
 def choose_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> str:
-    """The runtime to use: `tensorflow` or `jax`.
+    """The runtime to use: `tensorflow` or `jax`; the arguments are the settings.
 
     `auto` follows a Keras that is imported already, then the environment's KERAS_BACKEND; else it
     is TensorFlow, or JAX where there is a TPU or a GPU that only JAX can drive here.
-
-    Args:
-      wanted: the setting `runtime`.
-      device: the setting `device`.
 
     Raises:
       ConfigError: `wanted` is not a runtime, or Keras runs on another backend.

@@ -36,12 +36,10 @@ class Share:
 
 
 def share_out(count: int, device: Device = "auto", *, setting: str = "processes") -> list[Share]:
-    """Shares the chips, GPUs or cores of this machine out to processes, evenly.
+    """Shares the chips, GPUs or cores of this machine out to `count` processes, evenly.
 
-    Args:
-      count: the number of processes.
-      device: the setting `device`: with `auto` TPU chips, else GPUs, else cores.
-      setting: the setting that gives the number, for errors.
+    The setting `device` says which: with `auto` TPU chips, else GPUs, else cores. Errors name
+    `setting`.
 
     Raises:
       ConfigError: there are not enough of them, or they cannot be shared out evenly.

@@ -110,12 +110,9 @@ class Search:
         return [found.best(self._top) for found in self._hits]
 
     def add(self, vectors: np.ndarray, records: np.ndarray, positions: np.ndarray) -> None:
-        """Compares a block.
+        """Compares a block: vectors [N, D] of any floating type, and their places, int64 [N] each.
 
-        Args:
-          vectors: [N, D], of any floating type.
-          records: int64 [N], the number of each vector's record; blocks come in ascending order.
-          positions: int64 [N], the place of each vector in its record.
+        Blocks come in ascending order of their records.
         """
         step = max(1, _MAX_VALUES // max(self._queries.shape))
         for start in range(0, len(vectors), step):

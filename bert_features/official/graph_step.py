@@ -253,15 +253,9 @@ def _is_restored(value: Tensor) -> bool:
 def _computed(
     graph: tf.Graph, fetches: Mapping[str, Tensor], feeds: Iterable[tuple[Tensor, Tensor]]
 ) -> Predictions:
-    """Copies a part of another graph into the current one.
+    """Copies `fetches` of another graph into the current one; gives the copies by name.
 
-    Args:
-      graph: the other graph.
-      fetches: name -> tensor of that graph.
-      feeds: pairs of a tensor of that graph and its replacement.
-
-    Returns:
-      The copies of `fetches`, by name.
+    The feeds are pairs of a tensor of that graph and its replacement.
     """
     fed = {tensor.name: value for tensor, value in feeds}
     needed = _ancestors(fetches.values())

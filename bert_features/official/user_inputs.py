@@ -17,10 +17,7 @@ from bert_features.errors import ConfigError
 def call_by_names(function: Callable[..., Any], first: Any, given: Mapping[str, Any]) -> Any:
     """Calls a function of a user with those arguments that it names, as TensorFlow 1 did.
 
-    Args:
-      function: the function.
-      first: passed by place if the function needs an argument that `given` does not have.
-      given: name -> argument.
+    `first` is passed by place if the function needs an argument that `given` does not have.
     """
     bound = function.keywords if isinstance(function, functools.partial) else {}
     parameters = {

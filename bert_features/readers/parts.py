@@ -46,11 +46,8 @@ def can_be_cut(source: Source) -> bool:
 def cut(source: Source, size: int, *, first: int = 0, ids: Ids | None = None) -> Iterator[CutPart]:
     """Cuts an input; reads all of it, so that whatever is wrong with it is found.
 
-    Args:
-      source: the whole input. One that cannot be read from the middle stays in one part.
-      size: the number of examples of a part; the last has fewer.
-      first: the number of the first example.
-      ids: see `registry.read`; its next number is `first`.
+    Each part has `size` examples, the last one fewer. An input that cannot be read from the middle
+    stays in one part. The next number of `ids`, see `registry.read`, is `first`.
 
     Raises:
       InputError: the input cannot be read, is not of its format, or has wrong ids.

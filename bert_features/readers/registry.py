@@ -51,10 +51,8 @@ def decide_format(input_format: InputFormat, path: str | Path) -> InputFormat:
 def read(source: Source, ids: Ids | None = None) -> Iterator[InputExample]:
     """The examples of a source, one at a time, with checked ids.
 
-    Args:
-      source: the source.
-      ids: gives the examples their ids, and has given those of other sources; the caller finishes
-        and closes it. By default ids are checked within the source.
+    By default ids are checked within the source. Else `ids` has given those of other sources, and
+    the caller finishes and closes it.
 
     Raises:
       InputError: the source cannot be read, is not of its format, or has wrong ids.

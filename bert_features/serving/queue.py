@@ -84,9 +84,8 @@ class Slice(NamedTuple):
 class Queue:
     """Jobs that wait; safe to use from several threads.
 
-    Args:
-      max_tokens: tokens that may wait. A job alone is taken whatever its size.
-      changed: called with the tokens that wait, whenever their number has changed.
+    A job alone is taken whatever its size. `changed` is called with the tokens that wait, whenever
+    their number has changed.
     """
 
     def __init__(

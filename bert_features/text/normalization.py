@@ -186,13 +186,7 @@ def _final_sigmas(characters: Characters) -> tf.Tensor:
 
 
 def _split(characters: Characters, *, space: tf.Tensor, isolated: tf.Tensor) -> Words:
-    """Splits texts at blanks and around each isolated character.
-
-    Args:
-      characters: the normalised characters.
-      space: bool [C], whether each is a blank.
-      isolated: bool [C], whether each is a word of its own.
-    """
+    """Splits texts at blanks (`space`, bool [C]) and around isolated characters (bool [C])."""
     after_break = _starts_text(characters.rows) | tf.concat(
         [tf.ones_like(space[:1]), (space | isolated)[:-1]], axis=0
     )

@@ -44,13 +44,7 @@ def make_word_matcher(pieces: Sequence[str]) -> tf_text.FastWordpieceTokenizer:
 
 
 def _matcher(pieces: Sequence[str], max_bytes_per_word: int, *, are_words: bool) -> tf.Tensor:
-    """The model of a matcher, uint8.
-
-    Args:
-      pieces: the pieces in the order of their ids.
-      max_bytes_per_word: longer words become [UNK].
-      are_words: whether the strings to match are words already.
-    """
+    """The model of a matcher of texts or of words, uint8; longer words become [UNK]."""
     detokenizes = False
     options = (max_bytes_per_word, _SUFFIX_INDICATOR, UNK, are_words, detokenizes)
     return _model(

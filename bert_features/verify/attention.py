@@ -36,12 +36,9 @@ def has_both_forms(extractor: FeatureExtractor) -> bool:
 def time_on(
     extractor: FeatureExtractor, precision: Precision, *, packed: bool = False
 ) -> Iterator[Timing]:
-    """Times a step with small outputs, the mean of each row, in both forms.
+    """Times a step with small outputs, the mean of each row, in both forms, by JAX on a TPU.
 
-    Args:
-      extractor: gives the checkpoint; it runs by JAX on a TPU.
-      precision: precision of the arithmetic.
-      packed: whether runs pack their rows; then so are those that are timed.
+    Where runs pack their rows, so are those that are timed.
     """
     from bert_features.runtime.jax import JaxRuntime
 
