@@ -32,8 +32,9 @@ os.environ |= {
 
 import tensorflow as tf
 
-from bert_features.batches.bucketing import BatchShapes, default_buckets, packed_buckets
+from bert_features.batches.bucketing import BatchShapes, choose_buckets, packed_buckets
 from bert_features.config.bert_config import BertConfig
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import (
     plan_outputs,
 )
@@ -319,7 +320,9 @@ def main() -> int:
     parser.add_argument(
         "--buckets",
         type=_lengths,
-        default=default_buckets(TOY.max_position_embeddings, any_shape=False),
+        default=choose_buckets(
+            ExtractConfig(), TOY.max_position_embeddings, any_shape=False, packed=False
+        ),
         help="lengths of rows to check; by default those of a run on a TPU",
     )
     parser.add_argument("--kinds", default="", help="check only kinds with this text in their name")

@@ -12,13 +12,14 @@ length of the bucket, `N` batches of a window, `M` rows of a window that stand i
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from bert_features.batches.long_text import MIN_SEQ_LENGTH
 from bert_features.batches.packed_rows import pack
 from bert_features.batches.segments import expand_ranges
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.packing import MAX_SEGMENTS, POSITION_IDS, SEGMENT_IDS
 from bert_features.errors import ConfigError
 
@@ -53,15 +54,14 @@ DEVICE_BATCH_TOKENS = 16384
 Columns = dict[str, np.ndarray]
 
 
-def default_buckets(max_seq_length: int, *, any_shape: bool) -> tuple[int, ...]:
-    """The lengths of a run whose settings name none: few where each is compiled, else many.
-
-    Args:
-      max_seq_length: the longest length.
-      any_shape: whether batches of any shape cost no compilation, see `runtime.base.Runtime`.
-    """
-    buckets = _FINE_BUCKETS if any_shape else _COARSE_BUCKETS
-    return resolve_buckets(buckets, max_seq_length)
+def choose_buckets(
+    config: ExtractConfig, max_seq_length: int, *, any_shape: bool, packed: bool
+) -> tuple[int, ...]:
+    """The lengths of a run's rows; by default few where each shape is compiled, else many."""
+    if packed:
+        return packed_buckets(max_seq_length)
+    usual = _FINE_BUCKETS if any_shape else _COARSE_BUCKETS
+    return resolve_buckets(usual if config.buckets is None else config.buckets, max_seq_length)
 
 
 def resolve_buckets(buckets: Sequence[int], max_seq_length: int) -> tuple[int, ...]:
@@ -158,6 +158,26 @@ class BatchShapes:
         full = list(zip(self.rows, self.buckets, strict=True))
         tails = [(self.packed_tail(rows), length) for rows, length in full if self.packed]
         return tuple(dict.fromkeys(full + tails))
+
+
+def device_shapes(
+    config: ExtractConfig,
+    max_seq_length: int,
+    *,
+    packed: bool,
+    devices: int = 1,
+    rows: int | None = None,
+) -> BatchShapes:
+    """The shapes of a run on TPUs or GPUs; `rows` are instead of those of the settings."""
+    buckets = choose_buckets(config, max_seq_length, any_shape=False, packed=packed)
+    rows = rows or config.batch_size
+    if rows is not None:
+        shapes = BatchShapes.by_rows(buckets, rows, devices)
+    else:
+        tokens = config.batch_tokens or DEVICE_BATCH_TOKENS * devices
+        shapes = BatchShapes.by_tokens(buckets, tokens, devices)
+    uniform = config.uniform_batches
+    return replace(shapes, multiple=devices, whole=True, uniform=uniform, packed=packed)
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,17 @@ Importing this imports no framework: `plan` does, after the checks that need non
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bert_features.batches.bucketing import (
-    DEVICE_BATCH_TOKENS,
     PACKED_WINDOW_BATCHES,
     BatchShapes,
-    default_buckets,
-    packed_buckets,
+    device_shapes,
     plan_batches,
-    resolve_buckets,
 )
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import OutputSpec
@@ -214,7 +211,8 @@ def plan(
         ),
     )
     unknown_id = preparation.tokenizer.frame.unknown_id
-    shapes = _accelerator_shapes(preparation.config, preparation.max_seq_length)
+    settings = preparation.config, preparation.max_seq_length
+    shapes = device_shapes(*settings, packed=False), device_shapes(*settings, packed=True)
     most = max(
         rows * length for s in shapes for rows, length in zip(s.rows, s.buckets, strict=True)
     )
@@ -229,22 +227,6 @@ def plan(
             progress(result.examples)
     _add_elsewhere(result, held, shapes)
     return result
-
-
-def _accelerator_shapes(config: ExtractConfig, length: int) -> tuple[BatchShapes, BatchShapes]:
-    """The shapes of batches for one TPU or GPU, without packing and with it."""
-    buckets = default_buckets(length, any_shape=False)
-    if config.buckets is not None:
-        buckets = resolve_buckets(config.buckets, length)
-    tokens = config.batch_tokens or DEVICE_BATCH_TOKENS
-    unpacked, packed = (
-        BatchShapes.by_tokens(lengths, tokens)
-        if config.batch_size is None
-        else BatchShapes.by_rows(lengths, config.batch_size, 1)
-        for lengths in (buckets, packed_buckets(length))
-    )
-    uniform = config.uniform_batches
-    return replace(unpacked, whole=True, uniform=uniform), replace(packed, packed=True)
 
 
 def _add_elsewhere(

@@ -11,9 +11,7 @@ from bert_features.batches.bucketing import (
     PACKED_LENGTH,
     PACKED_WINDOW_BATCHES,
     BatchShapes,
-    default_buckets,
-    packed_buckets,
-    resolve_buckets,
+    choose_buckets,
 )
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.checkpoints.checkpoint import Checkpoint
@@ -171,12 +169,8 @@ class Preparation:
         return self.long_text.policy == "window" or has_scores(self.outputs)
 
     def _buckets(self) -> tuple[int, ...]:
-        length = self.max_seq_length
-        if self.packing:
-            return packed_buckets(length)
-        if self.config.buckets is None:
-            return default_buckets(length, any_shape=self.runtime.any_shape)
-        return resolve_buckets(self.config.buckets, length)
+        any_shape, length = self.runtime.any_shape, self.max_seq_length
+        return choose_buckets(self.config, length, any_shape=any_shape, packed=self.packing)
 
     def batch_params(self, *, few: bool = False) -> dict[str, int]:
         """The params of `TextInputFn`; `few` for an input of few texts."""

@@ -158,6 +158,14 @@ def bytes_of(values: np.ndarray) -> memoryview:
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 
+def object_array(values: Sequence[Any]) -> np.ndarray:
+    """Values as an array of dtype object [N]; arrays of one shape are kept apart, not stacked."""
+    cells = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        cells[i] = value
+    return cells
+
+
 def text_array(texts: Iterable[str]) -> np.ndarray:
     """Texts as an array of dtype object."""
     return np.array(list(texts), object)

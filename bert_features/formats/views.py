@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_features.errors import MissingExtraError, OutputError
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
-from bert_features.formats.columns import levels_of, value_dtype
+from bert_features.formats.columns import levels_of, object_array, value_dtype
 from bert_features.formats.records import LEVELS, SPANS, TEXT, Feature, FeatureRecord
 from bert_features.formats.source import RecordSource
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -218,7 +218,7 @@ class FeatureView:
         id_dtype = object if self._source.id_type == "str" else np.int64
         columns = {"unique_id": pd.Series([row["unique_id"] for row in rows], dtype=id_dtype)}
         for name in (*self._level_columns(), *(feature.name for feature in self.features)):
-            cells = _objects([_cell(row[name]) for row in rows])
+            cells = object_array([_cell(row[name]) for row in rows])
             columns[name] = pd.Series(cells, dtype=object)
         return pd.DataFrame(columns)
 
@@ -260,12 +260,4 @@ def _without_bfloat16(feature: Feature) -> Feature:
 
 
 def _cell(value: Any) -> Any:
-    return _objects(list(value)) if isinstance(value, tuple) else value
-
-
-def _objects(values: list[Any]) -> np.ndarray:
-    """An object array [len(values)]; arrays of one shape are kept apart, not stacked."""
-    cells = np.empty(len(values), object)
-    for i, value in enumerate(values):
-        cells[i] = value
-    return cells
+    return object_array(list(value)) if isinstance(value, tuple) else value

@@ -144,17 +144,12 @@ def _settings(file: FeatureFile, named: dict[str, str | None]) -> ExtractConfig:
 
 def _changed(kind: type[ExtractConfig] | type[OutputConfig], values: dict[str, Any]) -> Any:
     """The settings that are not at their defaults: some count as set once they are given."""
-    defaults = {name: field.default for name, field in kind.model_fields.items()}
+    tuples = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
     return {
         name: value
         for name, value in values.items()
-        if value is not None and value not in ([], defaults[name], _as_list(defaults[name]))
+        if value is not None and tuples[name] not in ((), kind.model_fields[name].default)
     }
-
-
-def _as_list(value: Any) -> Any:
-    """A tuple as JSON has it."""
-    return list(value) if isinstance(value, tuple) else value
 
 
 @contextlib.contextmanager

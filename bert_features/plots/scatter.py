@@ -70,7 +70,9 @@ class Scatter(Chart):
                 panel = {"layer": layer, "column": column}
                 places = self.places.get((entry, pooling, method))
                 if places is None:
-                    rows.append({**panel, "absent": _absence(pooling)})
+                    late = pooling == "pooler"
+                    reason = "last layer only" if late else "all vectors are equal"
+                    rows.append({**panel, "absent": reason})
                     continue
                 rows += [
                     {**panel, "x": x, "y": y, "number": i, "label": names[i % len(names)]}
@@ -132,11 +134,6 @@ class Scatter(Chart):
         return alt.layer(points, absence, data=alt.NamedData("points")).properties(
             width=size, height=size * 0.85, view=alt.ViewConfig(stroke="#cccccc")
         )
-
-
-def _absence(pooling: str) -> str:
-    """Why there are no places, in a few words."""
-    return "last layer only" if pooling == "pooler" else "all vectors are equal"
 
 
 def scatter_texts(

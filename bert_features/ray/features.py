@@ -13,7 +13,7 @@ import numpy as np
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import OutputSpec
 from bert_features.errors import ConfigError
-from bert_features.formats.columns import value_dtype
+from bert_features.formats.columns import object_array, value_dtype
 from bert_features.machine.hardware import limit_cores
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.readers.frames import column_names
@@ -100,7 +100,7 @@ class Features:
         if isinstance(batch, Mapping):
             return {**batch, **{name: _numpy_column(*column) for name, column in columns.items()}}
         if hasattr(batch, "assign"):  # pandas
-            return batch.assign(**{name: _objects(rows) for name, (_, rows) in columns.items()})
+            return batch.assign(**{name: object_array(rows) for name, (_, rows) in columns.items()})
         for name, column in columns.items():
             batch = batch.append_column(name, _arrow_column(*column))
         return batch
@@ -119,17 +119,9 @@ class Features:
 def _numpy_column(output: OutputSpec, rows: list[np.ndarray]) -> np.ndarray:
     """[N, D] of vectors; else object [N]."""
     if output.level != "sequence":
-        return _objects(rows)
+        return object_array(rows)
     empty = np.zeros((0, output.stored_width), value_dtype(output.dtype))
     return np.stack(rows) if rows else empty
-
-
-def _objects(rows: list[np.ndarray]) -> np.ndarray:
-    """An object array of one dimension, [N], also of rows that have the same shape."""
-    column = np.empty(len(rows), object)
-    for i, row in enumerate(rows):
-        column[i] = row
-    return column
 
 
 def _arrow_column(output: OutputSpec, rows: list[np.ndarray]) -> Any:

@@ -1,6 +1,6 @@
 """The job of `bert-features compile`: the step that `extract` would run."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bert_features.checkpoints.checkpoint import Checkpoint
@@ -115,37 +115,21 @@ def _batch_shapes(
     settings: ExtractConfig, length: int, topology: Topology, rows: int | None
 ) -> "BatchShapes":
     """The shapes of a run's batches, whose rows all chips share."""
-    from bert_features.batches.bucketing import (
-        DEVICE_BATCH_TOKENS,
-        BatchShapes,
-        default_buckets,
-        packed_buckets,
-        resolve_buckets,
-    )
+    from bert_features.batches.bucketing import device_shapes
 
     devices = topology.chips * topology.chip.devices
-    packed = packs(settings, "tpu")
-    if packed:
-        buckets = packed_buckets(length)
-    elif settings.buckets is None:
-        buckets = default_buckets(length, any_shape=False)
-    else:
-        buckets = resolve_buckets(settings.buckets, length)
     if rows is not None:
         if settings.batch_size is not None or settings.batch_tokens is not None:
             raise ConfigError.naming(
                 "{batch}, {batch_size} and {batch_tokens} exclude each other; pass only one"
             )
-        shapes = BatchShapes.by_rows(buckets, rows * topology.chips, devices)
-    elif settings.batch_size is not None:
-        shapes = BatchShapes.by_rows(buckets, settings.batch_size, devices)
-    else:
-        tokens = settings.batch_tokens or DEVICE_BATCH_TOKENS * devices
-        shapes = BatchShapes.by_tokens(buckets, tokens, devices)
+        rows *= topology.chips
+    packed = packs(settings, "tpu")
+    shapes = device_shapes(settings, length, packed=packed, devices=devices, rows=rows)
     for count in shapes.rows:
         if count % devices:
             raise ConfigError(
                 f"{count} rows are not a multiple of the {devices} devices of {topology.name}; "
                 f"pass {-(-count // devices) * devices}"
             )
-    return replace(shapes, multiple=devices, whole=True, packed=packed)
+    return shapes
