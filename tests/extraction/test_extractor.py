@@ -16,6 +16,7 @@ from bert_features.extraction.extractor import Counts
 from bert_features.readers.input_example import InputExample
 from bert_features.verify.comparison import TOLERANCES, deviation
 from tests.conftest import NUM_DEVICES
+from tests.corpus.runs import wait_until
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
@@ -334,9 +335,10 @@ def test_the_output_is_refused_before_anything_is_loaded(toy, tmp_path):
 def test_a_failure_half_way_leaves_nothing(toy, tmp_path):
     (tmp_path / "in.txt").write_bytes(b"a b\n" * 5000 + b"\xff\n")
     config = ExtractConfig.of({"checkpoint": toy, "layers": (-1,), "buffer_mb": 1, **TOY_SETTINGS})
+    before = set(threading.enumerate())
     with pytest.raises(InputError, match="line 5001: byte 0xff at file offset 20000"):
         extract(
             config, tmp_path / "in.txt", tmp_path / "o.parquet", ledger_path=tmp_path / "ledger"
         )
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
-    assert threading.active_count() < 50
+    wait_until(lambda: set(threading.enumerate()) <= before)
