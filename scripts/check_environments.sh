@@ -13,7 +13,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 cd "$root"
 
-all_extras=demo,hub,jax,gcs,s3,faiss,metrics,pandas,plot,ray,serve
+all_extras=demo,hub,tokenizers,jax,gcs,s3,faiss,metrics,pandas,plot,ray,serve
 tools=(hypothesis matplotlib pytest pytest-timeout)
 tests=(tests/runtime tests/encoder tests/layers tests/cli/test_extract.py tests/formats/test_formats.py)
 
@@ -37,7 +37,7 @@ check() { # NAME: makes its environment, and prints its line
   kaggle-*) plain=tensorflow-cpu ;; # another version of TensorFlow on top of it cannot be imported
   lowest | newest)
     extras=$all_extras
-    more=(tests/export tests/neighbors tests/plots)
+    more=(tests/export tests/neighbors tests/plots tests/text tests/extraction/test_tokenizers.py)
     ;;
   esac
   python=$(python_for "$(sed -nE 's/^#.*[Pp]ython(-version)? (3\.[0-9]+).*/\2/p;3q' "$file" | head -n 1)")
