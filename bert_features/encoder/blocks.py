@@ -14,7 +14,12 @@ from bert_features.encoder import kernels, lanes
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, make_dropout
 from bert_features.encoder.rotary import Rotation
-from bert_features.encoder.segments import within_segments, within_window
+from bert_features.encoder.segments import (
+    blocks_of_band,
+    is_banded,
+    within_segments,
+    within_window,
+)
 from bert_features.encoder.types import Tensor
 
 QKV = ("query", "key", "value")
@@ -61,25 +66,34 @@ class SelfAttention(Part):
         if self.dropout is None and chosen_forms().on_tpu:
             attended = self._in_lanes(x, mask, segments, rotation)
             return attended if residual is None else residual + attended
-        if segments is not None:
-            mask = within_segments(segments)
-        if self.window is not None:
-            mask = within_window(mask, self.window)
         by_head = self.dropout is None and chosen_forms().long_rows
-        # query, key, value: [B, A, S, D], or [A, B, S, D] head by head
-        query, key, value = self._heads(x, mask, (2, 3, 0, 1, 4) if by_head else (2, 0, 3, 1, 4))
+        banded, real = is_banded(mask, self.window, long_rows=by_head), mask
+        if segments is not None and not banded:
+            mask = within_segments(segments)
+        if self.window is not None and not banded:
+            mask = within_window(mask, self.window)
+        # query, key, value: [B, A, S, D], or [A, B, S, D] head by head and in blocks of a band
+        first = by_head or banded
+        query, key, value = self._heads(x, mask, (2, 3, 0, 1, 4) if first else (2, 0, 3, 1, 4))
         if rotation is not None:
-            query, key = (rotation.turned(x, heads_first=by_head) for x in (query, key))
+            query, key = (rotation.turned(x, heads_first=first) for x in (query, key))
+        if self.window is not None and banded:
+            query, key, value, mask = blocks_of_band(
+                query, key, value, mask, segments, self.window, heads_first=by_head
+            )
         scale = self.head_size**-0.5
         if by_head:
             context = kernels.attend_by_head(query, key, value, mask, scale)
-            return self.output_dense(kernels.reshape_like(context, x), residual)
-        if self.dropout is None:
+        elif self.dropout is None:
             context = kernels.attend(query, key, value, mask, scale)
         else:
             weights = kernels.attention_weights(query, key, mask, scale)
             context = kernels.matmul(self.dropout(weights, training=training), value)
-        context = kernels.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
+        if not by_head:
+            context = kernels.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
+        if banded:
+            batch, length = ops.shape(real)[:2]
+            context = ops.reshape(context, (batch, -1, x.shape[-1]))[:, :length]
         return self.output_dense(kernels.reshape_like(context, x), residual)
 
     def scopes(self, scope: str) -> list[list[str]]:
@@ -112,7 +126,8 @@ class SelfAttention(Part):
         By `lanes.attend`.
         """
         shape, (batch, length) = ops.shape(x), ops.shape(mask)
-        beside = 1 if segments is not None else lanes.rows_side_by_side(mask)
+        banded = is_banded(mask, self.window) and not chosen_forms().pallas
+        beside = 1 if segments is not None or banded else lanes.rows_side_by_side(mask)
         batch, length = batch // beside, length * beside
         x = ops.reshape(x, (batch, length, shape[-1]))
         query, key, value = (
@@ -125,8 +140,16 @@ class SelfAttention(Part):
         if rotation is not None:
             query, key = (rotation.turned_in_lanes(x) for x in (query, key))
         scale = self.head_size**-0.5
-        context = lanes.attend(query, key, value, mask, scale, segments, self.window)
-        context = ops.reshape(context, (batch, -1, length))
+        if self.window is not None and banded:
+            query, key, value = (ops.transpose(x, (1, 0, 3, 2)) for x in (query, key, value))
+            query, key, value, mask = blocks_of_band(query, key, value, mask, segments, self.window)
+            context = kernels.attend(query, key, value, mask, scale)  # [B * N, A, T, D]
+            context = ops.reshape(context, (batch, -1, *context.shape[1:]))
+            context = ops.transpose(context, (0, 2, 4, 1, 3))
+            context = ops.reshape(context, (batch, shape[-1], -1))[:, :, :length]
+        else:
+            context = lanes.attend(query, key, value, mask, scale, segments, self.window)
+            context = ops.reshape(context, (batch, -1, length))
         output = self.output_dense
         weight, bias = (ops.convert_to_tensor(v) for v in (output.weight, output.bias_for(x)))
         return ops.reshape(lanes.project_out(context, weight, bias), shape)

@@ -108,6 +108,36 @@ def test_every_output_of_packed_rows(name, device, form, precision):
     assert_as_alone(got, config, weights, texts, precision)
 
 
+@pytest.mark.parametrize(
+    ("device", "form", "lengths"),
+    [("gpu", {}, [31]), ("tpu", {}, [25]), ("cpu", {"long_rows": True}, [25, 31, 40])],
+)
+def test_rows_much_longer_than_the_window(device, form, lengths):
+    """Attention in blocks of 8 along the band: the last has one token, 7 or 8."""
+    config, weights = families.checkpoint("modernbert").config, families.weights("modernbert")
+    encoder = make("modernbert", num_blocks=2)  # a layer that sees all, and one with the window
+    shape = [None, None] if device == "cpu" else [2, *lengths]
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    signature = {name: tf.TensorSpec(shape, tf.int32) for name in names}
+
+    @tf.function(input_signature=[signature], autograph=False)
+    def run(batch):
+        with traced_for(device, **form):
+            return EncoderOutputs.from_dict(encoder(batch)).states
+
+    for length in lengths:
+        batch = random_batch(config, [length, 9], length)
+        batch["input_type_ids"][:] = 0
+        want = np.stack(NumpyEncoder(config, weights)(*batch.values())[:3])
+        real = batch["input_mask"] == 1
+        got = np.stack(run(batch))[:, real]
+        np.testing.assert_allclose(got, want[:, real], rtol=0, atol=2e-5)
+    if device == "gpu":
+        graph = run.get_concrete_function().graph
+        scores = [op.outputs[0].shape for op in graph.get_operations() if op.type == "Softmax"]
+        assert scores == [[2, 2, 31, 31], [2 * 4, 2, 8, 16]]
+
+
 @pytest.mark.parametrize("name", families.NAMES)
 def test_blocks_that_layers_share_are_one_set_of_variables(name):
     config = families.checkpoint(name).config
