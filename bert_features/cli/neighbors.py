@@ -62,6 +62,15 @@ def neighbors(
             "the mean of its pieces."
         ),
     ] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            help="Prompt before each query: the name of one of the checkpoint's, or the text "
+            "itself; empty for none. By default its prompt `query`, if it has one, else that of "
+            "the file.",
+            show_default=False,
+        ),
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of neighbors of each query.")] = 10,
     similarity: Annotated[
         Literal["cosine", "dot"], typer.Option(help="How vectors are compared.")
@@ -106,7 +115,12 @@ def neighbors(
         raise ConfigError("--query and --query-id are both set; leave one of them out")
     if not query and not query_id:
         raise ConfigError("there is no query; pass --query TEXT or --query-id ID")
-    of_texts = {"token": token, "checkpoint": checkpoint, **settings.checkpoint_options()}
+    of_texts = {
+        "token": token,
+        "prompt": prompt,
+        "checkpoint": checkpoint,
+        **settings.checkpoint_options(),
+    }
     unused = [as_option(name) for name, value in of_texts.items() if value is not None]
     if query_id and unused:
         raise ConfigError(f"--query-id takes a vector of the file; leave {', '.join(unused)} out")
@@ -121,6 +135,7 @@ def neighbors(
         top=top + bool(query_id),  # the text itself is one of them
         similarity=similarity,
         index=index,
+        prompt=prompt,
         checkpoint=checkpoint,
         config_file=settings.config_file,
         vocab_file=settings.vocab_file,

@@ -23,7 +23,7 @@ _Format = Literal["tokens", "ids", "jsonl"]
 # The settings of `extract` that decide what is read and how it is split into pieces.
 _SETTINGS = [
     *("checkpoint", "config_file", "vocab_file", "do_lower_case"),
-    *(name for name in ExtractConfig.names("source") if name != "shard"),
+    *(name for name in ExtractConfig.names("source") if name not in ("shard", "prompt")),
 ]
 # Bounds of one call of the tokenizer.
 _CALL_EXAMPLES = 1024

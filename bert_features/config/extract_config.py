@@ -216,6 +216,13 @@ class ExtractConfig(Settings):
     text_b_field: str | None = _INPUT["text_b_field"]
     tokens_field: str | None = _INPUT["tokens_field"]
     conll_column: Positive | None = _INPUT["conll_column"]
+    prompt: str | None = setting(
+        None,
+        "Prompt before each text: the name of one of the checkpoint's, such as document, or the "
+        "text itself; empty for none. By default its default prompt with pooling auto, else none.",
+        INPUT,
+        served=True,
+    )
     quoting: bool | None = _INPUT["quoting"]
     max_line_bytes: LineBytes = _INPUT["max_line_bytes"]
     encoding_errors: Literal["strict", "replace"] = setting(
@@ -367,14 +374,11 @@ class ExtractConfig(Settings):
         Raises:
           ConfigError: the checkpoint has fewer positions than `max_seq_length`.
         """
-        positions = config.positions
-        length = self.max_seq_length or positions
-        if length > positions:
+        length, most = self.max_seq_length or config.positions, config.positions
+        if length > most:
             raise ConfigError.naming(
-                "{max_seq_length} is {received}; {name} has {positions} positions: pass no more",
-                received=length,
-                name=name,
-                positions=positions,
+                "{max_seq_length} is {received}; {name} has {most} positions: pass no more",
+                **{"received": length, "name": name, "most": most},
             )
         return length
 

@@ -18,8 +18,8 @@ Examples = Callable[[], Iterable[InputExample]]
 class Prompts:
     """The prompts of a checkpoint, and whether its texts are lower-cased.
 
-    The default prompt and the lower-casing are those of a folder that sentence-transformers wrote;
-    they apply where an output has pooling `auto`.
+    The default prompt is the one of the settings. Without it, prompt and lower-casing are those of
+    a folder that sentence-transformers wrote; they apply where an output has pooling `auto`.
     """
 
     def __init__(
@@ -36,10 +36,38 @@ class Prompts:
             checkpoint, outputs, tokenizer_lower_cases=tokenizer_lower_cases
         )
         self._default, self._lower_cases = changes.prompt, changes.lower_cases
+        if config.prompt is not None:
+            self._default = self.choose(config.prompt)
 
     def first_of(self, *names: str) -> str | None:
         """The first of some names that the checkpoint has a prompt for."""
         return next((name for name in names if name in self._named), None)
+
+    def of_queries(self) -> str | None:
+        """The prompt `query`, if the checkpoint has it and the outputs can have a prompt."""
+        return None if self._word_level else self._named.get("query")
+
+    def choose(self, given: str) -> str:
+        """The prompt of a name, or the text itself.
+
+        Raises:
+          ConfigError: it is a word that is no name; as a text it would join the first word of each.
+        """
+        if given in self._named:
+            return self._named[given]
+        if given.replace("-", "_").isidentifier():
+            raise ConfigError.naming(
+                "{prompt} is '{received}', and the prompts of {name} are: {known}; pass a name, or "
+                "a text that ends with a blank",
+                received=given,
+                name=self._checkpoint,
+                known=self._known,
+            )
+        return given
+
+    @property
+    def _known(self) -> str:
+        return ", ".join(map(repr, self._named)) or "none, it has no prompts"
 
     def find(self, prompt: str | None, name: str | None) -> str | None:
         """The prompt that a caller asks for: as text, or by the name of one of the checkpoint's.
@@ -52,8 +80,9 @@ class Prompts:
         if prompt is not None:
             raise ConfigError("prompt and prompt_name are both set; leave one of them out")
         if name not in self._named:
-            known = ", ".join(map(repr, self._named)) or "none, it has no prompts"
-            raise ConfigError(f"prompt_name is {name!r}; names of {self._checkpoint}: {known}")
+            raise ConfigError(
+                f"prompt_name is {name!r}; names of {self._checkpoint}: {self._known}"
+            )
         return self._named[name]
 
     def check_default(self) -> None:

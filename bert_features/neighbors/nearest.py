@@ -57,6 +57,7 @@ def nearest(
     top: int = 10,
     similarity: Literal["cosine", "dot"] = "cosine",
     index: Literal["faiss"] | None = None,
+    prompt: str | None = None,
     checkpoint: str | None = None,
     config_file: str | None = None,
     vocab_file: str | None = None,
@@ -80,6 +81,9 @@ def nearest(
       similarity: `cosine`, or `dot` for the plain product.
       index: `faiss` for an approximate index, which may miss some neighbors. The first call builds
         it, in memory, and keeps it in the cache; later calls answer in milliseconds.
+      prompt: for features of whole texts a prompt of the checkpoint, by its name, or a text to put
+        before each query; by default the prompt `query`, if the checkpoint has it, else what the
+        texts of the file had.
       checkpoint: the checkpoint for the queries, if it is not where the file says. A warning is
         logged if it has other weights.
       config_file: the config of that checkpoint, if not beside the weights.
@@ -105,7 +109,8 @@ def nearest(
         vectors = _check_vectors(queries, chosen, token)
     else:
         named = {"checkpoint": checkpoint, "config_file": config_file, "vocab_file": vocab_file}
-        vectors = embed(file, chosen, _check_texts(queries), token=token, named=named)
+        texts = _check_texts(queries)
+        vectors = embed(file, chosen, texts, token=token, prompt=prompt, named=named)
     options: dict[str, Any] = {"top": top, "similarity": similarity}
     of_bits = chosen.dtype == "binary"
     search = HammingSearch(vectors, chosen, **options) if of_bits else Search(vectors, **options)

@@ -28,7 +28,7 @@ logger = logging.getLogger("bert_features")
 _SETTINGS = [
     name
     for name in ExtractConfig.model_fields
-    if ExtractConfig.marks(name).group in (MODEL, OUTPUTS, LONG_TEXTS)
+    if ExtractConfig.marks(name).group in (MODEL, OUTPUTS, LONG_TEXTS) or name == "prompt"
 ]
 # What the metadata says of the texts; it must be the same for the queries.
 _SAME = ("vocabulary", "do_lower_case", "prompt", "lower_cased_first")
@@ -72,6 +72,7 @@ def embed(
     texts: Sequence[str],
     *,
     token: str | None,
+    prompt: str | None,
     named: dict[str, str | None],
 ) -> np.ndarray:
     """The vectors of texts, or of a word in each, as those of a features file were made.
@@ -81,6 +82,8 @@ def embed(
       feature: one of its features.
       texts: the texts.
       token: the word of each text whose vector is wanted, for a feature of words or tokens.
+      prompt: for a feature of whole texts a prompt, or its name; by default the checkpoint's
+        prompt `query`, else the file's own.
       named: the `checkpoint`, if not the one that the file records, and its `config_file` and
         `vocab_file`, if not beside the weights.
 
@@ -93,6 +96,13 @@ def embed(
       CheckpointError: the checkpoint is not usable, or is not the one that the file records.
     """
     words = check_words(feature, texts, token)
+    if prompt is not None and feature.level != "sequence":
+        raise ConfigError.naming(
+            "{prompt} is for features of whole texts, and {name} has a vector for each {level}; "
+            "leave {prompt} out",
+            name=feature.name,
+            level=feature.level,
+        )
     chosen = named["checkpoint"] is not None
     config = _settings(file, named)
     with _named_in(file, chosen=chosen):
@@ -111,9 +121,11 @@ def embed(
     if found is None:
         _check_weights(file, extractor.checkpoint, chosen=chosen)
     _check_same(file, feature, extractor)
-    records = extractor(list(texts))
     if feature.level == "sequence":
-        return np.array([record.features[feature.name] for record in records], np.float64)
+        prompts = extractor.preparation.prompts
+        before = prompts.of_queries() if prompt is None else prompts.choose(prompt)
+        return np.asarray(extractor.encode(list(texts), feature.name, prompt=before), np.float64)
+    records = extractor(list(texts))
     vector = {"word": _word_vector, "token": _token_vector}[feature.level]
     pairs = zip(records, words, strict=True)
     return np.array([vector(record, feature.name, str(word), extractor) for record, word in pairs])

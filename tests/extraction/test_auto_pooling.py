@@ -5,10 +5,18 @@ import json
 import numpy as np
 import pytest
 
-from bert_features import ExtractConfig, FeatureExtractor, extract, plan, read_features
+from bert_features import (
+    ExtractConfig,
+    FeatureExtractor,
+    extract,
+    nearest,
+    plan,
+    read_features,
+)
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.extraction.checks import check_input_and_checkpoint
 from bert_features.extraction.feature_store import FeatureStore
+from bert_features.formats.manifest import Manifest
 from tests.reference import numpy_outputs
 from tests.reference.full_tokenizer import ReferenceTokenizer
 from tests.reference.numpy_encoder import NumpyEncoder
@@ -153,6 +161,63 @@ def test_a_file_is_prompted_as_texts_are(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(FeatureStore, "fetch", lambda store, keys: {})
     extract(cached, tmp_path / "in.txt", tmp_path / "out.npz", overwrite=True)
     close(read_features(tmp_path / "out.npz").ragged("features")[0], values)
+
+
+@pytest.mark.parametrize(
+    ("given", "put"), [("document", "the "), ("is it ", "is it "), ("", ""), (None, "this is ")]
+)
+def test_the_prompt_of_a_run_is_a_name_or_a_text(folder, tmp_path, given, put):
+    prompts = {"document": "the ", "query": "this is "}
+    write_settings(folder, prompts=prompts, default_prompt_name="query")
+    config = ExtractConfig.of({"checkpoint": str(folder), **AUTO, "prompt": given})
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    extract(config, tmp_path / "in.txt", f"{tmp_path / 'out'}/")
+    file = read_features(tmp_path / "out")
+    close(file.ragged("features")[0], [reference(put + text) for text in TEXTS])
+    assert file.metadata.get("prompt", "") == put
+    assert Manifest.read(tmp_path / "out").run["settings"]["prompt"] == given
+
+
+def test_the_prompt_of_a_run_decides_about_the_cache(folder, tmp_path):
+    write_settings(folder, prompts={"document": "the "})
+    (tmp_path / "in.txt").write_text("b\n")
+    config = {"checkpoint": str(folder), **AUTO, "cache": str(tmp_path / "cache")}
+    reused = []
+    for prompt in (None, "document", "the "):
+        given = ExtractConfig.of({**config, "prompt": prompt})
+        summary = extract(given, tmp_path / "in.txt", tmp_path / "out.npz", overwrite=True)
+        reused.append(summary.counts.examples_from_cache)
+    assert reused == [0, 0, 1]
+
+
+def test_a_prompt_applies_to_other_poolings_too(folder):
+    settings = {"level": "sequence", "pooling": "max", "do_lower_case": True, "prompt": "the "}
+    extractor = FeatureExtractor.from_checkpoint(folder, **settings, max_seq_length=24, layers=[-1])
+    close(extractor.encode(TEXTS), [reference("the " + text, ["max"]) for text in TEXTS])
+
+
+def test_a_word_that_names_no_prompt_is_refused_before_tensorflow(folder, tmp_path):
+    write_settings(folder, prompts={"document": "the "})
+    (tmp_path / "in.txt").write_text("a\n")
+    config = ExtractConfig.of({"checkpoint": str(folder), **AUTO, "prompt": "documents"})
+    with pytest.raises(ConfigError, match=r"prompt is 'documents', .* of .*toy are: 'document';"):
+        check_input_and_checkpoint(config, tmp_path / "in.txt")
+
+
+def test_neighbors_of_a_query_with_the_prompt_of_queries(folder, tmp_path):
+    """The file has the prompt of documents, its neighbors are asked for with that of queries."""
+    write_settings(folder, prompts={"document": "the ", "query": "this is "})
+    config = ExtractConfig.of({"checkpoint": str(folder), **AUTO, "prompt": "document"})
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    path = tmp_path / "out.npz"
+    extract(config, tmp_path / "in.txt", path)
+    for prompt, put in ((None, "this is "), ("document", "the "), ("", ""), ("a ", "a ")):
+        hits = nearest(path, "is it jacksonville", prompt=prompt)
+        found = {hit.record: hit.similarity for hit in hits}
+        query = reference(f"{put}is it jacksonville")
+        texts = np.stack([reference("the " + text) for text in TEXTS])
+        lengths = np.linalg.norm(texts, axis=1) * np.linalg.norm(query)
+        close([found[i] for i in range(len(TEXTS))], texts @ query / lengths)
 
 
 def test_a_prompt_that_does_not_count_is_refused(folder):
