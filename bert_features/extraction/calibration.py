@@ -21,6 +21,8 @@ from bert_features.readers.input_example import InputExample
 logger = logging.getLogger("bert_features")
 
 _FIRST_TEXTS = 1000
+# Ranges this narrow, as a share of the values, are of texts that are all alike.
+_NARROW = 0.1
 
 
 class TakesRanges:
@@ -71,6 +73,14 @@ class TakesRanges:
         for output, count in counts.items():
             vectors = np.concatenate([[[0.0] * output.width], *(b[output.name] for b in batches)])
             found[output.name] = find_ranges([vectors[1 : count + 1]], output.width)
+            # A run that ends there has no other texts.
+            if len(head) >= count and _is_narrow(found[output.name]):
+                logger.warning(
+                    "the first %s texts have nearly the same %s, so that int8 gives other texts "
+                    "nearly the same codes; set calibration to more texts, or to a features file",
+                    f"{count:,}",
+                    output.name,
+                )
         return found, head
 
 
@@ -78,6 +88,12 @@ def calibration_file(output: OutputConfig | OutputSpec) -> str | None:
     """The features file that an output's ranges come from; None if they come from texts."""
     given = output.calibration
     return None if given is None or given.isdecimal() else given
+
+
+def _is_narrow(ranges: Ranges) -> bool:
+    least, largest = np.array(ranges)
+    sizes = np.maximum(np.abs(least), np.abs(largest))
+    return bool(np.median(largest - least) <= _NARROW * np.median(sizes))
 
 
 def _ranges_of_file(output: OutputSpec) -> Ranges:

@@ -117,6 +117,27 @@ def test_in_memory_with_ranges_of_a_file(config, texts, tmp_path):
     np.testing.assert_allclose(found.encode(TEXTS), vectors(tmp_path / "out.arrow", "int8"), atol=1)
 
 
+@pytest.mark.parametrize(
+    ("first", "calibration", "warns"),
+    [
+        ([], 1, True),
+        (["the bank"] * 5, 5, True),
+        (["the bank"] * 5, 6, False),
+        (["the bank"] * 5, 1000, False),  # all texts of the run
+        ([], 8, False),
+    ],
+)
+def test_first_texts_that_are_alike_are_a_warning(
+    config, tmp_path, caplog, first, calibration, warns
+):
+    texts = first + TEXTS if calibration < 1000 else first
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+    output = INT8 | {"calibration": calibration}
+    extract(config(output), tmp_path / "in.txt", f"{tmp_path / 'out'}/")
+    message = f"the first {calibration} texts have nearly the same int8, so that int8 gives other"
+    assert caplog.text.count(message) == warns
+
+
 def test_in_memory_without_ranges(config):
     extractor = kept_extractor(config(*ALL))
     with pytest.raises(ConfigError, match=r"'int8', and the ranges .* set calibration to a fe"):
