@@ -40,7 +40,7 @@ from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.step import MODEL_INPUTS, input_names
 from bert_features.encoder.types import Tensor
-from bert_features.errors import ConfigError
+from bert_features.errors import ConfigError, check_process
 from bert_features.text.tokenizer_files import read_tokenizer
 
 logger = logging.getLogger("bert_features")
@@ -154,8 +154,8 @@ class BertFeatures(keras.layers.Layer):
             checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
         )
         if found.vocab_file is not None:
-            special = read_tokenizer(found.vocab_file).frame.special_ids
-            settings.setdefault("special_ids", special)
+            vocabulary = read_tokenizer(found.vocab_file, found.config.model_type)
+            settings.setdefault("special_ids", vocabulary.frame.special_ids)
         # Making random values that the checkpoint's replace at once would take seconds.
         initializer = settings.pop("initializer", None)
         # With the poolings themselves, so that a saved model needs no checkpoint to know them.
@@ -221,7 +221,9 @@ class BertFeatures(keras.layers.Layer):
 
         Raises:
           ConfigError: an input is missing, not of integers, or too long.
+          DeviceError: see `check_process`.
         """
+        check_process()
         self._check_inputs(inputs)
         batch = {name: ops.cast(inputs[name], "int32") for name in self.input_names}
         encoded = self.encoder(

@@ -14,7 +14,7 @@ from bert_features.checkpoints.find import find_checkpoint, resolve_vocabulary
 from bert_features.encoder.forms import check_backend
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.encoder.types import Tensor
-from bert_features.errors import ConfigError
+from bert_features.errors import ConfigError, check_process
 from bert_features.text.tokenizer_files import WordPieceFile
 from bert_features.text.vocabulary import CLS, SEP
 
@@ -136,7 +136,9 @@ class BertTextInput(keras.layers.Layer):
 
         Raises:
           ConfigError: the inputs are something else.
+          DeviceError: see `check_process`.
         """
+        check_process()
         import tensorflow as tf
 
         from bert_features.batches.packing import encode_texts
