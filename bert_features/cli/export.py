@@ -17,11 +17,24 @@ _SETTINGS = {
     *("layers", "max_seq_length", "config_file", "vocab_file", "hidden_act", "do_lower_case")
 }
 # In the order in which `extract` shows them; each but layers asks for outputs.
-_OUTPUTS = tuple(name for name in OutputConfig.model_fields if name != "name")
+_OUTPUTS = tuple(
+    name
+    for name in OutputConfig.model_fields
+    if name not in ("name", "kind", "top_k", "calibration")  # of outputs that no export has
+)
+_KINDS = {
+    "level": Literal["token", "sequence"],
+    "dtype": Literal["float32", "float16", "bfloat16"],
+}
 
 
 @command
-@takes_settings("checkpoint", *_OUTPUTS, "outputs", *sorted(_SETTINGS - {"layers"}), config=False)
+@takes_settings(
+    "checkpoint",
+    *(*_OUTPUTS, "outputs", *sorted(_SETTINGS - {"layers"})),
+    config=False,
+    kinds=_KINDS,
+)
 def export(
     to: Annotated[Path, typer.Option(metavar="DIR", help="Directory to write.")],
     signature: Annotated[

@@ -300,7 +300,9 @@ def _extract_command(path: str, settings: ExtractConfig, choice: "Score") -> str
     """The command that extracts with a layer and a pooling from the same texts and model."""
     words = ["bert-features", "extract", path, "-o", "features.parquet", f"--layers={choice.layer}"]
     words += ["--level", "sequence", "--pooling", choice.pooling]
-    for name in dict.fromkeys((*MODEL_SETTINGS, *INPUT_SETTINGS, *FIELD_NAMES)):
+    names = dict.fromkeys((*MODEL_SETTINGS, *INPUT_SETTINGS, *FIELD_NAMES))
+    del names["id_field"]  # figures number the texts; the file may have no such field
+    for name in names:
         value = getattr(settings, name)
         if isinstance(value, bool):
             words.append(as_option(name, str(value)))

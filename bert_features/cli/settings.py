@@ -32,7 +32,7 @@ _NO_DEFAULT = {"do_lower_case", "outputs"}  # their descriptions say what happen
 
 
 def takes_settings(
-    *names: str, config: bool = True
+    *names: str, config: bool = True, kinds: Mapping[str, Any] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command an option for each setting, and `--config`.
 
@@ -41,10 +41,12 @@ def takes_settings(
     Args:
       *names: the settings; by default all.
       config: whether `--config` may set others. Without it the short help shows all of these.
+      kinds: types of settings that have fewer values in this command.
     """
     names = names or tuple(ExtractConfig.model_fields)
     options = [option("config", _CONFIG)] if config else []
-    options += [_option(name, shown=not config) for name in names]
+    kinds = kinds or {}
+    options += [_option(name, kinds.get(name, _kind(name)), shown=not config) for name in names]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def run(**given: Any) -> None:
@@ -120,7 +122,7 @@ def option(name: str, annotation: Any, default: Any = None) -> inspect.Parameter
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
-def _option(name: str, *, shown: bool) -> inspect.Parameter:
+def _option(name: str, kind: Any, *, shown: bool) -> inspect.Parameter:
     marks = ExtractConfig.marks(name)
     declared = typer.Option(
         *_flags(name),
@@ -129,7 +131,6 @@ def _option(name: str, *, shown: bool) -> inspect.Parameter:
         rich_help_panel=marks.group,
         hidden=not (shown or marks.common),
     )
-    kind = _kind(name)
     text = list[str] if name == "outputs" else str  # `_value` parses it
     return option(name, Annotated[(text if get_origin(kind) is tuple else kind) | None, declared])
 

@@ -61,7 +61,9 @@ def test_the_probe_prints_a_command_that_runs(toy, out, monkeypatch):
     rows = [f"{f'{word} ' * count},{word}" for word in ("this", "no") for count in range(1, 5)]
     (out / "my file.csv").write_text("\n".join(["body,topic", *rows]))
     options = ["--label-field", "topic", "--folds", "4", "--text-field", "body", "--uncased"]
-    options += ["--layers=0", "--pooling", "mean"]
+    # The setting of a field that figures do not read, and this file does not have.
+    (out / "ids.toml").write_text('id_field = "uid"\n')
+    options += ["--layers=0", "--pooling", "mean", "--config", "ids.toml"]
     result = plot(toy, "", "probe", "my file.csv", *options, "-o", "new.svg")
     command = result.stdout.splitlines()[-1]
     assert command == (

@@ -60,9 +60,17 @@ def test_command_line_where_keras_is_to_run_on_jax(toy, tmp_path):
     assert (tmp_path / "out" / "saved_model.pb").exists()
 
 
+def test_the_help_shows_no_values_that_exports_refuse():
+    shown = " ".join(run("--help").stdout.split())
+    assert "--level <token|sequence>" in shown
+    assert "--dtype <float32|float16|bfloat16>" in shown
+    assert not {"--kind", "--top-k", "--calibration"} & set(shown.split())
+
+
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
+        (["--signature", "text", "--level", "word"], 2, "'word' is not one of 'token', 'sequence'"),
         (["--signature", "words"], 2, "'words' is not one of 'text', 'ids'"),
         (["--signature", "text", "--layers=3"], 2, r"layer 3 is outside"),
         (["--signature", "text", "--layers=1,,2"], 2, "separate the entries"),
