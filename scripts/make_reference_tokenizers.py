@@ -14,6 +14,9 @@ Each tokenizer is trained on the texts of tests/data, in the form in which the f
 which transformers' tokenizer in Python must give too; for XLM-R and RoBERTa transformers' tokenizer
 in Python; for ModernBERT `tokenizers`. Offsets are those of transformers' fast tokenizer where it
 has the same ids, else -1: prints how many lines that leaves out.
+
+`camembert.json` has the ids that transformers' CamemBERT gives some lines and pairs with XLM-R's
+file, and XLM-R's ids of special tokens that are typed in a text, by sentencepiece as in fairseq.
 """
 
 import io
@@ -74,6 +77,7 @@ ODD_LINES = [
     "\u0301alone at the beginning",
     "word\u0301\u0302\u0303s",
 ]
+TYPED = ["a <s> b", "<s>", "the </s><mask> <unk>,<pad>"]
 
 
 def main() -> None:
@@ -88,12 +92,30 @@ def main() -> None:
         for family, make in FAMILIES.items():
             ids_of, pair_of, fast = make(Path(folder, family))
             arrays |= _golden(family, lines, pairs, ids_of, pair_of, fast)
+        write_camembert(Path(folder, "xlm_roberta", "sentencepiece.bpe.model"), pairs)
         with tarfile.open(TARGET / "files.tar.xz", "w:xz") as archive:
             for path in sorted(Path(folder).glob("*/*")):
                 member = tarfile.TarInfo(f"{path.parent.name}/{path.name}")
                 member.size = path.stat().st_size
                 archive.addfile(member, io.BytesIO(path.read_bytes()))
     np.savez_compressed(TARGET / "golden.npz", **arrays)
+
+
+def write_camembert(path: Path, pairs: Sequence[tuple[str, str]]) -> None:
+    """Writes camembert.json, of a SentencePiece model of XLM-R's form."""
+    slow = transformers.CamembertTokenizer(str(path))
+    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    own = [[number + 1 if number else 3 for number in model.EncodeAsIds(t)] for t in TYPED]
+    values = {
+        "texts": ODD_LINES,
+        "ids": [_ids_of(slow)(line) for line in ODD_LINES],
+        "pairs": pairs[:3],
+        "pair_ids": [_pair_of(slow)(a, b)[0] for a, b in pairs[:3]],
+        "specials": [slow.pad_token_id, slow.unk_token_id, slow.mask_token_id],
+        "typed": TYPED,
+        "typed_ids": own,
+    }
+    (TARGET / "camembert.json").write_text(json.dumps(values, separators=(",", ":")) + "\n")
 
 
 def _lines(name: str) -> list[str]:

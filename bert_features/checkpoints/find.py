@@ -156,8 +156,7 @@ def _describe(name: str, located: _Located, **options: Unpack[CheckpointOptions]
     config, family = _config(name, weights_path, kind, config_path)
     if hidden_act := options.get("hidden_act"):
         config = config.model_copy(update={"hidden_act": hidden_act})
-    names = tokenizer_files.names_for(config.model_type)
-    vocab_path = _file(options.get("vocab_file"), weights_path, names)
+    vocab_path = _file(options.get("vocab_file"), weights_path, tokenizer_files.NAMES)
     casing, evidence = casing_of(weights_path, kind, vocab_path, *_names_of(name))
     found = Checkpoint(
         name=name,
@@ -328,9 +327,9 @@ def checked_vocabulary(checkpoint: Checkpoint) -> tuple[Path, TokenizerFile]:
         raise CheckpointError.naming(
             "there is no vocab.txt beside {path}, nor {others}; pass {vocab_file}",
             path=checkpoint.weights_path,
-            others=", ".join(tokenizer_files.names_for(checkpoint.config.model_type)[1:]),
+            others=", ".join(tokenizer_files.NAMES[1:]),
         )
-    file = read_tokenizer(path)
+    file = read_tokenizer(path, checkpoint.config.model_type)
     check_vocab(file, checkpoint.config, path)
     return path, file
 

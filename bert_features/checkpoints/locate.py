@@ -25,7 +25,7 @@ TOKENIZER = "tokenizer.json"
 # Files that belong to weights wherever these are.
 BESIDE_WEIGHTS = (
     *("config.json", "bert_config.json", "albert_config.json", *tokenizer_files.NAMES),
-    *(TOKENIZER_CONFIG, TRANSFORMER_CONFIG),
+    *(tokenizer_files.MERGES, TOKENIZER_CONFIG, TRANSFORMER_CONFIG),
 )
 # TensorFlow's file that names the latest checkpoint of a directory.
 STATE_FILE = "checkpoint"

@@ -201,7 +201,7 @@ def _tokenizer(
             _check_in_graph(checkpoint, file)
         return tokenizer_of(file, lower_cases)
     if checkpoint.vocab_file is not None:
-        file = read_tokenizer(checkpoint.vocab_file)
+        file = read_tokenizer(checkpoint.vocab_file, checkpoint.config.model_type)
         check_vocab(file, checkpoint.config, checkpoint.vocab_file)
     logger.warning(
         "%s: the export does not record the %s",

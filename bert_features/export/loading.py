@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_features.config.json_files import read_json_object
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.errors import ConfigError, InputError, OutputError
 from bert_features.export.checks import SAVED_MODEL, Signature
@@ -50,7 +51,9 @@ class Export:
         self.outputs = tuple(sorted(functions[0].structured_outputs))
         vocabs = (self.path / "assets" / name for name in NAMES)
         vocab = next((path for path in vocabs if path.is_file()), None)
-        self.tokens = () if vocab is None else tuple(read_tokenizer(vocab).tokens)
+        config = self.path / "assets" / "bert_config.json"
+        kind = read_json_object(config).get("model_type", "") if config.is_file() else ""
+        self.tokens = () if vocab is None else tuple(read_tokenizer(vocab, kind).tokens)
 
     def __call__(self, inputs: Any, output: str | None = None) -> Any:
         """Computes the outputs of a batch.

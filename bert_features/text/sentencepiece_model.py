@@ -16,6 +16,8 @@ from bert_features.text.frame import Frame
 from bert_features.text.vocabulary import CLS, MASK, SEP
 
 _FAIRSEQ_SPECIALS, _FAIRSEQ_MASK = ("<s>", "<pad>", "</s>", "<unk>"), "<mask>"
+# CamemBERT's dictionary has fairseq's specials too, but its <s> and </s> are those of the model.
+_CAMEMBERT_SPECIALS = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
 _ALBERT_SPECIALS = ("<pad>", "<unk>", CLS, SEP, MASK)
 
 
@@ -36,10 +38,11 @@ class SentencePieceModel(NamedTuple):
     is_albert: bool
 
 
-def read_model(path: Path) -> SentencePieceModel:
-    """Reads the model of an ALBERT, or of an XLM-R, whose ids are fairseq's.
+def read_model(path: Path, model_type: str = "") -> SentencePieceModel:
+    """Reads the model of an ALBERT, or of an XLM-R or a CamemBERT, whose ids are fairseq's.
 
-    fairseq puts `<s> <pad> </s> <unk>` before the pieces and `<mask>` behind them.
+    fairseq puts `<s> <pad> </s> <unk>` before the pieces and `<mask>` behind them; the files of
+    XLM-R and CamemBERT look alike.
 
     Raises:
       CheckpointError: the file cannot be read, or its special pieces are of neither family.
@@ -57,6 +60,12 @@ def read_model(path: Path) -> SentencePieceModel:
         return SentencePieceModel(
             content, pieces, frame, np.arange(len(pieces), dtype=np.int32), True
         )
+    if pieces[:3] == ["<unk>", "<s>", "</s>"] and model_type == "camembert":
+        tokens = [*_CAMEMBERT_SPECIALS, *pieces[1:], _FAIRSEQ_MASK]
+        frame = Frame(5, 6, 1, 3, len(tokens) - 1, separators=2, has_types=False)
+        ids = np.arange(4, len(pieces) + 4, dtype=np.int32)
+        ids[0] = 3
+        return SentencePieceModel(content, tokens, frame, ids, is_albert=False)
     if pieces[:3] == ["<unk>", "<s>", "</s>"]:
         tokens = [*_FAIRSEQ_SPECIALS, *pieces[3:], _FAIRSEQ_MASK]
         frame = Frame(0, 2, 1, 3, len(tokens) - 1, separators=2, has_types=False)

@@ -3,6 +3,7 @@
 Importing this imports no framework.
 """
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -18,14 +19,12 @@ from bert_features.text.vocabulary import ids_of, read_vocab, write_vocab
 # Chinese have a vocab.txt.
 NAMES = (
     *("vocab.txt", "spiece.model", "30k-clean.model", "sentencepiece.bpe.model"),
-    "tokenizer.json",
+    *("tokenizer.json", "vocab.json"),
 )
-
-
-def names_for(model_type: str) -> tuple[str, ...]:
-    """The names of files that may hold the tokenizer of a model."""
-    # CamemBERT's ids of its SentencePiece model are not XLM-R's; its tokenizer.json has them.
-    return ("vocab.txt", "tokenizer.json") if model_type == "camembert" else NAMES
+# Beside vocab.json, in the first files of RoBERTa.
+MERGES = "merges.txt"
+# What no text has, before special pieces of SentencePiece.
+_HIDDEN = "\ufdd0"
 
 
 class WordPieceFile(NamedTuple):
@@ -56,23 +55,30 @@ class JsonModel(NamedTuple):
 TokenizerFile = WordPieceFile | SentencePieceModel | JsonModel
 
 
-def read_tokenizer(path: Path) -> TokenizerFile:
-    """Reads the file of a tokenizer.
+def read_tokenizer(path: Path, model_type: str = "") -> TokenizerFile:
+    """Reads the file of a tokenizer; the model's type decides about CamemBERT's ids.
 
     Raises:
       CheckpointError: it cannot be read, or is of a kind or a family that is not supported.
       MissingExtraError: it is not BERT's `tokenizer.json`, and `tokenizers` is not installed.
     """
     if path.suffix == ".model":
-        return read_model(path)
-    if path.suffix == ".json" and not is_wordpiece(path):
+        return read_model(path, model_type)
+    if not is_bert(path):
         return read_json(path)
     return WordPieceFile(read_vocab(path))
 
 
 def is_bert(path: Path) -> bool:
     """Whether a file holds a WordPiece vocabulary; it is not read whole."""
-    return path.suffix != ".model" and (path.suffix != ".json" or is_wordpiece(path))
+    if path.suffix == ".json":
+        return not _is_of_roberta(path) and is_wordpiece(path)
+    return path.suffix != ".model"
+
+
+def _is_of_roberta(path: Path) -> bool:
+    """Whether merges.txt belongs to it."""
+    return path.name == "vocab.json"
 
 
 def keeps_case(path: Path) -> bool:
@@ -89,6 +95,8 @@ def write_tokenizer(source: Path, folder: Path) -> Path:
     target = folder / ("vocab.txt" if is_bert(source) else _standard_name(source))
     if is_bert(source):
         write_vocab(source, target)
+    elif _is_of_roberta(source):
+        read_json(source).tokenizer.save(str(target))
     else:
         shutil.copyfile(source, target)
     return target
@@ -98,7 +106,7 @@ def _standard_name(path: Path) -> str:
     """The name by which a file is found again."""
     return (
         path.name
-        if path.name in NAMES
+        if path.name in NAMES and not _is_of_roberta(path)
         else "spiece.model"
         if path.suffix == ".model"
         else "tokenizer.json"
@@ -106,7 +114,7 @@ def _standard_name(path: Path) -> str:
 
 
 def read_json(path: Path) -> JsonModel:
-    """Reads a `tokenizer.json` that is not BERT's.
+    """Reads a `tokenizer.json` that is not BERT's, or RoBERTa's `vocab.json` and `merges.txt`.
 
     Raises:
       CheckpointError: it is damaged, or does not put `[CLS] a [SEP]` around a text.
@@ -117,17 +125,47 @@ def read_json(path: Path) -> JsonModel:
     except ImportError as error:
         raise MissingExtraError(f"tokenizers, which {path.name} needs,", "tokenizers") from error
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = _of_merges(path) if _is_of_roberta(path) else Tokenizer.from_file(str(path))
+        encoder = tokenizer
+        if type(tokenizer.model).__name__ == "Unigram":
+            encoder = Tokenizer.from_str(_without_specials(path.read_text(encoding="utf-8")))
     except Exception as error:  # the library has no class of its own
-        raise CheckpointError(f"{path} is no tokenizer.json that can be read: {error}") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokenizer.encode_special_tokens = True
+        raise CheckpointError(f"{path} is no tokenizer that can be read: {error}") from error
+    for each in (tokenizer, encoder):
+        each.no_truncation()
+        each.no_padding()
+        each.encode_special_tokens = True
     ids = tokenizer.get_vocab(with_added_tokens=True)
     tokens = [""] * (max(ids.values(), default=-1) + 1)
     for token, number in ids.items():
         tokens[number] = token
-    return JsonModel(tokenizer, tokens, _frame(tokenizer, path))
+    return JsonModel(encoder, tokens, _frame(tokenizer, path))
+
+
+def _of_merges(path: Path) -> Any:
+    """RoBERTa's tokenizer, as transformers makes it of these files."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    tokenizer = Tokenizer(models.BPE.from_file(str(path), str(path.with_name(MERGES))))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    cls, sep = ((token, tokenizer.token_to_id(token) or 0) for token in ("<s>", "</s>"))
+    tokenizer.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
+    return tokenizer
+
+
+def _without_specials(text: str) -> str:
+    """A `tokenizer.json` of SentencePiece in which no text has a special piece.
+
+    `tokenizers` finds `<s>` among the pieces as if it were a word; SentencePiece never does.
+    """
+    values = json.loads(text)
+    special = {added["content"] for added in values["added_tokens"] if added["special"]}
+    found = [entry for entry in values["model"]["vocab"] if entry[0] in special]
+    names = {entry[0] for entry in found}
+    values["added_tokens"] = [a for a in values["added_tokens"] if a["content"] not in names]
+    for entry in found:
+        entry[0] = _HIDDEN + entry[0]
+    return json.dumps(values)
 
 
 def _frame(tokenizer: Any, path: Path) -> Frame:

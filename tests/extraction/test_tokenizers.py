@@ -3,14 +3,21 @@
 import hashlib
 import json
 import shutil
+import struct
 import sys
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from bert_features import FeatureExtractor, export_savedmodel, extract, load_export
 from bert_features.checkpoints.convert import convert
-from bert_features.checkpoints.find import check_vocab, find_checkpoint, make_tokenizer
+from bert_features.checkpoints.find import (
+    check_vocab,
+    find_checkpoint,
+    make_tokenizer,
+    tokenizer_of,
+)
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
@@ -22,9 +29,10 @@ from bert_features.layers.text_input import BertTextInput
 from bert_features.neighbors.queries import _token_vector
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.catalog import config_to_serve
+from bert_features.text.sentencepiece_model import _fields
 from bert_features.text.tokenizer_files import read_tokenizer
 from tests.cli.command_line import run
-from tests.family_tokenizers import FILES, golden
+from tests.family_tokenizers import DATA, FILES, golden
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.tf1_checkpoint import write_directory
 from tests.serving.conftest import make_client
@@ -69,13 +77,79 @@ def test_the_tokenizer_is_found_beside_the_weights(folder):
     assert FILES[folder.name] in shown.stdout
 
 
-def test_camembert_takes_the_ids_of_its_tokenizer_json(folders, tmp_path):
-    folder = shutil.copytree(folders["roberta"], tmp_path / "copy")
-    shutil.copy(folders["xlm_roberta"] / FILES["xlm_roberta"], folder)
-    assert find_checkpoint(folder).vocab_file.name == "sentencepiece.bpe.model"
-    values = json.loads((folder / "config.json").read_text()) | {"model_type": "camembert"}
+def test_camembert_takes_ids_of_its_own_from_its_sentencepiece_model(folders, tmp_path):
+    """The file looks like XLM-R's; transformers' own tokenizer gave the ids."""
+    golden_values = json.loads((DATA / "camembert.json").read_text())
+    folder = shutil.copytree(folders["xlm_roberta"], tmp_path / "copy")
+    values = json.loads((folder / "config.json").read_text())
+    values |= {"model_type": "camembert", "vocab_size": 1005}
     (folder / "config.json").write_text(json.dumps(values))
-    assert find_checkpoint(folder).vocab_file.name == "tokenizer.json"
+    tokenizer = make_tokenizer(find_checkpoint(folder))
+    assert tokenizer.encode_ids(golden_values["texts"]) == golden_values["ids"]
+    frame, tokens = tokenizer.frame, tokenizer.tokens
+    assert [frame.pad_id, frame.unknown_id, frame.mask_id] == golden_values["specials"]
+    assert [tokens[number] for number in frame.special_ids] == ["<s>", "</s>"]
+    cls, sep = [frame.cls_id], [frame.sep_id]
+    for pair, ids in zip(golden_values["pairs"], golden_values["pair_ids"], strict=True):
+        first, second = tokenizer.encode_ids(pair)
+        assert [*cls, *first, *sep * frame.separators, *second, *sep] == ids
+
+
+def test_robertas_first_files_are_its_tokenizer(folders, tmp_path):
+    """vocab.json and merges.txt, without a tokenizer.json."""
+    folder = shutil.copytree(folders["roberta"], tmp_path / "copy")
+    model = json.loads((folder / "tokenizer.json").read_text())["model"]
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    merges = "".join(f"{first} {second}\n" for first, second in model["merges"])
+    (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}")
+    found = find_checkpoint(folder)
+    assert (found.vocab_file.name, found.do_lower_case) == ("vocab.json", False)
+    texts, tokenizer = json.loads(str(golden("texts"))), make_tokenizer(found)
+    encodings = tokenizer.encode(texts)
+    assert [n for e in encodings for n in e.ids] == golden("roberta.ids").tolist()
+    other = make_tokenizer(find_checkpoint(folders["roberta"]))
+    assert tokenizer.frame == other.frame
+    assert [e.offsets for e in encodings] == [e.offsets for e in other.encode(texts)]
+    convert(found, tmp_path / "out", to="safetensors")
+    again = make_tokenizer(find_checkpoint(tmp_path / "out"))
+    assert again.encode_ids(texts) == [e.ids for e in encodings]
+    assert again.encode_ids(["a<s></s>"]) == tokenizer.encode_ids(["a<s></s>"])
+    (folder / "merges.txt").unlink()
+    with pytest.raises(CheckpointError, match=r"vocab.json is no tokenizer that can be read"):
+        make_tokenizer(find_checkpoint(folder))
+
+
+def test_a_special_token_that_is_typed_is_text_in_a_tokenizer_json_too(family_files, tmp_path):
+    """As in SentencePiece; `tokenizers` by itself finds <s> among the pieces."""
+    values = json.loads((DATA / "camembert.json").read_text())
+    source = family_files / "xlm_roberta" / FILES["xlm_roberta"]
+    model = read_tokenizer(source)
+    assert tokenizer_of(model, False).encode_ids(values["typed"]) == values["typed_ids"]
+    path = tmp_path / "tokenizer.json"
+    write_unigram(source, model.tokens, path)
+    made = tokenizer_of(read_tokenizer(path), False)
+    assert made.tokens == model.tokens
+    assert made.encode_ids(values["typed"]) == values["typed_ids"]
+
+
+def write_unigram(source, tokens, path):
+    """The tokenizer.json of an XLM-R, as transformers makes it, without normalisation."""
+    scores = [
+        next(
+            (struct.unpack("<f", value)[0] for number, value in _fields(piece) if number == 2), 0.0
+        )
+        for number, piece in _fields(memoryview(source.read_bytes()))
+        if number == 1
+    ]
+    vocab = list(zip(tokens, [0.0, *scores, 0.0], strict=True))
+    tokenizer = Tokenizer(models.Unigram(vocab, unk_id=3))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    ends = {"special_tokens": [("<s>", 0), ("</s>", 2)]}
+    pair = "<s> $A </s> </s> $B </s>"
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A </s>", pair, **ends)
+    tokenizer.save(str(path))
 
 
 @pytest.mark.parametrize("model_type", ["bert", "xlm-roberta"])

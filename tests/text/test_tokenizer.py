@@ -285,5 +285,5 @@ def test_a_tokenizer_json_that_frames_no_text(tmp_path, family_files):
     with pytest.raises(CheckpointError, match="does not put one token before a text"):
         read_tokenizer(path)
     path.write_text(json.dumps(values | {"model": {"type": "BPE"}}))
-    with pytest.raises(CheckpointError, match=r"is no tokenizer.json that can be read"):
+    with pytest.raises(CheckpointError, match=r"is no tokenizer that can be read"):
         read_tokenizer(path)
