@@ -11,6 +11,7 @@ from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import cumulate_bytes, find_parts, levels_of
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
+from bert_features.machine.quiet_tensorflow import keep_pandas_from_arrow
 
 # A reader holds one group at a time. A group is written once it reaches ENOUGH_BYTES or
 # ENOUGH_ROWS, and stays below MAX_BYTES unless a single example exceeds that.
@@ -27,6 +28,7 @@ class GroupWriter(FeatureWriter):
         """Writes batches, of at least one example together, as one group."""
 
     def _open(self) -> None:
+        keep_pandas_from_arrow()
         self._pending: list[FeatureBatch] = []
         self._pending_rows = self._pending_bytes = 0
 

@@ -2,13 +2,14 @@
 
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bert_features.machine import hardware, tpu_installation
@@ -95,14 +96,35 @@ def import_tensorflow(
 def _without_unused() -> Iterator[None]:
     """In a process of our own, lets an import not find what it would import for nothing."""
     names = _UNUSED if backend_set() == "jax" else (*_UNUSED, *_UNUSED_WITHOUT_JAX)
-    absent = [name for name in names if _is_own_process and name not in sys.modules]
+    with _hidden(names if _is_own_process else ()):
+        yield
+
+
+@functools.cache
+def keep_pandas_from_arrow() -> None:
+    """In a process of our own, lets Arrow do without pandas, where that is not loaded yet.
+
+    Arrow imports it, half a second, for the first array that it converts, and only that one time.
+    """
+    if _is_own_process and "pandas" not in sys.modules:
+        import pyarrow as pa
+
+        # Arrow is compiled by Cython, which takes the None of a hidden module for the module.
+        with _hidden(["pandas"]), contextlib.suppress(ImportError, AttributeError):
+            pa.array([""])
+
+
+@contextlib.contextmanager
+def _hidden(names: Iterable[str]) -> Iterator[None]:
+    """Lets imports not find modules, unless they are loaded already."""
+    absent = [name for name in names if name not in sys.modules]
     modules: dict[str, Any] = sys.modules  # None: the import system raises ImportError
     modules.update(dict.fromkeys(absent))
     try:
         yield
     finally:
         for name in absent:
-            del modules[name]
+            modules.pop(name, None)
 
 
 @contextlib.contextmanager

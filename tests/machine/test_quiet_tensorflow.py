@@ -66,6 +66,35 @@ def test_a_process_of_our_own_does_not_load_what_it_does_not_use(tmp_path, claim
     assert (result.stdout.split(), result.stderr) == ([str(not claims), str(claims)], "")
 
 
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_writing_by_arrow_loads_no_pandas_in_a_process_of_our_own(tmp_path, format):
+    """Arrow imports it for the first array that it writes; a table of pandas is still possible."""
+    pytest.importorskip("pandas")
+    program = """
+        import sys
+        import numpy as np
+        from bert_features.formats import open_writer, read_features
+        from bert_features.formats.records import Feature, FeatureBatch, Rows
+        from bert_features.machine.quiet_tensorflow import claim_process
+        claim_process()
+        vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
+        columns = {"tokens": np.array(["a", "b", "c"], object), "token_ids": np.arange(3)}
+        batch = FeatureBatch(np.arange(1), {}, Rows(np.array([0, 3]), columns, {"x": vectors}))
+        path, format = sys.argv[1:]
+        features = (Feature("x", (-1,), "none", 2, "float32"),)
+        with open_writer(path, format=format, features=features, metadata={}) as writer:
+            writer.write(batch)
+        print("pandas" in sys.modules)
+        with read_features(path) as file:
+            print(*file[0].tokens, file[0].features["x"].sum())
+            print(*file.to_pandas()["x"][0][2])
+    """
+    program = textwrap.dedent(program)
+    command = [sys.executable, "-c", program, str(tmp_path / f"x.{format}"), format]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\na b c 15.0\n4.0 5.0\n", "")
+
+
 @pytest.mark.parametrize(
     ("is_own", "many_batches", "limited"),
     [(True, True, [1]), (True, False, []), (False, True, [])],
