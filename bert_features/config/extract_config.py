@@ -168,7 +168,7 @@ class ExtractConfig(Settings):
     packing: bool | None = setting(
         None,
         "Let texts share rows, each with its own attention, so that little is padding; by default "
-        "on a TPU or GPU, without buckets and uniform_batches.",
+        "on a TPU or GPU, and with JAX on a CPU, without buckets and uniform_batches.",
         DEVICES,
     )
     batch_size: Positive | None = setting(

@@ -124,14 +124,14 @@ def check_scores(config: ExtractConfig) -> None:
         raise ConfigError.naming("{kind} 'score' excludes {packing}; leave {packing} out")
 
 
-def packs(config: ExtractConfig, kind: str) -> bool:
-    """Whether texts share rows on a kind of device, see `config.packing`."""
+def packs(config: ExtractConfig, *, any_shape: bool) -> bool:
+    """Whether texts share rows, see `config.packing`; `any_shape` as of the runtime."""
     if has_scores(config.output_configs()):
         return False
     if config.packing is not None:
         return config.packing
-    # On a CPU rows with little padding cost nothing (scripts/benchmarking/diary.md).
-    return kind != "cpu" and config.buckets is None and not config.uniform_batches
+    # Where any shape costs nothing, so do rows with little padding (scripts/benchmarking/diary.md).
+    return not any_shape and config.buckets is None and not config.uniform_batches
 
 
 def check_lengths(config: ExtractConfig, length: int) -> LongText:

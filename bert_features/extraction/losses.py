@@ -12,8 +12,8 @@ logger = logging.getLogger("bert_features")
 
 # A weight of 0 times such a value is no 0, in attention and in pooling.
 _SPREADS = (
-    "; where texts share rows, as on a TPU or GPU, one of them spoils its row: packing=False "
-    "(--no-packing) keeps texts apart"
+    "; where texts share rows, as on a TPU or GPU or with JAX, one of them spoils its row: "
+    "packing=False (--no-packing) keeps texts apart"
 )
 # Above this share of [UNK], text and vocabulary hardly fit. Texts in the vocabulary's own language
 # have less than 1 %, rare symbols and emoji among it.
@@ -38,7 +38,7 @@ def warn(counts: Counts, config: ExtractConfig, checkpoint: Checkpoint) -> None:
             f"{counts.non_finite_examples:,}",
             f"{counts.examples:,}",
             checkpoint.name,
-            _SPREADS if counts.non_finite_examples > 1 and packs(config, "tpu") else "",
+            _SPREADS if counts.non_finite_examples > 1 and packs(config, any_shape=False) else "",
         )
 
 

@@ -107,7 +107,7 @@ class Preparation:
             self.shard = Shard() if config.shard is None else Shard.parse(config.shard)
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.mask_id = self._find_mask_id()
-        self.packing = packs(config, self.devices.kind)
+        self.packing = packs(config, any_shape=self.runtime.any_shape)
         self.window_tokens = self._window_tokens()
         self.buckets = self._buckets()
         self.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)

@@ -124,7 +124,7 @@ def _batch_shapes(
                 "{batch}, {batch_size} and {batch_tokens} exclude each other; pass only one"
             )
         rows *= topology.chips
-    packed = packs(settings, "tpu")
+    packed = packs(settings, any_shape=False)
     shapes = device_shapes(settings, length, packed=packed, devices=devices, rows=rows)
     for count in shapes.rows:
         if count % devices:

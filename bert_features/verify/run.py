@@ -74,7 +74,7 @@ def verify(
     usual = extractor.preparation.runtime.choose_precision("auto")
     usual = usual if usual in precisions else precisions[0]
     if has_both_forms(extractor):
-        packed = packs(ExtractConfig.of(given), devices.kind)
+        packed = packs(ExtractConfig.of(given), any_shape=False)
         timings = tuple(attention.time_on(extractor, usual, packed=packed))
     found_speeds = measure(extractor, usual, given, timings) if speed else None
     return Report(

@@ -130,13 +130,15 @@ def test_the_same_input_gives_the_same_bytes(checkpoint):
         ("tpu", {"dedupe": True}, False),
         ("cpu", {}, False),
         ("cpu", {"packing": True}, True),
+        ("cpu of JAX", {}, True),
+        ("cpu of JAX", {"packing": False}, False),
     ],
 )
 def test_who_packs(checkpoint, monkeypatch, kind, settings, packs):
-    """By default TPUs and GPUs, where neither buckets nor equal features are asked for."""
+    """By default where shapes are compiled, and neither buckets nor equal features asked for."""
     runtime = TensorFlowRuntime("cpu")
     monkeypatch.setattr(runtime, "any_shape", kind == "cpu")
-    monkeypatch.setattr(runtime, "devices", Devices(kind, 1))
+    monkeypatch.setattr(runtime, "devices", Devices(kind[:3], 1))
     config = ExtractConfig.of({"checkpoint": checkpoint, "layers": [-1], **settings})
     preparation = Preparation(config, runtime=runtime)
     assert preparation.packing == preparation.shapes.packed == packs
@@ -150,6 +152,7 @@ def test_a_window_fills_the_batches_of_all_devices(checkpoint, monkeypatch, sett
     """Unless its memory is limited: features of 8 values in float32."""
     monkeypatch.setattr(preparation_module, "_MAX_WINDOW_TOKENS", 40_000)
     runtime = TensorFlowRuntime("cpu")
+    monkeypatch.setattr(runtime, "any_shape", False)
     monkeypatch.setattr(runtime, "devices", Devices("tpu", 8))
     config = ExtractConfig.of({"checkpoint": checkpoint, "layers": [-1], **settings})
     preparation = Preparation(config, runtime=runtime)
@@ -162,6 +165,7 @@ def test_a_window_that_grows_has_a_limit(checkpoint, monkeypatch):
     monkeypatch.setattr(preparation_module, "_MAX_WINDOW_TOKENS", 40_000)
     monkeypatch.setattr(preparation_module, "_MAX_PACKED_WINDOW_BYTES", 50_000 * 32)
     runtime = TensorFlowRuntime("cpu")
+    monkeypatch.setattr(runtime, "any_shape", False)
     monkeypatch.setattr(runtime, "devices", Devices("tpu", 8))
     settings = {"checkpoint": checkpoint, "layers": [-1]}
     assert Preparation(ExtractConfig.of(settings), runtime=runtime).window_tokens == 50_000

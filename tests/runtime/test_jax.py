@@ -93,7 +93,7 @@ def jobs(toy, minilm_dir):
     toy_settings = {**TOY_SETTINGS, "outputs": OUTPUTS}
     narrow = {**TOY_SETTINGS, "outputs": OUTPUTS[:1], "precision": "bfloat16"}
     real = {"layers": [1, "embeddings"], "batch_size": NUM_DEVICES}
-    packed = {**toy_settings, "buckets": None, "packing": True}
+    packed = {**toy_settings, "buckets": None}
     return {
         "toy": {"checkpoint": toy, "texts": TEXTS, "settings": toy_settings},
         "packed": {"checkpoint": toy, "texts": TEXTS * 12, "settings": packed},
