@@ -100,3 +100,19 @@ def assert_states(name, got, mask):
     allowed = 1e-5 + 2e-6 * np.abs(want).max(-1, keepdims=True)  # docs/architecture.md
     assert got.shape == want.shape
     assert (np.abs(got - want) <= allowed).all(), np.abs(got - want).max((1, 2))
+
+
+def attention(name):
+    """What transformers computes of each row: float32 [L, A, S, S]."""
+    stored = reference(name)
+    sizes = np.diff(stored["row_splits"])
+    parts = np.split(stored["attention"], np.cumsum(sizes**2)[:-1], axis=-1)
+    return [part.reshape(*part.shape[:2], n, n) for part, n in zip(parts, sizes, strict=True)]
+
+
+def assert_attention(name, got, atol=1e-5):
+    """Attention [L, B, A, S, S] of `batch` is the reference's, and none goes to padding."""
+    for row, want in enumerate(attention(name)):
+        length = want.shape[-1]
+        np.testing.assert_allclose(got[:, row, :, :length, :length], want, rtol=0, atol=atol)
+        assert not got[:, row, :, :length, length:].any()

@@ -10,6 +10,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from bert_features.config.bert_config import BertConfig, CheckpointOptions, GeluForm
 from bert_features.config.config_files import read_config
 from bert_features.config.input_format import FormatName, InputFormat, LineBytes
+from bert_features.config.kinds import Kind
 from bert_features.config.output_specs import OutputSpec, output_names, plan_outputs
 from bert_features.config.outputs import (
     AUTO_POOLING,
@@ -19,7 +20,7 @@ from bert_features.config.outputs import (
     Calibration,
     Combine,
     Float32,
-    Kind,
+    HeadsSetting,
     LayersSetting,
     Level,
     OutputConfig,
@@ -118,6 +119,7 @@ class ExtractConfig(Settings):
         allowed=LAYERS_ALLOWED,
     )
     kind: Kind = _OUTPUT["kind"]
+    heads: HeadsSetting | None = _OUTPUT["heads"]
     top_k: Positive | None = _OUTPUT["top_k"]
     combine: Combine = _OUTPUT["combine"]
     weights: tuple[Float32, ...] | None = _OUTPUT["weights"]
@@ -320,16 +322,13 @@ class ExtractConfig(Settings):
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
         if self.batch_size is not None and self.batch_tokens is not None:
+            raise ConfigError.naming("{batch_size} and {batch_tokens} are both set; leave one out")
+        beside = [name for name in _SINGLE_OUTPUT if name in self.model_fields_set]
+        if self.outputs and beside:
+            settings = ", ".join(f"{{{name}}}" for name in beside)
             raise ConfigError.naming(
-                "{batch_size} and {batch_tokens} are both set; leave one of them out"
+                settings + " and {outputs} are both set; set it in each output instead"
             )
-        if self.outputs:
-            beside = [name for name in _SINGLE_OUTPUT if name in self.model_fields_set]
-            if beside:
-                settings = ", ".join(f"{{{name}}}" for name in beside)
-                raise ConfigError.naming(
-                    settings + " and {outputs} are both set; set it in each output instead"
-                )
         if self.dedupe and not self.uniform_batches:
             raise ConfigError.naming(
                 "{dedupe} needs {uniform_batches}; leave {uniform_batches} out"

@@ -5,19 +5,21 @@ Shape legend: `B` batch, `S` sequence, `H` hidden, `K` selected layers, `D` widt
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from bert_features.config.bert_config import BertConfig
+from bert_features.config.features import PAIRS as PAIRS
+from bert_features.config.features import Feature as Feature
+from bert_features.config.features import OutputSpec as OutputSpec
+from bert_features.config.kinds import DEFAULT_TOP_K, HEAD_KINDS
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,
-    DEFAULT_TOP_K,
     EMBEDDINGS,
     POOLINGS,
     SMALL_DTYPES,
     AutoPooling,
     Layers,
-    Level,
     OutputConfig,
     OutputDtype,
     check_names_differ,
@@ -28,79 +30,10 @@ from bert_features.config.outputs import (
 )
 from bert_features.errors import ConfigError
 
-# Poolings that put two vectors side by side.
-_DOUBLE_WIDTH = {"first_last", "mean_max"}
-
-
-@dataclass(frozen=True)
-class Feature:
-    """One named feature: its layers and what is done with them, as a file's metadata lists it.
-
-    Attributes:
-      name: name in predictions and files: `layer_output_0`, … as in the official script, or the
-        user's own.
-      layers: LAYERS entries as the user wrote them: block numbers, or the word `embeddings`.
-      combine: `none` for a single layer, else how `layers` become one vector.
-      width: D, number of values of a vector.
-      dtype: `float16`, `float32`, `bfloat16`, `int8`, or `binary`: D bits, packed into bytes.
-      level: what each vector represents: a `token`, a `word` or the whole `sequence`.
-      pooling: one of `POOLINGS[level]`: how token vectors become vectors of words or sequences; for
-        a sequence also several joined by `+`, whose vectors stand side by side.
-      weights: one for each layer where `combine` is `weighted`, else empty.
-      special_tokens: whether [CLS] and [SEP] count when a sequence is pooled.
-      normalize: whether each vector is scaled to length 1, as the last operation.
-      ranges: the least and the largest value of each dimension, for `int8`; empty until they are
-        known, and for other dtypes.
-      kind: one of `outputs.Kind`. Of the two features of a `masked_lm` the one of int32 has ids.
-    """
-
-    name: str
-    layers: tuple[int | str, ...]
-    combine: str
-    width: int
-    dtype: str
-    level: Level = "token"
-    pooling: str = "none"
-    weights: tuple[float, ...] = ()
-    special_tokens: bool = True
-    normalize: bool = False
-    kind: str = "layers"
-    ranges: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
-
-    @property
-    def stored_width(self) -> int:
-        """Number of values of a vector in arrays and files: D, or the bytes that hold D bits."""
-        return -(-self.width // 8) if self.dtype == "binary" else self.width
-
-    def describe(self) -> str:
-        """Its name, dtype and shape, as `features float32 [tokens, 384]`."""
-        rows = {"token": "tokens, ", "word": "words, ", "sequence": ""}[self.level]
-        return f"{self.name} {self.dtype} [{rows}{self.width}]"
-
-    def to_metadata(self) -> dict[str, Any]:
-        """The fields of `Feature` by name, without `kind` and `ranges` that are the default.
-
-        Fields that a subclass adds are left out too.
-        """
-        values = {entry.name: getattr(self, entry.name) for entry in fields(Feature)}
-        usual = {"kind": "layers", "ranges": ()}
-        return {n: v for n, v in values.items() if n not in usual or v != usual[n]}
-
-
 _F = TypeVar("_F", bound=Feature)
 
-
-@dataclass(frozen=True)
-class OutputSpec(Feature):
-    """A feature whose layers are resolved against a checkpoint: one output of the device step.
-
-    Attributes:
-      states: `layers` resolved: 0 is the embeddings, i the output of the i-th block.
-      calibration: what `ranges` come from: a number of texts, or a path; None for the default.
-    """
-
-    states: tuple[int, ...] = field(kw_only=True)
-    calibration: str | None = field(default=None, kw_only=True)
+# Poolings that put two vectors side by side.
+_DOUBLE_WIDTH = {"first_last", "mean_max"}
 
 
 def resolve_layers(layers: Sequence[int | str], num_layers: int) -> tuple[int, ...]:
@@ -191,9 +124,11 @@ def output_names(
 def _specs(
     output: OutputConfig, config: BertConfig, layers: tuple[int | str, ...], dtype: OutputDtype
 ) -> list[OutputSpec]:
-    if output.kind != "layers":
+    if output.kind in HEAD_KINDS:
         return _specs_of_head(output, config)
     _check_small(output, output.dtype or dtype)
+    if output.kind == "attention":
+        return _specs_of_attention(output, config, output.layers or layers, output.dtype or dtype)
     of_pooler = output.pooling == "pooler"
     if of_pooler and not config.has_pooler:
         raise ConfigError.naming(
@@ -248,6 +183,42 @@ def _check_small(output: OutputConfig, dtype: str) -> None:
         )
 
 
+def _specs_of_attention(
+    output: OutputConfig, config: BertConfig, layers: tuple[int | str, ...], dtype: OutputDtype
+) -> list[OutputSpec]:
+    """The features of an output of attention, one for each layer."""
+    states = resolve_layers(layers, config.num_hidden_layers)
+    if 0 in states:
+        raise ConfigError.naming("{layers} has 'embeddings', where there is no attention; drop it")
+    count = config.num_attention_heads
+    heads = output.heads or ("all",)
+    if heads == ("all",):
+        heads = tuple(range(count))
+    if bad := [head for head in heads if isinstance(head, int) and head >= count]:
+        raise ConfigError.naming(
+            "{heads} has {received}; allowed: 0 to {last}, as this checkpoint has {count} heads",
+            received=bad[0],
+            last=count - 1,
+            count=count,
+        )
+    pooling = output.pooling or "none"
+    return [
+        OutputSpec(
+            name=name,
+            layers=(entry,),
+            states=(state,),
+            combine="none",
+            width=len(heads),
+            dtype=dtype,
+            level=output.level if pooling == "cls" else f"{output.level}_pair",
+            pooling=pooling,
+            kind="attention",
+            heads=heads,
+        )
+        for name, entry, state in zip(_names(output, len(layers)), layers, states, strict=True)
+    ]
+
+
 def _specs_of_head(output: OutputConfig, config: BertConfig) -> list[OutputSpec]:
     """The features of an output that the masked-LM head computes."""
     width = 1 if output.kind == "score" else output.top_k or DEFAULT_TOP_K
@@ -284,6 +255,8 @@ def _names(output: OutputConfig, num_layers: int) -> list[str]:
     if output.kind == "score":
         return [output.name or ("surprisal" if output.level == "word" else "score")]
     count = num_layers if _stay_apart(output) else 1
+    if output.name is None and output.kind == "attention":
+        return ["attention"] if count == 1 else [f"attention_{i}" for i in range(count)]
     if output.name is None:
         as_official = _stay_apart(output) and (output.level == "token" or count > 1)
         return [f"layer_output_{i}" for i in range(count)] if as_official else ["features"]
@@ -314,12 +287,17 @@ def needs_pooler(outputs: Sequence[OutputSpec]) -> bool:
 
 def needs_head(outputs: Sequence[OutputSpec]) -> bool:
     """Whether an output is computed by the masked-LM head, which has its own weights."""
-    return any(output.kind != "layers" for output in outputs)
+    return any(output.kind in HEAD_KINDS for output in outputs)
 
 
 def has_scores(outputs: Sequence[OutputSpec] | Sequence[OutputConfig]) -> bool:
     """Whether an output is the score of each token or word, for which rows are masked."""
     return any(output.kind == "score" for output in outputs)
+
+
+def has_words(outputs: Sequence[Feature]) -> bool:
+    """Whether an output needs the words of the texts."""
+    return any(output.unit == "word" for output in outputs)
 
 
 def check_special_ids(outputs: Sequence[OutputSpec], special_ids: Sequence[int]) -> None:
@@ -338,7 +316,7 @@ def check_special_ids(outputs: Sequence[OutputSpec], special_ids: Sequence[int])
 
 def needs_static_length(outputs: Sequence[OutputSpec]) -> list[str]:
     """The names of outputs that need S to be known when the graph is made."""
-    return [o.name for o in outputs if o.level == "word" or "last" in pooling_parts(o.pooling)]
+    return [o.name for o in outputs if o.unit == "word" or "last" in pooling_parts(o.pooling)]
 
 
 def as_floats(outputs: Sequence[_F]) -> tuple[_F, ...]:

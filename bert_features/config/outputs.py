@@ -13,18 +13,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from bert_features.config.kinds import DEFAULT_TOP_K, HeadEntry, Kind, check_kind
 from bert_features.config.settings import MAX_INT, OUTPUTS, Positive, Settings, setting, shown
 from bert_features.errors import BertFeaturesError, ConfigError
 
 Combine = Literal["none", "sum", "mean", "concat", "weighted"]
 Level = Literal["token", "word", "sequence"]
-# What an output is made of: the layers; or, by the masked-LM head, the likeliest pieces of each
-# token, or how likely each token or word of the text is.
-Kind = Literal["layers", "masked_lm", "score"]
-DEFAULT_TOP_K = 5
-# The settings of outputs of other kinds, and the levels that they have.
-_OWN_SETTINGS: dict[str, set[str]] = {"masked_lm": {"level", "top_k"}, "score": {"level"}}
-_OWN_LEVELS: dict[str, tuple[Level, ...]] = {"masked_lm": ("token",), "score": ("token", "word")}
 OutputDtype = Literal["float32", "float16", "bfloat16", "int8", "binary"]
 # Of vectors that are made from float32 on the host: a byte, or a bit, for each dimension.
 SMALL_DTYPES: tuple[str, ...] = ("int8", "binary")
@@ -108,6 +102,7 @@ def _is_entry(entry: Any) -> bool:
 
 # LAYERS as the type of a setting.
 LayersSetting = Annotated[tuple[LayerEntry, ...], BeforeValidator(split_layers)]
+HeadsSetting = Annotated[tuple[HeadEntry, ...], BeforeValidator(split_layers)]
 
 
 class OutputConfig(Settings):
@@ -121,9 +116,18 @@ class OutputConfig(Settings):
     )
     kind: Kind = setting(
         "layers",
-        "What the output is: layers; or, by the masked-LM head, masked_lm, the likeliest pieces at "
-        "each token, or score, the log-probability of each token or the surprisal of each word.",
+        "What the output is: layers; attention, from each token or word to each other; or, by the "
+        "masked-LM head, masked_lm, the likeliest pieces at each token, or score, the "
+        "log-probability of each token or the surprisal of each word.",
         OUTPUTS,
+    )
+    heads: HeadsSetting | None = setting(
+        None,
+        "Heads to take, for kind attention: their numbers from 0, or all (the default), mean or "
+        "max of all heads.",
+        OUTPUTS,
+        min_length=1,
+        allowed="a list of integers from 0, or 'all', 'mean' or 'max'",
     )
     top_k: Positive | None = setting(
         None, f"Pieces of each token, for kind masked_lm; by default {DEFAULT_TOP_K}.", OUTPUTS
@@ -184,8 +188,8 @@ class OutputConfig(Settings):
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
-        _check_kind(self)
-        if not _is_pooling(self.pooling, self.level):
+        check_kind(self)
+        if self.kind != "attention" and not _is_pooling(self.pooling, self.level):
             raise _wrong_pooling(str(self.pooling), self.level)
         if not self.special_tokens and self.level != "sequence":
             raise ConfigError.naming(
@@ -208,39 +212,6 @@ class OutputConfig(Settings):
         if self.weights is not None and self.layers is not None:
             check_weights(self.weights, self.layers)
         return self
-
-
-def _check_kind(output: OutputConfig) -> None:
-    """Refuses settings that have no meaning for the kind of an output."""
-    if output.kind == "layers":
-        if output.top_k is not None:
-            raise ConfigError.naming("{top_k} is for {kind:'masked_lm'}; pass that too")
-        return
-    others = OutputConfig.model_fields.keys() - {"kind", "name", *_OWN_SETTINGS[output.kind]}
-    for name, field in OutputConfig.model_fields.items():
-        if name in others and getattr(output, name) != field.default:
-            raise ConfigError.naming(
-                f"{{{name}}} has no meaning for {{kind}} '{{received}}'; leave {{{name}}} out",
-                received=output.kind,
-            )
-    if output.level not in _OWN_LEVELS[output.kind]:
-        raise ConfigError.naming(
-            "{level} is '{received}'; allowed for kind '{kind_}': {allowed}",
-            received=output.level,
-            kind_=output.kind,
-            allowed=", ".join(_OWN_LEVELS[output.kind]),
-        )
-
-
-def check_kinds(outputs: Iterable[Any], place: str) -> None:
-    """Refuses outputs of the masked-LM head where only layers are possible; as `check_floats`."""
-    for output in outputs:
-        if output.kind != "layers":
-            raise ConfigError.naming(
-                "{kind} is '{received}', which {place} cannot have; allowed there: 'layers'",
-                received=output.kind,
-                place=place,
-            )
 
 
 def pooling_parts(pooling: str) -> tuple[str, ...]:

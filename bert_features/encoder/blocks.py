@@ -58,16 +58,24 @@ class SelfAttention(Part):
         residual: Tensor | None = None,
         rotation: Rotation | None = None,
         training: bool = False,
-    ) -> Tensor:
+        shown: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
         """[N, H], int32 [B, S] each -> [N, H]; on a TPU [B', S', H] instead of [N, H].
 
-        With a residual of that shape, it is part of the result.
+        With a residual of that shape, it is part of the result. The second result is None, or if
+        `shown` the weights of attention, [B, A, S, S]; that takes the plain form on any device.
         """
-        if self.dropout is None and chosen_forms().on_tpu:
+        fused = self.dropout is None and not shown
+        if fused and chosen_forms().on_tpu:
             attended = self._in_lanes(x, mask, segments, rotation)
-            return attended if residual is None else residual + attended
-        by_head = self.dropout is None and chosen_forms().long_rows
-        banded, real = is_banded(mask, self.window, long_rows=by_head), mask
+            return attended if residual is None else residual + attended, None
+        shape, size = ops.shape(x), self.heads * self.head_size
+        if shown and chosen_forms().on_tpu:
+            x = ops.reshape(x, (-1, size))
+            residual = None if residual is None else ops.reshape(residual, (-1, size))
+        by_head = fused and chosen_forms().long_rows
+        banded = not shown and is_banded(mask, self.window, long_rows=by_head)
+        real = mask
         if segments is not None and not banded:
             mask = within_segments(segments)
         if self.window is not None and not banded:
@@ -81,20 +89,22 @@ class SelfAttention(Part):
             query, key, value, mask = blocks_of_band(
                 query, key, value, mask, segments, self.window, heads_first=by_head
             )
-        scale = self.head_size**-0.5
+        scale, weights = self.head_size**-0.5, None
         if by_head:
             context = kernels.attend_by_head(query, key, value, mask, scale)
-        elif self.dropout is None:
+        elif fused:
             context = kernels.attend(query, key, value, mask, scale)
         else:
             weights = kernels.attention_weights(query, key, mask, scale)
-            context = kernels.matmul(self.dropout(weights, training=training), value)
+            kept = weights if self.dropout is None else self.dropout(weights, training=training)
+            context = kernels.matmul(kept, value)
         if not by_head:
             context = kernels.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
         if banded:
             batch, length = ops.shape(real)[:2]
             context = ops.reshape(context, (batch, -1, x.shape[-1]))[:, :length]
-        return self.output_dense(kernels.reshape_like(context, x), residual)
+        attended = self.output_dense(kernels.reshape_like(context, x), residual)
+        return (ops.reshape(attended, shape) if chosen_forms().on_tpu else attended), weights
 
     def scopes(self, scope: str) -> list[list[str]]:
         """For each projection the canonical scopes of the weights that it holds."""
@@ -223,23 +233,25 @@ class Block(Part):
         segments: Tensor | None = None,
         rotation: Rotation | None = None,
         training: bool = False,
-    ) -> Tensor:
-        """[N, H], int32 [B, S] each -> [N, H]."""
+        shown: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """[N, H], int32 [B, S] each -> [N, H], and what `SelfAttention.call` shows."""
         before, after = (_norm, _same) if self.norm_first else (_same, _norm)
-        attended = self.attention(
+        attended, weights = self.attention(
             before(x, self.attention_norm),
             mask,
             segments,
             self._residual(x),
             rotation=rotation,
             training=training,
+            shown=shown,
         )
         x = after(self._sum(x, attended, training), self.attention_norm)
         inner = self.intermediate(before(x, self.output_norm))
         if self.gate is not None:
             inner = kernels.gated(inner, self.gate)
         transformed = self.output_dense(inner, self._residual(x))
-        return after(self._sum(x, transformed, training), self.output_norm)
+        return after(self._sum(x, transformed, training), self.output_norm), weights
 
     def _residual(self, x: Tensor) -> Tensor | None:
         """What a dense layer adds to its result: the residual, if no dropout comes before it."""

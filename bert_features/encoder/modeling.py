@@ -4,12 +4,12 @@ As in google-research/bert's `modeling.py`, on any backend of Keras; the config 
 BERT's relatives.
 
 Shape legend: `B` batch, `S` sequence, `E` width of the embeddings, `H` hidden_size, `L` layers,
-`N` = B * S.
+`A` heads, `N` = B * S.
 """
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -160,7 +160,12 @@ class BertEncoder(keras.layers.Layer):
         self.pooler = Dense(size, size, "tanh", name="pooler", **part) if with_pooler else None
         self.built = True
 
-    def call(self, inputs: Mapping[str, Tensor], training: bool = False) -> dict[str, Any]:
+    def call(
+        self,
+        inputs: Mapping[str, Tensor],
+        training: bool = False,
+        attention_of: Sequence[int] = (),
+    ) -> dict[str, Any]:
         """Encodes a batch.
 
         Args:
@@ -168,12 +173,14 @@ class BertEncoder(keras.layers.Layer):
             each; S at most max_position_embeddings. Packed rows also have `segment_ids` and
             `position_ids`, see `config.packing`; then S may be larger.
           training: whether dropout applies (only with `use_dropout`).
+          attention_of: numbers of layers from 1 whose attention is wanted.
 
         Returns:
           A dict, which `EncoderOutputs.from_dict` reads: `embedding_output` [B, S, H], the input of
           the first block; `encoder_outputs`, a list of L [B, S, H], the output of each layer;
           `sequence_output` [B, S, H], the last of them; and, with the pooler, `pooled_output`
-          [B, H], or [B, MAX_SEGMENTS, H] of packed rows. All have the compute dtype.
+          [B, H], or [B, MAX_SEGMENTS, H] of packed rows. `attention` is a list of [B, A, S, S], of
+          the layers of `attention_of`. All have the compute dtype.
         """
         word_ids, mask = inputs["input_word_ids"], inputs["input_mask"]
         segments, positions = inputs.get(SEGMENT_IDS), inputs.get(POSITION_IDS)
@@ -191,14 +198,21 @@ class BertEncoder(keras.layers.Layer):
         else:
             x = ops.reshape(embedded, (-1, size))
         rotations = self._rotations(shape[1], positions)
-        outputs = []
+        outputs, attention = [], {}
         for layer in range(self.num_blocks):
             block = self.blocks[self.config.block_of(layer)]
-            x = block(x, mask, segments, rotation=rotations[block.theta], training=training)
+            x, attention[layer + 1] = block(
+                x,
+                mask,
+                segments,
+                rotation=rotations[block.theta],
+                training=training,
+                shown=layer + 1 in attention_of,
+            )
             if layer == self.num_blocks - 1 and self.final_norm is not None:
                 x = self.final_norm(x)
             outputs.append(ops.reshape(x, (*shape, size)))
-        result = EncoderOutputs(embedded, outputs)
+        result = EncoderOutputs(embedded, outputs, attention=[attention[n] for n in attention_of])
         if self.pooler is not None:
             if segments is None:
                 pooled = self.pooler(result.sequence_output[:, 0])

@@ -1,6 +1,7 @@
 """What an encoder computes for one batch, every layer of it.
 
-Shape legend: `B` batch, `S` sequence, `H` hidden, `L` blocks, `M` MAX_SEGMENTS.
+Shape legend: `B` batch, `S` sequence, `H` hidden, `L` blocks, `A` heads, `M`
+MAX_SEGMENTS.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,17 +23,22 @@ class EncoderOutputs:
       embedding_output: [B, S, H], the sum below the first block.
       encoder_outputs: L of [B, S, H], the output of each block.
       pooled_output: [B, H], or [B, M, H] of packed rows; None without a pooler.
+      attention: the weights of attention [B, A, S, S] of the layers that were asked for.
     """
 
     embedding_output: Tensor
     encoder_outputs: Sequence[Tensor]
     pooled_output: Tensor | None = None
+    attention: Sequence[Tensor] = ()
 
     @classmethod
     def from_dict(cls, encoded: Mapping[str, Any]) -> "EncoderOutputs":
         """Takes what a `BertEncoder` returned."""
         return cls(
-            encoded["embedding_output"], encoded["encoder_outputs"], encoded.get("pooled_output")
+            encoded["embedding_output"],
+            encoded["encoder_outputs"],
+            encoded.get("pooled_output"),
+            encoded.get("attention", ()),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -44,6 +50,8 @@ class EncoderOutputs:
         }
         if self.pooled_output is not None:
             encoded["pooled_output"] = self.pooled_output
+        if self.attention:
+            encoded["attention"] = list(self.attention)
         return encoded
 
     @property

@@ -100,12 +100,16 @@ def _pool_words(
     vectors: Tensor, batch: Mapping[str, Tensor], output: OutputSpec, special_ids: Sequence[int]
 ) -> Tensor:
     del special_ids  # they belong to no word
+    pieces, counts = pieces_of_words(batch)
+    return _WORD_POOLERS[output.pooling](vectors, batch["word_indices"], pieces, counts[:, :, None])
+
+
+def pieces_of_words(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Whether token s is a piece of word w, float32 [B, S, W]; the number of pieces, [B, W]."""
     indices = batch["word_indices"]
     length = ops.shape(indices)[1]
-    # [B, S, W]: whether token s is a piece of word w.
     pieces = ops.cast(indices[:, :, None] == ops.arange(length, dtype="int32"), "float32")
-    counts = ops.sum(pieces, axis=1)[:, :, None]  # [B, W, 1]
-    return _WORD_POOLERS[output.pooling](vectors, indices, pieces, counts)
+    return pieces, ops.sum(pieces, axis=1)
 
 
 def _word_sum(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:

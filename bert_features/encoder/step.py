@@ -11,8 +11,16 @@ import keras
 import numpy as np
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.config.output_specs import OutputSpec, blocks_needed, needs_head, needs_pooler
+from bert_features.config.kinds import HEAD_KINDS
+from bert_features.config.output_specs import (
+    OutputSpec,
+    blocks_needed,
+    has_words,
+    needs_head,
+    needs_pooler,
+)
 from bert_features.config.packing import POSITION_IDS, SEGMENT_IDS, TARGET_IDS
+from bert_features.encoder.attention import show_attention
 from bert_features.encoder.forms import products_traced_in
 from bert_features.encoder.masked_lm import MaskedLMHead
 from bert_features.encoder.modeling import BertEncoder
@@ -35,8 +43,7 @@ def input_names(outputs: Sequence[OutputSpec], *, packed: bool = False) -> tuple
     names = (*MODEL_INPUTS, SEGMENT_IDS, POSITION_IDS) if packed else MODEL_INPUTS
     if any(output.kind == "score" for output in outputs):
         return (*names, TARGET_IDS)
-    word_level = any(output.level == "word" for output in outputs)
-    return (*names, WORD_INDICES) if word_level else names
+    return (*names, WORD_INDICES) if has_words(outputs) else names
 
 
 class DeviceStep:
@@ -118,13 +125,19 @@ class DeviceStep:
 
         Returns:
           Output name -> [B, S, D] for tokens and words, [B, D] for the sequence; of packed rows
-          [B, MAX_SEGMENTS, D], where a row has its texts in order.
+          [B, MAX_SEGMENTS, D], where a row has its texts in order. For pairs [B, D, S, S].
         """
         inputs = {name: batch[name] for name in self.inputs if name not in _NOT_OF_ENCODER}
         variables = self.encoder.trainable_variables
+        shown = [output for output in self.outputs if output.kind == "attention"]
+        layers = sorted({output.states[0] for output in shown})
         with products_traced_in(self._precision):
-            encoded, _ = self.encoder.stateless_call(list(weights[: len(variables)]), [], inputs)
+            encoded, _ = self.encoder.stateless_call(
+                list(weights[: len(variables)]), [], inputs, attention_of=tuple(layers)
+            )
             results = self._apply_head(weights, encoded["sequence_output"], batch)
+        attention = dict(zip(layers, encoded.get("attention", ()), strict=True))
+        results |= {o.name: show_attention(attention[o.states[0]], batch, o) for o in shown}
         outputs = [output for output in self.outputs if output.kind == "layers"]
         return results | compute_outputs(encoded, batch, outputs, self._special_ids)
 
@@ -138,7 +151,7 @@ class DeviceStep:
         table = next(w for w, v in zip(weights, variables, strict=False) if v is words)
         computed: dict[int | None, tuple[Tensor, ...]] = {}  # by K; None for a score
         for output in self.outputs:
-            if output.kind == "layers":
+            if output.kind not in HEAD_KINDS:
                 continue
             top_k = output.width if output.kind == "masked_lm" else None
             if top_k not in computed:

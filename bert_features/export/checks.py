@@ -19,6 +19,7 @@ from bert_features.checkpoints.find import (
 )
 from bert_features.checkpoints.pooling import auto_length, auto_pooling, auto_text_changes
 from bert_features.checkpoints.read import has_pooler
+from bert_features.config.kinds import check_kinds
 from bert_features.config.output_specs import (
     OutputSpec,
     check_special_ids,
@@ -31,7 +32,6 @@ from bert_features.config.outputs import (
     Layers,
     Outputs,
     check_floats,
-    check_kinds,
     parse_outputs,
 )
 from bert_features.errors import CheckpointError, ConfigError, OutputError

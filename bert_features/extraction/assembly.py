@@ -5,7 +5,8 @@ go to their places in arrays that hold the whole window. Nearly everything is ar
 rows a second one Python object for each row would keep a core busy.
 
 Shape legend: `N` examples of the window, `R` their rows, `T` tokens that the rows own, `W` words,
-`B` rows of a batch, `S` its length, `D` width of an output, `M` texts that a packed row may hold.
+`B` rows of a batch, `S` its length, `D` width of an output, `M` texts that a packed row may hold,
+`P` pairs of tokens or words of the examples.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,12 +19,12 @@ from bert_features.batches.input_fn import Batch, Window
 from bert_features.batches.segments import count_by_row, expand_ranges
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import word_strings
-from bert_features.config.output_specs import OutputSpec
+from bert_features.config.output_specs import PAIRS, OutputSpec, has_words
 from bert_features.config.packing import TARGET_IDS
 from bert_features.extraction.counts import Counts, find_non_finite
 from bert_features.extraction.memory import Memory
 from bert_features.formats.columns import text_array
-from bert_features.formats.records import SPANS, FeatureBatch, Rows
+from bert_features.formats.records import SPANS, FeatureBatch, Rows, splits_of
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 
@@ -63,6 +64,11 @@ class WindowResults:
         self._missing = len(self._lengths)
         if window.words is not None:
             self._sort_words(window.words)
+        # Of pairs: tokens, and words that have pieces, of each example.
+        self._sizes = {"token_pair": self._lengths.astype(np.int64)}
+        if (table := window.words) is not None:
+            self._sizes["word_pair"] = count_by_row(table.num_pieces > 0, table.row_splits)
+        self._pair_splits = {level: splits_of(sizes**2) for level, sizes in self._sizes.items()}
 
     @property
     def complete(self) -> bool:
@@ -70,13 +76,19 @@ class WindowResults:
         return self._missing == 0
 
     def add(self, batch: Batch, outputs: Mapping[str, np.ndarray]) -> None:
-        """Copies the outputs of a batch to their places: [B, S, D]; or [B, D], packed [B, M, D]."""
+        """Copies the outputs of a batch to their places.
+
+        They are [B, S, D]; of the sequence [B, D], packed [B, M, D]; of pairs [B, D, S, S].
+        """
         members = batch.members
         for output in self._outputs:
             values = outputs[output.name]
+            if output.level in PAIRS:
+                self._add_pairs(members, values, output)
+                continue
             values = values.reshape(-1, values.shape[-1])
             if output.level == "sequence":
-                vectors = self._array(output, values, len(self._lengths))
+                vectors = self._array(output, values.dtype, len(self._lengths))
                 vectors[members.rows] = values[members.slots]
             elif output.level == "token" or output.kind == "score":
                 self._add_tokens(members, values, output)
@@ -84,13 +96,13 @@ class WindowResults:
                 self._add_words(members, values, output)
         self._missing -= len(members.rows)
 
-    def _array(self, output: OutputSpec, values: np.ndarray, count: int) -> np.ndarray:
+    def _array(self, output: OutputSpec, dtype: np.dtype, count: int) -> np.ndarray:
         if output.name not in self._values:
-            self._values[output.name] = self._memory.empty((count, values.shape[-1]), values.dtype)
+            self._values[output.name] = self._memory.empty((count, output.width), dtype)
         return self._values[output.name]
 
     def _add_tokens(self, members: Members, flat: np.ndarray, output: OutputSpec) -> None:
-        array = self._array(output, flat, int(self._own.sum()))
+        array = self._array(output, flat.dtype, int(self._own.sum()))
         rows = members.rows
         own = self._own[rows]
         # A slice for each row is copied once, five times as fast as token by token through indices.
@@ -99,6 +111,15 @@ class WindowResults:
         bounds = zip(begins.tolist(), places.tolist(), own.tolist(), strict=True)
         for begin, place, length in bounds:
             array[place : place + length] = flat[begin : begin + length]
+
+    def _add_pairs(self, members: Members, values: np.ndarray, output: OutputSpec) -> None:
+        sizes, ends = self._sizes[output.level], self._pair_splits[output.level][1:]
+        pairs = self._array(output, values.dtype, int(ends[-1]))
+        rows = members.rows
+        # Rows are not packed, and an example has one: its slot is the row of the batch.
+        for slot, size, end in zip(members.slots, sizes[rows], ends[rows], strict=True):
+            matrix = values[slot, :, :size, :size].transpose(1, 2, 0)
+            pairs[end - size * size : end] = matrix.reshape(-1, output.width)
 
     def _sort_words(self, table: WordTable) -> None:
         """Sorts the words that have a vector by the row that it is taken from."""
@@ -124,10 +145,15 @@ class WindowResults:
     def batch(self, unknown_id: int) -> FeatureBatch:
         """The examples of the window, all rows of which are here.
 
-        Its `tokens` have their ids alone. `words` are there if an output has level `word`.
+        Its `tokens` have their ids alone. `words` are there if an output is of words.
         """
         features: dict[str, dict[str, np.ndarray]] = {"sequence": {}, "token": {}, "word": {}}
+        pairs: dict[str, Rows] = {}
         for output in self._outputs:
+            if output.level in PAIRS:
+                rows = pairs.setdefault(output.level, Rows(self._pair_splits[output.level], {}))
+                rows.features[output.name] = self._values[output.name]
+                continue
             averaged = self._in_windows and output.level == "sequence"
             values = self._averaged(output) if averaged else self._values[output.name]
             if output.kind == "score" and output.level == "word":
@@ -135,7 +161,7 @@ class WindowResults:
             features[output.level][output.name] = values
         examples, table = self._window.examples, self._window.words
         words = None
-        if features["word"] and table is not None:
+        if has_words(self._outputs) and table is not None:
             spans = {name: getattr(table, name.removeprefix("word_")) for name in SPANS}
             texts = words_of(examples, spans, table.row_splits)
             words = Rows(table.row_splits, {"words": texts, **spans}, features["word"])
@@ -145,6 +171,7 @@ class WindowResults:
             features["sequence"],
             Rows(splits, {"token_ids": ids}, features["token"]),
             words,
+            pairs=pairs,
         )
         return replace(batch, counts=self._counts(batch, ids == unknown_id))
 
@@ -266,12 +293,16 @@ def assemble(
 def regroup(batches: Iterable[FeatureBatch], pieces: np.ndarray) -> Iterator[FeatureBatch]:
     """The same examples by `with_pieces` in batches of 512, the last of which may have fewer.
 
-    Only the examples of a batch that spans several of the given ones are copied.
+    Only the examples of a batch that spans several of the given ones are copied. Batches of pairs
+    stay as they are, as these may be large.
     """
     held: list[FeatureBatch] = []
     missing = _ROWS_PER_BATCH
     for batch in batches:
         start = 0
+        if batch.pairs:
+            yield with_pieces(batch, pieces)
+            continue
         while len(batch) - start >= missing:
             held.append(batch.part(start, start + missing))
             start, missing = start + missing, _ROWS_PER_BATCH
@@ -298,10 +329,10 @@ def with_pieces(batch: FeatureBatch, pieces: np.ndarray) -> FeatureBatch:
       pieces: the vocabulary, an array of str.
 
     Returns:
-      The same examples without counts. Tokens are there if a feature has level `token`.
+      The same examples without counts. Tokens are there if a feature is of tokens.
     """
     tokens = None
-    if batch.tokens is not None and batch.tokens.features:
+    if batch.tokens is not None and (batch.tokens.features or "token_pair" in batch.pairs):
         columns = batch.tokens.columns
         tokens = replace(batch.tokens, columns={"tokens": pieces[columns["token_ids"]], **columns})
     return replace(batch, tokens=tokens, counts={})

@@ -16,7 +16,6 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_without_tensorflow, resolve_vocabulary
 from bert_features.checkpoints.pooling import auto_length, auto_pooling
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import has_scores
 from bert_features.errors import ConfigError
 from bert_features.extraction.calibration import calibration_file
 from bert_features.extraction.prompts import Prompts
@@ -28,6 +27,9 @@ from bert_features.readers.examples import read_examples, source_of
 from bert_features.readers.opening import check_file, is_stream
 
 logger = logging.getLogger("bert_features")
+
+# Kinds of outputs whose texts do not share rows.
+_UNPACKED = {"attention", "score"}
 
 
 def check_input_and_checkpoint(
@@ -41,7 +43,7 @@ def check_input_and_checkpoint(
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
     """
-    check_scores(config)
+    check_kinds(config)
     if config.max_seq_length is not None:
         check_lengths(config, config.max_seq_length)
     for input_path in input_paths:
@@ -107,26 +109,33 @@ def row_length(config: ExtractConfig, checkpoint: Checkpoint) -> int:
     return config.row_length(checkpoint.config, checkpoint.name)
 
 
-def check_scores(config: ExtractConfig) -> None:
-    """Refuses what excludes scores: each piece of a text is masked in a row of its own.
+def check_kinds(config: ExtractConfig) -> None:
+    """Refuses what excludes scores and attention, which need a row for each text or piece.
 
     Raises:
-      ConfigError: there are other outputs too, or the settings ask for packing.
+      ConfigError: there are other outputs beside a score, or the settings ask for packing, or for
+        attention in windows.
     """
-    if not has_scores(config.output_configs()):
-        return
-    if len(config.output_configs()) > 1:
+    kinds = {output.kind for output in config.output_configs()}
+    if "score" in kinds and len(config.output_configs()) > 1:
         raise ConfigError.naming(
             "{kind} 'score' masks the texts, so no other output can come from the same pass; make "
             "it the only output"
         )
-    if config.packing:
-        raise ConfigError.naming("{kind} 'score' excludes {packing}; leave {packing} out")
+    if "attention" in kinds and config.long_text == "window":
+        raise ConfigError.naming(
+            "{kind} 'attention' needs the whole text in one row, and {long_text} is 'window'; "
+            "choose another, or split long texts into sentences"
+        )
+    if config.packing and not _UNPACKED.isdisjoint(kinds):
+        raise ConfigError.naming(
+            "{kind} '{own}' excludes {packing}; leave {packing} out", own=min(_UNPACKED & kinds)
+        )
 
 
 def packs(config: ExtractConfig, *, any_shape: bool) -> bool:
     """Whether texts share rows, see `config.packing`; `any_shape` as of the runtime."""
-    if has_scores(config.output_configs()):
+    if any(output.kind in _UNPACKED for output in config.output_configs()):
         return False
     if config.packing is not None:
         return config.packing

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_features.config.output_specs import Feature, OutputSpec
+from bert_features.config.features import PAIRS, Feature, OutputSpec
 from bert_features.errors import ConfigError
 from bert_features.extraction.counts import Counts
 from bert_features.formats.columns import value_dtype
-from bert_features.formats.records import FeatureBatch, describe_array
+from bert_features.formats.records import FeatureBatch, describe_array, matrices
 from bert_features.readers.input_example import InputExample
 
 
@@ -85,7 +85,15 @@ def collect(
       count: the number of texts, if it is known before the last batch.
       single: whether there is one text, whose own array is wanted.
       ragged: whether the vectors of tokens or words are wanted without padding.
+
+    Raises:
+      ConfigError: the matrices of attention are wanted with padding.
     """
+    if output.level in PAIRS and not (single or ragged):
+        raise ConfigError(
+            f"'{output.name}' has a matrix for each text, which encode does not pad; pass one text "
+            "or ragged=True, or call the extractor itself"
+        )
     if output.level == "sequence" and count is not None:
         vectors = _fill(_empty(count, output), (batch.features[output.name] for batch in batches))
         return vectors[0] if single else vectors
@@ -99,7 +107,7 @@ def collect(
         vectors = _join(parts, output)
         return vectors[0] if single else vectors
     if single:
-        return _join(parts, output)
+        return matrices(_join(parts, output)) if output.level in PAIRS else _join(parts, output)
     if ragged:
         splits = np.concatenate([[0], *lengths]).cumsum(dtype=np.int64)
         return Ragged(_join(parts, output), splits)

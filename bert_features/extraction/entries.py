@@ -1,7 +1,8 @@
 """Entries: the finished features of a text as bytes, and back.
 
-An entry is a row of int64 (the number of its tokens and words, and its counts), then its arrays one
-after the other, each in C order and in the byte order of this machine.
+An entry is a row of int64 (the number of its tokens and words, its counts, and the number of its
+pairs of each level that the outputs have), then its arrays one after the other, each in C order and
+in the byte order of this machine.
 
 Shape legend: `N` examples, `T` tokens and `W` words of all examples, `D` width of a feature.
 """
@@ -12,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_features.config.output_specs import OutputSpec
+from bert_features.config.output_specs import PAIRS, OutputSpec
 from bert_features.extraction.assembly import ids_of, words_of
 from bert_features.extraction.counts import COUNTS
-from bert_features.formats.columns import SPLITS, convert_to_batch, value_dtype
+from bert_features.formats.columns import SPLITS, convert_to_batch, levels_of, value_dtype
 from bert_features.formats.records import SPANS, FeatureBatch, splits_of
 from bert_features.readers.input_example import InputExample
 
@@ -37,7 +38,8 @@ class Codec:
 
     def __init__(self, outputs: Sequence[OutputSpec]) -> None:
         self._outputs = tuple(outputs)
-        self._levels = {output.level for output in outputs}
+        self._levels = set(levels_of(outputs)) | {output.level for output in outputs}
+        self._pairs = [level for level in PAIRS if level in self._levels]
         names = {"token": ("token_ids",), "word": SPANS}
         self._sections = [
             *(
@@ -59,8 +61,9 @@ class Codec:
             level: batch.level(level).splits if level in self._levels else np.zeros(len(batch) + 1)
             for level in SPLITS
         }
-        lengths = [np.diff(splits[level]) for level in SPLITS]
-        header = np.stack([*lengths, *(batch.counts[name] for name in COUNTS)], axis=1)
+        tokens, words, *pairs = (np.diff(splits[v]) for v in ("token", "word", *self._pairs))
+        counts = [batch.counts[name] for name in COUNTS]
+        header = np.stack([tokens, words, *counts, *pairs], axis=1)
         bounds = {level: values.astype(int).tolist() for level, values in splits.items()}
         bounds["sequence"] = list(range(len(batch) + 1))
         columns = batch.columns
@@ -71,11 +74,13 @@ class Codec:
 
     def decode(self, entries: Sequence[bytes], examples: Sequence[InputExample]) -> FeatureBatch:
         """The features and counts in some entries."""
-        header = np.stack([np.frombuffer(entry, np.int64, _HEADER) for entry in entries])
+        numbers = _HEADER + len(self._pairs)
+        header = np.stack([np.frombuffer(entry, np.int64, numbers) for entry in entries])
         lengths = {
             "token": header[:, 0],
             "word": header[:, 1],
             "sequence": np.ones(len(entries), int),
+            **{level: header[:, _HEADER + i] for i, level in enumerate(self._pairs)},
         }
         columns = {"unique_ids": ids_of(examples)}
         columns |= {

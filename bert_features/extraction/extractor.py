@@ -203,7 +203,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
           By the level of the output, in the order of the texts and in the dtype of the output:
           `sequence`: [N, D]. `token` ([CLS] and [SEP] included) and `word`: `Padded(values [N, S,
           D], mask [N, S])`, or with `ragged` `Ragged(values [T, D], row_splits [N + 1])`. Of a
-          single text its own array, [D] or [S, D].
+          single text its own array, [D], [S, D] or of attention [D, S, S].
 
         Raises:
           ConfigError: there are several outputs and `output` is None, or there is none of that

@@ -65,7 +65,9 @@ def warn_without_summary(counts: Counts, config: ExtractConfig, checkpoint: Chec
 def find_cures(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, str]:
     """The settings that would keep what truncation cuts off, with their values as in Python."""
     positions = checkpoint.config.positions
-    cures = {} if config.long_text == "window" else {"long_text": "'window'"}
+    kinds = {output.kind for output in config.output_configs()}
+    no_window = config.long_text == "window" or "attention" in kinds
+    cures = {} if no_window else {"long_text": "'window'"}
     if row_length(config, checkpoint) < positions:
         cures["max_seq_length"] = str(positions)
     return cures

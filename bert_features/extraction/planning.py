@@ -17,7 +17,7 @@ from bert_features.batches.bucketing import (
     plan_batches,
 )
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import OutputSpec
+from bert_features.config.features import PAIRS, OutputSpec
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.extraction.checks import check_input_and_checkpoint
 from bert_features.extraction.counts import Counts
@@ -81,6 +81,7 @@ class Plan(Counts):
       windowed_examples: examples that would be computed in several windows.
       cures: settings that would keep what truncation cuts off, with their values as in Python.
       output_tokens: tokens in the output, [CLS] and [SEP] included, each once.
+      output_pairs: pairs of tokens, and of words, for attention: the sums of the squares.
       example_lengths: number of examples that have 0, 1, 2, … tokens, [CLS] and [SEP] included,
         before truncation.
       row_lengths: number of rows that have 0, 1, 2, … tokens.
@@ -95,6 +96,7 @@ class Plan(Counts):
     windowed_examples: int = 0
     cures: dict[str, str] = field(default_factory=dict)
     output_tokens: int = 0
+    output_pairs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PAIRS, 0))
     example_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     row_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     buckets: list[BucketPlan] = field(default_factory=list)
@@ -135,6 +137,7 @@ class Plan(Counts):
     def output_bytes(self, format: str) -> int:
         """Size of the features in an output file, in bytes, without tokens and ids."""
         vectors = {"token": self.output_tokens, "word": self.words, "sequence": self.examples}
+        vectors |= self.output_pairs
         sizes = _JSON_CHARACTERS if format == "jsonl" else ITEM_SIZES
         return int(sum(vectors[o.level] * o.stored_width * sizes[o.dtype] for o in self.outputs))
 
@@ -248,6 +251,9 @@ def _add_examples(result: Plan, batch: FeatureBatch) -> None:
     result.add_examples(counts)
     result.windowed_examples += int(np.count_nonzero(counts["windows"] > 1))
     result.output_tokens += int(lengths.sum())
+    words = counts["words"] - counts["words_vanished"] - counts["words_lost"]
+    for level, numbers in (("token_pair", lengths), ("word_pair", words)):
+        result.output_pairs[level] += int((numbers.astype(np.int64) ** 2).sum())
     result.example_lengths = _add_counts(result.example_lengths, lengths + counts["tokens_lost"])
 
 

@@ -19,8 +19,10 @@ from bert_features.checkpoints.find import find_checkpoint, make_tokenizer
 from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import (
+    PAIRS,
     OutputSpec,
     has_scores,
+    has_words,
     needs_head,
     output_names,
     outputs_on_device,
@@ -28,7 +30,7 @@ from bert_features.config.output_specs import (
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, check_process
-from bert_features.extraction.checks import check_lengths, check_scores, packs, row_length
+from bert_features.extraction.checks import check_kinds, check_lengths, packs, row_length
 from bert_features.extraction.prompts import Prompts
 from bert_features.machine.hardware import cores
 from bert_features.monitor.stages import StageClock
@@ -54,6 +56,7 @@ _MAX_PACKED_WINDOW_BYTES = 2 << 30  # of features, where a window grows to fill 
 # Characters of a text that is tokenized in some milliseconds.
 _MAX_SHORT_TEXT = 1 << 15
 _MAX_SPECIAL_TOKENS = 3  # of a row: [CLS] and two [SEP]s
+_MAX_ATTENTION_BYTES = 512 << 20  # of the attention of a batch, on each device
 
 
 class Preparation:
@@ -92,7 +95,7 @@ class Preparation:
         self.checkpoint = checkpoint or find_checkpoint(
             config.checkpoint, **config.checkpoint_options()
         )
-        check_scores(config)
+        check_kinds(config)
         self._given = config
         self._resolve_length(config)
         self.outputs = config.plan_outputs(
@@ -148,6 +151,8 @@ class Preparation:
             # Sequence vectors of windows wait for each other as float32.
             item_size = 4 if output.level == "sequence" else ITEM_SIZES[output.dtype]
             size = output.width * item_size
+            if output.level in PAIRS:  # of each token, with every token of its row
+                size *= self.max_seq_length
             # A sequence has one vector for all its tokens; it has at least two tokens.
             per_token += size // 2 if output.level == "sequence" else size
         tokens = min(self.config.buffer_mb * 2**20 // max(per_token, 1), _MAX_WINDOW_TOKENS)
@@ -183,10 +188,19 @@ class Preparation:
             return {"batch_size": self.config.batch_size, **batching}
         tokens = self.config.batch_tokens
         if tokens is None:
-            tokens = self._default_batch_tokens(few=few)
-            if self.devices.kind == "cpu" and not (few or self.config.uniform_batches):
+            tokens, most = self._default_batch_tokens(few=few), self._most_attention_tokens()
+            if self.devices.kind == "cpu" and not (few or self.config.uniform_batches or most):
                 batching |= {"min_rows": _CPU_BATCH_ROWS}
+            tokens = min(tokens, most or tokens)
         return {"batch_tokens": tokens, **batching}
+
+    def _most_attention_tokens(self) -> int | None:
+        """Tokens of a batch whose attention fits the memory for it; None if none is wanted."""
+        count = len({output.states for output in self.outputs if output.kind == "attention"})
+        if not count:
+            return None
+        of_token = count * self.checkpoint.config.num_attention_heads * 4 * self.max_seq_length
+        return max(_MAX_ATTENTION_BYTES // of_token, self.max_seq_length) * self.devices.count
 
     @property
     def tokens_of_batch(self) -> int:
@@ -218,14 +232,13 @@ class Preparation:
         """
         check_process()
         prompted = self.prompts.put_before(examples, prompt)
-        word_level = any(output.level == "word" for output in self.outputs)
         return TextInputFn(
             prompted,
             self.tokenizer,
             buckets=self.buckets,
             window_tokens=self.window_tokens,
             long_text=self.long_text,
-            words=self.config.word_split if word_level else None,
+            words=self.config.word_split if has_words(self.outputs) else None,
             mask_id=self.mask_id,
             scores=has_scores(self.outputs),
             stages=stages,

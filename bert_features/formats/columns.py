@@ -1,6 +1,6 @@
 """The flat columns of a features file, and conversions between columns, batches and records.
 
-`N` examples, `T` tokens and `W` words of all examples, `D` width of a feature.
+`N` examples, `T` tokens, `W` words and `P` pairs of all examples, `D` width of a feature.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from bert_features.config.features import PAIRS
 from bert_features.formats.records import (
     LEVEL_OF,
     LEVELS,
@@ -22,6 +23,7 @@ ID_TYPES: tuple[str, ...] = get_args(IdType)
 
 # The columns that say where the tokens or words of each example begin and end.
 SPLITS = {"token": "row_splits", "word": "word_splits"}
+SPLITS |= {level: f"{level}_splits" for level in PAIRS}
 
 # Names that a feature cannot have: columns of some format, or names that HDF5 does not allow.
 RESERVED_NAMES = frozenset(
@@ -33,8 +35,8 @@ class Column(NamedTuple):
     """One flat column.
 
     Attributes:
-      rows: the unit of its entries: `token`, `word`, `sequence` (an entry for each example) or
-        `splits` (one entry more than examples).
+      rows: the unit of its entries: a level (of `sequence` an entry for each example) or `splits`
+        (one entry more than examples).
       dtype: NumPy's name of the dtype, or `text`.
       width: D of a feature, else None.
     """
@@ -45,8 +47,8 @@ class Column(NamedTuple):
 
 
 def levels_of(features: Sequence[Feature]) -> list[str]:
-    """The keys of `LEVELS` that at least one feature has."""
-    return [level for level in LEVELS if any(feature.level == level for feature in features)]
+    """The keys of `LEVELS` that at least one feature has; pairs have the columns of their unit."""
+    return [v for v in LEVELS if any(v in (feature.level, feature.unit) for feature in features)]
 
 
 def columns_of(features: Sequence[Feature], id_type: str) -> dict[str, Column]:
@@ -73,10 +75,7 @@ def value_dtype(name: str) -> np.dtype:
 def convert_to_columns(batch: FeatureBatch) -> dict[str, np.ndarray]:
     """A batch as the flat columns of a file. Nothing is copied."""
     columns = {"unique_ids": batch.unique_ids, **batch.columns}
-    for level, rows in (("token", batch.tokens), ("word", batch.words)):
-        if rows is not None:
-            columns[SPLITS[level]] = rows.splits
-    return columns
+    return columns | {SPLITS[level]: rows.splits for level, rows in batch.levels.items()}
 
 
 def convert_to_batch(columns: Mapping[str, Any], features: Sequence[Feature]) -> FeatureBatch:
@@ -102,7 +101,8 @@ def convert_to_batch(columns: Mapping[str, Any], features: Sequence[Feature]) ->
     sequence = features_at("sequence")
     lengths = [len(level.splits) - 1 for level in rows.values()] + list(map(len, sequence.values()))
     ids = columns["unique_ids"] if "unique_ids" in columns else np.arange(lengths[0])
-    return FeatureBatch(ids, sequence, rows.get("token"), rows.get("word"))
+    tokens, words = rows.pop("token", None), rows.pop("word", None)
+    return FeatureBatch(ids, sequence, tokens, words, pairs=rows)
 
 
 def check_columns(columns: Mapping[str, Any], expected: Mapping[str, Column]) -> int:

@@ -82,7 +82,11 @@ def parse_metadata(text: str | bytes | dict[str, Any]) -> Header:
 
 def _feature_of(entry: Mapping[str, Any]) -> Feature:
     """A feature as `Feature.to_metadata` describes it."""
-    lists = {"layers": entry["layers"], "weights": entry["weights"]}
+    lists = {
+        "layers": entry["layers"],
+        "weights": entry["weights"],
+        "heads": entry.get("heads", ()),
+    }
     ranges = tuple(map(tuple, entry.get("ranges", ())))
     feature = Feature(**{**entry, **{n: tuple(v) for n, v in lists.items()}, "ranges": ranges})
     expected = [feature.width] * 2 if feature.dtype == "int8" else []

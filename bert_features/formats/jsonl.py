@@ -8,13 +8,16 @@ One line per example. It has these keys, in this order; a level without features
   were combined;
 - `"words": [{"word": "naïve", "start": 0, "end": 5, "type_id": 0, "num_pieces": 2, "layers":
   [{"index": NAME, "values": [..]}]}]`, the word features; see `records.Rows`;
-- `"sequence": [{"index": NAME, "values": [..]}]`, the sequence features.
+- `"sequence": [{"index": NAME, "values": [..]}]`, the sequence features;
+- `"token_pairs": [{"index": NAME, "values": [[[..]]]}]`, attention by head, from each token to each
+  token; `"word_pairs"` the same of words.
 
 `layers` and `sequence` list the features of their level in the order of the metadata, which is in
 `PATH.metadata.json`, beside the file. The format has no token ids, and values have 6 decimals; int8
 and the bytes of bits are integers.
 """
 
+import itertools
 import json
 import re
 import sys
@@ -24,16 +27,32 @@ from typing import Any
 
 import numpy as np
 
+from bert_features.config.features import PAIRS
 from bert_features.errors import OutputError
 from bert_features.formats.base import FeatureWriter
-from bert_features.formats.columns import SPLITS, convert_ids, convert_to_batch, value_dtype
+from bert_features.formats.columns import (
+    SPLITS,
+    convert_ids,
+    convert_to_batch,
+    levels_of,
+    value_dtype,
+)
 from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.json_numbers import convert_to_text
 from bert_features.formats.record_file import RecordFile
-from bert_features.formats.records import LEVELS, TEXT, Feature, FeatureBatch, FeatureRecord, Rows
+from bert_features.formats.records import (
+    LEVELS,
+    TEXT,
+    Feature,
+    FeatureBatch,
+    FeatureRecord,
+    Rows,
+    matrices,
+)
 
 # The key of each level; the vectors of a sequence stand there directly, without `layers`.
 KEYS = {"token": "features", "word": "words", "sequence": "sequence"}
+KEYS |= {level: f"{level}s" for level in PAIRS}
 # The field of each column of tokens and words.
 FIELDS: dict[str, dict[str, str]] = {
     "token": {"tokens": "token"},
@@ -120,11 +139,14 @@ def convert_to_lines(batch: FeatureBatch, features: tuple[Feature, ...]) -> Iter
     for i, unique_id in enumerate(batch.unique_ids.tolist()):
         fields = [f'"linex_index": {json.dumps(unique_id)}']
         for level in FIELDS:
-            if levels[level]:
+            if level in levels_of(features):
                 items = _items(batch.level(level).part(i, i + 1), level, levels[level])
                 fields.append(f'"{KEYS[level]}": [{items}]')
         if sequence:
             fields.append(f'"{KEYS["sequence"]}": [{sequence[i]}]')
+        for level in batch.pairs:
+            items = _matrices(batch.level(level).part(i, i + 1), levels[level])
+            fields.append(f'"{KEYS[level]}": [{items}]')
         yield f"{{{', '.join(fields)}}}\n".encode("ascii")
 
 
@@ -145,13 +167,25 @@ def _layers(features: list[Feature], values: Mapping[str, np.ndarray]) -> list[s
 def _items(rows: Rows, level: str, features: list[Feature]) -> str:
     """The tokens or words of an example."""
     keys = FIELDS[level].values()
-    cells = zip(*(rows.columns[name].tolist() for name in FIELDS[level]), strict=True)
+    cells = list(zip(*(rows.columns[name].tolist() for name in FIELDS[level]), strict=True))
+    of_rows = _layers(features, rows.features) if features else [""] * len(cells)
     return ", ".join(
         "{"
         + "".join(f'"{key}": {json.dumps(cell)}, ' for key, cell in zip(keys, row, strict=True))
         + f'"layers": [{layers}]}}'
-        for row, layers in zip(cells, _layers(features, rows.features), strict=True)
+        for row, layers in zip(cells, of_rows, strict=True)
     )
+
+
+def _matrices(rows: Rows, features: list[Feature]) -> str:
+    """The attention of an example: `{"index": NAME, "values": [[[..], ..], ..]}, ...`."""
+    items = []
+    for feature in features:
+        found = matrices(rows.features[feature.name])
+        lines = iter(convert_to_text(found.reshape(-1, found.shape[-1])) if found.size else ())
+        heads = [f"[{', '.join(itertools.islice(lines, found.shape[-1]))}]" for _ in found]
+        items.append(f'{{"index": {json.dumps(feature.name)}, "values": [{", ".join(heads)}]}}')
+    return ", ".join(items)
 
 
 class File(RecordFile):
@@ -215,11 +249,19 @@ class File(RecordFile):
         example = json.loads(piece)
         unique_id = _check_id(example["linex_index"], self.id_type)
         columns: dict[str, Any] = {"unique_ids": convert_ids([unique_id], self.id_type)}
+        present = levels_of(self.features)
         for level, features in _levels(self.features).items():
-            items = example[KEYS[level]] if features else []
+            items = example[KEYS[level]] if features or level in present else []
             if level == "sequence":
                 columns |= _values([items], features)
-            elif features:
+            elif level in PAIRS and features:
+                for feature, item in zip(features, items, strict=True):
+                    if item["index"] != feature.name:
+                        raise ValueError(f"{KEYS[level]} has {item['index']}, not {feature.name}")
+                    values = np.array(item["values"], value_dtype(feature.dtype))
+                    columns[feature.name] = values.reshape(feature.width, -1).T
+                    columns[SPLITS[level]] = np.array([0, values.size // feature.width])
+            elif level in present:
                 columns[SPLITS[level]] = np.array([0, len(items)])
                 columns |= _values([item["layers"] for item in items], features)
                 for name, key in FIELDS[level].items():
@@ -254,7 +296,7 @@ def _check_id(unique_id: Any, id_type: str) -> int | str:
 
 def _index(feature: Feature) -> int | str:
     """The `index` of a feature in a line: the official script has single layers only."""
-    is_official = feature.level == "token" and feature.combine == "none"
+    is_official = feature.level == "token" and feature.combine == "none" and not feature.heads
     return feature.layers[0] if is_official else feature.name
 
 
@@ -264,6 +306,8 @@ def _features_of(example: Mapping[str, Any]) -> tuple[Feature, ...]:
     for level, key in KEYS.items():
         if key not in example:
             continue
+        if level in PAIRS:
+            raise ValueError(f"its first line has {key}, which are known only from a sidecar")
         if level != "sequence" and not example[key]:
             raise ValueError(
                 f"its first line has no {key}, so its features are known only from a sidecar"

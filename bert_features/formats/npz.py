@@ -174,7 +174,7 @@ class File(ColumnFile):
 
 def _expected_bytes(feature: Feature) -> tuple[int, int]:
     """Orders features by the bytes that they are likely to have in a file."""
-    levels = ("sequence", "word", "token")
+    levels = ("sequence", "word", "token", "word_pair", "token_pair")
     return levels.index(feature.level), feature.stored_width * value_dtype(feature.dtype).itemsize
 
 

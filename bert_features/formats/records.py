@@ -1,18 +1,19 @@
 """Batches and records of features, which extraction produces, writers take and readers return.
 
 Dimensions: `N` and `M` examples, `T` real tokens of all examples ([CLS] and [SEP] included, padding
-excluded), `W` words of all examples, `D` width of a feature.
+excluded), `W` words of all examples, `P` pairs of tokens, or of words, of all examples, `D` width
+of a feature.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-from bert_features.config.output_specs import (
-    Feature as Feature,
-)
+from bert_features.config.features import PAIRS
+from bert_features.config.features import Feature as Feature
 
 TEXT = "text"
 
@@ -26,6 +27,7 @@ LEVELS: dict[str, dict[str, str]] = {
         "word_type_ids": "int32",
         "word_num_pieces": "int32",
     },
+    **{pair: {} for pair in PAIRS},
 }
 LEVEL_OF = {name: level for level, columns in LEVELS.items() for name in columns}
 # The columns of `WordSpans`, in order.
@@ -62,7 +64,7 @@ def _describe(value: Any) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Rows(ShortRepr):
-    """Columns with an entry for each token, or each word, of several examples.
+    """Columns with an entry for each token, each word, or each pair of these, of several examples.
 
     Attributes:
       splits: int64 [N + 1]; the entries of example i lie at splits[i]:splits[i + 1].
@@ -128,7 +130,9 @@ class FeatureRecord(ShortRepr):
 
     Attributes:
       unique_id: the example's own id, or its number in the input, from 0.
-      features: name -> [tokens, D], [words, D] or [D], by the feature's level.
+      features: name -> [tokens, D], [words, D] or [D], by the feature's level; attention
+        [D, tokens, tokens], for each of D heads from each token to each token, or
+        [D, words, words], of the words that have pieces.
       tokens: its pieces, [CLS] and [SEP] included; None unless a feature is of tokens.
       token_ids: int32 [tokens]; None without tokens, or where the format (the official JSON lines)
         does not hold them.
@@ -157,6 +161,8 @@ class FeatureBatch(ShortRepr):
       tokens: the tokens of the examples and the features of level `token`.
       words: the words of the examples and the features of level `word`.
       counts: what a run counted of each example: name -> [N]. It is not written.
+      pairs: the features of each level of pairs: level -> [P, D], the rows of one matrix after the
+        other.
     """
 
     unique_ids: np.ndarray
@@ -164,6 +170,7 @@ class FeatureBatch(ShortRepr):
     tokens: Rows | None = None
     words: Rows | None = None
     counts: dict[str, np.ndarray] = field(default_factory=dict)
+    pairs: dict[str, Rows] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.unique_ids)
@@ -171,20 +178,24 @@ class FeatureBatch(ShortRepr):
     @property
     def columns(self) -> dict[str, np.ndarray]:
         """The columns of all levels by name, the features among them, as a file has them."""
-        rows = [level.columns for level in (self.tokens, self.words) if level is not None]
+        rows = [level.columns for level in self.levels.values()]
         return {name: values for part in (*rows, self.features) for name, values in part.items()}
 
     @property
+    def levels(self) -> dict[str, Rows]:
+        """The tokens, the words and the pairs, as far as it has them, by level."""
+        rows = {"token": self.tokens, "word": self.words, **self.pairs}
+        return {level: part for level, part in rows.items() if part is not None}
+
+    @property
     def features(self) -> dict[str, np.ndarray]:
-        """The features by name: [T, D], [W, D] or [N, D], by the level."""
-        rows = [level.features for level in (self.tokens, self.words) if level is not None]
+        """The features by name: [T, D], [W, D], [P, D] or [N, D], by the level."""
+        rows = [level.features for level in self.levels.values()]
         return {name: values for part in (*rows, self.sequence) for name, values in part.items()}
 
     def level(self, level: str) -> Rows:
-        """The tokens or the words of a batch that has them."""
-        rows = self.tokens if level == "token" else self.words
-        assert rows is not None
-        return rows
+        """The tokens, the words or the pairs of a batch that has them."""
+        return self.levels[level]
 
     def row_splits(self, feature: Feature) -> np.ndarray | None:
         """Where the vectors of each example begin and end, int64 [N + 1]; None for a sequence."""
@@ -211,6 +222,7 @@ class FeatureBatch(ShortRepr):
             None if self.tokens is None else ragged(self.tokens),
             None if self.words is None else ragged(self.words),
             {name: flat(values) for name, values in self.counts.items()},
+            {level: ragged(rows) for level, rows in self.pairs.items()},
         )
 
     @classmethod
@@ -226,31 +238,37 @@ class FeatureBatch(ShortRepr):
             Rows.join(tokens) if tokens else None,
             Rows.join(words) if words else None,
             join_columns([part.counts for part in parts]),
+            {level: Rows.join([part.pairs[level] for part in parts]) for level in parts[0].pairs},
         )
 
     def records(self, features: Sequence[Feature]) -> Iterator[FeatureRecord]:
         """The examples one by one, with these features; the arrays are views of the batch's."""
-        tokens = None if self.tokens is None else self.tokens.splits.tolist()
-        words = None if self.words is None else self.words.splits.tolist()
-        found = self.features
-        columns = {} if self.tokens is None else self.tokens.columns
-        columns = columns | ({} if self.words is None else self.words.columns)
+        splits = {level: rows.splits.tolist() for level, rows in self.levels.items()}
+        columns = self.columns
         for i, unique_id in enumerate(self.unique_ids.tolist()):
-            rows: dict[str, Any] = {"sequence": i}
-            parts: dict[str, Any] = {}
-            if tokens is not None:
-                rows["token"] = row = slice(tokens[i], tokens[i + 1])
-                parts["tokens"] = tuple(columns["tokens"][row].tolist())
-                if "token_ids" in columns:
-                    parts["token_ids"] = columns["token_ids"][row]
-            if words is not None:
-                rows["word"] = row = slice(words[i], words[i + 1])
-                parts["words"] = tuple(columns["words"][row].tolist())
-                parts["word_spans"] = WordSpans(*(columns[name][row] for name in SPANS))
-            values = {
-                feature.name: found[feature.name][rows[feature.level]] for feature in features
+            rows: dict[str, Any] = {
+                level: slice(*ends[i : i + 2]) for level, ends in splits.items()
             }
+            rows["sequence"] = i
+            parts: dict[str, Any] = {}
+            if "token" in rows:
+                parts["tokens"] = tuple(columns["tokens"][rows["token"]].tolist())
+                if "token_ids" in columns:
+                    parts["token_ids"] = columns["token_ids"][rows["token"]]
+            if "word" in rows:
+                parts["words"] = tuple(columns["words"][rows["word"]].tolist())
+                parts["word_spans"] = WordSpans(*(columns[name][rows["word"]] for name in SPANS))
+            values = {
+                feature.name: columns[feature.name][rows[feature.level]] for feature in features
+            }
+            values |= {f.name: matrices(values[f.name]) for f in features if f.level in PAIRS}
             yield FeatureRecord(unique_id, values, **parts)
+
+
+def matrices(pairs: np.ndarray) -> np.ndarray:
+    """The vectors of all pairs of an example, [S * S, D], as D matrices [S, S]; a view."""
+    size = math.isqrt(len(pairs))
+    return pairs.reshape(size, size, -1 if size else pairs.shape[1]).transpose(2, 0, 1)
 
 
 def splits_of(lengths: Any) -> np.ndarray:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_features.config.features import PAIRS
 from bert_features.errors import OutputError
 from bert_features.files.checksums import masked_checksum
 from bert_features.formats.base import FeatureWriter
@@ -118,6 +119,8 @@ class File(RecordFile):
             (tensor,) = fields[feature.name].bytes_list.value
             values = tf.make_ndarray(tensor_pb2.TensorProto.FromString(tensor))
             columns[feature.name] = values[None] if feature.level == "sequence" else values
+            if feature.level in PAIRS:
+                columns[SPLITS[feature.level]] = np.array([0, len(values)])
         check_columns(columns, self._expected)
         return convert_to_batch(columns, self.features)
 

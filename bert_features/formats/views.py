@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
+from bert_features.config.features import PAIRS
 from bert_features.errors import MissingExtraError, OutputError
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
 from bert_features.formats.columns import levels_of, object_array, value_dtype
@@ -151,8 +152,9 @@ class FeatureView:
         Keys are the columns of the Parquet layout: `unique_id` int64 or string []; `tokens` string
         [S] and `token_ids` int32 [S] (not from JSON lines, which have none); `words` string [M],
         `word_starts`, `word_ends`, `word_type_ids`, `word_num_pieces` int32 [M]; and each feature,
-        [S, D], [M, D] or [D] in its own dtype. S and M vary: batch with `padded_batch` or
-        `ragged_batch`. A damaged file raises a `tf.errors.OpError` with the reader's message.
+        [S, D], [M, D] or [D], attention [D, S, S] or [D, M, M], in its own dtype. S and M vary:
+        batch with `padded_batch` or `ragged_batch`. A damaged file raises a `tf.errors.OpError`
+        with the reader's message.
         """
         tf = import_tensorflow()
 
@@ -203,8 +205,9 @@ class FeatureView:
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`, a row per example, with the columns of the Parquet format.
 
-        Cells are NumPy arrays: features [S, D], [M, D] or [D], tokens and words str (dtype object)
-        [S] or [M], their numbers int32. `token_ids` of JSON lines are None.
+        Cells are NumPy arrays: features [S, D], [M, D] or [D], attention [D, S, S] or [D, M, M],
+        tokens and words str (dtype object) [S] or [M], their numbers int32. `token_ids` of JSON
+        lines are None.
 
         Raises:
           MissingExtraError: pandas is not installed.
@@ -243,6 +246,8 @@ def _cells_of(record: FeatureRecord) -> dict[str, Any]:
 
 def _shape(feature: Feature) -> list[int | None]:
     width = feature.stored_width
+    if feature.level in PAIRS:
+        return [width, None, None]
     return [width] if feature.level == "sequence" else [None, width]
 
 

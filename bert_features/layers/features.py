@@ -18,6 +18,7 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.pooling import auto_pooling, auto_text_changes
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.bert_config import BertConfig, config_family
+from bert_features.config.kinds import check_kinds
 from bert_features.config.output_specs import (
     blocks_needed,
     check_special_ids,
@@ -31,7 +32,6 @@ from bert_features.config.outputs import (
     OutputConfig,
     Outputs,
     check_floats,
-    check_kinds,
     parse_layers,
     parse_outputs,
     resolve_auto,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import OutputSpec
+from bert_features.config.features import PAIRS, OutputSpec
 from bert_features.errors import ConfigError
 from bert_features.formats.columns import object_array, value_dtype
 from bert_features.machine.hardware import limit_cores
@@ -125,11 +125,13 @@ def _numpy_column(output: OutputSpec, rows: list[np.ndarray]) -> np.ndarray:
 
 
 def _arrow_column(output: OutputSpec, rows: list[np.ndarray]) -> Any:
-    """Vectors as `fixed_size_list`; rows of [S, D] as lists of them."""
+    """Vectors as `fixed_size_list`; rows of [S, D], or matrices [D, S, S], as lists of them."""
     import pyarrow as pa
 
     width = output.stored_width
     empty = np.zeros((0, width), value_dtype(output.dtype))
+    if output.level in PAIRS:
+        rows = [row.transpose(1, 2, 0).reshape(-1, width) for row in rows]
     values = np.concatenate([empty, *(row.reshape(-1, width) for row in rows)])
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)
     if output.level == "sequence":

@@ -182,7 +182,11 @@ class Client:
             raise ConfigError(f"outputs is empty; allowed: {', '.join(by_name)}")
         features = (feature for name in names for feature in by_name[name])
         return tuple(
-            Feature(f.name, tuple(f.layers), "none", f.width, f.dtype, f.level, f.pooling)
+            Feature(
+                *(f.name, tuple(f.layers), "none", f.width, f.dtype, f.level, f.pooling),
+                kind=f.kind,
+                heads=tuple(f.heads),
+            )
             for f in features
         ), names
 

@@ -124,11 +124,13 @@ class Feature(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     name: str
-    level: Literal["token", "word", "sequence"]
+    level: Literal["token", "word", "sequence", "token_pair", "word_pair"]
     width: int
     dtype: str
     layers: list[int | str]
     pooling: str
+    kind: str = "layers"
+    heads: list[int | str] = []
 
 
 class TextResult(BaseModel):
@@ -146,7 +148,8 @@ class TextResult(BaseModel):
     tokens_lost: int = Field(description="Tokens that truncation cut off.")
     unknown_tokens: int = Field(description="Tokens that are [UNK].")
     features: dict[str, list[Any]] = Field(
-        description="By name: the numbers of a sequence, or lists of numbers for tokens and words."
+        description="By name: the numbers of a sequence, or lists of numbers for tokens and words; "
+        "attention by head, from each token or word to each."
     )
 
 

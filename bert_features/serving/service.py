@@ -13,7 +13,7 @@ from bert_features import __version__
 from bert_features.batches.pieces import Pieces, find_pieces
 from bert_features.batches.words import WordSplit
 from bert_features.checkpoints.locate import MINILM
-from bert_features.config.output_specs import OutputSpec
+from bert_features.config.features import PAIRS, OutputSpec
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.errors import BertFeaturesError
@@ -151,8 +151,9 @@ class Service:
         words = (max(n, _known_words(e, split)) for e, n in zip(examples, tokens, strict=True))
         preparation = self._preparation(features)
         longest = max(tokens) if preparation.in_windows else preparation.max_seq_length
-        kept = sum(min(count, longest) for count in tokens)
-        vectors = {"sequence": len(examples), "token": kept, "word": sum(words)}
+        kept = [min(count, longest) for count in tokens]
+        vectors = {"sequence": len(examples), "token": sum(kept), "word": sum(words)}
+        vectors |= dict.fromkeys(PAIRS, sum(count * count for count in kept))
         size = sum(f.width * ITEM_SIZES[f.dtype] * vectors[f.level] for f in features)
         limit = self.settings.limits.answer_bytes
         if size > limit:

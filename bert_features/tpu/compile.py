@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_features.config.output_specs import OutputSpec
+from bert_features.config.features import PAIRS, OutputSpec
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.packing import MAX_SEGMENTS
 from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraError, first_line
@@ -183,6 +183,8 @@ class TpuCompiler:
         """Bytes of an output per token of a row."""
         vectors = MAX_SEGMENTS if self.job.packed else 1
         size = output.width * ITEM_SIZES[output.dtype]
+        if output.level in PAIRS:
+            return size * length
         return size * vectors / length if output.level == "sequence" else size
 
     def _largest(self, length: int, *, share: float, fits: int = 0, too_many: int | None) -> int:

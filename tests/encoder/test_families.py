@@ -32,6 +32,7 @@ def test_the_oracle_computes_what_transformers_does(name):
     real = batch["input_mask"] == 1
     want = families.reference(name)["states"]
     np.testing.assert_allclose([state[real] for state in states], want, rtol=0, atol=2e-6)
+    families.assert_attention(name, np.stack(encoder.attention_of), atol=1e-6)
 
 
 @pytest.mark.parametrize("fuse_qkv", [True, False])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bert_features.config.features import PAIRS
 from bert_features.config.outputs import Level
 from bert_features.errors import OutputError
 from bert_features.formats import (
@@ -62,14 +63,17 @@ def make_batch(
     pieces = [piece for row in rows for piece in row]
     words = [WORDS[i % len(WORDS)] for n in lengths for i in range(n)]
     count = {"token": len(pieces), "word": len(words), "sequence": len(rows)}
-    levels = {f.level for f in features}
+    levels = {f.unit for f in features}
+    sizes = {"token_pair": [len(row) for row in rows], "word_pair": lengths}
+    splits = {level: splits_of([n * n for n in numbers]) for level, numbers in sizes.items()}
+    count |= {level: int(ends[-1]) for level, ends in splits.items()}
     ids = rng.integers(0, 30522, len(pieces), dtype=np.int32)
     spans = rng.integers(-1, 100, (4, len(words)), dtype=np.int32)
     columns: dict[str, dict[str, np.ndarray]] = {
         "token": {"tokens": np.array(pieces, object), "token_ids": ids},
         "word": {"words": np.array(words, object), **dict(zip(SPANS, spans, strict=True))},
     }
-    vectors: dict[str, dict[str, np.ndarray]] = {"token": {}, "word": {}, "sequence": {}}
+    vectors: dict[str, dict[str, np.ndarray]] = {level: {} for level in count}
     for f in features:
         values = rng.normal(0, 2, (count[f.level], f.width))
         vectors[f.level][f.name] = values.astype(value_dtype(f.dtype))
@@ -82,6 +86,7 @@ def make_batch(
         if "token" in levels
         else None,
         Rows(splits_of(lengths), columns["word"], vectors["word"]) if "word" in levels else None,
+        pairs={v: Rows(splits[v], {}, vectors[v]) for v in sizes if vectors[v]},
     )
 
 
@@ -175,6 +180,14 @@ def mix(*levels: Level, dtype: str = "float32") -> tuple[Feature, ...]:
     return tuple(all_of_them[level] for level in levels)
 
 
+_SHOWN: Any = {"layers": (-1,), "combine": "none", "dtype": "float32", "kind": "attention"}
+ATTENTION = (
+    Feature("attention", width=2, level="token_pair", heads=(0, 1), **_SHOWN),
+    Feature("of words", width=1, level="word_pair", heads=("mean",), **_SHOWN),
+    Feature("of [CLS]", width=2, pooling="cls", heads=(1, 0), **_SHOWN),
+)
+
+
 MIXES = {
     "token": mix("token"),
     "word": mix("word"),
@@ -187,6 +200,8 @@ MIXES = {
         Feature("layer_output_1", ("embeddings",), "none", 4, "float16"),
         Feature("last four", (-4, -3, -2, -1), "concat", 16, "float16"),
     ),
+    "attention": ATTENTION,
+    "attention and others": (*ATTENTION, *mix("sequence", "token")),
 }
 MIXES_AND_IDS = [(name, "str" if "word" in name or name == "all" else "int") for name in MIXES]
 
@@ -261,6 +276,8 @@ def assert_arrays(view: FeatureView, feature: Feature, rows: list[np.ndarray]) -
     blocks = list(view.blocks(feature.name))
     assert values.dtype == value_dtype(feature.dtype)
     np.testing.assert_array_equal(np.concatenate([values[:0], *(v for v, _ in blocks)]), values)
+    if feature.level in PAIRS:
+        rows = [pairs_of(row) for row in rows]
     if splits is None:
         assert feature.level == "sequence"
         np.testing.assert_array_equal(values, np.array(rows).reshape(-1, feature.stored_width))
@@ -270,6 +287,12 @@ def assert_arrays(view: FeatureView, feature: Feature, rows: list[np.ndarray]) -
     np.testing.assert_array_equal(values, np.concatenate([values[:0], *rows]))
     lengths = [int(n) for _, part in blocks if part is not None for n in np.diff(part)]
     assert lengths == np.diff(splits).tolist()
+
+
+def pairs_of(matrices: np.ndarray) -> np.ndarray:
+    """[D, S, S] as files hold it: a vector of D values for each pair, row by row."""
+    vectors = [matrices[:, i, j] for i, j in np.ndindex(matrices.shape[1:])]
+    return np.array(vectors, matrices.dtype).reshape(-1, len(matrices))
 
 
 def cells_of(record: FeatureRecord) -> dict[str, Any]:

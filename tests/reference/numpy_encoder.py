@@ -57,7 +57,11 @@ class NumpyEncoder:
         return layer_norm(x, gamma, beta, self.config.layer_norm_eps)
 
     def __call__(self, word_ids, mask, type_ids):
-        """[B, S] each -> [embeddings, block 0, block 1, …], float64 [B, S, H] each."""
+        """[B, S] each -> [embeddings, block 0, block 1, …], float64 [B, S, H] each.
+
+        `attention_of` then has the weights of each layer, [B, A, S, S].
+        """
+        self.attention_of = []
         w, config = self.weights, self.config
         x = w["embeddings/word_embeddings"][word_ids]
         if config.model_type != "modernbert":
@@ -104,7 +108,8 @@ class NumpyEncoder:
             seen = seen & (distance <= config.local_attention // 2)
         query, key = rotated(query, theta), rotated(key, theta)
         scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(size)
-        context = softmax(np.where(seen, scores, -1e30)) @ value
+        self.attention_of.append(softmax(np.where(seen, scores, -1e30)))
+        context = self.attention_of[-1] @ value
         context = context.transpose(0, 2, 1, 3).reshape(x.shape)
         x = x + self.dense(context, f"{scope}/attention/output/dense")
         inner = self.dense(self.norm(x, f"{scope}/output/LayerNorm"), f"{scope}/intermediate/dense")
@@ -123,7 +128,8 @@ class NumpyEncoder:
         )
         scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(hidden // heads)
         scores = np.where(mask[:, None, None, :] == 1, scores, -1e30)
-        context = softmax(scores) @ value
+        self.attention_of.append(softmax(scores))
+        context = self.attention_of[-1] @ value
         return context.transpose(0, 2, 1, 3).reshape(batch, length, hidden)
 
     def pooled(self, sequence_output):

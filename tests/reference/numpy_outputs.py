@@ -68,3 +68,20 @@ def finish(vectors, output):
         norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
         vectors = np.divide(vectors, norms, where=norms > 0, out=np.zeros_like(vectors))
     return vectors
+
+
+def show_attention(weights, heads, words=None, pooling="none"):
+    """The attention of one example, [A, S, S] -> [heads, S, S], or [S, heads] for [CLS] alone.
+
+    `words` are the numbers of the tokens of each word; attention to a word is the sum over its
+    tokens, and from a word the mean.
+    """
+    if words is not None:
+        to_words = np.stack([weights[:, :, word].sum(axis=2) for word in words], axis=2)
+        rows = [to_words[:, 0]] + [to_words[:, word].mean(axis=1) for word in words]
+        weights = np.stack(rows, axis=1)  # [CLS] first
+    reduced = {"mean": lambda: weights.mean(axis=0)[None], "max": lambda: weights.max(axis=0)[None]}
+    weights = weights[list(heads)] if heads[0] not in reduced else reduced[heads[0]]()
+    if pooling == "cls":
+        return weights[:, 0].T
+    return weights if words is None else weights[:, 1:]

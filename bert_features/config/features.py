@@ -1,0 +1,89 @@
+"""Features as files list them, and as the device step computes them."""
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from bert_features.config.outputs import Level
+
+# Levels with a vector for each pair of tokens or words, in the order of the rows of a matrix.
+PAIRS: dict[str, Level] = {"token_pair": "token", "word_pair": "word"}
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One named feature: its layers and what is done with them, as a file's metadata lists it.
+
+    Attributes:
+      name: name in predictions and files: `layer_output_0`, … as in the official script, or the
+        user's own.
+      layers: LAYERS entries as the user wrote them: block numbers, or the word `embeddings`.
+      combine: `none` for a single layer, else how `layers` become one vector.
+      width: D, number of values of a vector.
+      dtype: `float16`, `float32`, `bfloat16`, `int8`, or `binary`: D bits, packed into bytes.
+      level: what each vector represents: a `token`, a `word` or the whole `sequence`; of attention
+        a `token_pair` or a `word_pair`, if not [CLS] and a token or a word.
+      pooling: one of `POOLINGS[level]`: how token vectors become vectors of words or sequences; for
+        a sequence also several joined by `+`, whose vectors stand side by side. Of attention `none`
+        or `cls`.
+      weights: one for each layer where `combine` is `weighted`, else empty.
+      special_tokens: whether [CLS] and [SEP] count when a sequence is pooled.
+      normalize: whether each vector is scaled to length 1, as the last operation.
+      ranges: the least and the largest value of each dimension, for `int8`; empty until they are
+        known, and for other dtypes.
+      kind: one of `outputs.Kind`. Of the two features of a `masked_lm` the one of int32 has ids.
+      heads: of attention: the D heads, or `mean` or `max` of all.
+    """
+
+    name: str
+    layers: tuple[int | str, ...]
+    combine: str
+    width: int
+    dtype: str
+    level: str = "token"
+    pooling: str = "none"
+    weights: tuple[float, ...] = ()
+    special_tokens: bool = True
+    normalize: bool = False
+    kind: str = "layers"
+    ranges: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+    heads: tuple[int | str, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """The level of what is paired, where the feature has a vector for each pair; else its."""
+        return PAIRS.get(self.level, self.level)
+
+    @property
+    def stored_width(self) -> int:
+        """Number of values of a vector in arrays and files: D, or the bytes that hold D bits."""
+        return -(-self.width // 8) if self.dtype == "binary" else self.width
+
+    def describe(self) -> str:
+        """Its name, dtype and shape, as `features float32 [tokens, 384]`."""
+        rows = {"token": "tokens", "word": "words", "sequence": ""}[self.unit]
+        shape = [rows, str(self.width)] if rows else [str(self.width)]
+        if self.level in PAIRS:
+            shape = [str(self.width), rows, rows]
+        return f"{self.name} {self.dtype} [{', '.join(shape)}]"
+
+    def to_metadata(self) -> dict[str, Any]:
+        """The fields of `Feature` by name, without a `kind`, `ranges` or `heads` by default.
+
+        Fields that a subclass adds are left out too.
+        """
+        values = {entry.name: getattr(self, entry.name) for entry in fields(Feature)}
+        usual = {"kind": "layers", "ranges": (), "heads": ()}
+        return {n: v for n, v in values.items() if n not in usual or v != usual[n]}
+
+
+@dataclass(frozen=True)
+class OutputSpec(Feature):
+    """A feature whose layers are resolved against a checkpoint: one output of the device step.
+
+    Attributes:
+      states: `layers` resolved: 0 is the embeddings, i the output of the i-th block.
+      calibration: what `ranges` come from: a number of texts, or a path; None for the default.
+    """
+
+    states: tuple[int, ...] = field(kw_only=True)
+    calibration: str | None = field(default=None, kw_only=True)

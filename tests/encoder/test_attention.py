@@ -1,0 +1,163 @@
+"""Attention as an output, against transformers' own and a float64 oracle of words and heads."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_features.config.output_specs import plan_outputs
+from bert_features.config.outputs import OutputConfig
+from bert_features.encoder.forms import traced_for
+from bert_features.encoder.step import DeviceStep
+from bert_features.errors import ConfigError
+from tests import families
+from tests.reference import numpy_outputs
+
+
+def specs(name, **settings):
+    output = OutputConfig.of({"kind": "attention", "name": "a", **settings})
+    return plan_outputs([output], families.checkpoint(name).config)
+
+
+def make(name, precision="float32", **settings):
+    """A step, and its function of a batch as the runtime of a device traces it."""
+    weights = families.weights(name)
+    return DeviceStep(
+        families.checkpoint(name).config, weights, specs(name, **settings), precision=precision
+    )
+
+
+def compute(step, batch, device="cpu", **form):
+    def run(weights, batch):
+        with traced_for(device, **form):
+            return step.step(weights, batch)
+
+    inputs = {key: batch[key] for key in step.inputs}
+    got = tf.function(run, autograph=False)([v.value for v in step.weights], inputs)
+    return [tf.cast(got[output.name], tf.float32).numpy() for output in step.outputs]
+
+
+FORMS = [
+    ("cpu", {}),
+    ("cpu", {"long_rows": True}),
+    ("cpu", {"few_tokens": True}),
+    ("gpu", {}),
+    ("tpu", {}),
+]
+
+
+@pytest.mark.parametrize(("device", "form"), FORMS)
+@pytest.mark.parametrize("name", families.NAMES)
+def test_attention_is_transformers_own(name, device, form):
+    layers = range(families.checkpoint(name).config.num_hidden_layers)
+    step = make(name, layers=list(layers))
+    got = compute(step, families.batch(name, 24), device, **form)  # of 20 tokens at most
+    families.assert_attention(name, np.stack(got))
+
+
+@pytest.mark.parametrize("device", ["cpu", "tpu"])
+@pytest.mark.parametrize("name", families.NAMES)
+def test_layers_beside_it_keep_their_values(name, device):
+    step = DeviceStep(
+        families.checkpoint(name).config,
+        families.weights(name),
+        (
+            *specs(name, layers=[1]),
+            *plan_outputs([OutputConfig.of({"layers": [-1]})], families.checkpoint(name).config),
+        ),
+    )
+    batch = families.batch(name)
+    _, last = compute(step, batch, device)
+    want = families.reference(name)["states"][-1]
+    np.testing.assert_allclose(last[batch["input_mask"] == 1], want, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("layers", [[1], [0, 2]])
+def test_only_these_layers_lose_their_fast_form(layers):
+    step = make("bert", layers=layers)
+    batch = families.batch("bert")
+
+    @tf.function(autograph=False)
+    def run(weights, batch):
+        with traced_for("cpu", long_rows=True):  # head by head
+            return step.step(weights, batch)
+
+    inputs = {key: batch[key] for key in step.inputs}
+    graph = run.get_concrete_function([v.value for v in step.weights], inputs).graph
+    softmaxes = [op for op in graph.get_operations() if op.type == "Softmax"]
+    assert len(softmaxes) == len(layers) + 2 * (1 + max(layers) - len(layers))
+
+
+def words_of(batch):
+    """Words of one, two and three tokens; tokens 0 and 5 and the last are of none."""
+    numbers = np.array([-1, 0, 1, 1, 2, -1, 3, 3, 3, *range(4, 40)])[: batch["input_mask"].shape[1]]
+    batch["word_indices"] = np.where(batch["input_mask"] == 1, numbers, -1).astype(np.int32)
+    for row, length in enumerate(batch["input_mask"].sum(axis=1)):
+        batch["word_indices"][row, length - 1] = -1
+    return batch
+
+
+@pytest.mark.parametrize("pooling", ["none", "cls"])
+@pytest.mark.parametrize("level", ["token", "word"])
+@pytest.mark.parametrize("heads", ["all", [1], [1, 0], "mean", "max"], ids=str)
+@pytest.mark.parametrize("name", ["bert", "modernbert"])
+def test_heads_words_and_the_row_of_cls(name, heads, level, pooling):
+    batch = words_of(families.batch(name))
+    step = make(name, layers=[-2], heads=heads, level=level, pooling=pooling)
+    (spec,) = step.outputs
+    (got,) = compute(step, batch)
+    for row, weights in enumerate(families.attention(name)):
+        indices = batch["word_indices"][row]
+        words = [np.flatnonzero(indices == w) for w in range(indices.max() + 1)]
+        if level == "word" and not words:
+            continue
+        want = numpy_outputs.show_attention(
+            weights[-2].astype(np.float64), spec.heads, words if level == "word" else None, pooling
+        )
+        size = len(words) if level == "word" else weights.shape[-1]
+        found = got[row, :size] if pooling == "cls" else got[row, :, :size, :size]
+        assert want.shape == found.shape
+        np.testing.assert_allclose(found, want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [("float16", 5e-4), ("bfloat16", 4e-3)])
+def test_half_precision(dtype, atol):
+    (got,) = compute(make("bert", layers=[0], dtype=dtype), families.batch("bert"))
+    for row, want in enumerate(families.attention("bert")):
+        length = want.shape[-1]
+        np.testing.assert_allclose(got[row, :, :length, :length], want[0], rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert"])
+def test_arithmetic_in_bfloat16(name):
+    (got,) = compute(make(name, precision="bfloat16", layers=[0]), families.batch(name))
+    for row, want in enumerate(families.attention(name)):
+        length = want.shape[-1]
+        part = got[row, :, :length, :length]
+        np.testing.assert_allclose(part, want[0], rtol=0, atol=0.04)
+        np.testing.assert_allclose(part.sum(axis=-1), 1, atol=0.01)
+
+
+REFUSED = [
+    ({"layers": ["embeddings"]}, "'embeddings', where there is no attention"),
+    (
+        {"heads": [0, 2], "layers": [0]},
+        "heads.* has 2; allowed: 0 to 1, as this checkpoint has 2 heads",
+    ),
+    ({"heads": [0, 0]}, r"heads.* is \[0, 0\]; allowed: a list of integers from 0, or 'all'"),
+    ({"heads": [0, "mean"]}, r"heads.* is \[0, 'mean'\]; allowed"),
+    ({"heads": "median"}, "heads.* is 'median'; allowed: a list of integers from 0, or 'all'"),
+    ({"heads": [-1]}, "allowed: a list of integers from 0"),
+    ({"level": "sequence"}, "'sequence'; allowed for kind 'attention': token, word"),
+    ({"pooling": "mean"}, "pooling.* is 'mean'; allowed for kind 'attention': none, or cls"),
+    ({"combine": "mean"}, "combine.* has no meaning for .*'attention'"),
+    ({"dtype": "int8"}, "'int8', which only level 'sequence' allows"),
+    ({"kind": "layers", "heads": [0]}, "heads.* is for .*attention"),
+    ({"kind": "score", "heads": [0]}, "heads.* has no meaning for .*'score'"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_what_attention_is_not(settings, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        specs("bert", **settings)
+    assert "\n" not in str(caught.value)
