@@ -41,6 +41,12 @@ def parse_vocab(content: bytes, path: str | Path) -> list[str]:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
+        if Path(path).suffix == ".model":
+            raise CheckpointError(
+                f"{path} is a SentencePiece model, no vocab.txt of WordPiece; a FeatureExtractor "
+                "of its checkpoint has the tokenizer, and export_savedmodel(signature='text') "
+                "writes a model with it"
+            ) from error
         raise CheckpointError(
             f"the vocabulary {path} is not UTF-8: byte {error.object[error.start]:#04x} "
             f"at offset {error.start}"

@@ -255,6 +255,12 @@ def test_sentencepiece_is_exported_inside(folders, tmp_path):
     assert make_tokenizer(again).encode_ids(TEXTS) == extractor.tokenizer.encode_ids(TEXTS)
 
 
+def test_a_sentencepiece_model_as_the_vocabulary_of_a_layer_is_named(family_files):
+    path = family_files / "albert" / FILES["albert"]
+    with pytest.raises(CheckpointError, match=r"is a SentencePiece model, .* a FeatureExtractor"):
+        BertTextInput(path)
+
+
 def test_what_the_host_tokenizes_is_exported_for_ids_alone(folders, tmp_path):
     folder = folders["modernbert"]
     message = "TensorFlow has no operation for .*tokenizer.json.*pass signature='ids'"
