@@ -5,6 +5,7 @@ the step again, which takes time.
 """
 
 import collections
+import gc
 import importlib.util
 import logging
 import lzma
@@ -54,6 +55,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -slow[item.path])  # keeps the order otherwise
 
 
+def pytest_collection_finish() -> None:
+    """Keeps Python from looking for garbage among modules and tests: half a second a time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Chooses the CPU devices before any fixture is made, also those of a module."""
@@ -71,6 +78,22 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERT_FEATURES_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loggers_as_they_were() -> Iterator[None]:
+    """Sets loggers back, which commands, services and Ray change for their process."""
+    names = ("bert_features", "bert_features.serve", "urllib3", "uvicorn")
+    loggers = [logging.getLogger(name) for name in names]
+    states = [(logger.level, logger.propagate, [*logger.handlers]) for logger in loggers]
+    formatters = [(handler, handler.formatter) for handler in logging.root.handlers]
+    yield
+    for logger, (level, propagate, handlers) in zip(loggers, states, strict=True):
+        logger.setLevel(level)
+        logger.propagate = propagate
+        logger.handlers[:] = handlers
+    for handler, formatter in formatters:
+        handler.setFormatter(formatter)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The actor of a run on Ray, without Ray: the nodes and the shards that it refuses."""
 
-import logging
 import re
 from dataclasses import replace
 
@@ -13,16 +12,6 @@ from bert_features.errors import DeviceError, InputError, OutputError
 from bert_features.formats.manifest import Manifest
 
 pytestmark = pytest.mark.usefixtures("quick")
-
-
-@pytest.fixture(autouse=True)
-def _logger_as_it_was():
-    logger = logging.getLogger("bert_features")
-    level, handlers = logger.level, list(logger.handlers)
-    yield
-    logger.propagate = True
-    logger.setLevel(level)
-    logger.handlers[:] = handlers
 
 
 @pytest.fixture

@@ -151,6 +151,15 @@ def test_a_failed_import_tells_all(tmp_path):
     assert "no such luck" in result.stderr
 
 
+@pytest.fixture
+def nothing_frozen():
+    """As in a process that has just begun: the objects of the test run are no longer permanent."""
+    gc.unfreeze()
+    yield
+    gc.enable()
+    gc.freeze()
+
+
 class Thing:
     """A thing in a circle: only a collection frees it."""
 
@@ -158,6 +167,7 @@ class Thing:
         self.itself = self
 
 
+@pytest.mark.usefixtures("nothing_frozen")
 def test_an_import_is_not_interrupted_by_collections():
     collections = []
     with _without_garbage_collection():
@@ -174,15 +184,12 @@ def test_an_import_is_not_interrupted_by_collections():
     assert freed() is None
 
 
+@pytest.mark.usefixtures("nothing_frozen")
 @pytest.mark.parametrize("state", ["disabled", "frozen"])
 def test_the_users_own_choice_stands(state):
-    try:
-        gc.disable() if state == "disabled" else gc.freeze()
-        with _without_garbage_collection():
-            assert not gc.isenabled()
-        assert gc.isenabled() == (state == "frozen")
-        # Not the number itself: an object that is freed meanwhile lowers it.
-        assert (gc.get_freeze_count() > 1000) == (state == "frozen")
-    finally:
-        gc.enable()
-        gc.unfreeze()
+    gc.disable() if state == "disabled" else gc.freeze()
+    with _without_garbage_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled() == (state == "frozen")
+    # Not the number itself: an object that is freed meanwhile lowers it.
+    assert (gc.get_freeze_count() > 1000) == (state == "frozen")
