@@ -76,10 +76,10 @@ class TakesRanges:
             # A run that ends there has no other texts.
             if len(head) >= count and _is_narrow(found[output.name]):
                 logger.warning(
-                    "the first %s texts have nearly the same %s, so that int8 gives other texts "
-                    "nearly the same codes; set calibration to more texts, or to a features file",
-                    f"{count:,}",
+                    "int8 takes the ranges of %s from %s, so that other texts get nearly the same "
+                    "codes; set calibration to more texts, or to a features file",
                     output.name,
+                    f"{count:,} texts that are all alike" if count > 1 else "a single text",
                 )
         return found, head
 

@@ -140,8 +140,8 @@ def choose_feature(file: FeatureFile, name: str | None) -> Feature:
             names=names,
         )
     for feature in file.features:
-        if name in (None, feature.name) and feature.kind == "attention":
-            raise ConfigError(f"{feature.name} is attention, which has no neighbors")
+        if name in (None, feature.name) and feature.kind != "layers":
+            raise ConfigError(f"{feature.name} has kind '{feature.kind}', which has no neighbors")
         if name in (None, feature.name):
             return feature
     raise ConfigError.naming(

@@ -134,8 +134,9 @@ def test_first_texts_that_are_alike_are_a_warning(
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
     output = INT8 | {"calibration": calibration}
     extract(config(output), tmp_path / "in.txt", f"{tmp_path / 'out'}/")
-    message = f"the first {calibration} texts have nearly the same int8, so that int8 gives other"
+    message = "nearly the same codes; set calibration to more texts, or to a features file"
     assert caplog.text.count(message) == warns
+    assert ("from a single text," in caplog.text) == (warns and calibration == 1)
 
 
 def test_in_memory_without_ranges(config):

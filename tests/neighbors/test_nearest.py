@@ -191,6 +191,14 @@ def test_wrong_arguments(extracted, arguments, message):
         nearest(extracted / "features.tfrecord", **{"queries": "is it"} | arguments)
 
 
+@pytest.mark.parametrize("kind", ["score", "masked_lm", "attention"])
+def test_what_is_no_vector_of_layers_has_no_neighbors(tmp_path, kind):
+    feature = dataclasses.replace(EVERYTHING[0], kind=kind)
+    write(tmp_path / "f.npz", "npz", (feature,), *some_batches((feature,)))
+    with pytest.raises(ConfigError, match=f"has kind '{kind}', which has no neighbors"):
+        nearest(tmp_path / "f.npz", "is it")
+
+
 def test_vectors_of_another_width(extracted):
     with pytest.raises(ConfigError, match=r"shape \[1, 9\]; allowed: \[8\] or \[Q, 8\]"):
         nearest(extracted / "features.tfrecord", np.ones((1, 9)), feature="text")
