@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.plots.attention import show_attention
 from bert_features.plots.charts import Chart, write_chart
 from bert_features.plots.histogram import token_histogram
 from bert_features.plots.labelled import read_labelled
@@ -33,6 +34,7 @@ def _scatter() -> Chart:
 CHARTS: dict[str, Callable[[], Chart]] = {
     "histogram.svg": lambda: token_histogram(SETTINGS, "They sat by the river bank.", "bank"),
     "similarity.svg": lambda: compare_tokens(SETTINGS, ["A dog barked.", "The cat ran off."]),
+    "attention.svg": lambda: show_attention(SETTINGS, "The cat was tired.", layers=[2]),
     "word.svg": lambda: compare_word(
         SETTINGS, "bank", read_labelled(str(SENSES), SETTINGS, "sense"), layer=2
     ),

@@ -41,6 +41,7 @@ EXAMPLES = tuple(
         "plan texts.txt --max-seq-length 256",
         "plot histogram 'They sat by the river bank.' --token bank -o bank.png",
         "plot similarity 'A dog barked.' 'The cat ran off.' -o tokens.html",
+        "plot attention 'A dog barked at the cat.' -o heads.html",
         "plot word bank lines.tsv --label-field sense -o bank.svg",
         "plot scatter labelled.csv --label-field topic -o topics.png",
         "plot probe labelled.csv --label-field topic -o probe.html",

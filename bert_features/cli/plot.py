@@ -142,6 +142,49 @@ def similarity(
 
 
 @_kind
+@takes_settings(*MODEL_SETTINGS, *WORD_SETTINGS)
+def attention(
+    texts: Annotated[
+        list[str], typer.Argument(metavar="TEXT [TEXT]", help="One text, or the two of a pair.")
+    ],
+    output: OutputOption,
+    settings: ExtractConfig,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            help="Layers, as --layers=0,-1; by default the last, in an .html file all.",
+            show_default=False,
+            rich_help_panel=OUTPUTS,
+        ),
+    ] = None,
+    heads: Annotated[
+        str,
+        typer.Option(
+            help="Heads, as 0,5; or all, or the mean or max of all.", rich_help_panel=OUTPUTS
+        ),
+    ] = "all",
+    level: Annotated[
+        Literal["token", "word"],
+        typer.Option(help="What attends to what.", rich_help_panel=OUTPUTS),
+    ] = "token",
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Draws what attends to what: small maps of the heads of a layer, or one head large.
+
+    One layer and one head, or their mean, make a large map.
+    """
+    if len(texts) > _MAX_TEXTS:
+        raise InputError(f"{len(texts)} texts; pass one text, or the two of a pair")
+
+    with _drawing(output, overwrite=overwrite) as draw:
+        from bert_features.plots.attention import show_attention
+
+        pair = texts[0] if len(texts) == 1 else (texts[0], texts[1])
+        chosen = _layers(layers)
+        draw(show_attention(settings, pair, layers=chosen, heads=heads, level=level))
+
+
+@_kind
 @takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS, *WORD_SETTINGS)
 def word(
     word: Annotated[str, typer.Argument(metavar="WORD", help="Word to look for.")],

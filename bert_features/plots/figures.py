@@ -1,4 +1,4 @@
-"""The look of charts: sizes, colours and titles; and the slider that goes through the layers.
+"""The look of charts: sizes, colours and titles; and sliders, as that through the layers.
 
 Lengths are pixels of CSS, 1/96 inch.
 """
@@ -74,8 +74,9 @@ def layer_axis(
     return alt.Axis(values=list(places), labelExpr=name, grid=False, title=title)
 
 
-def layer_slider(names: Sequence[str], start: int) -> list[alt.Parameter]:
-    """The parameters `layer`, a number that a page has a slider for, and `layers`, all names."""
-    slider = alt.binding_range(min=0, max=len(names) - 1, step=1, name="Layer", element="#layer")
-    bound = slider if len(names) > 1 else alt.Undefined
-    return [alt.param(name="layer", value=start, bind=bound), alt.param(name="layers", value=names)]
+def slider(name: str, texts: Sequence[str], start: int) -> list[alt.Parameter]:
+    """The parameters `name`, a number that a page has a slider for, and `name` + `s`, all texts."""
+    title = name.capitalize()
+    steps = alt.binding_range(min=0, max=len(texts) - 1, step=1, name=title, element="#layer")
+    bound = steps if len(texts) > 1 else alt.Undefined
+    return [alt.param(name=name, value=start, bind=bound), alt.param(name=f"{name}s", value=texts)]

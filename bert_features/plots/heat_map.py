@@ -1,4 +1,4 @@
-"""Heat maps: matrices of cosines, one for each layer, as coloured cells with labels."""
+"""Heat maps: matrices, such as cosines, one for each layer, as coloured cells with labels."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from bert_features.plots.figures import layer_slider
+from bert_features.plots.figures import slider
 from bert_features.plots.model import Layer, layer_name
 
 # More rows would not be legible at the size of a page.
@@ -20,7 +20,7 @@ _CELL, _LEAST_CELL, _SIDE = 40, 16, 860
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Cosines of R rows and C columns at K layers, with labels.
+    """Cosines, or other values, of R rows and C columns at K layers, with labels.
 
     Attributes:
       row_hints: R texts under the pointer.
@@ -29,6 +29,10 @@ class HeatMap:
       layer: the layer that is shown first.
       borders: positions at which a line divides rows and columns.
       titles: of the axis of rows and that of columns.
+      value: the name of the values.
+      scale: the colours of the values; by default from the lowest cosine to 1.
+      shown: an expression for the number of the matrix that is shown.
+      hints: what a row and a column are, for the texts under the pointer.
     """
 
     rows: Sequence[str]
@@ -39,6 +43,10 @@ class HeatMap:
     layer: Layer
     borders: Sequence[int] = ()
     titles: tuple[str, str] = ("", "")
+    value: str = "cosine"
+    scale: alt.Scale | None = None
+    shown: str = "layer"
+    hints: tuple[str, str] = ("row", "column")
 
     def data(self) -> list[dict[str, Any]]:
         """The cells: the numbers of row and column, and the cosine at each layer."""
@@ -51,15 +59,19 @@ class HeatMap:
 
     def parameters(self) -> list[alt.Parameter]:
         """The layer, the labels and the hints, as parameters of the whole chart."""
+        names = [layer_name(layer) for layer in self.cosines]
+        start = list(self.cosines).index(self.layer)
+        return [*slider("layer", names, start), *self.label_parameters()]
+
+    def label_parameters(self) -> list[alt.Parameter]:
+        """The labels and the hints, as parameters of the whole chart."""
         values = {
             "rows": self.rows,
             "columns": self.columns,
             "rowHints": self.row_hints,
             "columnHints": self.column_hints,
         }
-        names = [layer_name(layer) for layer in self.cosines]
-        slider = layer_slider(names, list(self.cosines).index(self.layer))
-        return [*slider, *(alt.param(name=n, value=list(texts)) for n, texts in values.items())]
+        return [alt.param(name=n, value=list(texts)) for n, texts in values.items()]
 
     @property
     def _cell(self) -> int:
@@ -92,12 +104,13 @@ class HeatMap:
             ),
         )
         y = alt.Y("row:O", axis=alt.Axis(labelExpr="rows[datum.value]", title=row_title, **axis))
-        hint = [alt.Tooltip("a:N", title="row"), alt.Tooltip("b:N", title="column")]
-        hint += [alt.Tooltip("cosine:Q", format=".3f")]
+        names = zip("ab", self.hints, strict=True)
+        hint = [alt.Tooltip(f"{field}:N", title=name) for field, name in names]
+        hint += [alt.Tooltip("cosine:Q", title=self.value, format=".3f")]
         cells = (
             alt.Chart(alt.NamedData("cells"))
             .transform_calculate(
-                cosine="datum.cosines[layer]",
+                cosine=f"datum.cosines[{self.shown}]",
                 a="rowHints[datum.row]",
                 b="columnHints[datum.column]",
             )
@@ -107,8 +120,8 @@ class HeatMap:
         width, height = self.size()
         color = alt.Color(
             "cosine:Q",
-            scale=alt.Scale(scheme="viridis", domain=[low, high]),
-            legend=alt.Legend(title="cosine", gradientLength=max(height, 120)),
+            scale=self.scale or alt.Scale(scheme="viridis", domain=[low, high]),
+            legend=alt.Legend(title=self.value, gradientLength=max(height, 120)),
         )
         layers: list[Any] = [cells.mark_rect().encode(color)]
         if max(len(self.rows), len(self.columns)) <= _MAX_ANNOTATED:

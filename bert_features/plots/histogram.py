@@ -13,7 +13,7 @@ import numpy as np
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError
 from bert_features.plots.charts import Chart
-from bert_features.plots.figures import COLORS, PANEL_TITLE, finish, layer_slider
+from bert_features.plots.figures import COLORS, PANEL_TITLE, finish, slider
 from bert_features.plots.labels import clip
 from bert_features.plots.model import Layer, Model, choose_layer, layer_name, token_vectors
 
@@ -75,7 +75,7 @@ class Histogram(Chart):
             for layer, values in zip(self.layers, self.values, strict=True)
         ]
         shown = self.layers[-1] if self.layer is None else self.layer
-        slider = layer_slider(names, self.layers.index(shown))
+        parameters = slider("layer", names, self.layers.index(shown))
         title = f"Values of the token “{clip(self.token)}”"
         text = f"position {self.position} of “{clip(self.text, 90)}”"
         subtitle = [self.model, text]
@@ -83,10 +83,10 @@ class Histogram(Chart):
             head = alt.Header(labelExpr="layers[datum.value]", labelAnchor="start", title=None)
             panels = panel.facet(alt.Facet("layer:O", header=head), columns=_COLUMNS, spacing=24)
             panels = panels.resolve_axis(x="independent")
-            return finish(panels, title, subtitle, *slider)
+            return finish(panels, title, subtitle, *parameters)
         single = panel.transform_filter("datum.layer == layer")
         heading = alt.Title(alt.expr("layers[layer]"), **PANEL_TITLE)
-        return finish(alt.hconcat(single.properties(title=heading)), title, subtitle, *slider)
+        return finish(alt.hconcat(single.properties(title=heading)), title, subtitle, *parameters)
 
     @staticmethod
     def _describe(layer: Layer, values: np.ndarray, *, in_full: bool) -> str:

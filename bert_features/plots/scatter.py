@@ -14,7 +14,7 @@ import numpy as np
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError, MissingExtraError
 from bert_features.plots.charts import Chart
-from bert_features.plots.figures import finish, layer_slider, look
+from bert_features.plots.figures import finish, look, slider
 from bert_features.plots.labelled import Labelled
 from bert_features.plots.labels import clip
 from bert_features.plots.model import Layer, Model, Report, check_names, layer_name
@@ -87,7 +87,7 @@ class Scatter(Chart):
         names = [layer_name(layer) for layer in self.layers]
         columns = [f"{pooling}, {method}" for pooling, method in self.columns]
         texts = [example.text_a for example in self.labelled.examples] if interactive else []
-        parameters = layer_slider(names, len(names) - 1)
+        parameters = slider("layer", names, len(names) - 1)
         parameters += [
             alt.param(name=n, value=v) for n, v in (("columns", columns), ("texts", texts))
         ]

@@ -12,6 +12,7 @@ from tests.cli.command_line import run
 ROWS = [("is this a ?", "x"), ("it is not .", "y"), ("the a b", "x"), ("no", "y"), ("this", "x")]
 KINDS = {
     "similarity": ["is this it ?", "no it is not"],
+    "attention": ["is this it ?", "no", "--layers=-1", "--heads", "0", "--level", "word"],
     "histogram": ["is this it ?", "--token", "this", "--layer=-1"],
     "word": ["this", "{csv}", "--label-field", "topic", "--layer", "embeddings"],
     "scatter": ["{csv}", "--label-field", "topic", "--layers=-1,-2"],
@@ -33,7 +34,13 @@ def plot(toy, csv, kind, *options):
 
 @pytest.mark.parametrize(
     ("kind", "suffix"),
-    [("similarity", "svg"), ("histogram", "svg"), ("scatter", "svg"), ("word", "html")],
+    [
+        ("similarity", "svg"),
+        ("attention", "svg"),
+        ("histogram", "svg"),
+        ("scatter", "svg"),
+        ("word", "html"),
+    ],
 )
 def test_each_kind_writes_a_file(toy, csv, out, kind, suffix):
     path = out / f"new.{suffix}"

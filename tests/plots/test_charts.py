@@ -12,6 +12,7 @@ import pytest
 import vl_convert
 
 from bert_features.errors import MissingExtraError, OutputError
+from bert_features.plots.attention import Attention
 from bert_features.plots.charts import check_chart, render_picture, write_chart
 from bert_features.plots.histogram import Histogram
 from bert_features.plots.labelled import Labelled
@@ -78,6 +79,15 @@ CHARTS = {
     "many pairs": (
         WordSimilarity("toy model", "bank", occurrences(40), cosines(40, 40), 0),
         ["mean and 80 % of the pairs", "other label (mean of 400)", "40 y: the bank 39"],
+    ),
+    "attention": (
+        Attention(
+            *("toy model", f"a ||| {EVIL}", ("[CLS]", EVIL), ("head 0", "head 5")),
+            {layer: np.linspace(0, 1, 8).reshape(2, 2, 2) for layer in (0, 1)},
+            (1,),
+            "token",
+        ),
+        ["from each token", "layer 1, head 0", "layer 1, head 5", "[CLS]", "a ||| ", EVIL[:15]],
     ),
     "histogram": (
         Histogram("toy model", EVIL, "bank", 2, LAYERS, RANDOM.normal(size=(3, 8))),
