@@ -8,6 +8,7 @@ import matplotlib
 import numpy as np
 import pytest
 import requests
+from scipy.linalg import block_diag
 
 from bert_features import ExtractConfig, FeatureExtractor, find_checkpoint
 from bert_features.config.serve_settings import ServeSettings
@@ -21,10 +22,15 @@ TOKEN = "open-sesame"
 BANKS = "She put money in the bank by the river bank."
 MONEY, RIVER = "She put her money in the bank.", "We sat on the bank of the river."
 
+LAST = [{"name": "last_layer", "layers": [-1]}]
+ATTENTION = {"name": "attention", "kind": "attention", "layers": [0, 5], "heads": [7, 3]}
+
 
 @pytest.fixture(scope="module")
 def service():
-    config = ExtractConfig.of({"checkpoint": "minilm", "max_seq_length": 512})
+    config = ExtractConfig.of(
+        {"checkpoint": "minilm", "max_seq_length": 512, "outputs": [*LAST, ATTENTION]}
+    )
     extractor = FeatureExtractor(config_to_serve(config, find_checkpoint("minilm").config))
     return make_service(extractor, tokens=1000)
 
@@ -85,8 +91,8 @@ def show(page, first, second="", *, tokens):
     page.wait_for_selector(f"#map[data-size='{tokens}']")
 
 
-def answer_of(url, **body):
-    body["outputs"] = ["all_layers"]
+def answer_of(url, output="all_layers", **body):
+    body["outputs"] = [output]
     answer = requests.post(f"{url}/v1/features", json=body, timeout=60)
     answer.raise_for_status()
     return answer.json()
@@ -144,6 +150,24 @@ def test_the_values_of_every_layer_are_the_cosines_of_the_vectors(page, url):
     pinned, other = [i for i, t in enumerate(answer["results"][0]["tokens"]) if t == "bank"]
     line = [float(x) for x in re.findall(r" (-?\d\.\d\d)", page.inner_text("#across-text"))]
     np.testing.assert_allclose(line, cosines[:, pinned, other], atol=5.1e-3)
+
+
+def test_the_maps_show_the_attention_of_a_head_of_the_server(page, url):
+    results = answer_of(url, "attention", texts=[MONEY, RIVER])["results"]
+    show(page, MONEY, RIVER, tokens=21)
+    options = page.locator("#measure option").all_inner_texts()
+    assert options == ["cosine similarity", "attention, head 7", "attention, head 3"]
+    page.select_option("#measure", "attention, head 3")
+    page.get_by_role("heading", name="Attention, head 3, layer 5").wait_for()
+    assert page.locator("#layer option").all_inner_texts() == ["Layer 0", "Layer 5"]
+    for name, feature in (("Layer 0", "attention_0"), ("Layer 5", "attention_1")):
+        page.select_option("#layer", name)
+        expected = block_diag(*(result["features"][feature][1] for result in results))
+        np.testing.assert_allclose(table_of(page), expected, atol=5.1e-4)
+    page.locator("#map").hover(position=center_of(page, 2, 5))
+    value = results[0]["features"]["attention_1"][1][2][5]
+    assert page.inner_text("#readout").endswith(f": {value:.3f}")
+    assert ") to in (" in page.inner_text("#readout")
 
 
 def test_a_cell_has_the_colour_of_its_value_and_shows_it(page, url):

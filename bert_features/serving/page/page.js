@@ -2,7 +2,7 @@
 
 import { element } from "./elements.js";
 import { ask, ServerError } from "./requests.js";
-import { collectTokens, cosines } from "./similarity.js";
+import { attention, collectTokens, cosines } from "./similarity.js";
 import { showView } from "./views.js";
 
 const EXAMPLES = [
@@ -11,10 +11,14 @@ const EXAMPLES = [
   ["a pair", "Where did the cat sit?", "The cat sat on the mat.", "pair"],
   ["an unknown word", "We saw a 🦜 in the jungle.", "", "separate"],
 ];
-const OUTPUT = "all_layers"; // the output that every server has
+// What the maps show: the output that every server has, and how it is named; see measuresOf.
+const COSINE = {
+  output: "all_layers", level: "token", option: "cosine similarity", title: "Similarity",
+  value: "Cosine", of: "Cosine similarity", link: "with", most: "Most similar to", matrixOf: cosines,
+};
 
 const find = (id) => document.getElementById(id);
-const state = { info: null, token: "", newest: null };
+const state = { info: null, measures: [COSINE], token: "", newest: null };
 
 /** Asks for what is typed. An older request is given up, so that its answer is never shown. */
 async function submit() {
@@ -45,28 +49,29 @@ function readForm() {
 async function viewOf({ texts, body }, signal) {
   const request = { token: state.token, signal, onWait: showWait };
   state.info ??= await readInfo(request);
+  const measure = state.measures[find("measure").selectedIndex] ?? COSINE;
   const { model, features, results } = await ask("v1/features", {
     ...request,
-    body: { ...body, outputs: [OUTPUT], tokens: true },
+    body: { ...body, outputs: [measure.output], tokens: true },
   });
   if (model !== state.info.model) state.info = await readInfo(request); // the server was restarted
   showStatus("Comparing the tokens …");
-  const layers = nameLayers(features);
+  const layers = nameLayers(features, measure);
   const matrices = [];
   for (const { feature } of layers) {
-    matrices.push(cosines(results, feature));
+    matrices.push(measure.matrixOf(results, feature));
     await new Promise((resolve) => setTimeout(resolve)); // keeps the page alive on long texts
     signal.throwIfAborted();
   }
   const tokens = collectTokens(results);
-  return { texts, results, tokens, size: tokens.length, layers, matrices, limit: limitOf(state.info) };
+  return { texts, results, tokens, size: tokens.length, layers, matrices, measure, limit: limitOf(state.info) };
 }
 
 /** The layers of an answer: feature; name, as "Layer 3"; short, as "3". */
-function nameLayers(features) {
-  const usable = features.filter(({ level }) => level === "token");
+function nameLayers(features, measure) {
+  const usable = features.filter(({ level }) => level === measure.level);
   if (!usable.length) {
-    throw new ServerError(`The output "${OUTPUT}" of this server has no token vectors, which this page shows.`, 0);
+    throw new ServerError(`The output "${measure.output}" of this server has no token vectors, which this page shows.`, 0);
   }
   return usable.map(({ name: feature, layers }) => {
     const [layer, ...more] = layers;
@@ -80,7 +85,22 @@ function nameLayers(features) {
 async function readInfo(request) {
   const info = await ask("v1/info", request);
   find("model").textContent = describeModel(info);
+  state.measures = measuresOf(info);
+  find("measures").hidden = state.measures.length === 1;
+  find("measure").replaceChildren(...state.measures.map(({ option }) => element("option", {}, option)));
   return info;
+}
+
+/** Cosines, and each head of the server's outputs of attention between tokens. */
+function measuresOf({ outputs }) {
+  const [level, wanted] = ["token_pair", ({ features: [feature] }) => feature.level === "token_pair"];
+  return [COSINE, ...outputs.filter(wanted).flatMap(({ name: output, features: [{ heads }] }) => heads.map((head, i) => {
+    const option = typeof head === "number" ? `attention, head ${head}` : `attention, ${head} of the heads`;
+    return {
+      output, level, option, title: `Attention${option.slice(9)}`, value: "Attention", of: "Attention", link: "to",
+      most: "Most attention from", matrixOf: (results, feature) => attention(results, feature, i),
+    };
+  }))];
 }
 
 function describeModel({ model, description, layers, hidden_size: width, max_seq_length: limit }) {
@@ -147,6 +167,7 @@ find("ask").addEventListener("keydown", (event) => {
   submit();
 });
 find("modes").addEventListener("change", submit);
+find("measure").addEventListener("change", submit);
 find("text-b").addEventListener("input", showModes);
 find("access").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -38,6 +38,19 @@ export function cosines(results, feature) {
   return values;
 }
 
+/** The attention of a head, its place in the answer: from rows to columns, 0 between two inputs. */
+export function attention(results, feature, head) {
+  const maps = results.map((result) => result.features[feature][head]);
+  const size = maps.reduce((sum, map) => sum + map.length, 0);
+  const values = new Float32Array(size * size);
+  let start = 0;
+  for (const map of maps) {
+    map.forEach((row, i) => values.set(row, (start + i) * size + start));
+    start += map.length;
+  }
+  return values;
+}
+
 function unit(vector) {
   const length = Math.sqrt(dot(vector, vector)) || 1; // a vector of zeros stays one
   const scaled = new Float32Array(vector);

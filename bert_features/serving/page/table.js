@@ -6,11 +6,11 @@ const MAX_TOKENS = 40;
 
 /** All pairs in the chosen layer; of long inputs the pinned token with each token in every layer. */
 export function fillTable(table, view) {
-  const { labels, names, values, size, matrices, layers, layer, pinned } = view;
+  const { labels, names, values, size, matrices, layers, layer, pinned, measure } = view;
   const isWhole = size <= MAX_TOKENS;
   const caption = isWhole
-    ? `Cosine of every token with every other, ${layers[layer].name.toLowerCase()}`
-    : `Cosine of ${names[pinned]} with every token, in each layer`;
+    ? `${measure.value} of every token ${measure.link} every other, ${layers[layer].name.toLowerCase()}`
+    : `${measure.value} of ${names[pinned]} ${measure.link} every token, in each layer`;
   const heads = isWhole ? labels : layers.map(({ name }) => name);
   const valueAt = isWhole
     ? (row, column) => values[row * size + column]

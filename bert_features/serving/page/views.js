@@ -15,7 +15,7 @@ const MAX_PIXELS = 128; // of a small map, in each direction
 // layer, pinned, compared: what is chosen; row, column: what is pointed at, or null.
 let view = null;
 
-/** Shows an answer: texts, results, tokens, size, layers, matrices (one for each layer), limit. */
+/** Shows an answer: texts, results, tokens, size, layers, matrices (one for each layer), measure, limit. */
 export function showView(answer) {
   const { tokens, matrices, layers, results } = answer;
   const layer = layers.length - 1;
@@ -35,6 +35,8 @@ export function showView(answer) {
   showInputs(find("inputs"), view, { onPoint: pointAtToken, onPick: pin });
   find("layer").replaceChildren(...layers.map(({ name }, i) => element("option", { value: i }, name)));
   paint(find("legend"), Float32Array.from({ length: 256 }, (_, i) => i / 255), 256, [0, 1]);
+  find("measure-hint").textContent = `${answer.measure.of} of every token ${answer.measure.link} every other`;
+  find("nearest-value").textContent = answer.measure.value;
   showSmallMaps();
   showLayer();
 }
@@ -73,7 +75,7 @@ function chooseLayer(layer) {
 
 /** Everything that depends on the layer. */
 function showLayer() {
-  const { layer, matrices, size, labels, starts } = view;
+  const { layer, matrices, size, labels, starts, measure } = view;
   for (const button of find("layers").children) {
     const isChosen = Number(button.dataset.layer) === layer;
     button.setAttribute("aria-checked", isChosen);
@@ -83,9 +85,9 @@ function showLayer() {
   }
   find("layer").value = layer;
   find("tip").hidden = true;
-  find("map-title").textContent = `Similarity, ${layerName()}`;
+  find("map-title").textContent = `${measure.title}, ${layerName()}`;
   find("map").setAttribute("aria-label",
-    `Cosine similarity of ${size} tokens with each other, ${layerName()}. A table below has the values.`);
+    `${measure.of} of ${size} tokens ${measure.link} each other, ${layerName()}. A table below has the values.`);
   const range = rangeOfLayer(layer);
   heat.show({ labels, starts, values: matrices[layer], range });
   find("large-control").hidden = !heat.isDense;
@@ -96,13 +98,13 @@ function showLayer() {
 
 /** Everything that depends on the pinned token, and on the one that it is compared with. */
 function showPinned() {
-  const { pinned, layer, layers, matrices, names, commonRange } = view;
+  const { pinned, layer, layers, matrices, names, commonRange, measure } = view;
   const shown = { ...view, values: matrices[layer], range: rangeOfLayer(layer) };
   const { other, values } = describeAcross(shown);
   find("pinned-title").textContent = `${names[pinned]} across the layers`;
-  find("across-text").replaceChildren("With ", element("strong", {}, other), `: ${values}.`);
+  find("across-text").replaceChildren(measure.link === "to" ? "To " : "With ", element("strong", {}, other), `: ${values}.`);
   showAcross(find("across"), { ...shown, range: commonRange });
-  find("nearest-title").textContent = `Most similar to ${names[pinned]}, ${layers[layer].name.toLowerCase()}`;
+  find("nearest-title").textContent = `${measure.most} ${names[pinned]}, ${layers[layer].name.toLowerCase()}`;
   showNearest(find("nearest"), shown, compare);
   if (find("values").open) fillTable(find("values-table"), shown);
   showPointed();
@@ -119,8 +121,8 @@ function showPointed() {
 }
 
 function describePair(row, column) {
-  const { names, matrices, layer, size } = view;
-  return `${names[row]} with ${names[column]}: ${matrices[layer][row * size + column].toFixed(3)}`;
+  const { names, matrices, layer, size, measure } = view;
+  return `${names[row]} ${measure.link} ${names[column]}: ${matrices[layer][row * size + column].toFixed(3)}`;
 }
 
 /** Points at a token of the lists: it is compared with the pinned one. */
