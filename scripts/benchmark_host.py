@@ -11,11 +11,16 @@ as /dev/shm, no disk is measured.
 The table of stages runs the first stage alone, then the first two, and so on; each line has what a
 stage adds in CPU seconds per million tokens, and the tokens/s of all stages up to it. The table of
 formats has the whole job. Medians of interleaved runs.
+
+`--model` measures the stages on one core and predicts speeds from them: no faster than all cores
+together, nor than the slowest of the threads, each of which runs its stages alone. It compares the
+prediction with the whole job on one core and on two, and prints what more cores would make.
 """
 
 import argparse
 import functools
 import gc
+import math
 import os
 import random
 import tempfile
@@ -33,7 +38,7 @@ from bert_features.config.output_specs import OutputSpec
 from bert_features.config.packing import MAX_SEGMENTS, SEGMENT_IDS
 from bert_features.extraction.writing import write_behind
 from bert_features.formats import FORMATS, open_writer
-from bert_features.machine.hardware import cores
+from bert_features.machine.hardware import core_numbers, cores
 from bert_features.runtime.base import CompiledStep, Devices, Runtime, Started
 
 LENGTHS = (5, 20, 100, 500)
@@ -41,6 +46,11 @@ LEVELS = ("sequence", "word", "token")
 FAST = ("arrow", "parquet", "hdf5", "npz")  # the others write a record at a time
 STAGES = ("read", "tokenize and lay out", "batch", "assemble", "write")
 _SEED = 20
+# The stages that a thread of its own runs.
+LANES = (("read", "tokenize and lay out"), ("batch",), ("assemble",), ("write",))
+_CORES = core_numbers()
+# Chips, the cores of their host, and M token vectors a second at half of their peak (BERT-base).
+HOSTS = (("v5e-1", 24, 0.56), ("v5e-8", 224, 4.5))
 
 
 @dataclass(frozen=True)
@@ -197,6 +207,47 @@ def print_stages(
         )
 
 
+def predict(costs: Mapping[str, float], cores: int) -> float:
+    """M tokens/s of a process by the CPU seconds for a million tokens of each stage."""
+    slowest = max(sum(costs[stage] for stage in lane) for lane in LANES)
+    return 1 / max(slowest, sum(costs.values()) / cores)
+
+
+def print_model(
+    tokens: int, one: Mapping[str, tuple[float, float]], two: Mapping[str, tuple[float, float]]
+) -> None:
+    """The costs of the stages on one core, and speeds: predicted, and measured where they can be.
+
+    Args:
+      tokens: tokens of a run.
+      one: elapsed and CPU seconds up to each stage, on one core.
+      two: elapsed and CPU seconds of the whole job, on two.
+    """
+    up_to = [cpu / tokens * 1e6 for _, cpu in one.values()]
+    costs = {stage: up_to[i] - (up_to[i - 1] if i else 0) for i, stage in enumerate(one)}
+    print("| stage | CPU s per M tokens |", "|---|---|", sep="\n")
+    for stage, seconds in costs.items():
+        print(f"| {stage} | {seconds:.2f} |")
+    print("\n| cores | predicted M tokens/s | measured |", "|---|---|---|", sep="\n")
+    for count, measured in ((1, one), (2, two)):
+        speed = tokens / measured[STAGES[-1]][0] / 1e6
+        print(f"| {count} | {predict(costs, count):.2f} | {speed:.2f} |")
+    print("\n| host of | cores | one process | wanted | processes | cores they use |")
+    print("|---|---|---|---|---|---|")
+    for chips, count, wanted in HOSTS:
+        speed = predict(costs, count)
+        processes = math.ceil(wanted / speed)
+        used = min(count, wanted * sum(costs.values()))
+        print(f"| {chips} | {count} | {speed:.2f} | {wanted} | {processes} | {used:.1f} |")
+
+
+def keep_to_cores(count: int) -> None:
+    """Lets all threads of this process run on some of its cores."""
+    chosen = sorted(_CORES)[:count]
+    for task in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(task.name), chosen)
+
+
 def print_job(
     level: str, length: int, format: str, tokens: int, seconds: tuple[float, float]
 ) -> None:
@@ -217,7 +268,9 @@ def main() -> None:
     arguments = _parse_arguments()
     gc.freeze()  # as commands do, see `machine.quiet_tensorflow`
     print(f"{cores()} cores, load {os.getloadavg()[0]:.1f}; medians of {arguments.rounds} runs")
-    if arguments.stages:
+    if arguments.model:
+        print("width 768, float16, one process for each speed")
+    elif arguments.stages:
         print("| level | length | up to | CPU s added per M tokens | M tokens/s |")
         print("|---|---|---|---|---|")
     else:
@@ -244,6 +297,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--levels", nargs="*", default=LEVELS, choices=LEVELS)
     parser.add_argument("--formats", nargs="*", default=FAST, choices=list(FORMATS))
     parser.add_argument("--no-packing", action="store_true", help="each text in a row of its own")
+    parser.add_argument("--model", action="store_true", help="predictions for more cores alone")
     parser.add_argument("--stages", action="store_true", help="the table of stages alone")
     return parser.parse_args()
 
@@ -262,15 +316,24 @@ def _measure_length(
     tokens = min(int(arguments.megabytes * 1e6 / bytes_of_token), arguments.max_tokens)
     tokens = max(tokens // length, 1) * length
     write_texts(texts, words, tokens, length)
+    by_stage = arguments.stages or arguments.model
     kinds = (
-        [(stage, stage, "parquet") for stage in STAGES]
-        if arguments.stages
+        [(stage, stage, arguments.formats[0] if arguments.model else "parquet") for stage in STAGES]
+        if by_stage
         else [(format, "write", format) for format in arguments.formats]
     )
     runs = {
         key: functools.partial(run_stage, stage, extractor, texts, output, format)
         for key, stage, format in kinds
     }
+    if arguments.model:
+        print(f"\n{level}, rows of {length}, to {arguments.formats[0]}\n")
+        keep_to_cores(1)
+        one = measure(runs, output, arguments.rounds)
+        keep_to_cores(2)
+        job = {STAGES[-1]: runs[STAGES[-1]]}
+        print_model(tokens, one, measure(job, output, arguments.rounds))
+        return
     seconds = measure(runs, output, arguments.rounds)
     if arguments.stages:
         print_stages(level, length, tokens, seconds)

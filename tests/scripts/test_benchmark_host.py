@@ -1,0 +1,24 @@
+"""The model of scripts/benchmark_host.py, on made-up measurements."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+def test_more_cores_help_up_to_the_slowest_thread(monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    host = import_module("benchmark_host")
+    # Elapsed and CPU seconds of 2 M tokens up to each stage. For a million: reading 0.1,
+    # tokenizing 0.2, batching 0.1, assembling 0.4, writing 1.2; together 2.
+    cpu = dict(zip(host.STAGES, (0.2, 0.6, 0.8, 1.6, 4.0), strict=True))
+    one = {stage: (seconds, seconds) for stage, seconds in cpu.items()}
+    host.print_model(2_000_000, one, {"write": (2.5, 4.1)})
+    lines = capsys.readouterr().out.splitlines()
+    assert "| assemble | 0.40 |" in lines
+    assert "| 1 | 0.50 | 0.50 |" in lines
+    assert "| 2 | 0.83 | 0.80 |" in lines  # the thread that writes is busy all the time
+    assert "| v5e-1 | 24 | 0.83 | 0.56 | 1 | 1.1 |" in lines
+    assert "| v5e-8 | 224 | 0.83 | 4.5 | 6 | 9.0 |" in lines
