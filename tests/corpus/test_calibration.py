@@ -118,25 +118,30 @@ def test_in_memory_with_ranges_of_a_file(config, texts, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("first", "calibration", "warns"),
+    ("alike", "calibration", "warns"),
     [
-        ([], 1, True),
-        (["the bank"] * 5, 5, True),
-        (["the bank"] * 5, 6, False),
-        (["the bank"] * 5, 1000, False),  # all texts of the run
-        ([], 8, False),
+        (1, 1, "from a single text,"),
+        (5, 5, "from 5 texts that are all alike,"),
+        (5, 6, ""),
+        (5, 1000, ""),  # all texts of the run
     ],
 )
-def test_first_texts_that_are_alike_are_a_warning(
-    config, tmp_path, caplog, first, calibration, warns
-):
-    texts = first + TEXTS if calibration < 1000 else first
-    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
-    output = INT8 | {"calibration": calibration}
-    extract(config(output), tmp_path / "in.txt", f"{tmp_path / 'out'}/")
-    message = "nearly the same codes; set calibration to more texts, or to a features file"
-    assert caplog.text.count(message) == warns
-    assert ("from a single text," in caplog.text) == (warns and calibration == 1)
+def test_first_texts_that_are_alike_are_a_warning(config, caplog, alike, calibration, warns):
+    first = np.repeat(RNG.normal(size=(1, 8)), alike, axis=0)
+    first *= 1 + RNG.normal(size=first.shape) * 1e-6  # rounding of another batch
+    found = np.concatenate([first, RNG.normal(size=(20, 8))][: 2 - (calibration == 1000)])
+    extractor = TakesRanges()
+    extractor.outputs = config(INT8 | {"calibration": calibration}).plan_outputs(TOY)
+
+    def batches(examples, *, warn):
+        count = len(examples())
+        yield FeatureBatch(np.arange(count), {"int8": found[:count].astype(np.float32)})
+
+    extractor.batches = batches
+    extractor.calibrate(iter(range(len(found))))
+    cure = "set calibration to more texts, or to a features file"
+    assert caplog.text.count(cure) == bool(warns)
+    assert warns in caplog.text
 
 
 def test_in_memory_without_ranges(config):

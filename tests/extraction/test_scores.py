@@ -99,12 +99,11 @@ def test_the_plan_counts_the_rows(tmp_path):
     assert planned.output_tokens == sum(len(record["ids"]) for record in SCORED)
 
 
-@pytest.mark.parametrize("suffix", ["npz", "jsonl", "parquet"])
-def test_a_word_that_truncation_cut_has_no_surprisal(tmp_path, suffix):
+def test_a_word_that_truncation_cut_has_no_surprisal(tmp_path):
     source = tmp_path / "in.txt"
     source.write_text(f"{TEXTS[0]}\n\u200b it\n")
     config = make_config("word", max_seq_length=6, word_split="whitespace")
-    path = tmp_path / f"out.{suffix}"
+    path = tmp_path / "out.jsonl"  # the one format without NaN: there it is null
     summary = extract(config, source, path)
     assert (summary.counts.tokens_lost, summary.counts.truncated_examples) == (2, 1)
     assert summary.counts.non_finite_examples == 0
