@@ -3,7 +3,8 @@
 Every batch has one of a declared set of shapes: a length among the buckets, and the number of rows
 that goes with that length. Rows of a window are taken from the longest to the shortest, so every
 batch but the last is full. The last one may have a half, a quarter, … of the rows, unless each
-shape has to be compiled. The rows that fill it up are masked and carry `FILLER_ID`.
+shape has to be compiled. The rows that fill it up are masked and carry `FILLER_ID`. Where a device
+computes any shape, a batch has the length of its longest row, and ends early if that saves padding.
 
 Packed batches are made by `packed_rows`: there several rows of a window share a row of the batch.
 
@@ -115,6 +116,10 @@ class BatchShapes:
       uniform: whether each row is in a batch of the shortest bucket that it fits. Then the shape of
         its batch depends on its own length alone, if batches are whole too.
       packed: whether rows of a window share the rows of batches; the buckets are `packed_buckets`.
+      batch_cost: what a batch costs beside its tokens, as a number of tokens, on a device that
+        computes any shape. Then a batch has the length of its longest row, and
+        ends where its padding would cost more than another batch. 0 for the declared shapes, which
+        uniform and packed batches always have.
     """
 
     buckets: tuple[int, ...]
@@ -123,6 +128,7 @@ class BatchShapes:
     whole: bool = False
     uniform: bool = False
     packed: bool = False
+    batch_cost: int = 0
 
     @classmethod
     def by_rows(cls, buckets: Sequence[int], rows: int, multiple: int) -> "BatchShapes":
@@ -132,11 +138,9 @@ class BatchShapes:
         return cls(tuple(buckets), (rows,) * len(buckets), multiple)
 
     @classmethod
-    def by_tokens(
-        cls, buckets: Sequence[int], tokens: int, multiple: int = 1, min_rows: int = 1
-    ) -> "BatchShapes":
-        """Shapes with at most `tokens` tokens each, but `min_rows * multiple` rows or more."""
-        rows = (max(tokens // bucket // multiple, min_rows) * multiple for bucket in buckets)
+    def by_tokens(cls, buckets: Sequence[int], tokens: int, multiple: int = 1) -> "BatchShapes":
+        """Shapes with at most `tokens` tokens each, but `multiple` rows or more."""
+        rows = (max(tokens // bucket // multiple, 1) * multiple for bucket in buckets)
         return cls(tuple(buckets), tuple(rows), multiple)
 
     def tail(self, rows: int, needed: int) -> int:
@@ -223,13 +227,22 @@ def plan_batches(lengths: np.ndarray, shapes: BatchShapes) -> BatchPlan:
     ends = np.full(len(shapes.buckets), len(order))  # where the rows end that may fill a batch
     if shapes.uniform:
         ends = np.searchsorted(-bucket_of_row, -np.arange(len(ends)), side="right")
+    tokens_before = np.concatenate([[0], np.cumsum(lengths[order])])
     batches = []
     start = 0
     while start < len(order):
         bucket = int(bucket_of_row[start])
         rows = shapes.rows[bucket]
         count = min(rows, int(ends[bucket]) - start)
-        batches.append((start, count, shapes.tail(rows, count), shapes.buckets[bucket]))
+        rows, length = shapes.tail(rows, count), shapes.buckets[bucket]
+        if shapes.batch_cost and not shapes.uniform:
+            length = int(lengths[order[start]])
+            sizes = np.arange(1, -(-count // shapes.multiple) + 1) * shapes.multiple
+            tokens = tokens_before[start + np.minimum(sizes, count)] - tokens_before[start]
+            # The most real tokens for what the batch costs.
+            rows = int(sizes[np.argmax(tokens / (sizes * length + shapes.batch_cost))])
+            count = min(rows, count)
+        batches.append((start, count, rows, length))
         start += count
     starts, counts, rows_of, lengths_of = np.array(batches, np.int64).reshape(-1, 4).T
     return BatchPlan(order, np.zeros_like(order), starts, counts, counts, rows_of, lengths_of)

@@ -169,12 +169,11 @@ class TextInputFn:
         """The dataset.
 
         Args:
-          params: `batch_size`, the rows of each batch, or `batch_tokens`, the tokens of each, with
-            `min_rows`, 1 by default; and `num_devices`: rows are a multiple of it. Without
-            `num_devices` a batch by rows has all its rows, the last one too, and a batch by tokens
-            may have any number. With
+          params: `batch_size`, the rows of each batch, or `batch_tokens`, the tokens of each; and
+            `num_devices`: rows are a multiple of it. Without `num_devices` a batch by rows has all
+            its rows, the last one too, and a batch by tokens may have any number. With
             `whole_batches` every batch has all its rows; with `uniform_batches` they are of one
-            bucket.
+            bucket. `batch_cost`: see `BatchShapes`.
         """
         batches = tf.data.Dataset.from_generator(
             lambda: self._kept_batches(params), output_signature=self._signature()
@@ -229,13 +228,13 @@ class TextInputFn:
             shapes = BatchShapes.by_rows(self.buckets, rows, int(params.get("num_devices", rows)))
         else:
             tokens, multiple = int(params["batch_tokens"]), int(params.get("num_devices", 1))
-            min_rows = int(params.get("min_rows", 1))
-            shapes = BatchShapes.by_tokens(self.buckets, tokens, multiple, min_rows)
+            shapes = BatchShapes.by_tokens(self.buckets, tokens, multiple)
         return replace(
             shapes,
             whole=bool(params.get("whole_batches")),
             uniform=bool(params.get("uniform_batches")),
             packed=bool(params.get("packed_batches")),
+            batch_cost=int(params.get("batch_cost", 0)),
         )
 
     def chunks(self) -> Iterator[Chunk]:

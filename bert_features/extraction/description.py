@@ -41,6 +41,10 @@ def describe_vocabulary(checkpoint: Checkpoint) -> dict[str, str | None]:
     return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest() if path else None}
 
 
+# Of a cache, whose batches are uniform.
+_NO_SHAPES = ("packed", "batch_cost")
+
+
 def describe_output(preparation: "Preparation") -> dict[str, Any]:
     """The facts that a reader of a run's output needs to make it again."""
     checkpoint, runtime = preparation.checkpoint, preparation.runtime.name
@@ -80,7 +84,7 @@ def fingerprint(preparation: "Preparation") -> str:
         "settings": _as_cached(settings) | {"outputs": list(map(_as_cached, settings["outputs"]))},
         "tokens": hashlib.sha256(tokens.encode("utf-8", "surrogatepass")).hexdigest(),
         "outputs": [_as_cached(asdict(output)) for output in preparation.outputs],
-        "shapes": {n: v for n, v in asdict(preparation.shapes).items() if n != "packed"},
+        "shapes": {n: v for n, v in asdict(preparation.shapes).items() if n not in _NO_SHAPES},
         "device": preparation.devices.kind,
         "machine": processor_models(),
         "environment": {name: os.environ.get(name) for name in _VARIABLES},

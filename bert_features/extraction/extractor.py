@@ -356,7 +356,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         input_fn = self.preparation.input_fn(lambda: examples, prompt=prompt)
         # A clock of its own: a run that computes these apart measures its own stages.
         clock, windows = StageClock(), input_fn.windows()
-        computed = self._run(input_fn, windows, counts, clock, threads=not few, few=few)
+        computed = self._run(input_fn, windows, counts, clock, threads=not few)
         return FeatureBatch.join([results for _, results in computed if results is not None])
 
     def _run(
@@ -367,15 +367,17 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         stages: StageClock,
         *,
         threads: bool,
-        few: bool = False,
     ) -> Iterator[tuple[Batch, FeatureBatch | None]]:
-        """The batches of an input; the last one of each window with the window's results."""
+        """The batches of an input; the last one of each window with the window's results.
+
+        Without threads it is one of few texts.
+        """
         windows = stages.queued("windows_prepared", windows)
         # Two threads: one reads and tokenizes the next window, one cuts this one into batches.
         windows = prefetched(windows) if threads else windows
         computed = (run_step if threads else run_in_turn)(
             self._step,
-            input_fn.stream(self.preparation.batch_params(few=few), windows),
+            input_fn.stream(self.preparation.batch_params(few=not threads), windows),
             lambda batch: {n: batch.columns[n] for n in self._model.inputs if batch.columns},
             stages,
         )

@@ -264,10 +264,11 @@ def _add_rows(result: Plan, lengths: np.ndarray) -> None:
     tokens = np.add.reduceat(lengths[batches.order], batches.starts)
     result.computed_tokens += batches.computed_tokens
     shapes = {(bucket.length, bucket.batch_rows): bucket for bucket in result.buckets}
-    full = dict(zip(result.shapes.buckets, result.shapes.rows, strict=True))
-    columns = (batches.lengths, batches.counts, batches.filled, batches.rows, tokens)
-    for length, count, filled, rows, real in zip(*(c.tolist() for c in columns), strict=True):
-        bucket = shapes[length, rows if result.shapes.packed else full[length]]
+    numbers = np.searchsorted(result.shapes.buckets, batches.lengths)
+    columns = (numbers, batches.lengths, batches.counts, batches.filled, batches.rows, tokens)
+    for i, length, count, filled, rows, real in zip(*(c.tolist() for c in columns), strict=True):
+        full = (result.shapes.buckets[i], result.shapes.rows[i])
+        bucket = shapes[(length, rows) if result.shapes.packed else full]
         bucket.batches += 1
         bucket.rows += count
         bucket.tokens += real

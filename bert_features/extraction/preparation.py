@@ -41,11 +41,10 @@ from bert_features.runtime.start import make_runtime
 if TYPE_CHECKING:
     from bert_features.encoder.step import Precision
 
-# Tokens of a batch on a CPU, for each core: more take as long each, and leave more padding
-# (scripts/benchmarking/diary.md).
-_CORE_BATCH_TOKENS, _MAX_CPU_BATCH_TOKENS = 256, 2048
-# Such a batch has two rows at least: attention of a long one alone takes longer.
-_CPU_BATCH_ROWS = 2
+# Tokens of a batch on a CPU, for each core: more take as long each (scripts/benchmarking/diary.md).
+_CORE_BATCH_TOKENS, _MAX_CPU_BATCH_TOKENS = 512, 2048
+# What a batch costs there beside its tokens: as much as 12 of them, and 19 where its shape is new.
+_CPU_BATCH_COST = 30
 # Of a uniform batch: it is filled up with masked rows, the fewer the smaller it is.
 _UNIFORM_CPU_BATCH_TOKENS = 512
 # Of a batch of few texts, whose lengths differ more (scripts/benchmarking/diary.md).
@@ -189,9 +188,9 @@ class Preparation:
         tokens = self.config.batch_tokens
         if tokens is None:
             tokens, most = self._default_batch_tokens(few=few), self._most_attention_tokens()
-            if self.devices.kind == "cpu" and not (few or self.config.uniform_batches or most):
-                batching |= {"min_rows": _CPU_BATCH_ROWS}
             tokens = min(tokens, most or tokens)
+        if self.runtime.any_shape and self.config.buckets is None and not few:
+            batching |= {"batch_cost": _CPU_BATCH_COST}
         return {"batch_tokens": tokens, **batching}
 
     def _most_attention_tokens(self) -> int | None:

@@ -1,5 +1,7 @@
 """The buckets of a run, with values checked by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -43,3 +45,31 @@ def test_other_batches_take_rows_of_several_buckets():
     plan = plan_batches(np.array([8, 3, 3]), BatchShapes((4, 8), (4, 2)))
     assert plan.counts.tolist() == [2, 1]
     assert plan.lengths.tolist() == [8, 4]
+
+
+def test_a_batch_ends_where_its_padding_would_cost_more_than_another_one():
+    """20 for itself: of 40, 6 and 6 the first alone, 40/60 > 46/100; of 6, 6, 5 all, 17/38."""
+    lengths = np.array([6, 40, 5, 6])
+    shapes = BatchShapes((8, 40), (9, 9), batch_cost=20)
+    plan = plan_batches(lengths, shapes)
+    assert plan.order.tolist() == [1, 0, 3, 2]
+    assert (plan.counts.tolist(), plan.lengths.tolist()) == ([1, 3], [40, 6])
+    assert plan.computed_tokens == 40 + 3 * 6
+
+
+@pytest.mark.parametrize("multiple", [1, 4])
+@pytest.mark.parametrize("seed", range(5))
+def test_batches_that_end_early_hold_every_row_once_and_pad_less(seed, multiple):
+    lengths = np.random.default_rng(seed).lognormal(3, 0.8, 200).astype(int).clip(3, 128)
+    full = BatchShapes.by_tokens((*range(4, 128, 4), 128), 512, multiple)
+    plans = [plan_batches(lengths, replace(full, batch_cost=cost)) for cost in (0, 30)]
+    costs = [plan.computed_tokens + 30 * len(plan.rows) for plan in plans]
+    assert costs[1] < costs[0]
+    early = plans[1]
+    assert sorted(early.order) == list(range(200))
+    assert early.starts.tolist() == [0, *np.cumsum(early.counts)[:-1]]
+    assert early.counts.sum() == 200
+    assert early.lengths.tolist() == lengths[early.order[early.starts]].tolist()
+    assert not (early.rows % multiple).any()
+    assert (early.rows * early.lengths <= 512).all() or multiple > 1
+    assert (early.rows - early.counts < multiple).all()

@@ -7,15 +7,27 @@ from bert_features.extraction import preparation as preparation_module
 from bert_features.extraction.preparation import Preparation
 
 
-@pytest.mark.parametrize(("cores", "tokens"), [(1, 512), (2, 512), (4, 1024), (64, 2048)])
-def test_a_batch_on_a_cpu_has_256_tokens_for_each_core(toy, monkeypatch, cores, tokens):
-    """512 to 2,048 in all, and two rows; unless the settings give another number."""
+@pytest.mark.parametrize(("cores", "tokens"), [(1, 1024), (2, 1024), (4, 2048), (64, 2048)])
+def test_a_batch_on_a_cpu_has_512_tokens_for_each_core(toy, monkeypatch, cores, tokens):
+    """1,024 to 2,048 in all, unless the settings give another number."""
     monkeypatch.setattr(preparation_module, "cores", lambda: cores)
     settings = {"checkpoint": toy, "layers": (-1,)}
-    preparation = Preparation(ExtractConfig.of(settings))
-    params = preparation.batch_params()
-    assert (params["batch_tokens"], params["min_rows"]) == (tokens, 2)
-    assert "min_rows" not in preparation.batch_params(few=True)
+    assert Preparation(ExtractConfig.of(settings)).batch_params()["batch_tokens"] == tokens
     params = Preparation(ExtractConfig.of({**settings, "batch_tokens": 70})).batch_params()
     assert params["batch_tokens"] == 70
-    assert "min_rows" not in params
+
+
+@pytest.mark.parametrize(
+    ("given", "ends_early"),
+    [
+        ({}, True),
+        ({"batch_tokens": 70}, True),
+        ({"batch_size": 4}, False),
+        ({"buckets": [8]}, False),
+    ],
+)
+def test_batches_of_a_cpu_end_early_unless_settings_declare_their_shapes(toy, given, ends_early):
+    settings = {"checkpoint": toy, "layers": (-1,), **given}
+    preparation = Preparation(ExtractConfig.of(settings))
+    assert bool(preparation.shapes.batch_cost) == ends_early
+    assert "batch_cost" not in preparation.batch_params(few=True)
