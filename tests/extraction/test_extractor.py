@@ -1,5 +1,6 @@
 """The job and the Python calls: golden values, invariance, order, memory."""
 
+import gc
 import json
 import threading
 
@@ -341,4 +342,5 @@ def test_a_failure_half_way_leaves_nothing(toy, tmp_path):
             config, tmp_path / "in.txt", tmp_path / "o.parquet", ledger_path=tmp_path / "ledger"
         )
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+    gc.collect()  # an extractor keeps its threads
     wait_until(lambda: set(threading.enumerate()) <= before)
