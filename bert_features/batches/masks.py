@@ -1,6 +1,6 @@
-"""[MASK] in a text as the special token, for outputs of the masked-LM head.
+"""[MASK], or a tokenizer's `<mask>`, in a text as the special token, for the masked-LM head.
 
-Without such an output it is ordinary characters, as in google-research/bert's tokenizer.
+Without an output of that head it is ordinary characters, as in google-research/bert's tokenizer.
 """
 
 from dataclasses import replace
@@ -10,40 +10,36 @@ import numpy as np
 from bert_features.batches.pieces import tokenize_units
 from bert_features.batches.words import Units
 from bert_features.text.tokenizer import Tokenizer
-from bert_features.text.vocabulary import MASK
-
-_PLACEHOLDER = "."  # any single character is one piece, or [UNK]
 
 
 def tokenize_with_masks(
     tokenizer: Tokenizer, units: Units, mask_id: int, *, with_places: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """As `tokenize_units`, with the id of [MASK] for each [MASK] in a unit."""
-    counts = [unit.count(MASK) for unit in units.strings]
+    mask, takes_blanks = tokenizer.tokens[mask_id], tokenizer.frame.mask_takes_blanks
+    counts = [unit.count(mask) for unit in units.strings]
     if not any(counts):
         return tokenize_units(tokenizer, units, with_places=with_places)
-    # Each unit as the strings before, between and after its masks, which take the odd places.
+    # Each unit as the strings before, between and after its masks; these are the odd ones, empty.
     parts: list[str] = []
     begins: list[int] = []  # of each part in its unit
     for unit in units.strings:
-        begin = 0
-        for number, text in enumerate(unit.split(MASK)):
-            if number:
-                parts.append(_PLACEHOLDER)
-                begins.append(begin)
-                begin += len(MASK)
-            parts.append(text)
-            begins.append(begin)
-            begin += len(text)
+        texts, begin = unit.split(mask), 0
+        for number, text in enumerate(texts):
+            last = number == len(texts) - 1
+            parts += [text.rstrip() if takes_blanks and not last else text, *[""] * (not last)]
+            begins += [begin, *[begin + len(text)] * (not last)]
+            begin += len(text) + len(mask)
     whole = replace(units, strings=parts)
     ids, lengths, starts, ends = tokenize_units(tokenizer, whole, with_places=with_places)
     parts_of = 2 * np.array(counts) + 1
     firsts = np.cumsum(parts_of) - parts_of
     is_mask = (np.arange(len(parts)) - np.repeat(firsts, parts_of)) % 2 == 1
-    in_mask = np.repeat(is_mask, lengths)
-    ids = np.where(in_mask, np.int32(mask_id), ids)
+    at = np.cumsum(lengths)[is_mask]
+    lengths = lengths + is_mask
+    ids = np.insert(ids, at, np.int32(mask_id))
+    starts, ends = np.insert(starts, at, 0), np.insert(ends, at, len(mask) * with_places)
     if with_places:
         moved = np.repeat(np.array(begins, np.int32), lengths)
-        ends = np.where(in_mask, np.int32(len(MASK)), ends) + moved
-        starts = starts + moved
+        starts, ends = starts + moved, ends + moved
     return ids, np.add.reduceat(lengths, firsts), starts, ends

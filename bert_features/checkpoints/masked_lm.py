@@ -1,7 +1,7 @@
 """The weights of the masked-LM head: where checkpoints have them.
 
-The head is a dense layer, a layer norm, and a product with the word embeddings plus a bias. Its
-canonical names are those of google-research/bert.
+The head is a dense layer, a layer norm, and a product with the word embeddings plus a bias.
+ModernBERT's has only the last of the biases. The canonical names are those of google-research/bert.
 """
 
 import re
@@ -30,13 +30,14 @@ _PLACES: dict[Kind, tuple[tuple[str, str, str, str], ...]] = {
         (_DENSE, _NORM, f"{_BIAS}/bias", ""),
         ("masked_lm/dense", "masked_lm/layer_norm", "masked_lm/bias", ""),
     ),
-    # BERT, ALBERT, ELECTRA's generator, DistilBERT, RoBERTa
+    # BERT, ALBERT, ELECTRA's generator, DistilBERT, RoBERTa, ModernBERT
     "safetensors": (
         (f"{_HF}.transform.dense", f"{_HF}.transform.LayerNorm", f"{_HF}.bias", f"{_HF}.decoder"),
         ("predictions.dense", "predictions.LayerNorm", "predictions.bias", "predictions.decoder"),
         (f"{_GEN}.dense", f"{_GEN}.LayerNorm", "generator_lm_head.bias", "generator_lm_head"),
         ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector"),
         ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder"),
+        ("head.dense", "head.norm", "decoder.bias", "decoder"),
     ),
 }
 _SCOPE = re.compile(r"^.*/(?=(cls/predictions|masked_lm)/)")  # around the head, in TF2 checkpoints
@@ -46,10 +47,17 @@ def head_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
     """Canonical name -> shape of every weight of the head."""
     width = config.embedding_width
     shapes = ((config.hidden_size, width), (width,), (width,), (width,), (config.vocab_size,))
-    return dict(zip(_NAMES, shapes, strict=True))
+    names = dict(zip(_NAMES, shapes, strict=True))
+    return {name: names[name] for name in _names(has_biases=config.has_biases)}
 
 
-def stored_head(shapes: Mapping[str, object], kind: Kind) -> dict[str, str]:
+def _names(*, has_biases: bool) -> list[str]:
+    return [name for name in _NAMES if has_biases or not name.endswith(("/bias", "/beta"))]
+
+
+def stored_head(
+    shapes: Mapping[str, object], kind: Kind, *, has_biases: bool = True
+) -> dict[str, str]:
     """Canonical name -> name on disk of the head's weights; empty without a head.
 
     With the key `decoder` if there is a matrix beside the word embeddings.
@@ -61,9 +69,11 @@ def stored_head(shapes: Mapping[str, object], kind: Kind) -> dict[str, str]:
     for dense, norm, output_bias, decoder in _PLACES[kind]:
         if hugging and output_bias not in names:
             output_bias = f"{decoder}.bias"  # tied to the other; files have one of the two or both
-        wanted = (dense + kernel, dense + bias, norm + gamma, norm + beta, output_bias)
-        if set(wanted) <= names.keys():
-            found = dict(zip(_NAMES, (names[name] for name in wanted), strict=True))
+        places = (dense + kernel, dense + bias, norm + gamma, norm + beta, output_bias)
+        by_name = dict(zip(_NAMES, places, strict=True))
+        wanted = {name: by_name[name] for name in _names(has_biases=has_biases)}
+        if set(wanted.values()) <= names.keys():
+            found = {name: names[place] for name, place in wanted.items()}
             matrix = names.get(f"{decoder}.weight")
             return found | ({"decoder": matrix} if matrix else {})
     return {}
@@ -78,7 +88,7 @@ def read_head(checkpoint: Checkpoint, reader: Reader, words: np.ndarray) -> dict
     """
     name, kind = checkpoint.name, checkpoint.kind
     shapes = reader.shapes()
-    stored = stored_head(shapes, kind)
+    stored = stored_head(shapes, kind, has_biases=checkpoint.config.has_biases)
     if not stored:
         raise CheckpointError(
             f"{name} has no masked-LM head, which kind 'masked_lm' and 'score' need; fine-tuned "

@@ -53,7 +53,8 @@ def read_weights(
     reader = open_weights(checkpoint.weights_path, checkpoint.kind)
     shapes = reader.shapes()
     stored = stored_names(reader, checkpoint.weights_path, checkpoint.kind)
-    heads = masked_lm.stored_head(shapes, checkpoint.kind) if head else {}
+    biases = checkpoint.config.has_biases
+    heads = masked_lm.stored_head(shapes, checkpoint.kind, has_biases=biases) if head else {}
     _log_what_is_left_out(checkpoint, shapes, stored | heads)
     _check_names(checkpoint, shapes, stored, pooler=pooler)
     weights = {}

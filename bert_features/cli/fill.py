@@ -20,7 +20,10 @@ _CHECKPOINT = ("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidd
 def fill(
     texts: Annotated[
         list[str],
-        typer.Argument(metavar="TEXT...", help="Texts with [MASK], for example: 'The [MASK] sat'."),
+        typer.Argument(
+            metavar="TEXT...",
+            help="Texts with [MASK], of RoBERTa with <mask>, for example: 'The [MASK] sat'.",
+        ),
     ],
     settings: ExtractConfig,
     top_k: Annotated[int, typer.Option(min=1, help="Number of pieces for each [MASK].")] = 5,
@@ -28,30 +31,32 @@ def fill(
     """Prints the likeliest pieces for each [MASK] of texts.
 
     All [MASK]s of a text are masked at the same time, and filled each by itself, by the masked-LM
-    head. The embedded minilm has none; pass --checkpoint bert-base-uncased, or another BERT that
+    head. The embedded minilm has none; pass --checkpoint bert-base-uncased, or another model that
     was not fine-tuned. Logarithms are natural.
     """
     import_tensorflow(settings.runtime, settings.device)
     from bert_features.extraction.extractor import FeatureExtractor
-    from bert_features.text.vocabulary import MASK
 
-    for text in texts:
-        if MASK not in text:
-            raise InputError(f"there is no {MASK} in {text!r}; write it in capital letters")
     given = {name: getattr(settings, name) for name in settings.model_fields_set}
     output = {"kind": "masked_lm", "name": "fill", "top_k": top_k}
     extractor = FeatureExtractor(ExtractConfig.of({**given, "outputs": [output]}))
+    pieces = dict(enumerate(extractor.tokenizer.tokens))
+    mask = pieces[extractor.preparation.mask_id or 0]
+    for text in texts:
+        if mask not in text:
+            raise InputError(f"there is no {mask} in {text!r}; write it just so")
     for text, record in zip(texts, extractor(texts), strict=True):
-        masks = [place for place, token in enumerate(record.tokens or ()) if token == MASK]
-        if lost := text.count(MASK) - len(masks):
-            raise InputError(f"{lost} {MASK} of {text[:40]!r}… lie beyond the longest row")
+        masks = [place for place, token in enumerate(record.tokens or ()) if token == mask]
+        if lost := text.count(mask) - len(masks):
+            raise InputError(f"{lost} {mask} of {text[:40]!r}… lie beyond the longest row")
         print(text)
         for number, place in enumerate(masks, 1):
             if len(masks) > 1:
-                print(f"\n{MASK} {number} of {len(masks)}")
+                print(f"\n{mask} {number} of {len(masks)}")
             ids, values = (record.features[name][place].tolist() for name in ("fill_ids", "fill"))
             rows = [
-                (extractor.tokenizer.tokens[i], f"{math.exp(value):.2%}", f"{value:.3f}")
+                # ModernBERT's table of words has rows beyond its pieces.
+                (pieces.get(i, f"id {i}"), f"{math.exp(value):.2%}", f"{value:.3f}")
                 for i, value in zip(ids, values, strict=True)
             ]
             print(table(rows, head=("piece", "probability", "log-probability"), right=(1, 2)))

@@ -20,7 +20,7 @@ from bert_features.encoder.types import Tensor
 # Logits of so many values are held at once: 128 MiB.
 _MOST_LOGITS = 1 << 25
 # Their heads have this form whatever the config says.
-_GELU_ERF = ("electra", "roberta", "xlm-roberta", "camembert")
+_GELU_ERF = ("electra", "roberta", "xlm-roberta", "camembert", "modernbert")
 
 
 class MaskedLMHead(Part):
@@ -31,6 +31,7 @@ class MaskedLMHead(Part):
         width = config.embedding_width
         activation = "gelu_erf" if config.model_type in _GELU_ERF else config.hidden_act
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
+        part["has_bias"] = config.has_biases
         self.transform = Dense(config.hidden_size, width, activation, name="transform", **part)
         self.norm = LayerNorm(width, config.layer_norm_eps, name="norm", **part)
         self.bias = self.vector("output_bias", config.vocab_size)

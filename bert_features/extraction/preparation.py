@@ -248,10 +248,10 @@ class Preparation:
         if not needs_head(self.outputs):
             return None
         mask_id = self.tokenizer.frame.mask_id
-        if mask_id is None or not self.tokenizer.splits_words:
+        if mask_id is None:
             raise ConfigError.naming(
-                "{kind} other than 'layers' needs a WordPiece vocabulary with [MASK]; that of "
-                "{name} is another",
+                "{kind} 'masked_lm' and 'score' need a vocabulary with [MASK] or <mask>; that of "
+                "{name} has neither",
                 name=self.checkpoint.name,
             )
         return mask_id

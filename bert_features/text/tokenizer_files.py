@@ -184,13 +184,15 @@ def _frame(tokenizer: Any, path: Path) -> Frame:
     def find(*names: str) -> int | None:
         return next(filter(lambda i: i is not None, map(tokenizer.token_to_id, names)), None)
 
-    unknown = find("[UNK]", "<unk>")
+    unknown, mask_id = find("[UNK]", "<unk>"), find("[MASK]", "<mask>")
+    mask = tokenizer.get_added_tokens_decoder().get(mask_id)
     return Frame(
         cls_id=two.ids[0],
         sep_id=two.ids[-1],
         pad_id=find("[PAD]", "<pad>") or 0,
         unknown_id=-1 if unknown is None else unknown,
-        mask_id=find("[MASK]", "<mask>"),
+        mask_id=mask_id,
+        mask_takes_blanks=mask is None or mask.lstrip,  # RoBERTa's vocab.json does not say it
         separators=len(match[1]),
         has_types=any(two.type_ids),
     )

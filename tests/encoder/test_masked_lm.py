@@ -15,8 +15,7 @@ from tests import families
 from tests.reference.numpy_masked_lm import log_probabilities
 
 K = 6
-# A head is for WordPiece alone, which ModernBERT has not.
-NAMES = [name for name in families.NAMES if name != "modernbert"]
+NAMES = families.NAMES
 
 
 @functools.cache

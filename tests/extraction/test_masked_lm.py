@@ -1,16 +1,22 @@
 """Outputs of the masked-LM head, against transformers on the same small checkpoint."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert_features import ExtractConfig, FeatureExtractor, extract, read_features
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.encoder import masked_lm
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.formats import FORMATS
+from tests import families
 from tests.cli.command_line import run
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.reference.numpy_masked_lm import log_probabilities
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "masked_lm"
 GOLDEN = json.loads((FOLDER / "scores.json").read_text())
@@ -133,3 +139,82 @@ def test_fill_refuses_texts_without_a_mask(arguments, message):
     result = run("fill", *arguments, "--checkpoint", FOLDER, "--uncased")
     assert result.exit_code == 1
     assert message in result.stderr
+
+
+# Of each family [CLS], [SEP], [UNK], [PAD] and [MASK] with their ids.
+SPECIALS = {
+    "modernbert": {"[CLS]": 2, "[SEP]": 3, "[UNK]": 1, "[PAD]": 0, "[MASK]": 4},
+    "roberta": {"<s>": 0, "</s>": 2, "<unk>": 3, "<pad>": 1, "<mask>": 29},
+}
+
+
+@pytest.fixture(scope="module", params=SPECIALS)
+def byte_level(request, tmp_path_factory):
+    """A checkpoint with a head and a small tokenizer of byte-level BPE, and that tokenizer."""
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+
+    name, specials = request.param, SPECIALS[request.param]
+    free = iter(number for number in range(5, 29) if number not in specials.values())
+    vocab = specials | dict(zip(["a", "b", "s", "t", "Ġ", ".", "at", "Ġs"], free, strict=False))
+    tokenizer = Tokenizer(models.BPE(vocab, [("a", "t"), ("Ġ", "s")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokens = list(specials)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        f"{tokens[0]} $A {tokens[1]}",
+        f"{tokens[0]} $A {tokens[1]} $B {tokens[1]}",
+        [(token, specials[token]) for token in tokens[:2]],
+    )
+    tokenizer.add_special_tokens([*tokens[:4], AddedToken(tokens[4], lstrip=True)])
+    folder = shutil.copytree(families.DATA / name, tmp_path_factory.mktemp(name) / name)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder, tokenizer, tokens[4]
+
+
+def log_probs(folder, ids):
+    """Of every piece at each place of one row, by float64 NumPy."""
+    found = find_checkpoint(folder)
+    weights, row = read_weights(found, head=True), np.array([ids])
+    states = NumpyEncoder(found.config, weights)(row, np.ones_like(row), np.zeros_like(row))
+    return log_probabilities(states[-1][0], weights, found.config)
+
+
+def test_heads_with_byte_level_bpe(byte_level):
+    """Blanks before a mask belong to it, as `tokenizers` has them."""
+    folder, tokenizer, mask = byte_level
+    texts = [f"a {mask} sat.", f"{mask}{mask} b  {mask}", f"bat{mask}s t"]
+    outputs = [OUTPUT, {"name": "w", "level": "word", "layers": [-1]}]
+    settings = {"outputs": outputs, "word_split": "whitespace", "device": "cpu"}
+    records = FeatureExtractor.from_checkpoint(folder, **settings)(texts)
+    for text, record in zip(texts, records, strict=True):
+        ids = tokenizer.encode(text).ids
+        assert record.token_ids.tolist() == ids
+        assert list(record.words) == text.split()
+        want = log_probs(folder, ids)
+        likely = record.features["likely_ids"]
+        np.testing.assert_allclose(
+            record.features["likely"], np.take_along_axis(want, likely, -1), rtol=0, atol=2e-5
+        )
+        np.testing.assert_allclose(
+            record.features["likely"], -np.sort(-want)[:, :4], rtol=0, atol=2e-5
+        )
+    spans = records[0].word_spans
+    assert spans.starts.tolist() == [0, 2, 3 + len(mask)]
+    assert spans.ends.tolist() == [1, 2 + len(mask), 7 + len(mask)]
+    result = run("fill", texts[0], "a", "--checkpoint", folder)
+    assert (result.exit_code, f"there is no {mask} in 'a'" in result.stderr) == (1, True)
+    result = run("fill", texts[0], "--checkpoint", folder, "--top-k", 1)
+    ids = tokenizer.encode(texts[0]).ids
+    best = log_probs(folder, ids)[ids.index(tokenizer.token_to_id(mask))].max()
+    assert result.stdout.split()[-1] == f"{best:.3f}"
+
+
+def test_scores_with_byte_level_bpe(byte_level):
+    folder, tokenizer, mask = byte_level
+    extractor = FeatureExtractor.from_checkpoint(folder, kind="score", device="cpu")
+    (record,) = extractor(["a sat."])
+    ids = tokenizer.encode("a sat.").ids
+    want = [0.0] * len(ids)
+    for place in range(1, len(ids) - 1):
+        masked = [*ids[:place], tokenizer.token_to_id(mask), *ids[place + 1 :]]
+        want[place] = log_probs(folder, masked)[place, ids[place]]
+    np.testing.assert_allclose(record.features["score"][:, 0], want, rtol=0, atol=2e-5)
