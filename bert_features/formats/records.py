@@ -244,7 +244,8 @@ class FeatureBatch(ShortRepr):
     def records(self, features: Sequence[Feature]) -> Iterator[FeatureRecord]:
         """The examples one by one, with these features; the arrays are views of the batch's."""
         splits = {level: rows.splits.tolist() for level, rows in self.levels.items()}
-        columns = self.columns
+        found = self.features  # a feature may have the name of a column
+        columns = {k: v for part in self.levels.values() for k, v in part.columns.items()}
         for i, unique_id in enumerate(self.unique_ids.tolist()):
             rows: dict[str, Any] = {
                 level: slice(*ends[i : i + 2]) for level, ends in splits.items()
@@ -259,7 +260,7 @@ class FeatureBatch(ShortRepr):
                 parts["words"] = tuple(columns["words"][rows["word"]].tolist())
                 parts["word_spans"] = WordSpans(*(columns[name][rows["word"]] for name in SPANS))
             values = {
-                feature.name: columns[feature.name][rows[feature.level]] for feature in features
+                feature.name: found[feature.name][rows[feature.level]] for feature in features
             }
             values |= {f.name: matrices(values[f.name]) for f in features if f.level in PAIRS}
             yield FeatureRecord(unique_id, values, **parts)
