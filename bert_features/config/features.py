@@ -30,7 +30,7 @@ class Feature:
       normalize: whether each vector is scaled to length 1, as the last operation.
       ranges: the least and the largest value of each dimension, for `int8`; empty until they are
         known, and for other dtypes.
-      kind: one of `outputs.Kind`. Of the two features of a `masked_lm` the one of int32 has ids.
+      kind: one of `kinds.Kind`. Of the two features of a `masked_lm` the one of int32 has ids.
       heads: of attention: the D heads, or `mean` or `max` of all.
     """
 

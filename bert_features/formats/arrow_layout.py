@@ -2,7 +2,7 @@
 
 Columns: `unique_id` int64 or string; with token features `tokens` list<string> and `token_ids`
 list<int32>; with word features `words` list<string>, `word_starts`, `word_ends`, `word_type_ids`
-and `word_num_pieces`, each list<int32>. A feature of tokens or words is
+and `word_num_pieces`, each list<int32>. A feature of tokens, words or pairs of these is
 list<fixed_size_list<halffloat or float>[D]>, one of sequences fixed_size_list<…>[D], which may also
 be of int8, or of uint8 for bits.
 """

@@ -133,13 +133,13 @@ def convert_to_lines(batch: FeatureBatch, features: tuple[Feature, ...]) -> Iter
       OutputError: a value is not finite.
     """
     _check_finite(batch, features)
-    levels = _levels(features)
+    levels, present = _levels(features), levels_of(features)
     # A whole batch at once: sequences have few numbers, and a call costs more than they do.
     sequence = _layers(levels["sequence"], batch.sequence)
     for i, unique_id in enumerate(batch.unique_ids.tolist()):
         fields = [f'"linex_index": {json.dumps(unique_id)}']
         for level in FIELDS:
-            if level in levels_of(features):
+            if level in present:
                 items = _items(batch.level(level).part(i, i + 1), level, levels[level])
                 fields.append(f'"{KEYS[level]}": [{items}]')
         if sequence:

@@ -3,7 +3,8 @@
 Arrays: `unique_ids` [N], int64 or unicode; with token features `row_splits` int64 [N + 1], `tokens`
 unicode [T] and `token_ids` int32 [T]; with word features `word_splits` int64 [N + 1], `words`
 unicode [W] and `word_starts`, `word_ends`, `word_type_ids`, `word_num_pieces` int32 [W]; one float
-array [T, D], [W, D] or [N, D] per feature of tokens, words or the sequence; and `metadata`, a 0-d
+array [T, D], [W, D] or [N, D] per feature of tokens, words or the sequence; of attention [P, D],
+with the pairs of example i at `token_pair_splits` or `word_pair_splits`; and `metadata`, a 0-d
 unicode array of JSON. The tokens of example i lie at row_splits[i]:row_splits[i + 1], its words at
 word_splits[i]:word_splits[i + 1].
 

@@ -3,8 +3,8 @@
 An example has `unique_id` [1], int64 or bytes; with token features `tokens` bytes [tokens] and
 `token_ids` int64 [tokens]; with word features `words` bytes [words] and `word_starts`, `word_ends`,
 `word_type_ids`, `word_num_pieces` int64 [words]; and one bytes value per feature of the file, which
-`tf.io.parse_tensor` turns into float16, float32 or bfloat16 [tokens, D], [words, D] or [D]. Text is
-UTF-8. The metadata is in `PATH.metadata.json`, beside the file.
+`tf.io.parse_tensor` turns into float16, float32 or bfloat16 [tokens, D], [words, D], [pairs, D] or
+[D]. Text is UTF-8. The metadata is in `PATH.metadata.json`, beside the file.
 
 In the file each example stands behind its length, uint64, and the checksum of these 8 bytes, and in
 front of its own checksum. Checksums are masked CRC-32C, uint32; all is little-endian.

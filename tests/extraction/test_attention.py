@@ -5,8 +5,10 @@ import pytest
 
 from bert_features import ExtractConfig, FeatureExtractor, extract, read_features
 from bert_features.errors import ConfigError
+from bert_features.extraction import preparation
 from bert_features.extraction.planning import plan
 from bert_features.formats import FORMATS
+from tests.cli.command_line import run
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.numpy_outputs import show_attention
 from tests.toy import TOY, TOY_VOCAB, random_weights
@@ -163,3 +165,52 @@ def test_encode(toy):
     np.testing.assert_allclose(single, records[1].features["attention_0"], rtol=0, atol=1e-5)
     values = extractor.encode(TEXTS[1], "cls")
     np.testing.assert_allclose(values, expected(records[1].tokens)[0]["cls"], rtol=0, atol=1e-5)
+
+
+def test_repeated_texts_a_cache_and_shards(toy, tmp_path):
+    source = write_texts(tmp_path / "in.txt")
+    source.write_text(source.read_text() * 2)
+    settings = {"cache": str(tmp_path / "cache"), "format": "npz"}
+    first = extract(make_config(toy, **settings), source, tmp_path / "first.npz").counts
+    assert first.examples_reused == len(TEXTS)
+    in_shards = make_config(toy, shard_examples=4, **settings)
+    second = extract(in_shards, source, f"{tmp_path}/second/").counts
+    assert second.examples_reused == 2 * len(TEXTS)
+    plain = list(FeatureExtractor(make_config(toy, uniform_batches=True))(TEXTS)) * 2
+    for path in ("first.npz", "second"):
+        opened = read_features(tmp_path / path, verify=True)
+        for found, expected in zip(opened, plain, strict=True):
+            assert (found.tokens, found.words) == (expected.tokens, expected.words)
+            for name, values in expected.features.items():
+                np.testing.assert_array_equal(found.features[name], values)
+
+
+def test_batches_whose_attention_would_take_much_memory_are_smaller(toy, monkeypatch):
+    ready = FeatureExtractor(make_config(toy, buffer_mb=1)).preparation
+    usual = ready.batch_params()["batch_tokens"]
+    # Three layers of two heads, 4 bytes each, for each token of the row: room for 64 tokens.
+    monkeypatch.setattr(preparation, "_MAX_ATTENTION_BYTES", 64 * 3 * 2 * 4 * LENGTH)
+    assert ready.batch_params()["batch_tokens"] == 64 < usual
+    monkeypatch.setattr(preparation, "_MAX_ATTENTION_BYTES", 1)
+    assert ready.batch_params()["batch_tokens"] == LENGTH
+    # Of each token: 2 + 2 + 1 + 1 values for each token of its row, 1 for [CLS]; of words 2 more.
+    size = 4 * ((2 + 2 + 1 + 1) * LENGTH + 1 + 2 + TOY.hidden_size // 2)
+    assert ready.window_tokens == (1 << 20) // size
+
+
+def test_the_command_line_and_neighbors(toy, tmp_path):
+    source, target = write_texts(tmp_path / "in.txt"), tmp_path / "out.arrow"
+    options = ("--checkpoint", toy, "--uncased", "--kind=attention", "--layers=-1")
+    for heads in ("--heads=1,0", "--heads=mean"):
+        result = run("extract", source, "-o", target, *options, heads, "--overwrite")
+        assert result.exit_code == 0, result.stderr
+    (feature,) = read_features(target).features
+    assert (feature.name, feature.heads, feature.width) == ("attention", ("mean",), 1)
+    result = run("plan", source, *options)
+    assert "token_pair, 2 values of float32, by the square of the tokens" in result.stdout
+    result = run("neighbors", target, "--query", "jack")
+    assert result.exit_code == 2
+    assert "attention has kind 'attention', which has no neighbors" in result.stderr
+    result = run("extract", source, "-o", target, *options, "--heads=0,mean", "--overwrite")
+    assert result.exit_code != 0
+    assert "--heads is [0, 'mean']; allowed: a list of integers from 0" in result.stderr

@@ -11,6 +11,7 @@ import pytest
 from bert_features import FeatureExtractor
 from bert_features.errors import ConfigError, InputError
 from bert_features.ray import Features
+from tests.formats.feature_files import pairs_of
 
 TEXTS = ["a b", "the jacksonville is not", "", "it is"]
 SETTINGS = {"do_lower_case": True, "max_seq_length": 8, "batch_size": 4, "layers": (-1,)}
@@ -18,6 +19,7 @@ OUTPUTS = [
     {"name": "mean", "level": "sequence", "pooling": "mean"},
     {"name": "pieces", "level": "token"},
     {"name": "words", "level": "word", "pooling": "mean"},
+    {"name": "seen", "kind": "attention"},
 ]
 BATCHES = {
     "numpy": lambda columns: {name: np.array(v, object) for name, v in columns.items()},
@@ -50,9 +52,11 @@ def test_every_level_becomes_a_column_and_the_others_stay(features, records, kin
     batch = features(given)
     assert type(batch) is type(given)
     assert list(batch["label"] if kind != "arrow" else batch["label"].to_pylist()) == [3, 1, 2, 0]
-    for name in ("mean", "pieces", "words"):
+    for name in ("mean", "pieces", "words", "seen"):
         for row, record in zip(rows_of(batch, name), records, strict=True):
             expected = np.atleast_2d(record.features[name])
+            if (name, kind) == ("seen", "arrow"):
+                expected = pairs_of(expected)
             np.testing.assert_array_equal(row, expected)
 
 

@@ -58,6 +58,11 @@ OUTPUTS = [
     {"name": "content", "level": "sequence", "special_tokens": False, "layers": [-1, -2],
      "combine": "sum"},
 ]  # fmt: skip
+ATTENTION = [
+    {"name": "attention", "kind": "attention", "layers": [-1, 0]},
+    {"name": "of words", "kind": "attention", "layers": [1], "level": "word", "heads": "max"},
+    {"name": "of [CLS]", "kind": "attention", "layers": [1], "heads": "mean", "pooling": "cls"},
+]
 # Two units in the last place of values around 2: where the runtimes round to different sides.
 TOLERANCES = {"float16": 2e-3, "bfloat16": 1.6e-2}
 
@@ -90,10 +95,10 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def jobs(toy, minilm_dir):
-    toy_settings = {**TOY_SETTINGS, "outputs": OUTPUTS}
+    toy_settings = {**TOY_SETTINGS, "outputs": [*OUTPUTS, *ATTENTION]}
     narrow = {**TOY_SETTINGS, "outputs": OUTPUTS[:1], "precision": "bfloat16"}
     real = {"layers": [1, "embeddings"], "batch_size": NUM_DEVICES}
-    packed = {**toy_settings, "buckets": None}
+    packed = {**TOY_SETTINGS, "outputs": OUTPUTS, "buckets": None}
     return {
         "toy": {"checkpoint": toy, "texts": TEXTS, "settings": toy_settings},
         "packed": {"checkpoint": toy, "texts": TEXTS * 12, "settings": packed},

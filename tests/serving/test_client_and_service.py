@@ -71,6 +71,36 @@ def test_records_are_those_of_the_extractor(client, extractor, outputs):
             np.testing.assert_array_equal(record.word_spans.starts, expected.word_spans.starts)
 
 
+def test_attention(extractor_of, service_of, client_of):
+    outputs = [
+        {"name": "seen", "kind": "attention", "layers": [-1]},
+        {"name": "of words", "kind": "attention", "layers": [0], "level": "word", "heads": "mean"},
+    ]
+    extractor = extractor_of(outputs=outputs)
+    with over_http(service_of(extractor)) as url, Client(url) as client:
+        found = client.features(TEXTS, ["seen", "of words"])
+    with client_of(extractor=extractor, answer_bytes=130_000) as client:
+        body = {"texts": TEXTS, "outputs": ["seen"]}
+        answer = client.post("/v1/features", json=body).json()
+        # 64 texts of 16 tokens: two heads, 4 bytes each, for each pair of tokens.
+        refused = client.post("/v1/features", json=body | {"texts": ["a b " * 9] * 64})
+    (feature,) = answer["features"]
+    assert (feature["kind"], feature["level"], feature["heads"]) == (
+        "attention",
+        "token_pair",
+        [0, 1],
+    )
+    for record, result, expected in zip(found, answer["results"], extractor(TEXTS), strict=True):
+        assert list(record.features) == ["seen", "of words"]
+        for name, values in record.features.items():
+            assert_close(values, expected.features[name])
+        shown = np.array(result["features"]["seen"], np.float32)
+        assert_close(shown, expected.features["seen"])
+        assert shown.shape == (2, len(result["tokens"]), len(result["tokens"]))
+    assert refused.status_code == 413
+    assert "would take 131072 bytes" in refused.text
+
+
 def test_words_and_pairs(client, extractor):
     words = [["it", "is", "jackson"], ["no"]]
     pairs = [("it is", "no"), ("a b", "the")]
