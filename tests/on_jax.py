@@ -12,6 +12,7 @@ from unittest.mock import patch
 import jax
 import keras
 import numpy as np
+import pytest
 
 from bert_features import FeatureExtractor
 from bert_features.config.output_specs import plan_outputs
@@ -19,8 +20,11 @@ from bert_features.config.outputs import OutputConfig
 from bert_features.encoder.step import DeviceStep
 from bert_features.runtime import jax as runtime_of_jax
 from bert_features.runtime.jax import JaxRuntime
+from bert_features.verify import other_runtime
+from tests import families
 from tests.cli.command_line import run
 from tests.toy import TOY, random_batch, random_weights
+from tests.verify.reports import leave_checks, outcomes, verify_toy
 
 
 def features(job):
@@ -143,10 +147,24 @@ def refused(folder, cases):
     return results
 
 
+def verified(folder):
+    """What passes of `verify` for a small checkpoint of each family, in one shape."""
+    found = {}
+    for name in families.RELATIVES:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            leave_checks(monkeypatch, "reference")
+            monkeypatch.setattr(other_runtime, "unavailable_reason", lambda runtime: "left out")
+            report = verify_toy(
+                families.folder(name, folder), runtime="jax", device="cpu", buckets=[24]
+            )
+        found[name] = [report.runtime, *outcomes(report)["pass"]]
+    return found
+
+
 def main():
     wanted = json.load(sys.stdin)
     folder = Path(wanted["folder"])
-    facts = {"refused": refused(folder, wanted["refused"])}
+    facts = {"refused": refused(folder, wanted["refused"]), "verified": verified(folder)}
     for name, job in wanted["jobs"].items():
         np.savez(folder / f"{name}.npz", **features(job))
     arrays, of_step = step()

@@ -15,10 +15,15 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from bert_features.config.architectures import OF_RELATIVES, ModelType, in_own_keys
+from bert_features.config.architectures import (
+    ARCHITECTURES,
+    OF_RELATIVES,
+    ModelType,
+    in_own_keys,
+)
 from bert_features.config.json_files import read_json_object
 from bert_features.config.settings import shown
-from bert_features.errors import CheckpointError
+from bert_features.errors import CheckpointError, ConfigError
 
 GeluForm = Literal["gelu_erf", "gelu_tanh"]
 HiddenAct = Literal["gelu_erf", "gelu_tanh", "relu", "tanh", "linear"]
@@ -129,14 +134,13 @@ class BertConfig(BaseModel):
         return self
 
     @model_serializer(mode="wrap")
-    def _as_before_for_bert(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_keys_of_others(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields = type(self).model_fields
+        own = ARCHITECTURES[self.model_type].values.keys()
         return {
             key: value
             for key, value in handler(self).items()
-            if self.model_type != "bert"
-            or key not in OF_RELATIVES | {"model_type"}
-            or value != fields[key].default
+            if key not in (OF_RELATIVES | {"model_type"}) - own or value != fields[key].default
         }
 
     @property
@@ -173,6 +177,18 @@ class BertConfig(BaseModel):
         if block % self.global_attn_every_n_layers == 0 or self.local_attention is None:
             return self.global_rope_theta, None
         return self.local_rope_theta, self.local_attention // 2
+
+    def check_types(self, highest: int) -> None:
+        """Checks token types that a user gave; without any, they are not used.
+
+        Raises:
+          ConfigError: the highest is none of this architecture's.
+        """
+        if 0 < self.type_vocab_size <= highest:
+            raise ConfigError(
+                f"input_type_ids has {highest}; allowed: 0 to {self.type_vocab_size - 1}, as this "
+                f"{self.model_type} has {self.type_vocab_size}"
+            )
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], *, family: Family, source: str = "config") -> Self:

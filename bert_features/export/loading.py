@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_features.config.json_files import read_json_object
+from bert_features.config.bert_config import BertConfig
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.errors import ConfigError, InputError, OutputError
 from bert_features.export.checks import SAVED_MODEL, Signature
@@ -52,7 +52,8 @@ class Export:
         vocabs = (self.path / "assets" / name for name in NAMES)
         vocab = next((path for path in vocabs if path.is_file()), None)
         config = self.path / "assets" / "bert_config.json"
-        kind = read_json_object(config).get("model_type", "") if config.is_file() else ""
+        self._config = BertConfig.from_json_file(config) if config.is_file() else None
+        kind = "" if self._config is None else self._config.model_type
         self.tokens = () if vocab is None else tuple(read_tokenizer(vocab, kind).tokens)
 
     def __call__(self, inputs: Any, output: str | None = None) -> Any:
@@ -67,14 +68,17 @@ class Export:
           Output name -> array, or the array of the one output; `encoder_outputs` is a list.
 
         Raises:
-          ConfigError: the export has no such output.
+          ConfigError: the export has no such output, or the model has no such token type.
           InputError: the inputs do not fit the signature.
         """
         if output is not None and output not in self.outputs:
             raise ConfigError(
                 f"there is no output '{output}' in {self.path}; it has {', '.join(self.outputs)}"
             )
-        results = self.model(_PREPARE[self.signature](inputs))
+        batch = _PREPARE[self.signature](inputs)
+        if self._config is not None and self.signature == "ids":
+            self._config.check_types(int(batch["input_type_ids"].numpy().max(initial=0)))
+        results = self.model(batch)
         wanted = self.outputs if output is None else (output,)
         arrays = {name: tf.nest.map_structure(np.asarray, results[name]) for name in wanted}
         return arrays if output is None else arrays[output]

@@ -270,6 +270,9 @@ class BertFeatures(keras.layers.Layer):
             if len(inputs[name].shape) != 2:
                 raise ConfigError(f"{name} has shape {inputs[name].shape}; allowed: [B, S]")
         self._check_length(inputs["input_word_ids"].shape[1])
+        types = inputs["input_type_ids"]
+        if hasattr(types, "numpy"):  # they are known: not in a graph
+            self.bert_config.check_types(int(types.numpy().max(initial=0)))
 
     def _check_length(self, length: int | None) -> None:
         positions = self.bert_config.positions

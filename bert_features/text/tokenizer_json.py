@@ -4,6 +4,7 @@ Of BERT's the pieces are taken alone: transformers 5 and sentence-transformers w
 beside it any more. Others, as byte-level BPE, are for that library itself.
 """
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,11 +16,14 @@ from bert_features.errors import CheckpointError
 def is_wordpiece(path: Path) -> bool:
     """Whether a `tokenizer.json` is WordPiece's, or no JSON that can be read."""
     try:
-        values = json.loads(path.read_bytes())
+        return _kind(path.read_bytes()) in (None, "WordPiece")
     except (OSError, ValueError, RecursionError):
         return True  # `parse_pieces` says what is wrong
-    kind = _object(_object(values).get("model")).get("type")
-    return kind in (None, "WordPiece")
+
+
+@functools.lru_cache(maxsize=1)  # a start asks several times
+def _kind(content: bytes) -> Any:
+    return _object(_object(json.loads(content)).get("model")).get("type")
 
 
 def parse_pieces(text: str, source: str) -> list[str]:

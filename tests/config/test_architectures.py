@@ -99,6 +99,8 @@ def test_modernbert():
 def test_what_is_written_reads_the_same(values):
     config = of(values)
     assert of(config.model_dump(mode="json")) == config
+    rotary = {key for key in config.model_dump() if "rope" in key or "local" in key}
+    assert bool(rotary) is (config.model_type == "modernbert")
 
 
 def test_a_bert_file_may_hold_the_keys_of_relatives_with_other_meanings():

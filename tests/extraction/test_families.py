@@ -78,6 +78,12 @@ def test_a_keras_layer_is_saved_and_loaded(folder, tmp_path):
         ConfigError, match="the inputs have 25 tokens; this model allows at most 24"
     ):
         layer({name: np.ones((1, 25), int) for name in batch})
+    typed = batch | {"input_type_ids": ids * 0 + 1}
+    if layer.bert_config.type_vocab_size:
+        with pytest.raises(ConfigError, match=r"input_type_ids has 1; allowed: 0 to 0, .*roberta"):
+            layer(typed)
+    else:
+        np.testing.assert_array_equal(layer(typed)["t"], layer(batch)["t"])
 
 
 @pytest.mark.slow
@@ -88,7 +94,11 @@ def test_an_export_is_a_checkpoint_too(name, tmp_path):
     ids = np.array([[2, 5, 6, 7, 3, 0]], np.int32)
     mask = (ids > 0).astype(np.int32)
     batch = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": ids * 0}
-    outputs = load_export(to)(batch)
+    export = load_export(to)
+    outputs = export(batch)
+    if name == "albert":
+        with pytest.raises(ConfigError, match=r"input_type_ids has 2; allowed: 0 to 1, .*albert"):
+            export(batch | {"input_type_ids": ids * 0 + 2})
     np.testing.assert_allclose(
         outputs["sequence_output"][0, :5], states(folder, ids[0, :5])[-1], atol=2e-5
     )

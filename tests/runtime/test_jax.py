@@ -22,6 +22,7 @@ from bert_features.files import cache_dir
 from bert_features.machine import selection
 from bert_features.runtime.base import device_errors_explained
 from bert_features.runtime.start import make_runtime
+from tests import families
 from tests.conftest import NUM_DEVICES
 from tests.made_up_machine import install
 from tests.reference.full_tokenizer import ReferenceTokenizer
@@ -152,6 +153,11 @@ def test_every_output_equals_tensorflows(on_jax, jobs, job):
                 )
                 compared += 1
         assert compared == len(got.files) >= len(jobs[job]["texts"])
+
+
+@pytest.mark.slow
+def test_verify_passes_for_each_family(facts):
+    assert facts["verified"] == {name: ["jax", "reference"] for name in families.RELATIVES}
 
 
 @pytest.mark.slow
