@@ -107,20 +107,15 @@ PALLAS = {
     "v6e": ("v6e:2x2", [16], {"precision": "float32"}),
 }
 
-# Length of rows and settings for two layers of a family.
-FAMILIES = {
-    "albert": (128, {}),
-    "modernbert": (384, {}),
-    "modernbert pallas": (384, {"attention": "pallas"}),
-}
+# Families, and the length of rows for two of their layers.
+FAMILIES = {"albert": 128, "modernbert": 384}
 
 
 def of_family(folder, name, length):
     """Settings of a job of two layers; of ModernBERT's the second has a window of 64."""
-    family = name.split()[0]
-    values = {"model_type": family, "vocab_size": 1000, "hidden_size": 128}
+    values = {"model_type": name, "vocab_size": 1000, "hidden_size": 128}
     values |= {"num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 256}
-    path = folder / f"{family}.json"
+    path = folder / f"{name}.json"
     path.write_text(json.dumps(values | {"max_position_embeddings": 512}))
     return {"config_file": str(path), "layers": [-1], "buckets": [length], "max_seq_length": length}
 
@@ -156,8 +151,8 @@ def compiled(tmp_path_factory):
     # So many rows that what the kernel reads as scalars must not be padded.
     programs["many rows"] = "v5e:1x1", settings, 1024, 512
     programs["operations"] = job("v5e:2x2", [64, 256], size=384)
-    for name, (length, settings) in FAMILIES.items():
-        programs[name] = topology, of_family(folder, name, length) | settings
+    for name, length in FAMILIES.items():
+        programs[name] = topology, of_family(folder, name, length)
     result = subprocess.run(
         [sys.executable, "-m", "tests.tpu.compilations"],
         input=json.dumps({"commands": COMMANDS, "programs": programs}),
@@ -265,9 +260,8 @@ def test_what_the_operations_for_tpus_do_not_write(compiled):
 
 @pytest.mark.slow
 def test_other_families_are_compiled(compiled):
-    """Of the scores of a window no array of 384 x 384 is written; Pallas has a kernel a layer."""
-    (albert,), (modern,), (pallas,) = (compiled[name].values() for name in FAMILIES)
-    assert [p["kernels"] for p in (albert, modern, pallas)] == [0, 0, 2]
-    assert [p["exchanged"] for p in (albert, modern, pallas)] == [[], [], []]
-    for program in (modern, pallas):
-        assert not [dims for dims in program["arrays"] if dims.endswith("384,384")]
+    """Of the scores of a window no array of 384 x 384 is written."""
+    (albert,), (modern,) = (compiled[name].values() for name in FAMILIES)
+    assert albert["kernels"] == modern["kernels"] == 0
+    assert albert["exchanged"] == modern["exchanged"] == []
+    assert not [dims for dims in modern["arrays"] if dims.endswith("384,384")]
