@@ -64,9 +64,11 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Chooses the CPU devices before any fixture is made, also those of a module."""
+    from bert_features.cli import edge
     from bert_features.machine import quiet_tensorflow
     from bert_features.runtime import tensorflow_devices
 
+    edge._received = None  # an earlier test sends signals to its own process
     quiet_tensorflow._is_own_process = False  # a worker that an earlier test made says it is
     eight = item.get_closest_marker("eight_devices") is not None
     tensorflow_devices._cpu = _all_cpus if eight else lambda: (None, 1)
