@@ -69,6 +69,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     from bert_features.runtime import tensorflow_devices
 
     edge._received = None  # an earlier test sends signals to its own process
+    logging.getLogger("bert_features").propagate = True  # as caplog needs it
     quiet_tensorflow._is_own_process = False  # a worker that an earlier test made says it is
     eight = item.get_closest_marker("eight_devices") is not None
     tensorflow_devices._cpu = _all_cpus if eight else lambda: (None, 1)

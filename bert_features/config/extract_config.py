@@ -376,8 +376,10 @@ class ExtractConfig(Settings):
         length, most = self.max_seq_length or config.positions, config.positions
         if length > most:
             raise ConfigError.naming(
-                "{max_seq_length} is {received}; {name} has {most} positions: pass no more",
-                **{"received": length, "name": name, "most": most},
+                "{max_seq_length} is {received}; {checkpoint_} has {most} positions: pass no more",
+                received=length,
+                checkpoint_=name,
+                most=most,
             )
         return length
 

@@ -45,6 +45,8 @@ class TestFeatures:
             "dtype": "float32",
             "layers": [-1],
             "pooling": "mean",
+            "kind": "layers",
+            "heads": [],
         }
         records = extractor(TEXTS)
         for result, record in zip(answer["results"], records, strict=True):
