@@ -101,8 +101,11 @@ def is_alive(process):
 
 
 def children_of(process):
-    tasks = Path(f"/proc/{process}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    children = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
+            children += (task / "children").read_text().split()
+    return [int(child) for child in children]
 
 
 def workers_of(parent=None):

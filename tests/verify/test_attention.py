@@ -151,9 +151,11 @@ def test_a_tpu_with_jax_is_timed_in_the_precision_of_runs(toy, monkeypatch):
     on_tpu = {"auto": "bfloat16", "float32": "float32", "bfloat16": "bfloat16"}
     monkeypatch.setattr(TensorFlowRuntime, "choose_precision", lambda runtime, p: on_tpu[p])
     found = verify_toy(toy, precisions=("float32", "bfloat16"))
-    assert [precision for precision, _ in timed] == ["bfloat16"]
+    assert timed == [("bfloat16", True)]
     (timing,) = found.as_dict()["timings"]
     assert timing == {"length": 64, "rows": 256, "seconds": {"xla": 0.5, "pallas": 0.25}}
+    verify_toy(toy, packing=False)
+    assert timed[1] == ("float32", False)
 
 
 @pytest.mark.parametrize(("mine", "other"), [("auto", "pallas"), ("pallas", "xla")])
