@@ -114,13 +114,7 @@ class SelfAttention(Part):
         return [names] if len(self.projections) == 1 else [[name] for name in names]
 
     def _heads(self, x: Tensor, mask: Tensor, order: tuple[int, ...]) -> list[Tensor]:
-        """Query, key and value of [N, H], each of four dimensions.
-
-        Args:
-          x: [N, H].
-          mask: int32 [B, S] or [B, S, S].
-          order: what becomes of [B, S, 3, A, D]; the 3 comes first.
-        """
+        """Query, key and value of [N, H]: [B, S, 3, A, D] by `order`, which has the 3 first."""
         batch, length = ops.shape(mask)[:2]
         parts = []
         for projection in self.projections:
@@ -131,21 +125,15 @@ class SelfAttention(Part):
     def _in_lanes(
         self, x: Tensor, mask: Tensor, segments: Tensor | None, rotation: Rotation | None
     ) -> Tensor:
-        """[B', S', H], int32 [B, S] -> [B', S', H] with the same tokens, whatever B' and S' are.
-
-        By `lanes.attend`.
-        """
+        """By `lanes.attend`: [B', S', H], int32 [B, S] -> [B', S', H], of the same tokens."""
         shape, (batch, length) = ops.shape(x), ops.shape(mask)
         banded = is_banded(mask, self.window) and not chosen_forms().pallas
         beside = 1 if segments is not None or banded else lanes.rows_side_by_side(mask)
         batch, length = batch // beside, length * beside
         x = ops.reshape(x, (batch, length, shape[-1]))
         query, key, value = (
-            ops.reshape(
-                lanes.project_in(x, weight, bias),
-                (batch, self.heads, self.head_size, length),
-            )
-            for weight, bias in self._query_key_value(x)
+            ops.reshape(projected, (batch, self.heads, self.head_size, length))
+            for projected in self._in_last_dimension(x)
         )
         if rotation is not None:
             query, key = (rotation.turned_in_lanes(x) for x in (query, key))
@@ -161,18 +149,18 @@ class SelfAttention(Part):
             context = lanes.attend(query, key, value, mask, scale, segments, self.window)
             context = ops.reshape(context, (batch, -1, length))
         output = self.output_dense
-        weight, bias = (ops.convert_to_tensor(v) for v in (output.weight, output.bias_for(x)))
-        return ops.reshape(lanes.project_out(context, weight, bias), shape)
+        projected = ops.einsum("bms,mh->bsh", context, ops.convert_to_tensor(output.weight))
+        return ops.reshape(projected + ops.convert_to_tensor(output.bias_for(x)), shape)
 
-    def _query_key_value(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Weight [H, H] and bias [H] of query, key and value, from one variable or three."""
-        weights, biases = (
-            [part for v in variables for part in ops.split(v, 3 // len(self.projections), axis=-1)]
-            for variables in zip(
-                *((p.weight, p.bias_for(x)) for p in self.projections), strict=True
-            )
-        )
-        return list(zip(weights, biases, strict=True))
+    def _in_last_dimension(self, x: Tensor) -> list[Tensor]:
+        """Query, key and value with the tokens last, from one variable or three: [B, H, S] each."""
+        parts, projected = 3 // len(self.projections), []
+        for projection in self.projections:
+            weights = ops.split(projection.weight, parts, axis=-1)
+            biases = ops.split(projection.bias_for(x), parts, axis=-1)
+            for weight, bias in zip(weights, biases, strict=True):
+                projected.append(ops.einsum("bsh,hm->bms", x, weight) + bias[:, None])
+        return projected
 
 
 class Block(Part):

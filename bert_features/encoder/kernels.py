@@ -89,8 +89,7 @@ def _sees_gpu() -> bool:
 def _rounded_once(num_arrays: int) -> Callable[[_Operation], _Operation]:
     """Makes an operation compute in float32 and round once, where `_needs_float32` says so.
 
-    Args:
-      num_arrays: number of leading arguments that are arrays of one dtype, or None.
+    Its first `num_arrays` arguments are arrays of one dtype, or None.
     """
 
     def decorate(operation: _Operation) -> _Operation:
@@ -291,17 +290,9 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor, scale: float) ->
 
 @_rounded_once(3)
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """Scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762).
+    """Scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762): [B, A, S, D] each.
 
-    Args:
-      query: [B, A, S, D].
-      key: [B, A, S, D].
-      value: [B, A, S, D].
-      mask: as in `attention_weights`.
-      scale: factor of the scores.
-
-    Returns:
-      [B, A, S, D].
+    Mask and scale are those of `attention_weights`.
     """
     return ops.matmul(attention_weights(query, key, mask, scale), value)
 
@@ -310,18 +301,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
 def attend_by_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
     """As `attend`, head by head, so that each operation finds its input in a CPU's caches.
 
-    With the heads first they are taken apart without a copy, and put together by the one copy that
-    their transposition would take.
-
-    Args:
-      query: [A, B, S, D].
-      key: [A, B, S, D].
-      value: [A, B, S, D].
-      mask: as in `attention_weights`.
-      scale: factor of the scores.
-
-    Returns:
-      [B, S, A * D].
+    [A, B, S, D] each -> [B, S, A * D]: with the heads first they are taken apart without a copy,
+    and put together by the one copy that their transposition would take.
     """
     if not chosen_forms().narrow:
         # Of four dimensions, so that TensorFlow fuses scale and mask with the product of the

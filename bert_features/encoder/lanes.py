@@ -28,17 +28,10 @@ _ONES = 8
 
 
 def joined_rows(x: Tensor) -> Tensor:
-    """Short rows as they pass through an encoder on a TPU: joined to rows of 256 tokens.
+    """Short rows as they pass through an encoder on a TPU: [B, S, H] -> [B * S / 256, 256, H].
 
-    Only for rows of at least that length XLA computes both products of a feed-forward part in one
-    pass.
-
-    Args:
-      x: [B, S, H].
-
-    Returns:
-      [B * S / 256, 256, H], the same tokens in the same order; x itself where S is at least 256,
-      where 256 does not divide B * S, or where TensorFlow does not know both yet.
+    The tokens keep their order. It is x itself where S is at least 256, where 256 does not divide
+    B * S, or where TensorFlow does not know both yet.
     """
     batch, length, size = x.shape
     if not batch or not length or length >= _LONG_ENOUGH or batch * length % _LONG_ENOUGH:
@@ -47,25 +40,11 @@ def joined_rows(x: Tensor) -> Tensor:
 
 
 def rows_side_by_side(mask: Tensor) -> int:
-    """Number of rows that attention takes side by side on a TPU: together at most 128 tokens.
-
-    Args:
-      mask: [B, S]; the result divides B.
-    """
+    """Number of rows of [B, S], a divisor of B, side by side on a TPU: at most 128 tokens."""
     batch, length = mask.shape
     if not batch or not length:  # TensorFlow does not know them yet
         return 1
     return max(n for n in range(1, max(_LANES // length, 1) + 1) if batch % n == 0)
-
-
-def project_in(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A dense layer with the tokens of a row last: [B, S, H], [H, M], [M] -> [B, M, S]."""
-    return ops.einsum("bsh,hm->bms", x, weight) + bias[:, None]
-
-
-def project_out(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The way back: [B, M, S], [M, H], [H] -> [B, S, H]."""
-    return ops.einsum("bms,mh->bsh", x, weight) + bias
 
 
 def attend(
@@ -143,17 +122,10 @@ def _scores_in_lanes(
 
 
 def _weighted_mean(powers: Tensor, value: Tensor) -> Tensor:
-    """The mean of the values by weights that do not add up to 1.
+    """The mean by weights that do not add up to 1: [B, A, S, S], [B, A, D, S] -> [B, A, D, S].
 
     On JAX one product gives the sum of the weighted values and that of the weights, by rows of ones
     below the values. So the weights have a single use, and XLA need not write them.
-
-    Args:
-      powers: the weights, float32 [B, A, S, S].
-      value: [B, A, D, S].
-
-    Returns:
-      [B, A, D, S] of the dtype of `value`.
     """
     narrow = ops.cast(powers, value.dtype)
     if keras.backend.backend() != "jax":

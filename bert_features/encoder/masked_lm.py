@@ -63,44 +63,27 @@ class MaskedLMHead(Part):
         """
         *rows, size = ops.shape(states)
         if target_ids is None:
-            ids, values = self._top(ops.reshape(states, (-1, size)), words, top_k)
-            return ops.reshape(ids, (*rows, top_k)), ops.reshape(values, (*rows, top_k))
+
+            def top(logits: Tensor) -> tuple[Tensor, Tensor]:
+                values, ids = ops.top_k(logits, top_k)
+                return ops.cast(ids, "int32"), values - _total(logits)
+
+            results = self._in_parts(top, words, ops.reshape(states, (-1, size)))
+            return tuple(ops.reshape(each, (*rows, top_k)) for each in results)
+
+        def pick(logits: Tensor, ids: Tensor) -> tuple[Tensor]:
+            return (ops.take_along_axis(logits, ids, axis=-1) - _total(logits),)
+
         wanted = ops.expand_dims(target_ids >= 0, 2)
         at = ops.sum(ops.where(wanted, states, ops.zeros_like(states)), axis=1)  # one of each row
         targets = ops.max(target_ids, axis=1, keepdims=True)
-        values = self._log_probability(at, words, ops.maximum(targets, 0))
+        (values,) = self._in_parts(pick, words, at, ops.maximum(targets, 0))
         return (ops.where(wanted, ops.expand_dims(values, 1), 0.0),)
 
-    def _top(self, states: Tensor, words: Tensor, top_k: int | None) -> tuple[Tensor, Tensor]:
-        """[N, H] -> [N, K] each."""
-
-        def top(rows: tuple[Tensor, ...], project: Callable[[Tensor], Tensor]) -> Any:
-            logits = project(rows[0])
-            values, ids = ops.top_k(logits, top_k)
-            total = ops.logsumexp(logits, axis=-1, keepdims=True)
-            return ops.cast(ids, "int32"), values - total
-
-        ids, values = self._in_parts(top, words, states)
-        return ids, values
-
-    def _log_probability(self, states: Tensor, words: Tensor, ids: Tensor) -> Tensor:
-        """[N, H], int32 [N, 1] -> [N, 1]."""
-
-        def pick(rows: tuple[Tensor, ...], project: Callable[[Tensor], Tensor]) -> Any:
-            logits = project(rows[0])
-            total = ops.logsumexp(logits, axis=-1, keepdims=True)
-            return (ops.take_along_axis(logits, rows[1], axis=-1) - total,)
-
-        return self._in_parts(pick, words, states, ids)[0]
-
     def _in_parts(
-        self,
-        function: Callable[[tuple[Tensor, ...], Callable[[Tensor], Tensor]], Any],
-        words: Tensor,
-        states: Tensor,
-        *others: Tensor,
+        self, function: Callable[..., Any], words: Tensor, states: Tensor, *others: Tensor
     ) -> Any:
-        """Calls a function with some positions at a time, and their logits.
+        """Calls a function with the logits of some positions at a time: [N, H], … -> [N, …] each.
 
         All logits at once would take more memory than all else: V is 40 times H.
         """
@@ -110,7 +93,7 @@ class MaskedLMHead(Part):
         bias = ops.cast(ops.convert_to_tensor(self.bias), "float32")
 
         def apply(rows: tuple[Tensor, ...]) -> Any:
-            return function(rows, lambda x: ops.matmul(x, table) + bias)
+            return function(ops.matmul(rows[0], table) + bias, *rows[1:])
 
         count = ops.shape(states)[0]
         parts = -(-count // max(_MOST_LOGITS // bias.shape[0], 1))
@@ -127,6 +110,11 @@ class MaskedLMHead(Part):
 
         results = _one_by_one(apply, tuple(cut(rows) for rows in (hidden, *others)))
         return tuple(ops.reshape(each, (-1, each.shape[-1]))[:count] for each in results)
+
+
+def _total(logits: Tensor) -> Tensor:
+    """What log-probabilities are smaller by: [N, V] -> [N, 1]."""
+    return ops.logsumexp(logits, axis=-1, keepdims=True)
 
 
 def _one_by_one(function: Callable[[Any], Any], parts: tuple[Tensor, ...]) -> Any:

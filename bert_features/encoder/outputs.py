@@ -65,13 +65,7 @@ class EncoderOutputs:
         return self.states[-1]
 
     def state(self, number: int) -> Tensor:
-        """One of the states.
-
-        Args:
-          number: 0 for the sum below the first block, i for the output of the i-th block.
-
-        Returns:
-          [B, S, H].
+        """One of the states, [B, S, H]: 0 is the sum below the first block, i the i-th's output.
 
         Raises:
           ConfigError: there is no such state.

@@ -143,13 +143,8 @@ def _step(
 def _spans(segments: Tensor, block: int) -> tuple[Tensor, Tensor]:
     """The texts that a kernel compares, and the blocks of keys that have texts of the queries.
 
-    Args:
-      segments: int32 [B, S], ascending, with 0 for the padding at the end.
-      block: T.
-
-    Returns:
-      float32 [B, S], ascending to the end; and int32 [B, 2, N], the first block of keys for each
-      block of queries, and the one after the last.
+    int32 [B, S], ascending, with 0 for the padding at the end -> float32 [B, S], ascending to the
+    end; and int32 [B, 2, N], the first of these blocks for each block of queries, and the end.
     """
     import jax.numpy as jnp
 

@@ -79,8 +79,8 @@ class Dense(Part):
         return kernels.dense(x, self.weight, self.bias_for(x), self.activation, residual)
 
     def bias_for(self, x: Tensor) -> Tensor:
-        """The bias [outputs], zeros without one."""
-        return _or_zeros(self.bias, self.weight.shape[1], x)
+        """The bias [outputs]; without one zeros of the dtype of x, which compilers leave out."""
+        return ops.zeros((self.weight.shape[1],), x.dtype) if self.bias is None else self.bias
 
     def table(self, *scopes: str) -> Table:
         """Its variables with the canonical names of the weights joined along their last axis."""
@@ -88,11 +88,6 @@ class Dense(Part):
         if self.bias is not None:
             table.append((self.bias, [f"{scope}/bias" for scope in scopes]))
         return table
-
-
-def _or_zeros(vector: keras.Variable | None, size: int, x: Tensor) -> Tensor:
-    """A vector; without one zeros, which compilers leave out, of the dtype of x."""
-    return ops.zeros((size,), x.dtype) if vector is None else vector
 
 
 def load_weights(table: Table, weights: Mapping[str, np.ndarray]) -> None:

@@ -23,14 +23,9 @@ def tokens_of_segments(segments: Tensor) -> Tensor:
 
 
 def within_window(mask: Tensor, window: int) -> Tensor:
-    """Which tokens a token attends to, so many to either side: int32 [B, S] or [B, S, S].
+    """Which of the tokens of a mask a token attends to, at most `window` to either side.
 
-    Args:
-      mask: which tokens it may attend to otherwise.
-      window: tokens to either side.
-
-    Returns:
-      int32 [B, S, S]; the mask itself where no row is longer than the window.
+    int32 [B, S] or [B, S, S] -> [B, S, S]; the mask itself where no row is longer than the window.
     """
     length = mask.shape[-1]
     if length is not None and length <= window + 1:
@@ -44,10 +39,7 @@ def within_window(mask: Tensor, window: int) -> Tensor:
 def is_banded(mask: Tensor, window: int | None, *, long_rows: bool = False) -> bool:
     """Whether rows are so long that attention within a window is computed in `blocks_of_band`.
 
-    Args:
-      mask: [B, S] or [B, S, S].
-      window: tokens to either side; None for all.
-      long_rows: whether they are, where TensorFlow does not know S yet.
+    The mask is [B, S] or [B, S, S]; `long_rows` decides where TensorFlow does not know S yet.
     """
     if window is None:
         return False
