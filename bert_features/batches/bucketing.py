@@ -214,12 +214,7 @@ class BatchPlan:
 
 
 def plan_batches(lengths: np.ndarray, shapes: BatchShapes) -> BatchPlan:
-    """Decides which rows of a window make which batch.
-
-    Args:
-      lengths: int64 [R].
-      shapes: the shapes that batches may have.
-    """
+    """Decides which rows of a window, of these lengths, int64 [R], make which batch."""
     if shapes.packed:
         return _plan_packed(lengths, shapes)
     order = np.argsort(-lengths, kind="stable")

@@ -66,12 +66,10 @@ def find_pieces(
 def tokenize_units(
     tokenizer: Tokenizer, units: Units, *, with_places: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Tokenises units.
+    """The ids of all pieces of units, int32 [P], and the number of pieces of each unit, int64 [U].
 
-    Returns:
-      The ids of all pieces, int32 [P]; the number of pieces of each unit, int64; and the first
-      character of each piece in its unit, and one past its last, int32 [P], or zeros if they are
-      not wanted, as they take longer.
+    Then the first character of each piece in its unit, and one past its last, int32 [P], or zeros if
+    they are not wanted, as they take longer.
     """
     texts = tf.constant([utf8(unit) for unit in units.strings], tf.string)
     if not with_places:

@@ -137,16 +137,7 @@ class Layout:
 
 
 def head_lengths(long_text: LongText, kept: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """Number of the kept pieces that are the text's first; the others are its last.
-
-    Args:
-      long_text: what happens to texts that do not fit.
-      kept: int64 [N], number of pieces kept of each text.
-      length: int64 [N], number of its pieces.
-
-    Returns:
-      int64 [N].
-    """
+    """Number of the kept pieces that are the text's first, not its last; int64 [N] each."""
     heads = {
         "tail": np.zeros_like(kept),
         "head_tail": (kept * _HEAD_SHARE).astype(np.int64),

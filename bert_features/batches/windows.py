@@ -17,14 +17,7 @@ _SHORTEST_PAIR = 4  # [CLS], a piece of each text, and the last [SEP]
 def replace_with_windows(
     plan: RowPlan, long: np.ndarray, texts: Texts, long_text: LongText, separators: int = 1
 ) -> RowPlan:
-    """The plan with the row of each long example replaced by its windows.
-
-    Args:
-      plan: one row for each example.
-      long: int64, the numbers of the examples that do not fit a row, ascending.
-      texts: the texts.
-      long_text: the length of a row, and the stride.
-      separators: number of [SEP]s between the texts of a pair.
+    """The plan, a row for each example, with the rows of `long` examples replaced by their windows.
 
     Raises:
       InputError: a pair and rows too short for pairs, or a word longer than a window.
@@ -43,13 +36,6 @@ def _windows(
     """The windows of one example: they slide over its longer text, beside the shorter one.
 
     The shorter text stands in every window. It may take half the room, and is cut to that.
-
-    Args:
-      row: the example's row, cut to length.
-      example: the number of the example.
-      texts: the texts.
-      long_text: the length of a row, and the stride.
-      separators: number of [SEP]s between the texts of a pair.
     """
     length_a, length_b = texts.lengths[2 * example : 2 * example + 2].tolist()
     if length_b and long_text.seq_length < _SHORTEST_PAIR + separators:
@@ -86,14 +72,8 @@ def _own_tokens(begins: np.ndarray, room: int, lengths: np.ndarray, slides: int)
 
     As in google-research/bert's run_squad.py (_check_is_max_context), the context of a token is the
     smaller of those to its left and right in the window. So two overlapping windows part in the
-    middle of what they share. The first window also has the tokens before the sliding text, the
-    last window those behind it.
-
-    Args:
-      begins: int64 [windows], where each window begins in the sliding text.
-      room: number of pieces of that text in a window.
-      lengths: int64 [windows, 7], the segments of each window.
-      slides: the segment of the sliding text.
+    middle of what they share. The first window also has the tokens before the segment `slides`, of
+    whose pieces `room` are in a window, the last window those behind it.
     """
     # The middle of [begin of the later window, end of the earlier one).
     middles = (begins[1:] + begins[:-1] + room + 1) // 2
@@ -127,8 +107,7 @@ def _window_starts(
 def _word_starts(texts: Texts, text: int, room: int) -> np.ndarray | None:
     """int64, ascending: where the words of a text begin among its pieces; None without words.
 
-    Raises:
-      InputError: a word has more pieces than a window has room for.
+    Raises InputError if a word has more pieces than a window has room for.
     """
     words = texts.words
     if words is None:

@@ -99,11 +99,7 @@ def place_words(
 ) -> WordTable:
     """Numbers the words of each row, in `rows.word_indices`, and finds the best row of each word.
 
-    Args:
-      rows: the rows; `word_indices` is filled in.
-      word_of_token: int64 [T], the word of each token, or -1.
-      words: the words.
-      num_examples: number of examples.
+    `word_of_token` is int64 [T], -1 for tokens of no word.
     """
     found = _find_occurrences(rows, word_of_token)
     best = found.best()

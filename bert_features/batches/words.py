@@ -206,13 +206,9 @@ def word_strings(
 ) -> list[str]:
     """The words of an example, as they stand in the input.
 
-    Characters that no file of text can hold, NUL and lone surrogates, come as U+FFFD.
-
-    Args:
-      example: whose words they are.
-      starts: int32 [words], the first character of each in its text; -1 for words of the input.
-      ends: int32 [words].
-      type_ids: int32 [words], 1 for words of text_b.
+    Characters that no file of text can hold, NUL and lone surrogates, come as U+FFFD. `starts` and
+    `ends` are int32 [words], characters of the text, -1 for words of the input; `type_ids` 1 for
+    text_b.
     """
     given = [*(example.words_a or ()), *(example.words_b or ())]
     texts = (example.text_a, example.text_b or "")

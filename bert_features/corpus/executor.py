@@ -131,11 +131,7 @@ class Executor(AbstractContextManager["Executor"]):
         """Ends the workers; what they have half-written is removed."""
 
     def _note(self, message: Message) -> None:
-        """Logs what workers report, once if all report the same, and compares their devices.
-
-        Raises:
-          DeviceError: the workers have not the same kind of device.
-        """
+        """Logs what workers report, once if all agree; raises DeviceError if devices differ."""
         if isinstance(message, Log) and message.text not in self._logged:
             self._logged.add(message.text)
             logger.log(message.level, "%s", message.text)

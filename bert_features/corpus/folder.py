@@ -34,11 +34,7 @@ _KEPT = "nothing was changed"
 
 
 def check_folder(folder: Location) -> None:
-    """Refuses a folder in which no run can begin or resume.
-
-    Raises:
-      OutputError: it is not a folder, or holds other files.
-    """
+    """Refuses what is not a folder, or holds other files than a run's; raises OutputError."""
     if isinstance(folder, str) and folder.startswith(WEB):
         raise OutputError(
             f"{folder} is on a web server, where nothing can be written; pass a path, or an "
@@ -94,11 +90,7 @@ def is_tidy(folder: Location) -> bool:
 
 
 def tidy(folder: Location) -> None:
-    """Removes what runs have left in a folder that is finished. The caller holds it.
-
-    Raises:
-      OutputError: the disk or the server failed.
-    """
+    """Removes what runs left in a finished folder, which the caller holds; raises OutputError."""
     with storage_errors(f"tidy {folder}", advice="its shards and its manifest are whole"):
         for target in _leftovers(folder):
             remove_leftovers(target)
@@ -112,12 +104,9 @@ def _leftovers(folder: Location) -> list[Path]:
 
 
 def empty(folder: Location) -> None:
-    """Removes a run that has begun in a folder.
+    """Removes a run that has begun in a folder; raises OutputError.
 
     If this is interrupted, what is left counts as unfinished, and can be removed again.
-
-    Raises:
-      OutputError: the disk or the server failed.
     """
     store = open_store(folder)
     with storage_errors(f"remove the files of {folder}", advice="some of them may be gone"):

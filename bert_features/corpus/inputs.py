@@ -68,8 +68,7 @@ class Stamp(NamedTuple):
 def look_up(path: str) -> Stamp:
     """The size of an input and what tells its version.
 
-    Raises:
-      InputError: the input is gone, or its server does not say how large it is.
+    Raises InputError if it is gone, or its server does not say how large it is.
     """
     if not is_url(path):
         with reading(path):
@@ -89,32 +88,20 @@ def look_up(path: str) -> Stamp:
 
 
 def look_up_all(paths: Sequence[str]) -> list[Stamp]:
-    """`look_up` of each input, in order; of addresses several at a time.
-
-    Raises:
-      InputError: see `look_up`.
-    """
+    """`look_up` of each input, in order, with the same errors; of addresses several at a time."""
     calls = in_parallel if any(map(is_url, paths)) else map
     return list(calls(look_up, paths))
 
 
 def check_still(paths: Sequence[str], stamps: Sequence[Stamp]) -> None:
-    """Refuses inputs that have changed since they were looked up.
-
-    Raises:
-      InputError: one has changed, or is gone.
-    """
+    """Refuses inputs that are gone or have changed since they were looked up; raises InputError."""
     for path, before, now in zip(paths, stamps, look_up_all(paths), strict=True):
         if now != before:
             raise changed_input(path)
 
 
 def source_of_input(config: ExtractConfig, path: str) -> Source:
-    """The whole of an input, read by these settings.
-
-    Raises:
-      ConfigError: a setting has no meaning for this kind of file.
-    """
+    """The whole of an input; raises ConfigError if a setting has no meaning for such a file."""
     return source_of(path, config.input_settings(), config.encoding_errors)
 
 

@@ -29,11 +29,8 @@ def make_plan(
 ) -> Manifest:
     """Reads the inputs and cuts each into shards; an input can be read more than once.
 
-    An input without examples gets no shard, unless no input has examples.
-
-    Raises:
-      InputError: an input cannot be read, is not of its format, or has wrong ids; or there are too
-        many shards.
+    An input without examples gets no shard, unless no input has examples. Raises InputError if an
+    input cannot be read, is not of its format or has wrong ids, or there are too many shards.
     """
     stamps = look_up_all(inputs)
     entries: list[InputEntry] = []
@@ -93,13 +90,10 @@ def cut_input(
     first: int,
     ids: Ids | None = None,
 ) -> CutInput:
-    """Cuts an input, whose first example has the number `first`.
+    """Cuts an input, whose first example has the number `first`; errors as `make_plan`.
 
     Its `stamp` is from a `look_up` before; the caller looks it up again afterwards (`check_still`).
     For `ids` see `registry.read`.
-
-    Raises:
-      InputError: see `make_plan`.
     """
     parts = list(cut(source_of_input(config, path), config.shard_examples, first=first, ids=ids))
     shards = tuple(

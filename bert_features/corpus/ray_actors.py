@@ -188,11 +188,7 @@ class RayActors(Executor):
             actor.shard = None
 
     def _lose(self, actor: _Actor, reason: str) -> None:
-        """Forgets an actor; its shard waits again.
-
-        Raises:
-          DeviceError: that has happened too often.
-        """
+        """Forgets an actor; its shard waits again. Raises DeviceError if too many were lost."""
         self._release(actor)  # it may be alive, on a node that cannot be reached
         self._monitor.lose(actor.process)
         self._failed_starts += not actor.is_ready

@@ -24,8 +24,7 @@ logger = logging.getLogger("bert_features")
 def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
     """Refuses to resume a run that other settings, weights or versions began.
 
-    Raises:
-      OutputError: they differ; the message names each difference.
+    OutputError names each difference.
     """
     before, now = (
         run | ({"settings": add_defaults(run["settings"])} if "settings" in run else {})
@@ -58,9 +57,7 @@ def check_same_plan(begun: Manifest, wanted: Manifest) -> None:
     """Refuses to write beside a run that began in the same folder at the same time.
 
     Runs of the same plan only repeat each other's work. A folder on a disk is held by one run.
-
-    Raises:
-      OutputError: its settings, weights, versions or inputs are others.
+    Raises OutputError if settings, weights, versions or inputs differ.
     """
     check_same_run(begun, wanted.run)
     check_same_format(begun, wanted.format)
@@ -70,11 +67,7 @@ def check_same_plan(begun: Manifest, wanted: Manifest) -> None:
 
 
 def check_same_format(begun: Manifest, wanted: str) -> None:
-    """Refuses to resume a run in another format.
-
-    Raises:
-      OutputError: the formats differ.
-    """
+    """Refuses to resume a run in another format; raises OutputError."""
     if begun.format != wanted:
         raise OutputError.naming(
             "{folder} was begun in format {before}, but {format} is {wanted}; pass {same}",
@@ -86,11 +79,7 @@ def check_same_format(begun: Manifest, wanted: str) -> None:
 
 
 def check_same_inputs(begun: Manifest, inputs: Sequence[str]) -> None:
-    """Refuses to resume a run that had other inputs, or the same in another order.
-
-    Raises:
-      OutputError: they differ; the message names some.
-    """
+    """Refuses to resume a run that had other inputs, or another order; OutputError names some."""
     before = [entry.path for entry in begun.inputs]
     if list(map(place_of, before)) == list(map(place_of, inputs)):
         return
@@ -127,13 +116,10 @@ def _without(names: Sequence[str], others: Sequence[str]) -> list[str]:
 
 
 def check_unchanged_inputs(begun: Manifest, config: ExtractConfig) -> None:
-    """Refuses to resume a run whose inputs have changed.
+    """Refuses to resume a run if an input has changed or cannot be read; raises InputError.
 
     Those whose size and time, or version, are as before are not read. Perhaps the others were only
     copied: then they cut into the same shards.
-
-    Raises:
-      InputError: an input has changed, or cannot be read.
     """
     shards: dict[int, list[ShardEntry]] = {}
     for shard in begun.shards:

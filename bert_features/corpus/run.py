@@ -89,11 +89,7 @@ class FolderRun:
         self._shares = share_out(processes, config.device) if processes > 1 else [Share()]
 
     def finish(self) -> ExtractSummary:
-        """Computes what is not finished yet.
-
-        Raises:
-          BertFeaturesError: says in one sentence what was wrong.
-        """
+        """Computes what is not finished yet; raises BertFeaturesError."""
         monitor = self._monitor
         # How many actors compute on Ray is known there alone.
         with holding(self._folder, 0 if self._ray else self._processes):
@@ -200,14 +196,9 @@ class FolderRun:
 class _State:
     """Which shards of a run are finished.
 
-    Args:
-      manifest: the run.
-      finished: the records of its finished shards.
-      damaged: finished shards that count as not finished.
-
     Attributes:
       done: the records of the finished shards, earlier runs included.
-      todo: the shards that were left to do at the beginning.
+      todo: the shards that were left to do at the beginning; a `damaged` one counts as such.
       before: totals of those that were finished.
       total: totals of those that are finished now.
       started: when the first of `todo` began, by `time.monotonic`.

@@ -34,11 +34,7 @@ def add_defaults(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restore_settings(manifest: Manifest) -> ExtractConfig:
-    """The settings of a run that has begun.
-
-    Raises:
-      OutputError: the manifest does not have them, or this release does not know one.
-    """
+    """The settings of a run that has begun; raises OutputError if it has none that we know."""
     try:
         recorded, chosen = manifest.run["settings"], manifest.run["set_to_default"]
         outputs = recorded["outputs"]

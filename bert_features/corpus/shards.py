@@ -64,11 +64,7 @@ class ShardWriter:
 
     @classmethod
     def load(cls, job: Job, checkpoint: Checkpoint | None = None) -> Self:
-        """Loads the model of the settings, with their checkpoint if it has been found already.
-
-        Raises:
-          BertFeaturesError: see `FeatureExtractor`.
-        """
+        """Loads the model, with its checkpoint if found already; errors of `FeatureExtractor`."""
         import_tensorflow(job.config.runtime, job.config.device, many_batches=True)
         from bert_features.extraction.extractor import FeatureExtractor
 

@@ -80,8 +80,7 @@ class Status:
 def read_status(folder: Location) -> Status:
     """Looks at a features folder. It reads no features, and changes nothing.
 
-    Raises:
-      OutputError: it is no such folder, or its manifest or a record of a shard is damaged.
+    Raises OutputError if it is no such folder, or its manifest or a record of a shard is damaged.
     """
     holder = find_holder(folder)
     with storage_errors(f"read {folder}", advice="pass the folder that a run wrote"):

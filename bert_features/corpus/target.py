@@ -81,11 +81,7 @@ class FileTarget:
         return "standard output" if self.named == STDOUT else self.named
 
     def find_inputs(self, inputs: Inputs) -> tuple[str]:
-        """The input.
-
-        Raises:
-          ConfigError: there are several, or it is a folder.
-        """
+        """The input; raises ConfigError if there are several, or it is a folder."""
         found = find_inputs(inputs, folders=False)
         if not is_url(found[0]) and os.path.isdir(local_path(found[0])):  # noqa: PTH112
             raise ConfigError.naming(
@@ -104,11 +100,7 @@ class FileTarget:
         return (found[0],)
 
     def check(self, read: Iterable[Role]) -> None:
-        """Refuses files that exist, cannot be made, or are among those that are read.
-
-        Raises:
-          OutputError: there is such a file.
-        """
+        """Refuses files that exist, cannot be made, or are read; raises OutputError."""
         if self.shard is None:
             return
         self.check_apart(read)
@@ -149,11 +141,7 @@ class FolderTarget:
     overwrite: bool
 
     def find_inputs(self, inputs: Inputs) -> tuple[str, ...]:
-        """The inputs.
-
-        Raises:
-          InputError: one can be read only once, or its name is not UTF-8.
-        """
+        """The inputs; raises InputError if one can be read only once, or its name is not UTF-8."""
         found = find_inputs(inputs)
         for path in filter(is_stream, found):
             raise InputError(
@@ -169,11 +157,7 @@ class FolderTarget:
         return found
 
     def check(self, read: Iterable[Role]) -> None:
-        """Refuses a folder in which no run can begin or resume, or with a file that the run reads.
-
-        Raises:
-          OutputError: see `check_folder`; or there is such a file.
-        """
+        """Refuses a folder as `check_folder`, and files in it that are read; raises OutputError."""
         check_folder(self.folder)
         self.check_apart(read)
 
@@ -201,13 +185,10 @@ def find_target(
     *,
     overwrite: bool = False,
 ) -> Target:
-    """What a run writes: a folder if the name ends in `/` or is a folder, else a file.
+    """What a run writes: a folder if its name ends in `/` or it is one, else a file; `-` is stdout.
 
-    The name `-` is standard output.
-
-    Raises:
-      ConfigError: the settings do not fit.
-      OutputError: it cannot be written there, or has no format.
+    Raises ConfigError if the settings do not fit, OutputError if it cannot be written or has no
+    format.
     """
     named = str(output)
     match = _LIKE_AN_ADDRESS.match(named)
@@ -252,10 +233,7 @@ def _file_target(
 def is_folder(output: str | Path) -> bool:
     """Whether an output is a folder of shards: its name ends in `/`, or it is a folder already.
 
-    An address is one if a run has begun there.
-
-    Raises:
-      BertFeaturesError: the server of an address cannot be asked.
+    An address is one if a run has begun there; raises BertFeaturesError if it cannot be asked.
     """
     if str(output) == STDOUT:
         return False
@@ -270,9 +248,7 @@ def is_folder(output: str | Path) -> bool:
 def decide_format(output: str | Path, wanted: str | None) -> str:
     """The format of the features: `wanted`, or what the suffix says; on standard output JSON lines.
 
-    Raises:
-      OutputError: the suffix does not say a format or says another; or standard output cannot
-        take the format.
+    Raises OutputError if the suffix says none or another, or standard output cannot take it.
     """
     if str(output) != STDOUT:
         return output_format(output, wanted)
@@ -285,13 +261,9 @@ def decide_format(output: str | Path, wanted: str | None) -> str:
 
 
 def check_run(config: ExtractConfig, inputs: Iterable[str], target: Target) -> Checkpoint:
-    """Refuses what is wrong with a run, if possible without TensorFlow.
+    """Refuses what is wrong with a run, if possible without TensorFlow; raises BertFeaturesError.
 
-    Returns:
-      The checkpoint. If only TensorFlow can read it, TensorFlow is imported.
-
-    Raises:
-      BertFeaturesError: says in one sentence what was wrong.
+    Returns the checkpoint. If only TensorFlow can read it, TensorFlow is imported.
     """
     inputs = list(inputs)
     check_outputs(config, target.format)

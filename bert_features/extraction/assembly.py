@@ -322,14 +322,9 @@ def _joined(held: list[FeatureBatch]) -> FeatureBatch:
 
 
 def with_pieces(batch: FeatureBatch, pieces: np.ndarray) -> FeatureBatch:
-    """Finished examples as files and readers have them.
+    """Finished examples as files and readers have them, without counts.
 
-    Args:
-      batch: the examples; of their tokens there are the ids, and features.
-      pieces: the vocabulary, an array of str.
-
-    Returns:
-      The same examples without counts. Tokens are there if a feature is of tokens.
+    Tokens, pieces of the vocabulary `pieces`, an array of str, are there if a feature is of tokens.
     """
     tokens = None
     if batch.tokens is not None and (batch.tokens.features or "token_pair" in batch.pairs):
@@ -347,12 +342,10 @@ def ids_of(examples: Sequence[InputExample]) -> np.ndarray:
 def words_of(
     examples: Sequence[InputExample], spans: Mapping[str, np.ndarray], splits: np.ndarray
 ) -> np.ndarray:
-    """The words of examples, str [W] of dtype object.
+    """The words of N examples, str [W] of dtype object.
 
-    Args:
-      examples: N examples.
-      spans: int32 [W] each, by the names of `SPANS`.
-      splits: int64 [N + 1], where the words of each example begin.
+    `spans` are int32 [W] each, by the names of `SPANS`; `splits` int64 [N + 1], where the words of
+    each example begin.
     """
     words: list[str] = []
     bounds = splits.tolist()

@@ -37,11 +37,7 @@ def check_input_and_checkpoint(
 ) -> Checkpoint | None:
     """Refuses inputs and a checkpoint that do not fit the settings, without TensorFlow.
 
-    Returns:
-      The checkpoint; None if only TensorFlow can read it.
-
-    Raises:
-      BertFeaturesError: says in one sentence what was wrong.
+    Returns the checkpoint, None if only TensorFlow can read it; raises BertFeaturesError.
     """
     check_kinds(config)
     if config.max_seq_length is not None:
@@ -98,10 +94,7 @@ def row_length(config: ExtractConfig, checkpoint: Checkpoint) -> int:
     """The maximum tokens of a row.
 
     It is `max_seq_length`; if the user set none, the length that sentence-transformers recorded for
-    pooling `auto`, or else the number of positions.
-
-    Raises:
-      ConfigError: the checkpoint has fewer positions than `max_seq_length`.
+    pooling `auto`, or else the number of positions. Raises ConfigError if these are fewer.
     """
     recorded = auto_length(checkpoint, config.output_configs())
     if config.max_seq_length is None and recorded is not None:
@@ -144,11 +137,7 @@ def packs(config: ExtractConfig, *, any_shape: bool) -> bool:
 
 
 def check_lengths(config: ExtractConfig, length: int) -> LongText:
-    """Refuses lengths that do not fit together; what happens to long texts.
-
-    Raises:
-      ConfigError: the stride or a bucket does not fit `length`.
-    """
+    """What happens to long texts; raises ConfigError if stride or buckets do not fit `length`."""
     resolve_buckets(config.buckets or (), length)
     return LongText(config.long_text, length, config.stride)
 
@@ -156,9 +145,8 @@ def check_lengths(config: ExtractConfig, length: int) -> LongText:
 def check_outputs(config: ExtractConfig, file_format: str) -> None:
     """Refuses outputs that a features file cannot hold.
 
-    Raises:
-      ConfigError: the name or the data type of an output is not allowed, or the file that an
-        output is calibrated on cannot be read.
+    Raises ConfigError for a name or a data type that is not allowed, and for a calibration by a
+    file that cannot be read.
     """
     for output in config.output_configs():
         if output.name is not None:

@@ -51,11 +51,7 @@ class Ragged(NamedTuple):
 
 
 def choose_output(outputs: Sequence[OutputSpec], name: str | None) -> OutputSpec:
-    """The output of a name, or the only one.
-
-    Raises:
-      ConfigError: there is no such output, or there are several and no name.
-    """
+    """The output of a name, or the only one; raises ConfigError if there is none, or several."""
     names = ", ".join(repr(output.name) for output in outputs)
     if name is None and len(outputs) > 1:
         raise ConfigError(

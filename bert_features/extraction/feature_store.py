@@ -237,11 +237,7 @@ def _crc(key: bytes, value: bytes) -> bytes:
 
 
 def check_cache(config: ExtractConfig) -> None:
-    """Makes the cache folder of the settings, and refuses one that cannot be written.
-
-    Raises:
-      OutputError: it is an address, or cannot be written.
-    """
+    """Makes the cache folder; raises OutputError if it is an address, or cannot be written."""
     if config.cache is None:
         return
     if is_url(config.cache):
@@ -257,15 +253,10 @@ def check_cache(config: ExtractConfig) -> None:
 def store_place(config: ExtractConfig, target: Path | None) -> Iterator[StorePlace | None]:
     """Where a run keeps the features of texts; None without `dedupe`.
 
-    Without a cache it is a hidden folder beside a file that the run writes, gone at the end. What a
-    killed run leaves of it is removed by the next run that writes the file.
-
-    Args:
-      config: the settings.
-      target: the file, never a symbolic link; None for standard output, or if it is at an address.
-
-    Raises:
-      OutputError: there is no such place.
+    Without a cache it is a hidden folder beside `target`, the file that the run writes (never a
+    symbolic link; None for standard output and addresses), gone at the end. What a killed run
+    leaves of it is removed by the next run that writes the file. Raises OutputError if there is no
+    place.
     """
     run = secrets.randbits(_RUN_BITS)
     if not config.dedupe:

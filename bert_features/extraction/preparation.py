@@ -117,8 +117,7 @@ class Preparation:
     def with_outputs(self, names: Sequence[str]) -> Self:
         """The same with some of the outputs alone, whose longest row and prompt it has.
 
-        Raises:
-          ConfigError: there is no name, or no output of a name.
+        Raises ConfigError if there is no name, or no output of a name.
         """
         known = [output.name for output in self.outputs]
         if not names or not set(names) <= set(known):
@@ -223,11 +222,9 @@ class Preparation:
         prompt: str | None = None,
         stages: StageClock | None = None,
     ) -> TextInputFn:
-        """The examples as batches for the device; see `Prompts.put_before` for the prompt.
+        """The examples as batches for the device.
 
-        Raises:
-          ConfigError: see `Prompts.put_before`.
-          DeviceError: see `check_process`.
+        Raises ConfigError as `Prompts.put_before`, and DeviceError as `check_process`.
         """
         check_process()
         prompted = self.prompts.put_before(examples, prompt)

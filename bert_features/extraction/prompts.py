@@ -50,8 +50,7 @@ class Prompts:
     def choose(self, given: str) -> str:
         """The prompt of a name, or the text itself.
 
-        Raises:
-          ConfigError: it is a word that is no name; as a text it would join the first word of each.
+        Raises ConfigError for a word that is no name: as a text it would join the first of each.
         """
         if given in self._named:
             return self._named[given]
@@ -72,8 +71,7 @@ class Prompts:
     def find(self, prompt: str | None, name: str | None) -> str | None:
         """The prompt that a caller asks for: as text, or by the name of one of the checkpoint's.
 
-        Raises:
-          ConfigError: both are given, or there is no such name.
+        Raises ConfigError if both are given, or there is no such name.
         """
         if name is None:
             return prompt
@@ -86,30 +84,22 @@ class Prompts:
         return self._named[name]
 
     def check_default(self) -> None:
-        """Refuses a default prompt that the outputs cannot have.
-
-        Raises:
-          ConfigError: they cannot have it.
-        """
+        """Refuses a default prompt that the outputs cannot have; raises ConfigError."""
         self._check(self._default)
 
     def metadata(self) -> dict[str, Any]:
-        """What is done to each text by default, for the metadata of a run.
+        """What is done to each text by default, for the metadata of a run, as far as it applies.
 
-        Returns:
-          `prompt`, the default prompt, and `lower_cased_first`, true; each only if it applies.
+        `prompt` is the default prompt, and `lower_cased_first` true.
         """
         done = {"prompt": self._default, "lower_cased_first": self._lower_cases}
         return {key: value for key, value in done.items() if value}
 
     def put_before(self, examples: Examples, prompt: str | None) -> Examples:
-        """The examples with a prompt before the first text of each.
+        """The examples with a prompt before each first text: empty for none, None for the default.
 
-        An empty prompt is none; None is the default one.
-
-        Raises:
-          ConfigError: the outputs cannot have a prompt; or, when an example is read, it came as
-            words.
+        Raises ConfigError if the outputs cannot have a prompt, or an example that is read came as
+        words.
         """
         prompt = self._default if prompt is None else prompt
         self._check(prompt)

@@ -100,11 +100,7 @@ def open_writer(
 
 
 def check_dtype(format: str, dtype: str, error: type[BertFeaturesError] = OutputError) -> None:
-    """Refuses a data type that the format cannot hold (`DTYPES`).
-
-    Raises:
-      BertFeaturesError: of the class `error`; it cannot.
-    """
+    """Refuses a data type that the format cannot hold (`DTYPES`); raises `error`."""
     if dtype in DTYPES[format]:
         return
     others = ", ".join(name for name, dtypes in DTYPES.items() if dtype in dtypes)
@@ -115,10 +111,9 @@ def check_dtype(format: str, dtype: str, error: type[BertFeaturesError] = Output
 
 
 def output_targets(path: str | Path, *, format: str) -> list[Path]:
-    """The files that a writer of `path` puts in place: the file, and its sidecar if it has one.
+    """The file that a writer of `path` puts in place, and its sidecar if it has one.
 
-    Raises:
-      OutputError: the format is unknown.
+    Raises OutputError for an unknown format.
     """
     writer: type[FeatureWriter] = _module(format).Writer
     return writer.targets(Path(path))
@@ -207,9 +202,7 @@ def _open_folder(path: Location, format: str | None) -> FeatureFolder:
 def output_format(path: str | Path, format: str | None = None) -> str:
     """The format to write `path` in: `format`, else that of the suffix.
 
-    Raises:
-      OutputError: the suffix is that of another format than `format`, or of none and `format` is
-        None.
+    Raises OutputError if the suffix is that of another format, or of none and `format` is None.
     """
     if format is None:
         return _format_of(Path(path), "; or end it with / to write a folder of shards")

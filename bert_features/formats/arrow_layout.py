@@ -74,8 +74,7 @@ def convert_to_arrow(batch: FeatureBatch, features: Sequence[Feature], schema: A
 def convert_from_arrow(table: Any, features: Sequence[Feature]) -> FeatureBatch:
     """A table with columns of `schema_of` as a batch; its features are views of the table.
 
-    Raises:
-      ValueError: two columns of a level differ in the number of entries of an example.
+    Raises ValueError if two columns of a level differ in the number of entries of an example.
     """
     of_feature = {feature.name: feature for feature in features}
     levels = LEVEL_OF | {feature.name: feature.level for feature in features}

@@ -106,11 +106,7 @@ def convert_to_batch(columns: Mapping[str, Any], features: Sequence[Feature]) ->
 
 
 def check_columns(columns: Mapping[str, Any], expected: Mapping[str, Column]) -> int:
-    """Checks that the columns fit together and returns the number of records.
-
-    Raises:
-      ValueError, KeyError: they do not fit, or one is missing.
-    """
+    """The number of records; raises ValueError or KeyError for columns that do not fit together."""
     records = len(columns["unique_ids"])
     rows = {"sequence": records, "splits": records + 1}
     rows |= {level: int(columns[name][-1]) for level, name in SPLITS.items() if name in expected}
@@ -131,15 +127,9 @@ def check_columns(columns: Mapping[str, Any], expected: Mapping[str, Column]) ->
 def cumulate_bytes(
     splits: Mapping[str, np.ndarray], features: Sequence[Feature], examples: int
 ) -> np.ndarray:
-    """Bytes of feature values before each example.
+    """Bytes of feature values before each of N examples, int64 [N + 1], from 0.
 
-    Args:
-      splits: the splits of each level, int64 [N + 1], which may begin at any number.
-      features: the features of each example.
-      examples: N.
-
-    Returns:
-      int64 [N + 1], from 0.
+    The splits are those of each level, int64 [N + 1], which may begin at any number.
     """
     total = np.zeros(examples + 1, np.int64)
     for feature in features:
@@ -172,15 +162,10 @@ def text_array(texts: Iterable[str]) -> np.ndarray:
 
 
 def find_parts(splits: np.ndarray, wanted: range) -> Iterator[tuple[int, int, int]]:
-    """The parts of a whole that hold some of the wanted records.
+    """The number of each part with wanted records, and where these begin and end in it.
 
-    Args:
-      splits: int64 [parts + 1]: where each part begins, and where the last one ends.
-      wanted: numbers of records in the whole.
-
-    Yields:
-      The number of a part, and where the wanted records begin and end in it. A part without any is
-      left out.
+    `splits` are int64 [parts + 1]: where each part begins in the whole, and where the last one
+    ends.
     """
     if not wanted:
         return

@@ -184,11 +184,7 @@ class FeatureFolder(FeatureFile):
 
 
 def _names_in(folder: Location) -> set[str]:
-    """The names in a features folder.
-
-    Raises:
-      OutputError: it cannot be listed, or has no manifest.
-    """
+    """The names in a folder; raises OutputError if it cannot be listed, or has no manifest."""
     with storage_errors(f"read {folder}", advice="pass the folder that a run wrote"):
         names = open_store(folder).names()
     if names.isdisjoint(MANIFESTS):
@@ -200,11 +196,7 @@ def _names_in(folder: Location) -> set[str]:
 
 
 def _finished(manifest: Manifest) -> tuple[FinishedEntry, ...]:
-    """The records of all shards.
-
-    Raises:
-      OutputError: the run is not finished.
-    """
+    """The records of all shards; raises OutputError if the run is not finished."""
     if manifest.finished is None:
         done = sum(1 for _ in manifest.finished_shards())
         raise OutputError(

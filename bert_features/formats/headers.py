@@ -16,11 +16,7 @@ METADATA_CHECKSUM = "metadata_crc32c"
 
 
 def checksum_of_json(metadata: Mapping[str, Any]) -> str:
-    """The checksum of metadata, as it is written and as it is read again.
-
-    Raises:
-      TypeError, ValueError: it is not JSON.
-    """
+    """The checksum of metadata, as written and as read; TypeError or ValueError: it is not JSON."""
     return as_hex(checksum(json.dumps(metadata, allow_nan=False).encode()))
 
 
@@ -46,11 +42,7 @@ class Header(NamedTuple):
 def complete_metadata(
     metadata: Mapping[str, Any], features: Sequence[Feature], id_type: str
 ) -> dict[str, Any]:
-    """The metadata of a file, with what each writer adds.
-
-    Raises:
-      TypeError, ValueError: it is not JSON.
-    """
+    """A file's metadata with what each writer adds; TypeError or ValueError: it is not JSON."""
     complete = {
         **metadata,
         "features": [feature.to_metadata() for feature in features],
@@ -63,8 +55,7 @@ def complete_metadata(
 def parse_metadata(text: str | bytes | dict[str, Any]) -> Header:
     """The header in the metadata that a writer left, as JSON or read already.
 
-    Raises:
-      ValueError, KeyError, TypeError: no writer of this package wrote it.
+    Raises ValueError, KeyError or TypeError if no writer of this package wrote it.
     """
     metadata = text if isinstance(text, dict) else json.loads(text)
     records = metadata.pop("records", None)
@@ -96,11 +87,6 @@ def _feature_of(entry: Mapping[str, Any]) -> Feature:
 
 
 def read_sidecar(path: Path) -> Header | None:
-    """The header in the sidecar of the features file `path`; None where there is no sidecar.
-
-    Raises:
-      OutputError: the sidecar is that of another features file.
-      ValueError, KeyError, TypeError: no writer of this package wrote it.
-    """
+    """The header in the sidecar of features file `path`; None, and errors, as `sidecar.read`."""
     found = sidecar.read(path)
     return None if found is None else parse_metadata(found.metadata)

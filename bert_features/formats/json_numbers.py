@@ -30,12 +30,7 @@ _END_OF_ROW = _pieces(["\n"])
 def convert_to_text(values: np.ndarray) -> list[str]:
     """Each row as `json.dumps([round(float(x), 6) for x in row])` writes it.
 
-    Args:
-      values: float16, bfloat16 or float32 [rows, D]; D > 0; NaN becomes null. Or integers, which
-        stay so.
-
-    Returns:
-      One text for each row.
+    float16, bfloat16 or float32 [rows, D], D > 0; NaN becomes null. Integers stay so.
     """
     if values.dtype.kind in "iu":
         return list(map(str, values.tolist()))

@@ -107,9 +107,7 @@ class StreamWriter:
     def write(self, batch: FeatureBatch) -> None:
         """Writes a batch, and hands it on at once.
 
-        Raises:
-          BrokenPipeError: the reader has gone.
-          OutputError: the batch cannot be written.
+        Raises BrokenPipeError if the reader has gone, OutputError if the batch cannot be written.
         """
         lines = b"".join(convert_to_lines(batch, self._features))
         try:
@@ -127,11 +125,7 @@ class StreamWriter:
 
 
 def convert_to_lines(batch: FeatureBatch, features: tuple[Feature, ...]) -> Iterator[bytes]:
-    """The line of each example, with its line end.
-
-    Raises:
-      OutputError: a value is not finite.
-    """
+    """The line of each example, line end included; raises OutputError if a value is not finite."""
     _check_finite(batch, features)
     levels, present = _levels(features), levels_of(features)
     # A whole batch at once: sequences have few numbers, and a call costs more than they do.

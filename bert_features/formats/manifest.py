@@ -128,10 +128,9 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Location) -> Self:
-        """Reads the manifest of a folder.
+        """Reads a folder's manifest.
 
-        Raises:
-          OutputError: there is none, it is damaged, or another version wrote it.
+        Raises OutputError if there is none, it is damaged, or another version wrote it.
         """
         store = open_store(folder)
         path = store.location(MANIFEST)
@@ -171,20 +170,12 @@ class Manifest:
             raise ValueError(f"its shards hold {first} examples; allowed: at most {_MAX_INT}")
 
     def begin(self) -> None:
-        """Makes room for the records of finished shards.
-
-        Raises:
-          OutputError: the folder cannot be written.
-        """
+        """Makes room for records of shards; raises OutputError if the folder is not writable."""
         with storage_errors(f"write {self.folder}", advice=_KEPT):
             self.store.make_folder(FINISHED)
 
     def write(self) -> None:
-        """Puts the manifest in the folder.
-
-        Raises:
-          OutputError: it cannot be written; what was there is as before.
-        """
+        """Puts the manifest in the folder; with an OutputError what was there is as before."""
         text = TypeAdapter(Manifest).dump_json(self, indent=1, exclude={"folder"})
         with storage_errors(f"write {self.folder}", advice=_KEPT):
             name = find_manifest(self.folder) or MANIFEST
@@ -209,20 +200,12 @@ class Manifest:
         return self.store.location(self.name(shard))
 
     def finish_shard(self, shard: int, entry: FinishedEntry) -> None:
-        """Records that the features file of a shard is in its place.
-
-        Raises:
-          OutputError: the record cannot be written.
-        """
+        """Records that a shard's features file is in its place; raises OutputError if it cannot."""
         self.begin()
         self.store.write(_record(shard), entry.model_dump_json() + "\n")
 
     def finished_shards(self) -> Iterator[tuple[int, FinishedEntry]]:
-        """The number and the record of each finished shard, in order.
-
-        Raises:
-          OutputError: a record is damaged.
-        """
+        """Number and record of each finished shard, in order; OutputError: one is damaged."""
         if self.finished is not None:
             yield from enumerate(self.finished)
             return

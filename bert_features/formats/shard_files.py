@@ -14,12 +14,7 @@ from bert_features.formats.sidecar import sidecar_name, sidecar_path
 def find_damaged(manifest: Manifest, finished: Mapping[int, FinishedEntry]) -> set[int]:
     """The shards that are missing, or whose bytes are not those that were written.
 
-    Args:
-      manifest: the manifest.
-      finished: the shards to look at, by number, with their records.
-
-    Raises:
-      OutputError: the server of an address cannot be asked.
+    Only those of `finished` are looked at. Raises OutputError if a server cannot be asked.
     """
     return _find(check_file, manifest, finished)
 

@@ -74,9 +74,8 @@ class Sidecar(NamedTuple):
 def read(path: Path) -> Sidecar | None:
     """Reads the sidecar of the features file `path`; None where there is none.
 
-    Raises:
-      OutputError: it belongs to another features file.
-      ValueError, KeyError, TypeError: no writer of this package wrote it.
+    Raises OutputError if it belongs to another features file, and ValueError, KeyError or TypeError
+    if no writer of this package wrote it.
     """
     sidecar = sidecar_path(path)
     try:
@@ -93,13 +92,7 @@ def read(path: Path) -> Sidecar | None:
 
 
 def make(content: dict[str, Any], written: ChecksummedFile, at: Path) -> bytes:
-    """The bytes of the sidecar of a features file.
-
-    Args:
-      content: its `Sidecar.metadata`.
-      written: the features file.
-      at: where it is.
-    """
+    """The bytes of the sidecar of a features file; `content` is its `Sidecar.metadata`."""
     written.flush()
     of_file = _ends(at) | {"crc32c": as_hex(written.crc)}
     return json.dumps(content | {_FILE: of_file}, indent=2).encode() + b"\n"

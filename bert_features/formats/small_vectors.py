@@ -24,11 +24,9 @@ _STEPS, _LOWEST = 255, -128  # of int8
 
 
 def find_ranges(blocks: Iterable[np.ndarray], width: int) -> Ranges:
-    """The least and the largest value of each dimension; zeros without a finite vector.
+    """The least and the largest value of each of `width` dimensions; zeros without a finite vector.
 
-    Args:
-      blocks: floats [N, D] each. A vector with NaN or an infinity does not count.
-      width: D.
+    The blocks are floats [N, D] each. A vector with NaN or an infinity does not count.
     """
     ends = np.zeros((0, width), np.float32)
     for block in blocks:

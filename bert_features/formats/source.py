@@ -59,10 +59,7 @@ class RecordSource(ABC):
     def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
         """The wanted records in order, as batches of a bounded size.
 
-        Args:
-          wanted: the numbers of the records.
-          only: columns to read, by the names of `columns_of`; by default all. Some formats read all
-            columns anyway.
+        With `only`, columns by the names of `columns_of` are read; some formats read all anyway.
         """
 
     def _records(self, wanted: range) -> Iterator[FeatureRecord]:

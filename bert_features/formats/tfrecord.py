@@ -139,11 +139,7 @@ def frame(serialized: bytes) -> bytes:
 
 
 def check_frame(framed: bytes) -> bytes:
-    """The serialized example inside its frame, after both checksums were compared.
-
-    Raises:
-      ValueError: a checksum is wrong.
-    """
+    """The serialized example inside its frame; raises ValueError if a checksum is wrong."""
     length, of_length = LENGTH.unpack_from(framed)
     data = framed[LENGTH.size : LENGTH.size + length]
     (of_data,) = CHECKSUM.unpack_from(framed, LENGTH.size + length)
@@ -164,11 +160,9 @@ def _texts(field: Any) -> tuple[str, ...]:
 
 
 def convert_to_example(values: Mapping[str, np.ndarray], columns: Mapping[str, Column]) -> Any:
-    """A `tf.train.Example` with the fields this module's docstring lists.
+    """A `tf.train.Example` of an example's part of each column, but the splits.
 
-    Args:
-      values: the part of each column that belongs to one example.
-      columns: the columns, without splits.
+    Its fields are those that this module's docstring lists.
     """
     tf = import_tensorflow()
 

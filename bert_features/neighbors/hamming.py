@@ -21,13 +21,9 @@ _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=
 
 
 class HammingSearch:
-    """Finds the vectors of bits nearest to some queries; used as `search.Search`.
+    """Finds the `top` vectors of bits nearest to queries, floats [Q, D]; as `search.Search`.
 
-    Args:
-      queries: floats [Q, D].
-      feature: the feature that is searched.
-      top: number of vectors to find for each query.
-      similarity: `cosine` or `dot`, with -1 and 1 for bits.
+    For `dot`, bits are -1 and 1.
     """
 
     def __init__(self, queries: np.ndarray, feature: Feature, *, top: int, similarity: str) -> None:

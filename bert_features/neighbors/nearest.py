@@ -126,11 +126,7 @@ def nearest(
 
 
 def choose_feature(file: FeatureFile, name: str | None) -> Feature:
-    """The feature of a name, or the only one.
-
-    Raises:
-      ConfigError: there is no such feature, or there are several and no name.
-    """
+    """The feature of a name, or the only one; raises ConfigError if there is none, or several."""
     names = ", ".join(repr(feature.name) for feature in file.features)
     if name is None and len(file.features) > 1:
         raise ConfigError.naming(
@@ -157,9 +153,8 @@ def vectors_of_ids(
 ) -> np.ndarray:
     """The vectors of texts of a features file, floats [ids, D]; ids that are integers may be str.
 
-    Raises:
-      ConfigError: an id is not in the file; or the feature is not known, or not of whole texts.
-      OutputError: the file is damaged.
+    Raises ConfigError if an id is not in the file, or the feature is not known or not of whole
+    texts; OutputError if the file is damaged.
     """
     chosen = choose_feature(file, feature)
     if chosen.level != "sequence":

@@ -41,9 +41,8 @@ _loaded: "dict[ExtractConfig, FeatureExtractor]" = {}
 def check_words(feature: Feature, texts: Sequence[str], token: str | None) -> list[str | None]:
     """The word that each query is about; None where the query is a whole text.
 
-    Raises:
-      ConfigError: the feature is of texts and a word is named, or it is of words or tokens and none
-        is.
+    Raises ConfigError if a word is named for a feature of texts, or none for one of words or
+    tokens.
     """
     if feature.level == "sequence":
         if token is not None:

@@ -46,14 +46,11 @@ class Hits(NamedTuple):
 def blocks(
     file: FeatureFile, feature: Feature
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The vectors of a feature in the order of the file.
+    """The vectors of a feature in the order of the file; raises OutputError if it is damaged.
 
     Yields:
       Vectors [N, D]; the number of each one's record, int64 [N]; its place in that record, int64
       [N], 0 where a record has one vector.
-
-    Raises:
-      OutputError: the file is damaged.
     """
     first = 0
     for values, row_splits in file.blocks(feature.name):

@@ -14,11 +14,7 @@ from bert_features.readers.opening import check_file
 
 
 def check_inputs(paths: Sequence[str]) -> None:
-    """Refuses inputs that cannot be opened; an address is left for `find_texts`.
-
-    Raises:
-      InputError: there is one.
-    """
+    """Refuses inputs that cannot be opened, but no address: see `find_texts`. Raises InputError."""
     for path in paths:
         if not is_url(path):
             check_file(path)
@@ -30,11 +26,8 @@ def find_texts(
     """The texts of some ids; an id that no input has is left out.
 
     The inputs are those of the extraction, in their order. They are read one example at a time,
-    with the settings that the features file records.
-
-    Raises:
-      InputError: an input cannot be read.
-      ConfigError: a setting of the extraction has no meaning for an input.
+    with the settings that the features file records. Raises InputError if one cannot be read,
+    ConfigError if a setting has no meaning for it.
     """
     missing = set(wanted)
     found: dict[int | str, str] = {}

@@ -50,14 +50,10 @@ class Chart(ABC):
 
 
 def check_chart(path: str | Path, *, overwrite: bool, read: Iterable[Role] = ()) -> str:
-    """Refuses a file that cannot be written, before anything is computed.
+    """The suffix, one of `SUFFIXES`; refuses a file that cannot be written before any work.
 
-    Returns:
-      The suffix, one of `SUFFIXES`.
-
-    Raises:
-      OutputError: the suffix is unknown, the file exists, or it is one that is read.
-      MissingExtraError: a package of the extra `plot` is not installed.
+    Raises OutputError if the suffix is unknown, or the file exists or is read; MissingExtraError
+    without a package of the extra `plot`.
     """
     if is_url(path):
         raise OutputError(f"{path} is an address; a figure is written to a path on this machine")
@@ -76,11 +72,7 @@ def check_chart(path: str | Path, *, overwrite: bool, read: Iterable[Role] = ())
 
 
 def write_chart(chart: Chart, path: str | Path, *, overwrite: bool) -> None:
-    """Writes a chart; the file appears whole or not at all.
-
-    Raises:
-      OutputError: it cannot be written.
-    """
+    """Writes a chart, whole or not at all; raises OutputError if it cannot be written."""
     suffix = check_chart(path, overwrite=overwrite)
     with replacing(Path(path), overwrite=overwrite) as new:
         if suffix == ".html":

@@ -98,10 +98,9 @@ def _check_field(source: Source, field: str) -> None:
 
 
 def check_classes(labelled: Labelled, *, folds: int) -> None:
-    """Refuses labels that cannot be told apart in cross-validation.
+    """Refuses labels that cannot be told apart in cross-validation; raises InputError.
 
-    Raises:
-      InputError: there is one class only, or a class has fewer examples than there are folds.
+    That is a single class, or a class with fewer examples than there are folds.
     """
     counts = labelled.counts()
     if len(counts) < 2:

@@ -75,8 +75,7 @@ class Model:
     def layers(self, entries: Sequence[Layer] | None = None) -> tuple[Layer, ...]:
         """Layers by their numbers from 0, the lowest first; by default all of them.
 
-        Raises:
-          ConfigError: an entry is out of range, or a layer is named twice.
+        Raises ConfigError if an entry is out of range, or a layer is named twice.
         """
         count = self.checkpoint.config.num_hidden_layers
         states = sorted(resolve_layers(entries or (EMBEDDINGS, *range(count)), count))
@@ -125,11 +124,7 @@ def output_name(layer: Layer, pooling: str | None = None) -> str:
 
 
 def check_names(setting: str, received: Sequence[str], allowed: Iterable[str]) -> None:
-    """Checks a setting that takes some of the allowed names.
-
-    Raises:
-      ConfigError: a name is unknown or occurs twice.
-    """
+    """Refuses names that are unknown or occur twice in a setting; raises ConfigError."""
     if len(set(received)) < len(received) or not set(received).issubset(allowed):
         raise ConfigError.naming(
             f"{{{setting}}} is {{received}}; allowed: each of {{allowed}} once",
@@ -139,11 +134,7 @@ def check_names(setting: str, received: Sequence[str], allowed: Iterable[str]) -
 
 
 def choose_layer(model: Model, layer: Layer | None) -> Layer:
-    """The layer that a picture shows: the one asked for, by default the last.
-
-    Raises:
-      ConfigError: it is out of range.
-    """
+    """The layer of a picture, by default the last; raises ConfigError if it is out of range."""
     return model.layers([-1 if layer is None else layer])[0]
 
 

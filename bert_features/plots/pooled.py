@@ -31,10 +31,8 @@ def pooled_vectors(
 ) -> Mapping[tuple[Layer, str], np.ndarray]:
     """The vectors of texts by layer and pooling, float32 [N, D].
 
-    Raises:
-      ConfigError: a pooling is unknown or named twice, or the layer of the pooler is not among
-        `layers`.
-      InputError: the vectors would take too much memory.
+    Raises ConfigError for a pooling that is unknown or named twice, or without the pooler's layer;
+    InputError if the vectors would take too much memory.
     """
     pairs = _combinations(model, layers, poolings)
     outputs = [output_of(layer, "sequence", pooling) for layer, pooling in pairs]

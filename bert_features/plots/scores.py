@@ -108,14 +108,10 @@ def chance_level(labels: Sequence[str], metric: str) -> float:
 
 
 def differ(better: np.ndarray, worse: np.ndarray | float) -> bool:
-    """Whether the scores of folds differ by more than chance.
+    """Whether scores of folds, float [F], differ from others, or a constant, by more than chance.
 
     It is the t-test for cross-validation by Nadeau and Bengio (2003): folds share most of their
     training examples, so their scores vary less than independent ones would.
-
-    Args:
-      better: float [F].
-      worse: float [F], on the same folds; or a constant.
     """
     from scipy.special import stdtrit
 

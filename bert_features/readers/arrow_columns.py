@@ -17,8 +17,7 @@ def choose_columns(
 ) -> Fields:
     """The columns of the examples; `schema` is a `pyarrow.Schema`.
 
-    Raises:
-      InputError: a column is missing, or its type is not allowed.
+    Raises InputError if a column is missing, or its type is not allowed.
     """
     try:
         fields = choose_fields(origin.input_format, schema.names, "column")
@@ -42,8 +41,7 @@ def read_batches(
 ) -> Iterator[InputExample]:
     """One example per row of some `pyarrow.RecordBatch`es; `first_row` is its number in errors.
 
-    Raises:
-      InputError: a text, a word or an id is null, or an id is wrong.
+    Raises InputError if a text, a word or an id is null, or an id is wrong.
     """
     row = first_row
     for batch in batches:

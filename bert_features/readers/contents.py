@@ -42,11 +42,7 @@ def features_error(name: str, kind: str = "") -> InputError:
 
 
 def check_no_features(name: str, beginning: bytes) -> None:
-    """Refuses an input of text that begins as a features file does.
-
-    Raises:
-      InputError: it does.
-    """
+    """Refuses an input of text that begins as a features file does; raises InputError."""
     if _JSON_FEATURES.match(beginning) or _is_tfrecord(beginning):
         raise features_error(name)
     for magic, kind in _MAGIC.items():

@@ -147,10 +147,6 @@ def _example(text: Any, unique_id: int | str, where: str) -> InputExample:
 def source_of(
     path: str | Path, input_format: InputFormat | None, encoding_errors: EncodingErrors
 ) -> Source:
-    """What `read_examples` reads, with its format decided.
-
-    Raises:
-      ConfigError: see `read_examples`.
-    """
+    """What `read_examples` reads, with its format decided; raises ConfigError as there."""
     decided = registry.decide_format(input_format or InputFormat(), path)
     return Source(path, decided, encoding_errors)

@@ -37,10 +37,8 @@ class FieldError(InputError):
 def choose_fields(input_format: InputFormat, names: Sequence[str], kind: str) -> Fields:
     """Finds the fields of an example: the ones that the settings name, else the usual names.
 
-    Errors call a field by its `kind`: `column` or `field`.
-
-    Raises:
-      FieldError: a field is missing or occurs twice.
+    FieldError, where one is missing or occurs twice, calls a field by its `kind`: `column` or
+    `field`.
     """
     fields = _choose(input_format, names, kind)
     for name in fields.names():

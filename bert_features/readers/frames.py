@@ -87,8 +87,7 @@ def read_table(table: Any, input_format: InputFormat) -> Iterator[InputExample]:
 def column_values(texts: Any) -> Any:
     """The values of a column in memory as Python objects; anything else as it is.
 
-    Raises:
-      InputError: it is an array of several dimensions.
+    Raises InputError for an array of several dimensions.
     """
     if getattr(texts, "ndim", 1) != 1:
         raise InputError(f"texts has {texts.ndim} dimensions; allowed: one, a text in each place")
@@ -101,8 +100,7 @@ def column_values(texts: Any) -> Any:
 def index_ids(texts: Any) -> list[int | str] | None:
     """The index of a pandas Series, which has the ids of its texts; None for anything else.
 
-    Raises:
-      InputError: an entry of the index occurs twice, or is neither a string nor an integer.
+    Raises InputError if an entry occurs twice, or is neither a string nor an integer.
     """
     if not _comes_from(texts, "pandas") or not hasattr(texts, "index"):
         return None

@@ -76,11 +76,7 @@ class Ids:
         return value
 
     def of_lines(self, line: int, count: int) -> None:
-        """Numbers the next examples, at least one, each on a line and without an id of its own.
-
-        Raises:
-          InputError: the examples before them have ids.
-        """
+        """Numbers the next examples, each on a line; raises InputError if those before have ids."""
         self.of(line)
         self._next += count - 1
 

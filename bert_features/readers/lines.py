@@ -122,8 +122,7 @@ def read_lines(
 def read_raw_lines(path: str | Path, max_line_bytes: int, part: Part = WHOLE) -> Iterator[bytes]:
     """The same lines, not decoded; no more than `max_line_bytes` of a line are ever held.
 
-    Raises:
-      InputError: the file cannot be read, or has a longer line.
+    Raises InputError if the file cannot be read, or has a longer line.
     """
     with open_bytes(path) as file, reading(path):
         if part.start:
@@ -164,8 +163,7 @@ def size_of(line: str) -> int:
 def count_lines(path: str | Path) -> int | None:
     """Number of lines that `read_lines` will give; None where counting is not cheap.
 
-    Raises:
-      InputError: the file cannot be read.
+    Raises InputError if the file cannot be read.
     """
     if not is_cheap_to_count(path):
         return None

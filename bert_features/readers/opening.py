@@ -36,8 +36,7 @@ def is_compressed(path: str | Path) -> bool:
 def is_stream(path: str | Path) -> bool:
     """Whether the input can be read only once: standard input, a pipe, a device.
 
-    Raises:
-      InputError: the file cannot be looked up.
+    Raises InputError if the file cannot be looked up.
     """
     if str(path) == "-":
         return True
@@ -51,10 +50,7 @@ def is_stream(path: str | Path) -> bool:
 def is_cheap_to_count(path: str | Path) -> bool:
     """Whether reading all of an input ahead costs little: a local file that is not compressed.
 
-    Texts go through a BERT some ten thousand times slower than through this.
-
-    Raises:
-      InputError: the file cannot be looked up.
+    Texts go through a BERT some ten thousand times slower than through this. Errors as `is_stream`.
     """
     return not (is_url(path) or is_compressed(path) or is_stream(path))
 
@@ -74,11 +70,7 @@ def reading(path: str | Path) -> Iterator[None]:
 
 
 def check_file(path: str | Path) -> None:
-    """Refuses a missing file and a directory.
-
-    Raises:
-      InputError: the path is neither a file nor `-`.
-    """
+    """Refuses what is neither a file nor `-`; raises InputError."""
     if str(path) == "-":
         return
     if is_url(path):
@@ -94,11 +86,7 @@ def check_file(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
-    """Opens an input for reading; a file with a suffix of compression is decompressed.
-
-    Raises:
-      InputError: it cannot be opened.
-    """
+    """Opens an input; a file with a suffix of compression is decompressed. Raises InputError."""
     check_file(path)
     with contextlib.ExitStack() as stack:
         with reading(path):
@@ -110,11 +98,7 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def open_seekable(path: str | Path) -> BinaryIO:
-    """Opens a file for reading in any order, not decompressed.
-
-    Raises:
-      InputError: it cannot be opened.
-    """
+    """Opens a file for reading in any order, not decompressed; raises InputError if it cannot."""
     with reading(path):
         if not is_url(path):
             return local_path(path).open("rb")

@@ -39,8 +39,7 @@ SUFFIXES: dict[str, FormatName] = {
 def decide_format(input_format: InputFormat, path: str | Path) -> InputFormat:
     """The input format of a path: `auto` becomes the format of the suffix.
 
-    Raises:
-      ConfigError: a setting is set that has no meaning in this format.
+    Raises ConfigError if a setting is set that has no meaning in this format.
     """
     name = input_format.format
     if name == "auto":
@@ -69,8 +68,7 @@ def read(source: Source, ids: Ids | None = None) -> Iterator[InputExample]:
 def count(source: Source) -> int | None:
     """Number of examples that `read` will give; None where counting costs as much as reading.
 
-    Raises:
-      InputError: the source cannot be read.
+    Raises InputError if the source cannot be read.
     """
     check_file(source.path)
     rows: int | None = _module(source).count_rows(source)

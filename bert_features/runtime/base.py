@@ -53,11 +53,7 @@ class Devices:
         return f"running on {self.count} {self.kind.upper()} device(s){self.driver}{because}"
 
     def check_rows(self, rows: int) -> None:
-        """Refuses a batch whose rows the devices cannot share evenly.
-
-        Raises:
-          ConfigError: the number of devices does not divide that of the rows.
-        """
+        """Refuses a number of rows that the devices cannot share evenly; raises ConfigError."""
         if rows % self.count:
             raise ConfigError(
                 f"batch_size {rows} is not a multiple of the {self.count} devices; "
@@ -177,10 +173,9 @@ class Runtime(abc.ABC):
         """
 
     def choose_precision(self, wanted: Literal["auto", "float32", "bfloat16"]) -> "Precision":
-        """The precision of the arithmetic; warns of bfloat16 where it is slower.
+        """The precision of the arithmetic: for `auto` bfloat16 on TPUs, else float32.
 
-        Args:
-          wanted: the precision, or `auto`: bfloat16 on TPUs, else float32.
+        It warns of bfloat16 where it is slower.
         """
         if wanted == "auto":
             return "bfloat16" if self.devices.kind == "tpu" else "float32"
@@ -237,11 +232,8 @@ def slowdown(
     """Time of a bfloat16 matrix product, divided by that of the same in float32.
 
     It is measured, in some 50 ms. The flags of a CPU (AVX512-BF16, AMX) do not suffice: virtual
-    machines emulate instructions, and clock rates differ.
-
-    Args:
-      product: computes the matrix product of two arrays of the backend, and waits for it.
-      convert: makes such an array from a NumPy array and the name of a dtype.
+    machines emulate instructions, and clock rates differ. `product` waits for the product of two
+    arrays that `convert` makes from a NumPy array and the name of a dtype.
     """
     generator = np.random.default_rng(0)
     arrays = [generator.standard_normal(shape, np.float32) for shape in _PROBE_SHAPES]

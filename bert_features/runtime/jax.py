@@ -120,13 +120,9 @@ def shared_out(
 ) -> Callable[[Any, Any], dict[str, Any]]:
     """The step on its share of the rows, on every device of a mesh with the axis `data`.
 
-    Each device computes the whole step for its own rows, so none can wait for another's. Left to
-    itself XLA would divide every operation, which it cannot do with a Pallas kernel.
-    https://docs.jax.dev/en/latest/notebooks/shard_map.html
-
-    Args:
-      step: (weights, batch of arrays [B, …]) -> outputs [B, …].
-      mesh: the devices; their number divides B.
+    Each device computes the whole step for its own rows, so none can wait for another's; their
+    number divides B. Left to itself XLA would divide every operation, which it cannot do with a
+    Pallas kernel. https://docs.jax.dev/en/latest/notebooks/shard_map.html
     """
     by_rows = PartitionSpec(_DATA)
     # Nothing is the same on all devices, except the weights: there is nothing to check.

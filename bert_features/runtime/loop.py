@@ -74,9 +74,8 @@ def run_in_turn(
 ) -> Iterator[tuple[_Item, dict[str, np.ndarray]]]:
     """As `run_step`, one batch after the other in the caller's thread, without reading ahead.
 
-    For input of one batch, where threads have nothing to do at the same time: to start them and to
-    wait for them takes longer than to tokenize a sentence. And for input that waits for the output
-    of the batch before.
+    For input of one batch, where threads take longer to start than a sentence to tokenize, and for
+    input that waits for the output of the batch before.
     """
     stages = stages or StageClock()
     stages.lead("input")

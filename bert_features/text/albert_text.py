@@ -14,12 +14,7 @@ from bert_features.text.unicode_tables import CAPITAL_SIGMA
 
 
 def prepare(decoded: tf.RaggedTensor, *, do_lower_case: bool) -> Characters:
-    """The characters that SentencePiece gets, with where each came from.
-
-    Args:
-      decoded: the texts, int32 ragged [B, characters].
-      do_lower_case: whether to lower-case.
-    """
+    """The characters that SentencePiece gets of texts, int32 ragged [B, characters]."""
     characters = _single_blanks(Characters.of(decoded), decoded.row_starts())
     # The order of marks, which NFKD also changes, does not matter: they all go.
     characters, _ = decompose(characters, unicode_tables.decompositions("plain"))

@@ -36,11 +36,7 @@ class Frame:
 
     @classmethod
     def of_bert(cls, ids: Mapping[str, int]) -> "Frame":
-        """The frame of BERT, from the ids of its pieces.
-
-        Raises:
-          CheckpointError: [CLS] or [SEP] is missing.
-        """
+        """BERT's frame, by the ids of its pieces; raises CheckpointError without [CLS] or [SEP]."""
         if lacking := [piece for piece in (CLS, SEP) if piece not in ids]:
             raise CheckpointError(f"the vocabulary lacks {', '.join(lacking)}")
         return cls(ids[CLS], ids[SEP], ids.get(PAD, 0), ids.get(UNK, -1), ids.get(MASK))

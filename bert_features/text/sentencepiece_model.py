@@ -82,8 +82,7 @@ def read_model(path: Path, model_type: str = "") -> SentencePieceModel:
 def _pieces(content: bytes) -> list[str]:
     """The pieces of a model in their order.
 
-    Raises:
-      LookupError, StopIteration, ValueError: it is no such protocol buffer.
+    LookupError, StopIteration and ValueError mean that it is no such protocol buffer.
     """
     pieces = [
         next(str(text, "utf-8") for number, text in _fields(piece) if number == 1)

@@ -87,10 +87,9 @@ def keeps_case(path: Path) -> bool:
 
 
 def write_tokenizer(source: Path, folder: Path) -> Path:
-    """Writes the file of a tokenizer into a folder: a `vocab.txt`, or a copy of another.
+    """Writes a tokenizer's file into a folder, a `vocab.txt` or a copy of another.
 
-    Returns:
-      The path of the file.
+    Returns its path.
     """
     target = folder / ("vocab.txt" if is_bert(source) else _standard_name(source))
     if is_bert(source):

@@ -72,14 +72,9 @@ class WordPiece:
         )
 
     def fast(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """The ids of texts by the fast way.
+        """The ids of texts, string [B], by the fast way: int32 ragged [B, pieces].
 
-        Args:
-          texts: string [B].
-
-        Returns:
-          int32 ragged [B, pieces]; and bool [B], whether the ids of each text are right. The others
-          take the exact way.
+        The second result, bool [B], is false for texts that need the exact way.
         """
         eligible = tf.strings.regex_full_match(texts, _FAST_TEXT)
         ids = self._fast.tokenize(tf.where(eligible, texts, ""))
@@ -148,17 +143,10 @@ class WordPiece:
         starts: tf.RaggedTensor,
         ends: tf.RaggedTensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Finds the first and the last character of each piece.
+        """First and last character of each piece, indices into `words.characters`, int64 [P] each.
 
-        Args:
-          words: the words.
-          word: int64 [P], the word of each piece.
-          ids: int32 ragged [W, pieces].
-          starts: int64 ragged [W, pieces], the first byte of each piece in its word.
-          ends: int64 ragged [W, pieces], one past the last byte.
-
-        Returns:
-          Indices into `words.characters`, int64 [P] each.
+        `word` is the word of each, int64 [P]; `ids` int32 ragged [W, pieces]; `starts` and `ends`
+        are its first byte in the word and one past its last, int64 ragged [W, pieces].
         """
         codes = words.characters.codes
         count = tf.size(codes, tf.int64)
@@ -202,13 +190,9 @@ def _complete(
     settled: tf.Tensor,
     exact: Callable[[tf.Tensor], Iterable[tf.RaggedTensor]],
 ) -> list[tf.RaggedTensor]:
-    """Keeps the rows where `settled` holds, and makes the others the exact way.
+    """Keeps the rows where `settled`, bool [B], holds; `exact` makes the others.
 
-    Args:
-      texts: string [B].
-      parts: ragged [B, pieces] each.
-      settled: bool [B].
-      exact: makes such parts of texts, string [B'].
+    Each part is ragged [B, pieces].
     """
     others = tf.where(~settled)[:, 0]
     count = tf.size(texts, tf.int64)

@@ -51,14 +51,10 @@ class Page(NamedTuple):
 
 
 def vector_pages(values: np.ndarray, splits: np.ndarray | None) -> Iterator[Page]:
-    """A feature of a batch as pages, still without headers.
+    """A feature of a batch as pages, still without headers: float16 or float32 [R, D].
 
-    A page that holds a whole example ends between two examples.
-
-    Args:
-      values: float16 or float32 [R, D].
-      splits: int64 [N + 1], where the vectors of each example begin and end; None where each
-        example has one vector instead of a list.
+    A page that holds a whole example ends between two examples. `splits` are int64 [N + 1], where
+    the vectors of each example begin and end; None where each has one vector instead of a list.
     """
     width = values.shape[1]
     raw = np.ascontiguousarray(values).view(np.uint8)  # [R, bytes of a vector]
@@ -89,13 +85,9 @@ def add_header(page: Page) -> Page:
 
 
 def column_chunk(feature: Feature, *, offset: int, size: int, num_values: int) -> Struct:
-    """The footer's entry for the pages of a feature in a row group.
+    """The footer's entry for a feature's pages in a row group.
 
-    Args:
-      feature: the feature.
-      offset: position of its first page in the file.
-      size: bytes of all its pages.
-      num_values: sum of `Page.num_values` of its pages.
+    `offset` is the position of the first of them in the file, `size` the bytes of all.
     """
     depth = 1 if feature.level == "sequence" else 2
     path = [feature.name.encode(), *[b"list", b"element"] * depth]
@@ -208,13 +200,7 @@ def _page_header(size: int, num_values: int, crc: int) -> bytes:
 
 
 def row_group(columns: Sequence[Struct], *, offset: int, rows: int) -> bytes:
-    """The footer's entry for a row group, encoded.
-
-    Args:
-      columns: the entries for its columns.
-      offset: position of its first column in the file.
-      rows: number of its examples.
-    """
+    """The footer's entry, encoded, for a row group of `rows` examples from `offset` in the file."""
     metadata = [column[3][1] for column in columns]
     return encode_struct(
         {

@@ -45,11 +45,7 @@ def encode_unsigned(value: int) -> bytes:
 
 
 def decode_struct(data: bytes, start: int = 0) -> Struct:
-    """The struct that begins at `start`.
-
-    Raises:
-      KeyError, IndexError: there is no struct, or it has types that Parquet does not use.
-    """
+    """The struct at `start`; raises KeyError or IndexError if there is none that Parquet uses."""
     return _Decoder(data, start).struct()
 
 
