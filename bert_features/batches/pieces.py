@@ -68,8 +68,8 @@ def tokenize_units(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The ids of all pieces of units, int32 [P], and the number of pieces of each unit, int64 [U].
 
-    Then the first character of each piece in its unit, and one past its last, int32 [P], or zeros if
-    they are not wanted, as they take longer.
+    Then the first character of each piece in its unit, and one past its last, int32 [P], or zeros
+    if they are not wanted, as they take longer.
     """
     texts = tf.constant([utf8(unit) for unit in units.strings], tf.string)
     if not with_places:

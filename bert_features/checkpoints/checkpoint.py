@@ -53,8 +53,7 @@ class Checkpoint:
     def files(self) -> list[Role]:
         """The files that hold the checkpoint, each with its part.
 
-        Raises:
-          CheckpointError: the folder or the index of shards cannot be read.
+        Raises CheckpointError if the folder or the index of shards cannot be read.
         """
         roles: list[Role] = [
             ("the checkpoint's weights", path)
@@ -84,8 +83,7 @@ class Checkpoint:
     def sha256(self) -> str:
         """SHA-256 of the weights: one safetensors file, or an index and its data files or shards.
 
-        Raises:
-          CheckpointError: a file cannot be read.
+        Raises CheckpointError if a file cannot be read.
         """
         digest = hashlib.sha256()
         for path in weight_files(self.weights_path, self.kind):

@@ -208,8 +208,7 @@ def _write_json(path: Path, values: dict[str, Any]) -> None:
 def check_out(out: Path, read: Iterable[Role], *, overwrite: bool) -> None:
     """Refuses to replace files that are read, and directories that hold more than a conversion.
 
-    Raises:
-      OutputError: there is such a directory, or it cannot be written.
+    Raises OutputError for these, and if `out` cannot be written.
     """
     target = check_folder(out, read, overwrite=overwrite)
     if not target.exists():

@@ -73,8 +73,7 @@ class Record(BaseModel):
 def url_of(row: Published) -> str:
     """The address of an archive, at $BERT_FEATURES_MIRROR if that is set.
 
-    Raises:
-      ConfigError: the mirror is not an http(s) address.
+    Raises ConfigError if the mirror is not an http(s) address.
     """
     base = os.environ.get(MIRROR_VARIABLE) or SOURCE
     if not base.startswith(("https://", "http://")):
@@ -83,18 +82,9 @@ def url_of(row: Published) -> str:
 
 
 def find(name: str) -> Path | None:
-    """The folder of a published checkpoint, if it is in the cache.
+    """The folder of a published checkpoint, by its name or an alias; None if the cache lacks it.
 
-    Sizes are checked; hashes are not (see `verify`).
-
-    Args:
-      name: a published name or an alias.
-
-    Returns:
-      None if the name is not a published one, or is not in the cache.
-
-    Raises:
-      CheckpointError: it is in the cache, and damaged.
+    Sizes are checked, and raise CheckpointError; hashes are not (see `verify`).
     """
     row = resolve(name)
     if row is None:
@@ -151,10 +141,8 @@ def download(
 def verify(name: str) -> Path:
     """Compares the hash of every file of a checkpoint in the cache with the recorded one.
 
-    The files of a checkpoint that was unpacked by hand are recorded now.
-
-    Raises:
-      CheckpointError: it is not in the cache, or a file has changed.
+    The files of a checkpoint that was unpacked by hand are recorded now. Raises CheckpointError if
+    it is not in the cache, or a file has changed.
     """
     row = find_published(name)
     folder = find(row.name)

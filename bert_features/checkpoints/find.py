@@ -115,14 +115,10 @@ def find_checkpoint(
 def find_without_tensorflow(
     name: str | Path, **options: Unpack[CheckpointOptions]
 ) -> Checkpoint | None:
-    """Does what `find_checkpoint` does, unless that would import TensorFlow.
+    """Does what `find_checkpoint` does, with the same errors, unless that would import TensorFlow.
 
-    Returns:
-      The checkpoint; None for a handle of TF-Hub, and for an object-based checkpoint, a SavedModel
-      and a TF1 checkpoint of ELECTRA, which only TensorFlow reads.
-
-    Raises:
-      CheckpointError, ConfigError, MissingExtraError: see `find_checkpoint`.
+    It is None then: for a handle of TF-Hub, and for an object-based checkpoint, a SavedModel and a
+    TF1 checkpoint of ELECTRA, which only TensorFlow reads.
     """
     _check_hidden_act(options.get("hidden_act"))
     name = str(name)
@@ -215,11 +211,7 @@ def _path_of(name: str) -> Path:
 
 
 def local_file(path: str | Path) -> Path:
-    """The local path of a file; a file on an object store is copied into the cache.
-
-    Raises:
-      CheckpointError, ConfigError, MissingExtraError: see `remote.fetch_file`.
-    """
+    """The local path of a file; one on an object store is copied into the cache by `fetch_file`."""
     return remote.fetch_file(str(path)) if files.is_url(path) else files.local_path(path)
 
 
@@ -277,8 +269,7 @@ def _config(
 def check_casing(checkpoint: Checkpoint, do_lower_case: bool) -> None:
     """Refuses a casing that contradicts the checkpoint, as the official script does.
 
-    Raises:
-      CheckpointError: the casing contradicts it.
+    Raises CheckpointError.
     """
     if checkpoint.do_lower_case is None or checkpoint.do_lower_case == do_lower_case:
         return
@@ -293,10 +284,9 @@ def check_casing(checkpoint: Checkpoint, do_lower_case: bool) -> None:
 
 
 def check_vocab(file: TokenizerFile, config: BertConfig, path: str | Path) -> None:
-    """Refuses a vocabulary that does not belong to the checkpoint.
+    """Refuses a vocabulary that does not belong to the checkpoint; raises CheckpointError.
 
-    Raises:
-      CheckpointError: its size is not the embedding table's, or a special piece is missing.
+    Its size is not the embedding table's, or a special piece is missing.
     """
     tokens, rows = file.tokens, config.vocab_size
     if isinstance(file, WordPieceFile):
@@ -318,9 +308,7 @@ def check_vocab(file: TokenizerFile, config: BertConfig, path: str | Path) -> No
 def checked_vocabulary(checkpoint: Checkpoint) -> tuple[Path, TokenizerFile]:
     """The file of a checkpoint's tokenizer, which belongs to it, and what it holds.
 
-    Raises:
-      CheckpointError: there is no vocabulary, or it does not fit the checkpoint.
-      MissingExtraError: see `read_tokenizer`.
+    Raises CheckpointError if there is none or it does not fit, and errors of `read_tokenizer`.
     """
     path = checkpoint.vocab_file
     if path is None:
@@ -338,10 +326,6 @@ def resolve_vocabulary(
     checkpoint: Checkpoint, do_lower_case: bool | None = None
 ) -> tuple[TokenizerFile, bool]:
     """What the file of a checkpoint's tokenizer holds, and whether to lower-case; both checked.
-
-    Args:
-      checkpoint: what `find_checkpoint` found.
-      do_lower_case: whether to lower-case; by default what the checkpoint records.
 
     Raises:
       CheckpointError: there is no vocabulary, it does not fit the checkpoint, or `do_lower_case`

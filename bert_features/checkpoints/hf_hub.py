@@ -46,10 +46,8 @@ def parse(name: str) -> HubModel | None:
     """The model of the Hub that a name means, None if it means another kind of checkpoint.
 
     `hf:` marks a model: `hf:org/name`, `hf:name`, `hf:org/name@revision`. Without it, `org/name` is
-    a model too, unless its last part is the name of a file.
-
-    Raises:
-      CheckpointError: the text after `hf:` is not the name of a model.
+    a model too, unless its last part is the name of a file. Raises CheckpointError if the text
+    after `hf:` is not the name of a model.
     """
     marked = name.startswith(PREFIX)
     match = _ID.fullmatch(name.removeprefix(PREFIX))

@@ -14,12 +14,8 @@ _RENAMED = {"mean_sqrt_len_tokens": "sqrt_len_mean"}
 def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> AutoPooling:
     """What pooling `auto` means: what sentence-transformers' files say, else the mean.
 
-    Args:
-      checkpoint: what `find_checkpoint` found.
-      outputs: the outputs; if none of them has pooling `auto`, those files are not looked at.
-
-    Raises:
-      CheckpointError: the pooling that the files ask for is not supported.
+    Without an output of pooling `auto` they are not looked at. Raises CheckpointError if the
+    pooling that they ask for is not supported.
     """
     settings = checkpoint.sentence_transformers
     if settings is None or not uses_auto_pooling(outputs):
@@ -32,8 +28,7 @@ def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> Aut
 def auto_length(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> int | None:
     """The tokens of the longest row with pooling `auto`, where the user sets no length.
 
-    Returns:
-      None if no output has pooling `auto`, or sentence-transformers did not write the checkpoint.
+    None if no output has it, or sentence-transformers did not write the checkpoint.
     """
     settings = checkpoint.sentence_transformers
     if settings is None or not uses_auto_pooling(outputs):
@@ -68,10 +63,7 @@ def auto_text_changes(
 ) -> TextChanges:
     """What sentence-transformers does to each text; nothing if no output has pooling `auto`.
 
-    Args:
-      checkpoint: what `find_checkpoint` found.
-      outputs: the outputs.
-      tokenizer_lower_cases: whether the tokenizer lower-cases by itself.
+    A tokenizer that lower-cases by itself needs no lower-casing before it.
     """
     settings = checkpoint.sentence_transformers
     if settings is None or not uses_auto_pooling(outputs):

@@ -150,11 +150,7 @@ def resolve(name: str) -> Published | None:
 
 
 def find_published(name: str) -> Published:
-    """Like `resolve`, but an unknown name is an error.
-
-    Raises:
-      CheckpointError: the name is unknown; the message suggests similar ones.
-    """
+    """Like `resolve`, but raises CheckpointError for an unknown name, with similar ones."""
     row = resolve(name)
     if row is None:
         known = {one.lower(): one for one in (*PUBLISHED, *ALIASES)}

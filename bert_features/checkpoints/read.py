@@ -22,11 +22,7 @@ logger = logging.getLogger("bert_features")
 
 
 def has_pooler(checkpoint: Checkpoint) -> bool:
-    """Whether the checkpoint holds the weights of the pooler.
-
-    Raises:
-      CheckpointError: the file is damaged.
-    """
+    """Whether it holds the weights of the pooler; raises CheckpointError if the file is damaged."""
     reader = open_weights(checkpoint.weights_path, checkpoint.kind)
     stored = stored_names(reader, checkpoint.weights_path, checkpoint.kind)
     return all(weight.canonical in stored for weight in weight_names.POOLER)
@@ -85,9 +81,7 @@ def check_config(checkpoint: Checkpoint) -> None:
     """Refuses a config that is too large for the files, before anything is made of its numbers.
 
     A parameter takes at least a byte. So the weights are opened only if the config is refused.
-
-    Raises:
-      CheckpointError: the config describes more than the files can hold, or a file cannot be read.
+    Raises CheckpointError, also if a file cannot be read.
     """
     path, kind = checkpoint.weights_path, checkpoint.kind
     with damage_is_an_error(path):
@@ -100,8 +94,7 @@ def check_config(checkpoint: Checkpoint) -> None:
 def stored_names(reader: Reader, path: Path, kind: Kind) -> dict[str, str]:
     """Canonical name -> name on disk, for every tensor that is or could be the encoder's.
 
-    Raises:
-      CheckpointError: two names on disk mean the same weight.
+    Raises CheckpointError if two names on disk mean the same weight.
     """
     names = reader.shapes()
     trained = _trained_poolers(names, kind)

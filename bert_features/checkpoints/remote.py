@@ -77,11 +77,7 @@ def fetch(url: str) -> Path:
 
 
 def fetch_file(url: str) -> Path:
-    """Copies one file into the cache, if the copy there is not the same.
-
-    Raises:
-      CheckpointError, ConfigError, MissingExtraError: see `fetch`.
-    """
+    """Copies one file into the cache, if the copy there is not the same; errors as `fetch`."""
     filesystem, path = files.connect(url, CheckpointError)
     with files.remote_errors(url, CheckpointError):
         entry = filesystem.info(path)
@@ -140,13 +136,9 @@ def _weights_in(names: Sequence[str], url: str, read: Callable[[str], bytes]) ->
 def _parts_of(
     weights: str, names: Sequence[str], url: str, read: Callable[[str], bytes]
 ) -> list[str]:
-    """The files that a checkpoint consists of.
+    """The names of the files that make up the `weights` that `locate.choose_weights` chose.
 
-    Args:
-      weights: what `locate.choose_weights` chose.
-      names: the files that there are.
-      url: the address, for messages.
-      read: gives the content of one of them.
+    `read` gives the content of one of `names`, the files that there are at `url`.
     """
     wanted = {weights, f"{weights}.index"}
     if weights == locate.VARIABLES:

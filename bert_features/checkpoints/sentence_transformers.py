@@ -95,11 +95,7 @@ class SentenceTransformersSettings:
         return min(self.max_seq_length or positions, positions)
 
     def check_supported(self) -> None:
-        """Refuses settings that cannot be followed.
-
-        Raises:
-          CheckpointError: `unsupported` is not None.
-        """
+        """Refuses settings that cannot be followed, for `unsupported`; raises CheckpointError."""
         if self.unsupported is not None:
             raise CheckpointError(
                 f"sentence-transformers' own vectors are unavailable: {self.unsupported}; choose a "
@@ -137,10 +133,7 @@ def write_settings(settings: SentenceTransformersSettings, folder: Path) -> None
     """Writes the settings into another folder, which holds the weights itself.
 
     Reading it gives the same settings, and the same `unsupported`: weights of other modules, such
-    as Dense, are not copied.
-
-    Raises:
-      CheckpointError: a file of the settings is no longer as it was read.
+    as Dense, are not copied. Raises CheckpointError if a file is no longer as it was read.
     """
     root, lengths = settings.files[0].parent, folder / TRANSFORMER_CONFIG
     for path in settings.files:
@@ -198,8 +191,7 @@ def _read_settings(folder: Path, modules: list[tuple[str, str]]) -> SentenceTran
 def transformer_path(modules: object, source: str | Path) -> str:
     """The folder of the weights below the main one, from the contents of `modules.json`.
 
-    Raises:
-      CheckpointError: they are not a list of modules.
+    Raises CheckpointError if they are not a list of modules.
     """
     return _path_of_transformer(_modules(modules, source))
 

@@ -138,8 +138,7 @@ _NEXT_SENTENCE_POOLER = re.compile(r"(?:.*/)?next_sentence(?:\.\.|[./])pooler_de
 def weights(config: BertConfig, *, pooler: bool) -> list[Weight]:
     """Every weight of an architecture, for all its blocks.
 
-    Raises:
-      CheckpointError: it has more blocks than `MAX_LAYERS`.
+    Raises CheckpointError if these are more than `MAX_LAYERS`.
     """
     if config.num_hidden_layers > MAX_LAYERS:
         raise CheckpointError(
@@ -239,11 +238,8 @@ def garden_weights(
 ) -> dict[str, np.ndarray]:
     """Canonical weights under the names and in the shapes of the Model Garden (TF-Hub /3, /4).
 
-    Kernels of attention become [H, A, D] and [A, D, H], their biases [A, D]; no value changes.
-
-    Args:
-      weights_by_name: canonical name -> array, with or without the pooler's.
-      config: the architecture.
+    Kernels of attention become [H, A, D] and [A, D, H], their biases [A, D]; no value changes. The
+    pooler's may be missing.
     """
     return {
         row.garden: weights_by_name[row.canonical].reshape(_sizes(row.garden_shape, config))
@@ -275,12 +271,7 @@ def blocks_of(names: Iterable[str]) -> set[str]:
 
 
 def is_ignored(name: str, kind: Kind = "tf1") -> str | None:
-    """The kind of a name that is not the encoder's (`optimizer`, `head`, …), else None.
-
-    Args:
-      name: without its prefix, see `plain_name`.
-      kind: how the weights are stored.
-    """
+    """The kind of a `plain_name` that is not the encoder's (`optimizer`, `head`, …), else None."""
     patterns = IGNORED_OBJECTS if kind == "tf2" else IGNORED
     return next((what for what, pattern in patterns.items() if pattern.match(name)), None)
 
@@ -294,9 +285,7 @@ def plain_name(name: str, kind: Kind) -> str:
 def canonical_name(name: str, kind: Kind) -> str | None:
     """The canonical name of a stored weight of any block; None for other names.
 
-    Args:
-      name: as it is stored; for TF2, a variable's name or its path in the saved objects.
-      kind: how the weights are stored.
+    In TF2 a stored name is that of a variable or its path in the saved objects.
     """
     block, template = _template(plain_name(name, kind))
     canonical = _CANONICAL_OF[kind].get(template)

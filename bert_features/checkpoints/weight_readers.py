@@ -36,15 +36,7 @@ class Reader(Protocol):
 
 
 def open_weights(path: Path, kind: Kind) -> Reader:
-    """Opens a checkpoint's weights.
-
-    Args:
-      path: the prefix of a TensorFlow checkpoint, a .safetensors file, or the index of its shards.
-      kind: how the weights are stored.
-
-    Raises:
-      CheckpointError: the files are damaged or missing.
-    """
+    """Opens weights that `locate` found; raises CheckpointError if they are damaged or missing."""
     with damage_is_an_error(path):
         return _SafetensorsReader(path) if kind == "safetensors" else _TensorFlowReader(path, kind)
 
@@ -52,8 +44,7 @@ def open_weights(path: Path, kind: Kind) -> Reader:
 def weight_files(path: Path, kind: Kind) -> list[Path]:
     """The files that hold a checkpoint's weights, any index first.
 
-    Raises:
-      CheckpointError: the folder or the index of shards cannot be read.
+    Raises CheckpointError if the folder or the index of shards cannot be read.
     """
     if kind != "safetensors":
         with damage_is_an_error(path):
@@ -72,10 +63,8 @@ def is_index(path: Path) -> bool:
 def is_object_based(index: Path) -> bool:
     """Whether the `.index` file of a TensorFlow checkpoint belongs to a TF2, object-based one.
 
-    Read without TensorFlow: the file holds the keys as plain bytes.
-
-    Raises:
-      CheckpointError: the file cannot be read.
+    Read without TensorFlow: the file holds the keys as plain bytes. Raises CheckpointError if it
+    cannot be read.
     """
     with damage_is_an_error(index):
         return OBJECT_GRAPH.encode() in index.read_bytes()
@@ -84,10 +73,7 @@ def is_object_based(index: Path) -> bool:
 def is_electra(path: Path, kind: Kind) -> bool:
     """Whether weights are a TF1 checkpoint of ELECTRA, which Google publishes without a config.
 
-    Read without TensorFlow, as by `is_object_based`.
-
-    Raises:
-      CheckpointError: the file cannot be read.
+    Read without TensorFlow, with the same error, as by `is_object_based`.
     """
     if kind != "tf1":
         return False
@@ -207,8 +193,7 @@ def _read_weight_map(index: Path) -> dict[str, str]:
 def weight_map_in(values: dict[str, Any], index: str) -> dict[str, str]:
     """Name -> shard, from the contents of the index of a safetensors checkpoint in shards.
 
-    Raises:
-      CheckpointError: it is no such index, or names files that are not shards beside it.
+    Raises CheckpointError if it is no such index, or names files that are not shards beside it.
     """
     weight_map = values.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:

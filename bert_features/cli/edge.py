@@ -47,10 +47,8 @@ _received: signal.Signals | None = None
 def guard(*, debug: bool) -> Iterator[None]:
     """Turns whatever ends the block into one line on standard error and `typer.Exit`.
 
-    The signals that end a program raise KeyboardInterrupt in the block.
-
-    Args:
-      debug: whether to show the traceback above the line.
+    The signals that end a program raise KeyboardInterrupt in the block. With `debug` the traceback
+    is shown above the line.
     """
     try:
         with _interruptions():

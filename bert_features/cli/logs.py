@@ -34,8 +34,7 @@ def log_form(*, as_json: bool) -> Iterator[None]:
 def set_up_logging(*, as_json: bool = False) -> None:
     """Sends warnings of all libraries, and what this package reports, to standard error.
 
-    Args:
-      as_json: whether the lines are JSON objects, as after `log_form`.
+    The lines may be JSON objects, as after `log_form`.
     """
     global _as_json
     _as_json = _as_json or as_json

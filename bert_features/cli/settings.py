@@ -162,9 +162,7 @@ def setting_help(name: str) -> str:
 def as_option(name: str, value: str = "") -> str:
     """A setting as the command line writes it: `--long-text window`, `--uncased`.
 
-    Args:
-      name: the setting, or another keyword of the functions behind the commands.
-      value: its value as Python writes it; empty for the name alone.
+    The value is as Python writes it; empty for the name alone.
     """
     on, _, off = _flags(name)[0].partition("/")
     if value in ("", "True"):
@@ -215,8 +213,7 @@ def _value(name: str, value: Any) -> Any:
 def parse_output(text: str) -> OutputConfig:
     """Parses the value of --output-spec, as `name = "s", layers = [-1]`.
 
-    Raises:
-      ConfigError: it is not the inside of a TOML table, or a setting in it is not allowed.
+    Raises ConfigError if it is not the inside of a TOML table, or a setting is not allowed.
     """
     source = f"--output-spec {shown(text)}"
     try:

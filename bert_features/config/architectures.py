@@ -161,8 +161,7 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
 def _rotary_values(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The bases of the angles, as files of transformers 4 name them; later files have a table.
 
-    Raises:
-      CheckpointError: the table, or the order of the layers, is of an unsupported form.
+    Raises CheckpointError for an unsupported table or order of layers.
     """
     own: dict[str, Any] = {}
     for kind, key in (("full", "global_rope_theta"), ("sliding", "local_rope_theta")):

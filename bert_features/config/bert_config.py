@@ -179,10 +179,9 @@ class BertConfig(BaseModel):
         return self.local_rope_theta, self.local_attention // 2
 
     def check_types(self, highest: int) -> None:
-        """Checks token types that a user gave; without any, they are not used.
+        """Raises ConfigError if token types that a user gave are none of this architecture's.
 
-        Raises:
-          ConfigError: the highest is none of this architecture's.
+        Without any, they are not used.
         """
         if 0 < self.type_vocab_size <= highest:
             raise ConfigError(

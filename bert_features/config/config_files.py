@@ -15,8 +15,7 @@ def preset_names() -> list[str]:
 def read_config(name: str | Path) -> tuple[Path, str]:
     """The file of a config, and its text: the file at this path, else the package's of this name.
 
-    Raises:
-      ConfigError: there is neither, or it cannot be read.
+    Raises ConfigError if there is neither, or it cannot be read.
     """
     path = Path(name)
     if not path.exists() or path.is_dir():  # a pipe is no regular file

@@ -370,8 +370,7 @@ class ExtractConfig(Settings):
     def row_length(self, config: BertConfig, name: str) -> int:
         """The maximum tokens of a row: `max_seq_length`, by default the checkpoint's positions.
 
-        Raises:
-          ConfigError: the checkpoint has fewer positions than `max_seq_length`.
+        Raises ConfigError if the checkpoint has fewer.
         """
         length, most = self.max_seq_length or config.positions, config.positions
         if length > most:
@@ -386,11 +385,7 @@ class ExtractConfig(Settings):
     def plan_outputs(
         self, config: BertConfig, auto: AutoPooling | None = None
     ) -> tuple[OutputSpec, ...]:
-        """The outputs, resolved for an architecture; see `output_specs.plan_outputs`.
-
-        Raises:
-          ConfigError: as there.
-        """
+        """The outputs, resolved for an architecture; errors as `output_specs.plan_outputs`."""
         try:
             return plan_outputs(
                 self.output_configs(), config, layers=self.layers, dtype=self.dtype, auto=auto

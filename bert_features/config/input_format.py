@@ -110,14 +110,7 @@ class InputFormat(Settings):
         return self
 
     def decided(self, name: FormatName) -> Self:
-        """The same settings for one format.
-
-        Args:
-          name: the format; not `auto`.
-
-        Raises:
-          ConfigError: a setting is set that has no meaning in this format.
-        """
+        """The same for one format, not `auto`; ConfigError if a setting has no meaning in it."""
         for setting_name, field in type(self).model_fields.items():
             if setting_name in ("format", *_SETTINGS[name]):
                 continue

@@ -11,11 +11,7 @@ MAX_BYTES = 16 << 20
 
 
 def read_json(path: str | Path) -> Any:
-    """Reads a JSON file.
-
-    Raises:
-      CheckpointError: the file cannot be read, or see `parse_json`.
-    """
+    """Reads a JSON file; raises CheckpointError if it cannot, or as `parse_json`."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -27,11 +23,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_json_object(path: str | Path) -> dict[str, Any]:
-    """Reads a JSON file that holds one object.
-
-    Raises:
-      CheckpointError: the file cannot be read, or holds something else.
-    """
+    """Reads a JSON file that holds one object; raises CheckpointError for anything else."""
     values = read_json(path)
     if not isinstance(values, dict):
         raise CheckpointError(f"{path} is not a config file: expected a JSON object")
@@ -39,15 +31,10 @@ def read_json_object(path: str | Path) -> dict[str, Any]:
 
 
 def parse_json(data: bytes, source: str) -> Any:
-    """The values in the bytes of a JSON file.
+    """The values in the bytes of a JSON file; `source` says where they come from.
 
-    Args:
-      data: the bytes.
-      source: where they come from, for messages.
-
-    Raises:
-      CheckpointError: it is not JSON, has more than `MAX_BYTES`, is nested too deeply, or holds an
-        integer with more digits than Python reads.
+    Raises CheckpointError if it is not JSON, has more than `MAX_BYTES`, is nested too deeply, or
+    holds an integer with more digits than Python reads.
     """
     if len(data) > MAX_BYTES:
         raise CheckpointError(

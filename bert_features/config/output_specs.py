@@ -301,11 +301,7 @@ def has_words(outputs: Sequence[Feature]) -> bool:
 
 
 def check_special_ids(outputs: Sequence[OutputSpec], special_ids: Sequence[int]) -> None:
-    """Checks that the ids of [CLS] and [SEP] are known if an output leaves these out.
-
-    Raises:
-      ConfigError: they are unknown.
-    """
+    """Raises ConfigError if an output leaves out [CLS] and [SEP], and their ids are unknown."""
     for output in outputs:
         if not output.special_tokens and not special_ids:
             raise ConfigError(

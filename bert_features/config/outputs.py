@@ -80,11 +80,7 @@ def split_layers(layers: Any) -> Any:
 
 
 def parse_layers(layers: Any) -> tuple[int | str, ...]:
-    """LAYERS as a tuple; see `split_layers`.
-
-    Raises:
-      ConfigError: it is neither an entry nor a list of entries.
-    """
+    """LAYERS as a tuple, see `split_layers`; raises ConfigError if it is no list of entries."""
     entries = split_layers(layers)
     if not isinstance(entries, tuple):
         raise ConfigError.naming(
@@ -263,14 +259,10 @@ Outputs = Sequence[OutputConfig | Mapping[str, Any]]
 
 
 def parse_outputs(outputs: Outputs | None, *, source: str = "") -> tuple[OutputConfig, ...]:
-    """Checks outputs that a caller passed.
+    """Checks outputs that a caller passed; None for the default, each layer by itself.
 
-    Args:
-      outputs: the outputs; None for the default, each layer by itself.
-      source: where they come from, for error messages.
-
-    Raises:
-      ConfigError: it is no list, a setting is unknown, or has a value that is not allowed.
+    Raises ConfigError if it is no list, a setting is unknown, or has a value that is not allowed;
+    it names `source`.
     """
     if outputs is None:
         return (OutputConfig(),)
@@ -291,9 +283,8 @@ def parse_outputs(outputs: Outputs | None, *, source: str = "") -> tuple[OutputC
 def parse_output(output: Mapping[str, Any], *, source: str) -> OutputConfig:
     """Checks one output that a caller passed; `source` says which, for error messages.
 
-    Raises:
-      ConfigError: see `Settings.of`. Its settings are keys, in Python, TOML and on the command
-        line alike.
+    Raises ConfigError as `Settings.of`. Its settings are keys, in Python, TOML and on the command
+    line alike.
     """
     try:
         return OutputConfig.of(output, source=source)

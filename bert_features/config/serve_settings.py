@@ -81,10 +81,9 @@ class ServeSettings:
     def of(
         cls, *, token: str | None = None, limits: Limits | None = None, **values: object
     ) -> Self:
-        """Checks the settings of a user: the attributes, and the token instead of its digest.
+        """The settings of a user: the attributes, and the token instead of its digest.
 
-        Raises:
-          ConfigError: a value is not allowed.
+        Raises ConfigError for a value that is not allowed.
         """
         digest = None if token is None else digest_of(check_token(token))
         settings = cls(limits=limits or Limits(), token_digest=digest, **values)  # type: ignore[arg-type]
@@ -147,8 +146,7 @@ def is_for(hosts: tuple[str, ...] | None, header: str) -> bool:
 def check_token(token: str) -> str:
     """Refuses a token that no header can hold, or that is too short to keep anyone out.
 
-    Raises:
-      ConfigError: it is not allowed.
+    Raises ConfigError.
     """
     if not _TOKEN.fullmatch(token):
         raise ConfigError(

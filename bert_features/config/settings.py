@@ -128,10 +128,9 @@ def did_you_mean(name: str, known: Mapping[str, str], count: int = 3, likeness: 
 
 
 def read_toml(text: str, source: str) -> dict[str, Any]:
-    """Reads TOML; errors name its source.
+    """Reads TOML from a source.
 
-    Raises:
-      ConfigError: it is not TOML, or has values that no setting takes.
+    Raises ConfigError if it is not TOML, or has values that no setting takes.
     """
     try:
         return tomllib.loads(text)

@@ -31,11 +31,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads `index/count`.
-
-        Raises:
-          ConfigError: the text is not of that form, or the index is not below the count.
-        """
+        """Reads `index/count`; raises ConfigError for another form or an index too high."""
         match = PATTERN.fullmatch(text)
         shard = cls(*map(int, match.groups())) if match else None
         if shard is None or shard.index >= shard.count:

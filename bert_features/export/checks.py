@@ -152,13 +152,9 @@ def check_length(
 def check_text_changes(
     checkpoint: Checkpoint, outputs: Outputs | None, signature: Signature, *, lower_cases: bool
 ) -> str:
-    """What pooling `auto` does to each text; an export of text that would have to do it is refused.
+    """What pooling `auto` does to each text, for a message; empty without any changes.
 
-    Returns:
-      The changes, for a message; empty without any.
-
-    Raises:
-      ConfigError: an export of text would have to change the texts.
+    Raises ConfigError for an export of text, which cannot do it.
     """
     changes = auto_text_changes(
         checkpoint, parse_outputs(outputs), tokenizer_lower_cases=lower_cases
@@ -225,8 +221,7 @@ def _check_in_graph(checkpoint: Checkpoint, file: TokenizerFile) -> None:
 def check_target(to: Path, read: Iterable[Role], *, overwrite: bool) -> None:
     """Checks that writing to `to` replaces nothing but a SavedModel, and no file that is read.
 
-    Raises:
-      OutputError: `to` exists and `overwrite` is false, is no SavedModel, or holds such a file.
+    Raises OutputError if it would, or if `to` exists and `overwrite` is false.
     """
     target = check_folder(to, read, overwrite=overwrite)
     if target.exists() and any(target.iterdir()) and not (target / SAVED_MODEL).is_file():
@@ -247,13 +242,9 @@ def check_before(
     do_lower_case: bool | None = None,
     overwrite: bool = False,
 ) -> Checkpoint | str:
-    """Refuses an export that needs no framework to be refused; `export_savedmodel`'s arguments.
+    """Refuses an export that needs no framework to be refused, with `export_savedmodel`'s errors.
 
-    Returns:
-      The checkpoint; its name if only TensorFlow can read it.
-
-    Raises:
-      BertFeaturesError: see `export_savedmodel`.
+    Returns the checkpoint; its name if only TensorFlow can read it.
     """
     check_target(to, named_files(checkpoint, config_file, vocab_file), overwrite=overwrite)
     parse_outputs(outputs)
@@ -280,9 +271,8 @@ def wanted_outputs(
 ) -> tuple[OutputSpec, ...]:
     """The outputs of an export, resolved; none for `ids` where none are asked for.
 
-    Raises:
-      ConfigError: an output is wrong or does not fit the architecture; or an export of this
-        signature cannot have its level, its name or its pooling.
+    Raises ConfigError if one is wrong or does not fit the architecture, or an export of this
+    signature cannot have its level, its name or its pooling.
     """
     if signature == "ids" and outputs is None and layers is None:
         return ()

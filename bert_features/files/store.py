@@ -124,11 +124,7 @@ class Store:
         return in_parallel(self.read, names)
 
     def write(self, name: str, text: str) -> None:
-        """Writes a small file whole, or leaves it as it was.
-
-        Raises:
-          OutputError: it cannot be written.
-        """
+        """Writes a small file whole, or leaves it as it was and raises OutputError."""
         if isinstance(self.folder, Path):
             write_whole(self._own(name), text)
             return
@@ -150,10 +146,8 @@ class Store:
         """A path to write a file at, with files that belong to it beside it.
 
         On a disk the path is its place, as its writer puts it there whole. Else they are uploaded
-        when the block ends without an exception: the file itself last.
-
-        Raises:
-          OutputError: they cannot be put there.
+        when the block ends without an exception: the file itself last. Raises OutputError if they
+        cannot be.
         """
         if isinstance(self.folder, Path):
             yield self._own(name)

@@ -104,13 +104,10 @@ def check_apart(read: Iterable[Role], written: Iterable[Role], *, folder: bool =
 
 
 def check_folder(folder: Path, read: Iterable[Role], *, overwrite: bool) -> Path:
-    """Refuses a folder that cannot be written or replaced, or that holds a file that is read.
+    """The folder to write: of a symbolic link, what it points to.
 
-    Returns:
-      The folder that would be written: of a symbolic link, what it points to.
-
-    Raises:
-      OutputError: see `check_apart` and `check_target`.
+    Refuses one that cannot be written or replaced, or that holds a file that is read: raises
+    OutputError as `check_apart` and `check_target`.
     """
     target = real_target(folder)
     check_apart(read, [("the output", target)], folder=True)

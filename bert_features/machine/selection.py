@@ -42,11 +42,8 @@ def choose_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> str
 def activate_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> None:
     """Sets Keras' backend for a runtime. Call it before importing TensorFlow, which imports Keras.
 
-    A Keras that is imported already stays as it is. With `auto`, KERAS_BACKEND stays too.
-
-    Raises:
-      ConfigError: see `choose_runtime`.
-      MissingExtraError: see `choose_runtime`.
+    A Keras that is imported already stays as it is. With `auto`, KERAS_BACKEND stays too. Errors as
+    `choose_runtime`.
     """
     if "keras" in sys.modules:
         return

@@ -38,11 +38,8 @@ class Share:
 def share_out(count: int, device: Device = "auto", *, setting: str = "processes") -> list[Share]:
     """Shares the chips, GPUs or cores of this machine out to `count` processes, evenly.
 
-    The setting `device` says which: with `auto` TPU chips, else GPUs, else cores. Errors name
-    `setting`.
-
-    Raises:
-      ConfigError: there are not enough of them, or they cannot be shared out evenly.
+    The setting `device` says which: with `auto` TPU chips, else GPUs, else cores. ConfigError,
+    which names `setting`: there are not enough, or they cannot be shared out evenly.
     """
     if device in ("auto", "tpu") and (chips := _visible(_CHIPS, tpu_chips())):
         groups = _groups(chips, count, "TPU chips", setting)

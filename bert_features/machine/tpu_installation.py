@@ -81,10 +81,9 @@ def tensorflow_problem() -> str | None:
 
 
 def refuse_what_aborts() -> None:
-    """Raises an error where `import tensorflow` would end the process.
+    """Raises ConfigError where `import tensorflow` would end the process.
 
-    Raises:
-      ConfigError: tensorflow-tpu is installed with a libtpu that it does not work with.
+    That is where tensorflow-tpu is installed with a libtpu that it does not work with.
     """
     if installed("tensorflow-tpu") and installed("libtpu") and not installed("tensorflow"):
         problem = _unfit_libtpu()

@@ -90,11 +90,7 @@ def both_spellings(features: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_mode(mode: str) -> None:
-    """Checks that the mode is PREDICT.
-
-    Raises:
-      ValueError: any other mode.
-    """
+    """Raises ValueError for a mode other than PREDICT."""
     if mode != ModeKeys.PREDICT:
         raise ValueError(f"Only PREDICT modes are supported: {mode}")
 

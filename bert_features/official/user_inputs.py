@@ -35,14 +35,10 @@ def call_by_names(function: Callable[..., Any], first: Any, given: Mapping[str, 
 
 
 def open_dataset(input_fn: Callable[..., Any], given: Mapping[str, Any]) -> tf.data.Dataset:
-    """The dataset of an input_fn.
+    """The dataset of an input_fn, which takes some of the arguments given by name.
 
-    Args:
-      input_fn: takes `params`, by any name or place, `mode` and `config`, or fewer of these.
-      given: these arguments by name.
-
-    Raises:
-      ConfigError: it returns something else.
+    That is `params`, by any name or place, `mode` and `config`. Raises ConfigError if it returns
+    something else.
     """
     if not tf.executing_eagerly():
         raise ConfigError(
@@ -60,8 +56,7 @@ def open_dataset(input_fn: Callable[..., Any], given: Mapping[str, Any]) -> tf.d
 def feature_specs(dataset: tf.data.Dataset) -> dict[str, tf.TensorSpec]:
     """Name -> shape and dtype of each feature; the size of a batch is left open.
 
-    Raises:
-      ConfigError: the features are not a dict of dense tensors [B, …].
+    Raises ConfigError if the features are not a dict of dense tensors [B, …].
     """
     features = _features(dataset.element_spec)
     if not isinstance(features, Mapping):

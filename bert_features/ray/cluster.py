@@ -43,11 +43,7 @@ _answered: set[str] = set()
 
 
 def import_ray() -> Any:
-    """Imports Ray.
-
-    Raises:
-      MissingExtraError: it is not installed.
-    """
+    """Imports Ray; raises MissingExtraError if it is not installed."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -60,11 +56,8 @@ def import_ray() -> Any:
 def check_answers(settings: RaySettings) -> None:
     """Refuses a cluster that does not answer, before anything is read.
 
-    `ray.init` itself tries for minutes, and writes about it on the terminal.
-
-    Raises:
-      MissingExtraError: Ray is not installed.
-      DeviceError: nothing answers at the address, or what answers is no Ray.
+    `ray.init` itself tries for minutes, and writes about it on the terminal. Raises DeviceError, or
+    MissingExtraError without Ray.
     """
     ray = import_ray()
     if settings.address == LOCAL or ray.is_initialized():
@@ -80,10 +73,8 @@ def check_answers(settings: RaySettings) -> None:
 def connected(settings: RaySettings) -> Iterator[Any]:
     """The module `ray`, connected; at the end of the block the connection is closed.
 
-    A Ray that this process has connected to already is used as it is, and stays connected.
-
-    Raises:
-      DeviceError: the cluster cannot be used: another version, a wrong address.
+    A Ray that this process has connected to already is used as it is, and stays connected. Raises
+    DeviceError if the cluster cannot be used: another version, a wrong address.
     """
     ray = import_ray()
     if ray.is_initialized():
@@ -112,12 +103,9 @@ def connected(settings: RaySettings) -> Iterator[Any]:
 
 
 def resources_of_actors(ray: Any, settings: RaySettings, device: Device) -> dict[str, float]:
-    """What each actor needs, by Ray's names.
+    """What each actor needs, by Ray's names: all TPU chips of a host, one GPU, up to 8 CPU cores.
 
-    Without a setting: all TPU chips of a host, one GPU, or up to 8 CPU cores.
-
-    Raises:
-      ConfigError: no node has the device, and no setting says what to ask for.
+    A setting takes precedence. Raises ConfigError without one if no node has the device.
     """
     if settings.resources is not None:
         return dict(settings.resources)

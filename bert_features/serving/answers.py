@@ -126,11 +126,7 @@ def _with_tokens(service: Service, answer: Answer, table: Any) -> Any:
 
 
 def to_npy(service: Service, answer: Answer) -> bytes:
-    """An .npy array [N, D] of a single feature of level 'sequence'.
-
-    Raises:
-      RequestError: the request asks for something else.
-    """
+    """An .npy array [N, D] of a single feature of level 'sequence'; else raises RequestError."""
     del service
     if len(answer.features) != 1 or answer.features[0].level != "sequence":
         named = ", ".join(feature.name for feature in answer.features)
@@ -158,11 +154,7 @@ FORMS: dict[str, Callable[[Service, Answer], bytes]] = {
 
 
 def choose_form(accept: str) -> str:
-    """The form that a header `Accept` prefers: a key of `FORMS`.
-
-    Raises:
-      RequestError: it takes none of them.
-    """
+    """The form that a header `Accept` prefers, a key of `FORMS`; raises RequestError for none."""
     if not accept.strip():
         return JSON
     # Of the entries that name a form, the most specific one counts (RFC 9110, section 12.5.1).

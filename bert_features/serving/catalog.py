@@ -75,8 +75,7 @@ class Catalog:
     def find(self, names: Sequence[str] | None) -> tuple[OutputSpec, ...]:
         """The features of some outputs; by default of the first.
 
-        Raises:
-          RequestError: there is no output of a name, or one is named twice.
+        Raises RequestError if there is no output of a name, or one is named twice.
         """
         if names is None:
             return next(iter(self.outputs.values()))

@@ -60,12 +60,10 @@ class Engine:
             thread.start()
 
     def warm_up(self, outputs: Sequence[OutputSpec], *, many: bool = False) -> None:
-        """Computes a text, so that the first request does not wait for a trace.
+        """Computes a text, so that the first request for these outputs does not wait for a trace.
 
-        Args:
-          outputs: the outputs that requests will ask for.
-          many: whether to make every trace: that of many texts on a CPU, half a second for six
-            layers; elsewhere one for each shape of a batch, which has to be compiled.
+        With `many` every trace is made: that of many texts on a CPU, half a second for six layers;
+        elsewhere one for each shape of a batch, which has to be compiled.
         """
         extractor = self._extractor(_names(outputs))
         any_shape = extractor.preparation.runtime.any_shape

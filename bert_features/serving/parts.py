@@ -55,9 +55,8 @@ class Part:
 def kind_of(texts: Sequence[Any], *, is_tokenized: bool) -> str:
     """What the texts are: `texts`, `pairs` or `words`.
 
-    Raises:
-      InputError: a text is something else, or they are of several kinds.
-      ConfigError: `is_tokenized` does not fit them.
+    Raises InputError if one is something else or they are of several kinds, ConfigError if
+    `is_tokenized` does not fit them.
     """
     kind = "words" if is_tokenized else "pairs" if texts and type(texts[0]) is tuple else "texts"
     for number, text in enumerate(texts):
@@ -90,12 +89,9 @@ _ALLOWED = {
 
 
 def cut(texts: Sequence[Any], kind: str, features: Sequence[Feature], info: Info) -> Iterator[Part]:
-    """Cuts texts into requests, in order.
+    """Cuts texts into requests, in order; raises InputError if one is not Unicode.
 
     Their tokens are not known here, so each character counts as one.
-
-    Raises:
-      InputError: a text is not Unicode.
     """
     limits = info.limits
     largest = limits.texts, limits.body_bytes - _FRAME_BYTES, limits.tokens, limits.answer_bytes

@@ -9,8 +9,7 @@ from bert_features.errors import OutputError
 def hold_port(settings: ServeSettings) -> socket.socket:
     """A socket that keeps other services from the port; those of `open_port` may join it.
 
-    Raises:
-      OutputError: the port is in use, or the address is not one of this machine.
+    Raises OutputError if the port is in use, or the address is not one of this machine.
     """
     # Alone, to notice other services; and as servers do: a port that one left a moment ago is free.
     _bind(settings, socket.SO_REUSEADDR).close()
@@ -32,11 +31,7 @@ class SharedPort:
 
 
 def open_port(settings: ServeSettings) -> socket.socket:
-    """A socket on the port, to which other sockets of `open_port` may be bound too.
-
-    Raises:
-      OutputError: the port is in use.
-    """
+    """A socket that shares the port with others of `open_port`; OutputError if it is in use."""
     return _bind(settings, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
 
 

@@ -48,9 +48,8 @@ def check_service(config: ExtractConfig, settings: ServeSettings) -> ExtractConf
 def config_with_outputs(config: ExtractConfig) -> ExtractConfig:
     """The settings with outputs that each have a name.
 
-    Raises:
-      CheckpointError: the checkpoint is not usable.
-      ConfigError: the outputs do not fit the checkpoint, or each other.
+    Raises CheckpointError if the checkpoint is not usable, ConfigError if the outputs do not fit
+    it, or each other.
     """
     from bert_features.checkpoints.pooling import auto_pooling
     from bert_features.serving.catalog import config_to_serve  # imports packages of the extra

@@ -93,8 +93,7 @@ class Service:
     async def compute(self, request: FeaturesRequest, until: ExitStack) -> Answer:
         """Computes the texts of a request; `until` is closed when the answer has been sent.
 
-        Raises:
-          RequestError: it is beyond a limit, the queue is full, or its time is over.
+        Raises RequestError if it is beyond a limit, the queue is full, or its time is over.
         """
         features = self.catalog.find(request.outputs)
         field, examples = texts_of(request)
@@ -250,8 +249,7 @@ def _prompted(examples: list[InputExample], preparation: Preparation) -> list[In
 def texts_of(request: FeaturesRequest) -> tuple[str, list[InputExample]]:
     """The field of a request that holds its texts, and these as examples.
 
-    Raises:
-      RequestError: not exactly one of texts, pairs and words is given.
+    Raises RequestError if not exactly one of texts, pairs and words is given.
     """
     given = [name for name in _EXAMPLE_OF if getattr(request, name) is not None]
     if len(given) != 1:

@@ -32,11 +32,7 @@ _START_FAILED = 1
 
 
 def load_app(config: ExtractConfig, settings: ServeSettings) -> "Guard":
-    """Loads the model, and makes the ASGI application that serves it.
-
-    Raises:
-      BertFeaturesError: the model cannot be loaded.
-    """
+    """Loads the model, and makes the ASGI application that serves it; raises BertFeaturesError."""
     # Each combination of outputs would log the device that it runs on.
     logging.getLogger("bert_features").setLevel(logging.WARNING)
     logger.setLevel(logging.INFO)

@@ -60,11 +60,7 @@ class Workers(Multiprocess):
         self._failure: BertFeaturesError | None = None
 
     def run(self) -> None:
-        """Runs until a signal ends it.
-
-        Raises:
-          BertFeaturesError: a process ended before all of them listened.
-        """
+        """Runs until a signal; raises BertFeaturesError if not all processes come to listen."""
         super().run()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)

@@ -53,15 +53,10 @@ def make_pieces(
 
 
 def characters_at(texts: Sequence[bytes], rows: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The character of each byte of texts.
+    """The character of each byte of texts, UTF-8 [B]: numbers among all C, int64 [P].
 
-    Args:
-      texts: UTF-8 [B].
-      rows: int64 [P], the text of each place.
-      places: int64 [P], bytes of the texts; one past the last is allowed.
-
-    Returns:
-      int64 [P], numbers of characters among all C; C for the end of the last text.
+    `rows` is the text of each place, `places` its byte, int64 [P] each; one past the last is
+    allowed, and gives C for the last text.
     """
     sizes = np.array([len(text) for text in texts], np.int64)
     data = np.frombuffer(b"".join(texts), np.uint8)

@@ -84,13 +84,9 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def ids_of(self, texts: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of a batch of texts as flat arrays; what a call gives, in less time for few.
+        """The ids of texts, string [B], as flat arrays; what a call gives, in less time for few.
 
-        Args:
-          texts: string [B], UTF-8.
-
-        Returns:
-          int32 [P], the ids of all texts; int64 [B], the number of ids of each text.
+        They are int32 [P], and the number of ids of each text int64 [B].
         """
 
     @abc.abstractmethod

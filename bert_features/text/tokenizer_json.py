@@ -29,9 +29,8 @@ def _kind(content: bytes) -> Any:
 def parse_pieces(text: str, source: str) -> list[str]:
     """The pieces in the order of their ids; errors name the source.
 
-    Raises:
-      CheckpointError: it is not JSON, or its tokenizer is not BERT's: WordPiece with `##`, BERT's
-        normaliser, which strips accents where it lower-cases; ids from 0 without a gap.
+    Raises CheckpointError if it is not JSON, or its tokenizer is not BERT's: WordPiece with `##`,
+    BERT's normaliser, which strips accents where it lower-cases; ids from 0 without a gap.
     """
     try:
         values = json.loads(text)

@@ -97,11 +97,7 @@ class Topology:
 
 
 def parse_topology(name: str) -> Topology:
-    """Parses `v5e:2x2` into a chip and a grid.
-
-    Raises:
-      ConfigError: the name has another form, or the chip is unknown.
-    """
+    """Parses `v5e:2x2`; raises ConfigError for another form, or an unknown chip."""
     match = _TOPOLOGY.fullmatch(name)
     if match is None or match["chip"] not in CHIPS:
         raise ConfigError(
@@ -114,10 +110,7 @@ def parse_topology(name: str) -> Topology:
 def peak_flops(kind: str, devices: int, precision: str) -> float | None:
     """The peak of devices of a kind together, operations per second; None if it is unknown.
 
-    Args:
-      kind: what JAX calls the kind of device, as `TPU v5 lite`.
-      devices: number of devices.
-      precision: `bfloat16` or `float32`.
+    `kind` is what JAX calls it, as `TPU v5 lite`; `precision` is `bfloat16` or `float32`.
     """
     if kind not in _KINDS:
         return None

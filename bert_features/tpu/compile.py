@@ -91,11 +91,8 @@ class TpuCompiler:
     def reports(self, *, largest: bool = True) -> Iterator[ShapeReport]:
         """Compiles every shape of the job; yields a report for each.
 
-        The search for the largest batch takes a few more compilations.
-
-        Raises:
-          ConfigError: a batch does not fit into the chip's memory.
-          BertFeaturesError: the compiler fails.
+        The search for the largest batch takes a few more compilations. Raises ConfigError if a
+        batch does not fit into the chip's memory, else BertFeaturesError.
         """
         found: dict[int, int] = {}  # the largest batch of each length
         for rows, length in self.job.shapes:
@@ -217,9 +214,7 @@ def compile_for_tpu(
 ) -> Any:
     """Compiles a step of weights and a batch from shapes alone; the batch is donated.
 
-    Raises:
-      BertFeaturesError: the compiler fails.
-      DoesNotFitError: the step needs more memory than the chip has.
+    Raises DoesNotFitError if it needs more memory than the chip has, else BertFeaturesError.
     """
     import jax
 
@@ -255,8 +250,7 @@ def program_text(compiled: Any) -> str | None:
 def make_mesh(topology: Topology) -> Any:
     """A one-dimensional mesh, `data`, of the devices of a topology.
 
-    Raises:
-      ConfigError: the compiler does not accept the topology.
+    Raises ConfigError if the compiler does not accept it.
     """
     import jax
     import numpy as np

@@ -76,8 +76,7 @@ class Comparison:
     def measure(self, measure: Measure) -> float:
         """The largest deviation, or the lowest cosine; NaN if a value is NaN.
 
-        Raises:
-          ValueError: expected and received differ in shape.
+        Raises ValueError if expected and received differ in shape.
         """
         worst = []
         for expected, received in zip(self.expected, self.received, strict=True):
@@ -95,12 +94,8 @@ class Comparison:
 def deviation(expected: np.ndarray, received: np.ndarray, relative: float = BETWEEN_RUNS) -> float:
     """The largest difference, such that `ABSOLUTE` is the limit of what agrees; NaN if one is NaN.
 
-    A difference is divided by 1 + relative / ABSOLUTE * the largest magnitude of its vector.
-
-    Args:
-      expected: [..., H].
-      received: the same shape.
-      relative: `BETWEEN_RUNS` or `BETWEEN_PROGRAMS`.
+    A difference between arrays [..., H] is divided by 1 + relative / ABSOLUTE * the largest
+    magnitude of its vector.
     """
     expected, received = np.asarray(expected, np.float64), np.asarray(received, np.float64)
     largest = np.abs(expected).max(axis=-1, keepdims=True)

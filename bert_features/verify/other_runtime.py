@@ -70,8 +70,7 @@ class OtherRuntime:
     def states(self) -> list[np.ndarray]:
         """Waits for the states of each text, float32 [K, T, H].
 
-        Raises:
-          BertFeaturesError: it failed, or was not done within 15 minutes.
+        Raises BertFeaturesError if it failed, or was not done within 15 minutes.
         """
         try:
             status = self._process.wait(_TIMEOUT_SECONDS)

@@ -34,13 +34,9 @@ class ReferenceEncoder:
         self._weights = weights
 
     def __call__(self, ids: Array) -> Array:
-        """Computes the states of one text without padding, every token of type 0.
+        """The states of one text, int [S], of type 0 without padding: float64 [1 + L, S, H].
 
-        Args:
-          ids: int [S], [CLS] and [SEP] included.
-
-        Returns:
-          float64 [1 + L, S, H]: the input of the first block, then each layer's output.
+        These are the input of the first block, then each layer's output.
         """
         config = self._config
         sums = self._weights["embeddings/word_embeddings"][ids].astype(np.float64)
