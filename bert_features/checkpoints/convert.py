@@ -65,35 +65,34 @@ def convert(
     """
     if to not in TARGETS:
         raise ConfigError(f"--to is {to!r}; allowed: {', '.join(TARGETS)}")
-    _check_target(to, checkpoint)
-    check_out(Path(out), checkpoint.files(), overwrite=overwrite)
     source = _with_casing(checkpoint, do_lower_case)
-    checked_vocabulary(source)
-    weights = read_weights(source, pooler=has_pooler(source))
-    return write_checkpoint(source, weights, out, to=to, overwrite=overwrite)
+    return write_checkpoint(source, None, out, to=to, overwrite=overwrite)
 
 
 def write_checkpoint(
-    source: Checkpoint, weights: Weights, out: str | Path, *, to: str, overwrite: bool = False
+    source: Checkpoint,
+    weights: Weights | None,
+    out: str | Path,
+    *,
+    to: str,
+    overwrite: bool = False,
 ) -> Path:
     """Writes weights of the architecture of a checkpoint with all else that `source` has.
 
     That is the config, the vocabulary, the casing and the settings of sentence-transformers. The
-    weights are by canonical name, with those of the pooler or without; the other arguments are
-    those of `convert`.
-
-    Returns:
-      `out`.
-
-    Raises:
-      CheckpointError: `source` has no vocabulary.
-      ConfigError: the format cannot hold this architecture.
-      OutputError: `out` exists, or cannot be written.
+    weights are by canonical name, with those of the pooler or without; None for those of `source`.
+    Other arguments, result and errors are those of `convert`.
     """
-    _check_target(to, source)
+    if to == "tf1" and source.config.model_type != "bert":
+        raise ConfigError(
+            f"format tf1 is written for BERT alone; {source.name} has model_type "
+            f"{source.config.model_type}: choose safetensors"
+        )
     out = Path(out)
     check_out(out, source.files(), overwrite=overwrite)
     vocab_file, _ = checked_vocabulary(source)
+    if weights is None:
+        weights = read_weights(source, pooler=has_pooler(source))
     # TensorFlow and safetensors have errors of their own.
     with replacing(out, overwrite=overwrite, folder=True, every=True) as folder:
         folder.mkdir()
@@ -104,14 +103,6 @@ def write_checkpoint(
         if source.sentence_transformers is not None:
             sentence_transformers.write_settings(source.sentence_transformers, folder)
     return out
-
-
-def _check_target(to: str, source: Checkpoint) -> None:
-    if to == "tf1" and source.config.model_type != "bert":
-        raise ConfigError(
-            f"format tf1 is written for BERT alone; {source.name} has model_type "
-            f"{source.config.model_type}: choose safetensors"
-        )
 
 
 def _with_casing(checkpoint: Checkpoint, do_lower_case: bool | None) -> Checkpoint:

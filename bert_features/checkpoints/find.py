@@ -267,10 +267,7 @@ def _config(
 
 
 def check_casing(checkpoint: Checkpoint, do_lower_case: bool) -> None:
-    """Refuses a casing that contradicts the checkpoint, as the official script does.
-
-    Raises CheckpointError.
-    """
+    """Refuses a casing that contradicts the checkpoint's; raises CheckpointError."""
     if checkpoint.do_lower_case is None or checkpoint.do_lower_case == do_lower_case:
         return
     raise CheckpointError.naming(

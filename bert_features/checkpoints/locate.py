@@ -123,7 +123,8 @@ def choose_weights(names: Sequence[str], name: str, read: Callable[[str], bytes]
       read: gives the contents of one of the files, which is small.
 
     Returns:
-      What `locate` gives, by its name.
+      The name of a .safetensors file or of the index of its shards, or the prefix of a TensorFlow
+      checkpoint.
 
     Raises:
       CheckpointError: there are none or several, a part of them is missing, or they are a pickle.

@@ -34,7 +34,10 @@ def add_defaults(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restore_settings(manifest: Manifest) -> ExtractConfig:
-    """The settings of a run that has begun; raises OutputError if it has none that we know."""
+    """The settings of a run that has begun.
+
+    Raises OutputError if the manifest lacks them, or this release does not know one.
+    """
     try:
         recorded, chosen = manifest.run["settings"], manifest.run["set_to_default"]
         outputs = recorded["outputs"]

@@ -25,9 +25,9 @@ Encode = Callable[[Mapping[str, tf.Tensor], bool], dict[str, Any]]
 def build_signatures(
     root: Any, source: ExportSource, variables: Variables, signature: Signature
 ) -> dict[str, Any]:
-    """Makes the functions of an export, as `serving_default`; the object to save gets `__call__`.
+    """Makes the functions of an export; the weights have the Model Garden's names.
 
-    The weights have the Model Garden's names.
+    Returns `serving_default`, a concrete function. The object to save gets `__call__`.
     """
     return _BUILDERS[signature](root, source, variables)
 

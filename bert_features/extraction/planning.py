@@ -34,16 +34,8 @@ _LENGTH_STEP = 8
 _JSON_CHARACTERS = dict.fromkeys(ITEM_SIZES, 10.5) | {"int8": 4.5, "binary": 4.6}
 # The counts of a plan that its JSON form has under their own names.
 _COUNTS = (
-    "examples",
-    "output_tokens",
-    "truncated_examples",
-    "tokens_lost",
-    "tokens_unknown",
-    "windowed_examples",
-    "words",
-    "words_without_vector",
-    "tokens",
-    "computed_tokens",
+    *("examples", "output_tokens", "truncated_examples", "tokens_lost", "tokens_unknown"),
+    *("windowed_examples", "words", "words_without_vector", "tokens", "computed_tokens"),
 )
 
 

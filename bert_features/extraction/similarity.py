@@ -91,7 +91,7 @@ def compute_similarity(a: Any, b: Any = None, *, function: str = "cosine") -> np
 
 
 def recorded_function(checkpoint: Checkpoint) -> str:
-    """The function that a checkpoint records, else `cosine`; raises ConfigError for one we lack."""
+    """The function that a checkpoint records, else `cosine`; raises ConfigError if unavailable."""
     settings = checkpoint.sentence_transformers
     if settings is None or settings.similarity is None:
         return "cosine"

@@ -164,11 +164,7 @@ def _number_bytes(values: np.ndarray, dtype: str) -> Any:
 
 
 def compare(recorded: Mapping[str, str], found: Mapping[str, str], where: str) -> None:
-    """Refuses values that are not those that were written.
-
-    Raises:
-      ValueError: they differ.
-    """
+    """Refuses values that are not those that were written; raises ValueError."""
     for name, crc in found.items():
         if recorded[name] != crc:
             raise ValueError(f"{where}: the values of {name} are not those that were written")

@@ -70,7 +70,7 @@ class RunMonitor:
     _lost: list[StageTimes] = field(default_factory=list)
 
     def begin(self, checkpoint: str, device: str) -> None:
-        """Notes that the model is loaded, and where: the device is as `tensorflow, cpu, float32`."""
+        """Notes that the model is loaded, on a device such as `tensorflow, cpu, float32`."""
         self.checkpoint = checkpoint
         self.runtime, self.device, self.precision = device.split(", ")
 

@@ -241,26 +241,22 @@ def _token_vector(
     """The mean of the pieces of the first occurrence of a word, float64 [D]."""
     tokens, tokenizer = record.tokens or (), extractor.tokenizer
     is_bert = tokenizer.splits_words
-    continues = _continues_in_bert if is_bert else _continues_in_others
     # BPE has other pieces of a word behind a blank.
     forms = (word,) if is_bert else (word, f" {word}")
     for pieces in (tuple(tokenizer.tokenize(form)) for form in forms):
         for start in range(len(tokens) - len(pieces) + 1):
-            after = tokens[start + len(pieces) : start + len(pieces) + 1]
-            if tokens[start : start + len(pieces)] == pieces != () and not any(
-                map(continues, after)
-            ):
-                vectors = record.features[name][start : start + len(pieces)]
+            end = start + len(pieces)
+            continued = end < len(tokens) and _continues(tokens[end], is_bert=is_bert)
+            if tokens[start:end] == pieces != () and not continued:
+                vectors = record.features[name][start:end]
                 return np.asarray(np.asarray(vectors, np.float64).mean(axis=0))
     raise _no_such_word(word, _whole_words(tokens) if is_bert else tokens[1:-1])
 
 
-def _continues_in_bert(token: str) -> bool:
-    return token.startswith(_CONTINUES)
-
-
-def _continues_in_others(token: str) -> bool:
+def _continues(token: str, *, is_bert: bool) -> bool:
     """Whether a piece is more of a word; SentencePiece writes a blank as ▁, byte-level BPE as Ġ."""
+    if is_bert:
+        return token.startswith(_CONTINUES)
     return token[:1].isalnum() and not token.startswith("Ġ")
 
 
