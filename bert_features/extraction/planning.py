@@ -140,7 +140,7 @@ class Plan(Counts):
         )
 
     def as_dict(self, format: str) -> dict[str, Any]:
-        """The plan as JSON-serialisable values; docs/command_line.md lists the keys."""
+        """The plan as JSON values, its size in a format; docs/command_line.md lists the keys."""
         return {
             **{name: getattr(self, name) for name in _COUNTS},
             "pad_waste": self.pad_waste,
