@@ -94,7 +94,7 @@ def row_length(config: ExtractConfig, checkpoint: Checkpoint) -> int:
     """The maximum tokens of a row.
 
     It is `max_seq_length`; if the user set none, the length that sentence-transformers recorded for
-    pooling `auto`, or else the number of positions. Raises ConfigError if these are fewer.
+    pooling `auto`, or else the number of positions. Raises ConfigError if `max_seq_length` is more.
     """
     recorded = auto_length(checkpoint, config.output_configs())
     if config.max_seq_length is None and recorded is not None:
