@@ -25,7 +25,6 @@ from tests.encoder.test_pallas_attention import (
     CONFIG,
     DEVICES,
     FAMILIES,
-    FORMS,
     LENGTHS,
     PACKED,
     WINDOWED,
@@ -38,10 +37,10 @@ from tests.toy import random_weights
 def main():
     folder = Path(sys.argv[1])
     pallas.pallas_call = functools.partial(pallas.pallas_call, interpret=True)
-    for precision, lengths in LENGTHS.items():
+    for precision, forms in LENGTHS.items():
         encoder = BertEncoder(CONFIG, dtype=precision, initializer="zeros")
         encoder.load_weights_dict(random_weights(CONFIG))
-        for attention in FORMS:
+        for attention, lengths in forms.items():
             for length in lengths:
                 states = compute(encoder, attention, dict(np.load(folder / f"{length}.npz")))
                 np.save(folder / f"{attention}-{precision}-{length}.npy", states)
@@ -59,14 +58,13 @@ def main():
 
 
 def compute(encoder, attention, batch):
-    """The states of a batch, float32 [K, B, S, H], in a form for TPUs or `plain`ly for others."""
+    """The states of a batch, float32 [K, B, S, H], in a form for TPUs."""
 
     def step(weights, batch):
         encoded, _ = encoder.stateless_call(weights, [], batch)
         return dict(enumerate(EncoderOutputs.from_dict(encoded).states))
 
-    device, attention = ("gpu", "xla") if attention == "plain" else ("tpu", attention)
-    states = on_all(step, encoder.trainable_variables, batch, device, attention)
+    states = on_all(step, encoder.trainable_variables, batch, "tpu", attention)
     return np.stack([states[i] for i in range(len(states))])
 
 

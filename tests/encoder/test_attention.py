@@ -43,10 +43,14 @@ FORMS = [
     ("gpu", {}),
     ("tpu", {}),
 ]
+# The attention of the other families is BERT's, so one form of each is enough.
+CASES = [
+    *((name, *form) for name in ("bert", "modernbert") for form in FORMS),
+    *((name, "cpu", {}) for name in ("albert", "electra", "distilbert", "roberta")),
+]
 
 
-@pytest.mark.parametrize(("device", "form"), FORMS)
-@pytest.mark.parametrize("name", families.NAMES)
+@pytest.mark.parametrize(("name", "device", "form"), CASES)
 def test_attention_is_transformers_own(name, device, form):
     layers = range(families.checkpoint(name).config.num_hidden_layers)
     step = make(name, layers=list(layers))
@@ -55,7 +59,7 @@ def test_attention_is_transformers_own(name, device, form):
 
 
 @pytest.mark.parametrize("device", ["cpu", "tpu"])
-@pytest.mark.parametrize("name", families.NAMES)
+@pytest.mark.parametrize("name", ["bert", "modernbert"])
 def test_layers_beside_it_keep_their_values(name, device):
     step = DeviceStep(
         families.checkpoint(name).config,
@@ -96,27 +100,41 @@ def words_of(batch):
     return batch
 
 
-@pytest.mark.parametrize("pooling", ["none", "cls"])
-@pytest.mark.parametrize("level", ["token", "word"])
-@pytest.mark.parametrize("heads", ["all", [1], [1, 0], "mean", "max"], ids=str)
+SHOWN = [
+    {"heads": heads, "level": level, "pooling": pooling}
+    for heads in ("all", [1], [1, 0], "mean", "max")
+    for level in ("token", "word")
+    for pooling in ("none", "cls")
+]
+
+
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
-def test_heads_words_and_the_row_of_cls(name, heads, level, pooling):
-    batch = words_of(families.batch(name))
-    step = make(name, layers=[-2], heads=heads, level=level, pooling=pooling)
-    (spec,) = step.outputs
-    (got,) = compute(step, batch)
+def test_heads_words_and_the_row_of_cls(name):
+    """Every kind of output, computed in one step."""
+    config, batch = families.checkpoint(name).config, words_of(families.batch(name))
+    outputs = [
+        OutputConfig.of({"kind": "attention", "name": f"{i}", "layers": [-2], **settings})
+        for i, settings in enumerate(SHOWN)
+    ]
+    step = DeviceStep(config, families.weights(name), plan_outputs(outputs, config))
+    for settings, spec, got in zip(SHOWN, step.outputs, compute(step, batch), strict=True):
+        assert_shown(name, batch, got, spec.heads, settings["level"], settings["pooling"])
+
+
+def assert_shown(name, batch, got, heads, level, pooling):
     for row, weights in enumerate(families.attention(name)):
         indices = batch["word_indices"][row]
         words = [np.flatnonzero(indices == w) for w in range(indices.max() + 1)]
         if level == "word" and not words:
             continue
         want = numpy_outputs.show_attention(
-            weights[-2].astype(np.float64), spec.heads, words if level == "word" else None, pooling
+            weights[-2].astype(np.float64), heads, words if level == "word" else None, pooling
         )
         size = len(words) if level == "word" else weights.shape[-1]
         found = got[row, :size] if pooling == "cls" else got[row, :, :size, :size]
         assert want.shape == found.shape
-        np.testing.assert_allclose(found, want, rtol=0, atol=1e-5)
+        message = f"{heads} of {level}, {pooling}"
+        np.testing.assert_allclose(found, want, rtol=0, atol=1e-5, err_msg=message)
 
 
 @pytest.mark.parametrize(("dtype", "atol"), [("float16", 5e-4), ("bfloat16", 4e-3)])

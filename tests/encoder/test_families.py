@@ -70,20 +70,17 @@ def test_rows_that_share_a_row_keep_their_layers(name, device):
 # With oneDNN's own products, to which a layer without a bias gives zeros.
 _USUAL = ("cpu", {"fixed_weights": True} if onednn.is_x86() else {}, "float32")
 STEPS = [
-    ("modernbert", *_USUAL),
-    ("modernbert", "tpu", {}, "float32"),
-    ("modernbert", "cpu", {}, "bfloat16"),
+    (*_USUAL, [name for name in OUTPUTS if name != "pooler"]),
+    ("tpu", {}, "float32", ["layers", "joined"]),
+    ("cpu", {}, "bfloat16", ["layers", "joined"]),
 ]
 
 
-@pytest.mark.parametrize(("name", "device", "form", "precision"), STEPS)
-def test_every_output_of_packed_rows(name, device, form, precision):
-    config, weights = families.checkpoint(name).config, families.weights(name)
-    settings = [
-        OutputConfig.of({"name": each, **values})
-        for each, values in OUTPUTS.items()
-        if config.has_pooler or values.get("pooling") != "pooler"
-    ]
+@pytest.mark.parametrize(("device", "form", "precision", "outputs"), STEPS)
+def test_every_output_of_packed_rows(device, form, precision, outputs):
+    """Of ModernBERT. The other families pool as BERT does, see test_packing."""
+    config, weights = families.checkpoint("modernbert").config, families.weights("modernbert")
+    settings = [OutputConfig.of({"name": name, **OUTPUTS[name]}) for name in outputs]
     step = DeviceStep(
         config,
         weights,
@@ -93,10 +90,9 @@ def test_every_output_of_packed_rows(name, device, form, precision):
         packed=True,
     )
     batch, texts = packed_batch([[20, 5, 2], [4, 19, 3], [], [2] * 12], 32, config.vocab_size)
-    if config.type_vocab_size < 2:
-        batch["input_type_ids"][:] = 0
-        for text in texts:
-            text.types[:] = 0
+    batch["input_type_ids"][:] = 0
+    for text in texts:
+        text.types[:] = 0
 
     def run(weights, batch):
         with traced_for(device, **form):

@@ -1,5 +1,6 @@
 """The forms of operations that a CPU's graph takes: equal to float64 NumPy, and fused."""
 
+import functools
 import logging
 import threading
 from collections import Counter
@@ -107,6 +108,19 @@ def two_blocks(minilm_dir):
     return checkpoint.config.model_copy(update={"num_hidden_layers": 2}), read_weights(checkpoint)
 
 
+@pytest.fixture(scope="module")
+def batch_of(two_blocks):
+    """A function: a batch with rows of these lengths, and its layers by float64 NumPy."""
+    encoder = NumpyEncoder(*two_blocks)
+
+    @functools.cache
+    def make(lengths, padded):
+        batch = random_batch(two_blocks[0], lengths, padded)
+        return batch, encoder(*batch.values())
+
+    return make
+
+
 @pytest.fixture
 def fixed_weights(monkeypatch):
     """oneDNN arranges weights once, whatever this CPU is."""
@@ -116,14 +130,14 @@ def fixed_weights(monkeypatch):
     monkeypatch.setattr(runtime, "bfloat16_products", lambda: "onednn")
 
 
-@pytest.mark.parametrize(("lengths", "padded"), [([40, 13, 2], 40), ([260, 230, 7], 264)])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_every_layer_with_fixed_weights(two_blocks, fixed_weights, lengths, padded, precision):
+def test_every_layer_with_fixed_weights(two_blocks, batch_of, fixed_weights, precision):
     """Twice, because the second run takes the weights that the first arranged."""
-    batch = random_batch(two_blocks[0], lengths, padded)
     step = cpu_step(*two_blocks, layers=["embeddings", 0, 1], precision=precision)
-    for _ in range(2):
-        assert_layers_equal_reference(step.run(batch).values(), *two_blocks, batch, precision)
+    for lengths, padded in [((40, 13, 2), 40), ((260, 230, 7), 264)]:
+        batch, expected = batch_of(lengths, padded)
+        for _ in range(2):
+            assert_layers_equal(step.run(batch).values(), expected, batch, precision)
 
 
 @pytest.mark.parametrize("act", ["gelu_erf", "gelu_tanh", "relu", "tanh", "linear"])
@@ -202,25 +216,24 @@ def test_the_slowdown_is_that_of_the_products_of_a_step(fixed_weights, monkeypat
 @pytest.mark.parametrize(
     ("lengths", "padded", "narrow"),
     [
-        ([40, 13, 2], 40, False),
-        ([260, 230, 7], 264, False),  # long rows, head by head
-        ([100, 97, 7], 104, True),  # as well, on a CPU without AVX-512
-        ([15, 4, 2], 16, False),  # few tokens
+        ((40, 13, 2), 40, False),
+        ((260, 230, 7), 264, False),  # long rows, head by head
+        ((100, 97, 7), 104, True),  # as well, on a CPU without AVX-512
+        ((15, 4, 2), 16, False),  # few tokens
     ],
 )
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_every_layer_of_the_cpu_step(two_blocks, monkeypatch, lengths, padded, narrow, precision):
+def test_every_layer_of_the_cpu_step(
+    two_blocks, batch_of, monkeypatch, lengths, padded, narrow, precision
+):
     """In the forms for CPUs with and without AVX-512, whichever this one is."""
     monkeypatch.setattr(onednn, "is_narrow", lambda: narrow)
-    batch = random_batch(two_blocks[0], lengths, padded)
+    batch, expected = batch_of(lengths, padded)
     step = cpu_step(*two_blocks, layers=["embeddings", 0, 1], precision=precision)
-    assert_layers_equal_reference(step.run(batch).values(), *two_blocks, batch, precision)
+    assert_layers_equal(step.run(batch).values(), expected, batch, precision)
 
 
-def assert_layers_equal_reference(got, config, weights, batch, precision):
-    expected = NumpyEncoder(config, weights)(
-        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"]
-    )
+def assert_layers_equal(got, expected, batch, precision):
     real = batch["input_mask"] == 1
     for values, want in zip(got, expected, strict=True):
         a, b = np.asarray(values).astype(np.float64)[real], want[real]
@@ -235,18 +248,20 @@ def assert_layers_equal_reference(got, config, weights, batch, precision):
 @pytest.mark.parametrize(
     ("fuse_qkv", "lengths", "padded"),
     [
-        (False, [64, 13, 2, 30], 64),  # two rows side by side, all four joined
-        (True, [136, 13, 2], 136),
+        (False, (64, 13, 2, 30), 64),  # two rows side by side, all four joined
+        (True, (136, 13, 2), 136),
     ],
 )
-def test_every_layer_in_the_forms_for_tpus(two_blocks, precision, fuse_qkv, lengths, padded):
+def test_every_layer_in_the_forms_for_tpus(
+    two_blocks, batch_of, precision, fuse_qkv, lengths, padded
+):
     """Computed on the CPU: that they are other ways to the same numbers.
 
     By XLA, as on a TPU: TensorFlow's own einsum sums in bfloat16 on a CPU without oneDNN.
     test_pallas_attention has them on JAX.
     """
     config, weights = two_blocks
-    batch = random_batch(config, lengths, padded)
+    batch, expected = batch_of(lengths, padded)
     encoder = BertEncoder(config, dtype=precision, fuse_qkv=fuse_qkv)
     encoder.load_weights_dict(weights)
 
@@ -257,7 +272,7 @@ def test_every_layer_in_the_forms_for_tpus(two_blocks, precision, fuse_qkv, leng
         return EncoderOutputs.from_dict(encoded).states
 
     got = step({name: tf.constant(values) for name, values in batch.items()})
-    assert_layers_equal_reference(got, config, weights, batch, precision)
+    assert_layers_equal(got, expected, batch, precision)
 
 
 def test_steps_side_by_side_keep_to_their_batches():

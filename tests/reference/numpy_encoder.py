@@ -13,6 +13,8 @@ import math
 import numpy as np
 from scipy.special import erf
 
+WORDS = "embeddings/word_embeddings"
+
 
 def gelu_erf(x):
     return 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))
@@ -47,7 +49,11 @@ def rotated(x, theta):
 class NumpyEncoder:
     def __init__(self, config, weights):
         self.config = config
-        self.weights = {name: value.astype(np.float64) for name, value in weights.items()}
+        # The words of a real vocabulary are many, so their rows are converted when they are used.
+        self.weights = {
+            name: value if name == WORDS else value.astype(np.float64)
+            for name, value in weights.items()
+        }
 
     def dense(self, x, scope):
         return x @ self.weights[f"{scope}/kernel"] + self.weights.get(f"{scope}/bias", 0.0)
@@ -63,7 +69,7 @@ class NumpyEncoder:
         """
         self.attention_of = []
         w, config = self.weights, self.config
-        x = w["embeddings/word_embeddings"][word_ids]
+        x = w[WORDS][word_ids].astype(np.float64)
         if config.model_type != "modernbert":
             first = config.position_offset
             x = x + w["embeddings/position_embeddings"][first : first + word_ids.shape[1]]
