@@ -9,6 +9,7 @@ import contextlib
 import multiprocessing
 import os
 import resource
+import runpy
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -49,6 +50,13 @@ def call_in_fork(function: Callable[..., None], *arguments: object) -> None:
     process.start()
     process.join(600)
     assert process.exitcode == 0
+
+
+def run_script(script: Path, arguments: list[str], stderr: Path) -> None:
+    """Runs a script as a command, in the process of `call_in_fork`."""
+    os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT), 2)
+    sys.argv, sys.stderr = [str(script), *arguments], open(2, "w")  # noqa: SIM115
+    runpy.run_path(str(script), run_name="__main__")
 
 
 def _run(arguments: list[str], streams: list[str], max_file_size: int | None) -> None:

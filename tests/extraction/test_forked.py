@@ -2,23 +2,22 @@
 
 import json
 import multiprocessing
-import subprocess
-import sys
 
 import pytest
 
 from bert_features import BertFeatures, BertTextInput, FeatureExtractor
 from bert_features.official.tokenization import BasicTokenizer, FullTokenizer
+from tests.cli.forks import call_in_fork
 
 TASKS = ["encode", "call", "make", "tokenize", "make tokenizer", "words", "layer", "text input"]
 
 
 @pytest.fixture(scope="module")
-def messages(toy):
+def messages(toy, tmp_path_factory):
     """What each forked process says; the forks are those of a process in which nothing else ran."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.extraction.test_forked", toy]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    return json.loads(done.stdout)
+    path = tmp_path_factory.mktemp("forked") / "messages.json"
+    call_in_fork(fork_and_ask, toy, path)
+    return json.loads(path.read_text())
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -51,7 +50,7 @@ def message_of(task):
     return "it waits" if queue.empty() else queue.get()
 
 
-def main(toy):
+def fork_and_ask(toy, path):
     extractor = FeatureExtractor.from_checkpoint(toy, layers=-1)
     layer, text_input = (
         BertFeatures.from_checkpoint(toy, layers=-1),
@@ -70,8 +69,4 @@ def main(toy):
         lambda: text_input(["the bank"]),
     ]
     said = dict(zip(TASKS, map(message_of, tasks), strict=True))
-    print(json.dumps({**said, "parent": str(extractor.encode("the bank").shape)}))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    path.write_text(json.dumps({**said, "parent": str(extractor.encode("the bank").shape)}))

@@ -1,9 +1,7 @@
 """Both layers in one model: strings in, vectors out; training and saving it."""
 
-import ast
+import json
 import shutil
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -11,6 +9,8 @@ import pytest
 import tensorflow as tf
 
 from bert_features import BertFeatures, BertTextInput, FeatureExtractor
+from tests.cli.forks import call_in_fork
+from tests.layers.loading import load_and_call
 from tests.layers.sentences import QUESTIONS, STATEMENTS
 
 IDS = ("input_word_ids", "input_mask", "input_type_ids")
@@ -113,14 +113,7 @@ def test_a_saved_model_loads_in_a_process_that_named_no_layer(toy, tmp_path):
     ids = BertTextInput.from_checkpoint(toy, max_seq_length=12)(inputs)
     model = keras.Model(inputs, BertFeatures.from_checkpoint(toy, [MEAN])(ids))
     model.save(path)
-    code = (
-        "import bert_features, keras, sys; "
-        "print(sorted(m for m in sys.modules if 'bert_features.la' in m)); "
-        f"model = keras.models.load_model({str(path)!r}); import tensorflow as tf; "
-        "print(model(tf.constant(['the a b']))['mean'].numpy().tolist())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    before, vectors = map(ast.literal_eval, done.stdout.splitlines())
+    call_in_fork(load_and_call, path, tmp_path / "vectors.json")
+    before, vectors = json.loads((tmp_path / "vectors.json").read_text())
     assert before == []  # importing Keras stays as cheap as it was
     np.testing.assert_allclose(vectors, model(tf.constant(["the a b"]))["mean"], rtol=0, atol=1e-6)

@@ -1,15 +1,13 @@
 """The official script's program and the tutorial's, with changed imports: the official numbers."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert_features.official import tf1 as tf
+from tests.cli.forks import call_in_fork, run_script
 from tests.official.programs import tutorial
 
 PROGRAM = Path(__file__).with_name("programs") / "extract_features.py"
@@ -44,16 +42,11 @@ def test_the_script_as_a_command(tmp_path, toy):
     texts, output = tmp_path / "texts.txt", tmp_path / "features.jsonl"
     texts.write_text("is this jack ?\nno ||| it is not .\n", encoding="utf-8")
     flags = arguments(Path(toy), texts, output, 24, "--layers=-1", "--batch_size=4")
-    done = subprocess.run(
-        [sys.executable, PROGRAM, *flags],
-        env={**os.environ, "PYTHONPATH": str(PROGRAM.parents[3])},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    call_in_fork(run_script, PROGRAM, flags, tmp_path / "errors")
     assert [len(row["features"]) for row in read_jsonl(output)] == [6, 8]
-    assert "TPUConfig: not used any more (all devices of this machine share" in done.stderr
-    assert "name = bert/embeddings/word_embeddings:0, shape = (30, 8), *INIT_FROM" in done.stderr
+    errors = (tmp_path / "errors").read_text()
+    assert "TPUConfig: not used any more (all devices of this machine share" in errors
+    assert "name = bert/embeddings/word_embeddings:0, shape = (30, 8), *INIT_FROM" in errors
 
 
 @pytest.mark.eight_devices
