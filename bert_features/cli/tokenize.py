@@ -10,6 +10,7 @@ import typer
 from bert_features.cli.command import InputArgument, command
 from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.json_files import read_json_object
 from bert_features.errors import ConfigError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
@@ -59,6 +60,8 @@ def tokenize(
     """Prints the word pieces of each example, one example on each line.
 
     Reads what extract reads. --vocab-file without --checkpoint takes a vocabulary by itself.
+    CamemBERT's .model looks like XLM-R's: it also needs its config.json, beside it or by
+    --config-file.
     """
     from bert_features.readers.examples import read_examples
     from bert_features.readers.opening import check_file
@@ -76,7 +79,7 @@ def _make_tokenizer(settings: ExtractConfig) -> "Tokenizer":
     from bert_features.checkpoints.find import find_checkpoint, resolve_vocabulary, tokenizer_of
 
     if settings.vocab_file is not None and "checkpoint" not in settings.model_fields_set:
-        file, lower = _vocabulary_alone(settings.vocab_file, settings.do_lower_case)
+        file, lower = _vocabulary_alone(settings.vocab_file, settings)
     else:
         checkpoint = find_checkpoint(
             settings.checkpoint, config_file=settings.config_file, vocab_file=settings.vocab_file
@@ -86,14 +89,16 @@ def _make_tokenizer(settings: ExtractConfig) -> "Tokenizer":
     return tokenizer_of(file, lower)
 
 
-def _vocabulary_alone(path: str, lower: bool | None) -> tuple["TokenizerFile", bool]:
+def _vocabulary_alone(path: str, settings: ExtractConfig) -> tuple["TokenizerFile", bool]:
     """The file of a tokenizer without a checkpoint, and whether to lower-case."""
     from bert_features.checkpoints.casing import casing_of_vocabulary
     from bert_features.checkpoints.find import local_file
     from bert_features.text.tokenizer_files import keeps_case, read_tokenizer
 
-    local = local_file(path)
-    file = read_tokenizer(local)
+    local, lower = local_file(path), settings.do_lower_case
+    config = local_file(settings.config_file or local.with_name("config.json"))
+    known = settings.config_file is not None or config.is_file()
+    file = read_tokenizer(local, read_json_object(config).get("model_type", "") if known else "")
     if keeps_case(local):
         return file, False
     if lower is None:

@@ -93,6 +93,16 @@ def test_camembert_takes_ids_of_its_own_from_its_sentencepiece_model(folders, tm
     for pair, ids in zip(golden_values["pairs"], golden_values["pair_ids"], strict=True):
         first, second = tokenizer.encode_ids(pair)
         assert [*cls, *first, *sep * frame.separators, *second, *sep] == ids
+    # The command takes the file alone, if it knows the family: by its config, here or elsewhere.
+    path, vocabulary = tmp_path / "in.txt", find_checkpoint(folder).vocab_file
+    known = zip(golden_values["texts"], golden_values["ids"], strict=True)
+    texts, want = zip(*((t, ids) for t, ids in known if t.strip() and t.isprintable()), strict=True)
+    path.write_text("\n".join(texts) + "\n")
+    alone, config = shutil.copy(vocabulary, tmp_path), folder / "config.json"
+    for options in ([vocabulary], [alone, "--config-file", config]):
+        result = run("tokenize", path, "--format", "ids", "--vocab-file", *options)
+        lines = result.stdout.splitlines()
+        assert [list(map(int, line.split())) for line in lines] == list(want)
 
 
 def test_robertas_first_files_are_its_tokenizer(folders, tmp_path):
