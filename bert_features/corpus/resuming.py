@@ -32,11 +32,13 @@ def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
     )
     differences = find_differences(before, now)
     if differences:
+        implied = any(each.startswith("uniform_batches ") for each in differences)
         raise OutputError.naming(
-            "{folder} was begun by a run with {differences}; pass the same to resume it, or "
+            "{folder} was begun by a run with {differences}; pass the same to resume it{hint}, or "
             "extract into another folder or with {overwrite:True}",
             folder=begun.folder,
             differences="; ".join(differences),
+            hint=OutputError.naming(" ({dedupe} and {cache} turn on uniform_batches)" * implied),
         )
 
 

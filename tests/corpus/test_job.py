@@ -183,6 +183,7 @@ def test_an_empty_input_makes_an_empty_shard(config, tmp_path):
             {"dtype": "float16", "shard_examples": 7},
             r"dtype 'float32', now 'float16'; shard_examples 6, now 7; pass",
         ),
+        ({"dedupe": True}, r"now True; pass the same to resume it \(dedupe and cache turn on unif"),
         ({"format": "npz"}, r"begun in format parquet, but format is npz; pass format='parquet'"),
     ],
 )
