@@ -1,6 +1,7 @@
 """The help of a command: its options in groups, and examples below them."""
 
 import copy
+import re
 from typing import Annotated, Any
 
 import typer
@@ -63,6 +64,21 @@ class GroupedCommand(TyperCommand):
 
     With hidden options it has two helps: `--help` for what most people need, and `--help-all`.
     """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the command line; the error for an argument given as an option says so."""
+        parsed: list[str]
+        try:
+            parsed = super().parse_args(ctx, args)
+        except Exception as raised:  # its class is click's, or that of typer's copy of click
+            error: Any = raised
+            name = getattr(error, "option_name", "").lstrip("-").upper()
+            arguments = [p for p in self.get_params(ctx) if p.param_type_name == "argument"]
+            if any(name in re.findall(r"\w+", each.metavar or "") for each in arguments):
+                error.possibilities = None
+                error.message += f"; {name} is an argument: pass its value alone"
+            raise
+        return parsed
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes each group as a section."""

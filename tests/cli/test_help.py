@@ -94,3 +94,10 @@ def test_the_help_of_serve_says_what_is_served_and_sizes_in_words():
     assert f"`{ALL_LAYERS}`" in text
     assert "Bytes of a request. [default: 8388608, 8 MiB]" in text
     assert "[default: 67108864, 64 MiB]" in text
+
+
+def test_an_argument_that_is_given_as_an_option_is_named():
+    message = run("verify", "--checkpoint", "minilm").stderr
+    assert "No such option: --checkpoint; CHECKPOINT is an argument: pass its value" in message
+    assert "--report" not in message
+    assert "is an argument" not in run("verify", "--reprt", "x").stderr
