@@ -54,10 +54,8 @@ def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
     if result.tokens_unknown:
         rows["unknown"] = f"{result.tokens_unknown:,} tokens are [UNK], {result.unknown_share:.1%}"
     if result.windowed_examples:
-        rows["windows"] = (
-            f"{result.windowed_examples:,} examples take several; "
-            f"{result.row_lengths.sum():,} rows in all"
-        )
+        total = f"{result.row_lengths.sum():,} computed"
+        rows["rows"] = f"{total}, several for {result.windowed_examples:,} examples"
     if result.words:
         rows["words"] = f"{result.words:,}, {result.words_without_vector:,} with a vector of zeros"
     file_format = _format(settings)

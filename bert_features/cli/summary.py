@@ -56,7 +56,7 @@ def _describe_rare(counts: "Counts") -> dict[str, str]:
     if counts.non_finite_examples:
         rows["non-finite"] = f"{counts.non_finite_examples:,} examples have NaN or infinite values"
     if counts.rows > counts.examples:
-        rows["windows"] = f"{counts.rows:,} rows of the {counts.examples:,} examples"
+        rows["rows"] = f"{counts.rows:,} computed for {counts.examples:,} examples"
     if counts.words:
         rows["words"] = f"{counts.words:,}"
     if counts.words_vanished or counts.words_lost:

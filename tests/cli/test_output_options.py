@@ -109,7 +109,7 @@ def test_windows_are_reported(toy, tmp_path, out):
     result = run("extract", path, "-o", out / "o.parquet", *options)
     assert result.exit_code == 0, result.output
     assert "truncated  0 examples, 0 tokens lost" in result.stdout
-    assert re.search(r"windows    8 rows of the 2 examples", result.stdout)
+    assert re.search(r"rows       8 computed for 2 examples", result.stdout)
     assert [len(record.tokens) for record in read_features(out / "o.parquet")] == [42, 3]
 
 
