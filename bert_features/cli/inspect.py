@@ -1,5 +1,6 @@
 """bert-features inspect: shows the facts of a checkpoint, and the signature of an export."""
 
+import contextlib
 import dataclasses
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,6 +9,8 @@ import typer
 
 from bert_features.cli.command import command
 from bert_features.cli.tables import table
+from bert_features.errors import CheckpointError, OutputError
+from bert_features.files import local_path
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
@@ -28,13 +31,27 @@ def inspect(
 
     For a SavedModel, such as an export, it also shows the inputs and outputs.
     """
-    from bert_features.checkpoints.find import find_checkpoint
-
-    facts = _facts(find_checkpoint(checkpoint))
+    facts = _facts(_find(checkpoint))
     if as_json:
         print(json.dumps(facts, indent=1))
         return
     print(table([(name, str(value)) for name, value in _described(facts).items()]))
+
+
+def _find(name: str) -> "Checkpoint":
+    """The checkpoint; the error for features names the commands that read them."""
+    from bert_features.checkpoints.find import find_checkpoint
+    from bert_features.formats import read_features
+
+    try:
+        return find_checkpoint(name)
+    except CheckpointError as error:
+        with contextlib.suppress(OutputError), read_features(local_path(name)):
+            raise CheckpointError(
+                f"{name} is no checkpoint; it holds the features of a run, which bert-features "
+                "check and neighbors read, and read_features in Python"
+            ) from error
+        raise
 
 
 def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
