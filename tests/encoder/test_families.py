@@ -134,6 +134,31 @@ def test_rows_much_longer_than_the_window(device, form, lengths):
         assert scores == [[2, 2, 31, 31], [2 * 4, 2, 8, 16]]
 
 
+def test_dropout_of_attention_along_the_band():
+    """Training in rows of 31 tokens: the oracle's numbers, or others and finite gradients."""
+    config = families.checkpoint("modernbert").config
+    config = config.model_copy(update={"attention_probs_dropout_prob": 0.5})
+    encoder = BertEncoder(config, num_blocks=2, use_dropout=True)
+    encoder.load_weights_dict(families.weights("modernbert"))
+    batch = random_batch(config, [31, 9], 31)
+    batch["input_type_ids"][:] = 0
+    real = batch["input_mask"] == 1
+    want = NumpyEncoder(config, families.weights("modernbert"))(*batch.values())[2]
+
+    def last(training):
+        return EncoderOutputs.from_dict(encoder(batch, training=training)).states[-1]
+
+    np.testing.assert_allclose(last(False)[real], want[real], rtol=0, atol=2e-5)
+    band = encoder.blocks[1].attention
+    encoder.blocks[0].attention.dropout = None
+    with tf.GradientTape() as tape:
+        dropped = last(True)
+        loss = tf.reduce_sum(tf.boolean_mask(dropped, real) ** 2)
+    assert np.abs(dropped[real] - want[real]).max() > 1e-2
+    gradients = tape.gradient(loss, [band.projections[0].weight.value])
+    assert all(np.isfinite(each).all() and np.any(each) for each in gradients)
+
+
 @pytest.mark.parametrize("name", families.NAMES)
 def test_blocks_that_layers_share_are_one_set_of_variables(name):
     config = families.checkpoint(name).config
