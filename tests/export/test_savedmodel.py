@@ -18,9 +18,11 @@ from bert_features import (
 )
 from bert_features.checkpoints.read import has_pooler
 from bert_features.errors import OutputError
+from tests import families
+from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.sentence_transformers_folder import write_settings
 from tests.reference.tf1_checkpoint import write_directory
-from tests.toy import TOY, TOY_VOCAB
+from tests.toy import TOY, TOY_VOCAB, random_batch
 from tests.weights import assert_same
 
 MEAN = {"name": "mean", "level": "sequence", "layers": [-1], "special_tokens": False}
@@ -55,17 +57,30 @@ for export in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def served(toy_text, toy_ids, batch, tmp_path_factory):
-    """What `serving_default` of two exports gives in a process that cannot import bert_features."""
+def served(toy_text, toy_ids, modernbert, batch, tmp_path_factory):
+    """What `serving_default` of exports gives in a process that cannot import bert_features."""
     folder = tmp_path_factory.mktemp("served")
     shutil.copytree(toy_text, folder / "text")
     np.savez(folder / "text_in.npz", text=np.array([t.encode() for t in TEXTS], object))
     shutil.copytree(toy_ids, folder / "ids")
     np.savez(folder / "ids_in.npz", **batch)
-    command = [sys.executable, "-c", BLOCKED, str(folder / "text"), str(folder / "ids")]
+    export_savedmodel(
+        folder / "modernbert", signature="ids", checkpoint=modernbert[0], outputs=[MEAN]
+    )
+    np.savez(folder / "modernbert_in.npz", **modernbert[1])
+    names = ("text", "ids", "modernbert")
+    command = [sys.executable, "-c", BLOCKED, *(str(folder / name) for name in names)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert run.returncode == 0, run.stderr
-    return {name: dict(np.load(folder / f"{name}_out.npz")) for name in ("text", "ids")}
+    return {name: dict(np.load(folder / f"{name}_out.npz")) for name in names}
+
+
+@pytest.fixture(scope="module")
+def modernbert(tmp_path_factory):
+    """A ModernBERT whose layers have windows of 9 tokens, and rows below and beyond them."""
+    folder = families.folder("modernbert", tmp_path_factory.mktemp("checkpoint"))
+    batch = random_batch(families.checkpoint("modernbert").config, [24, 17, 9, 3], 24)
+    return folder, batch | {"input_type_ids": np.zeros_like(batch["input_mask"])}
 
 
 @pytest.mark.slow
@@ -92,6 +107,16 @@ def test_toy_ids_in_a_fresh_process(toy, batch, served):
     layer = BertFeatures.from_checkpoint(toy, outputs)(batch)
     for name, same in [("sequence_output", "last"), ("mean", "mean"), ("default", "pooled")]:
         np.testing.assert_allclose(result[name], layer[same], rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_modernbert_in_a_fresh_process(modernbert, served):
+    folder, batch = modernbert
+    found = find_checkpoint(folder)
+    want = NumpyEncoder(found.config, read_weights(found, pooler=False))(*batch.values())[-1]
+    real = batch["input_mask"] == 1
+    got = served["modernbert"]["sequence_output"]
+    np.testing.assert_allclose(got[real], want[real], rtol=0, atol=1e-5)
 
 
 def test_auto_pooling_and_length_are_those_of_the_folder(tmp_path, weights):
