@@ -11,6 +11,7 @@ import pytest
 
 from bert_features import extract
 from bert_features.corpus import ray_actors
+from bert_features.corpus.executor import Progress
 from bert_features.errors import DeviceError
 from tests.corpus.runs import (
     MANY,
@@ -75,13 +76,23 @@ def cluster():
 
 
 @quick
-def test_a_killed_worker_costs_its_shard_alone(toy, many, whole, cluster, tmp_path, caplog):
-    out, stopped, killed, seen = tmp_path / "out", [], [], []
+def test_a_killed_worker_costs_its_shard_alone(
+    toy, many, whole, cluster, tmp_path, caplog, monkeypatch
+):
+    out, stopped, killed, seen, busy = tmp_path / "out", [], [], [], []
+    follow = ray_actors.RayActors._follow
+
+    def watch(self, actor, message):
+        if isinstance(message, Progress):
+            busy.append(message.worker)
+        follow(self, actor, message)
+
+    monkeypatch.setattr(ray_actors.RayActors, "_follow", watch)
 
     def disturb(counts, total):
         seen.append((counts.examples, total))
         if not stopped and shards_in(out) >= 2:
-            stopped.append(min(cluster.actors()))  # the first
+            stopped.append(busy[-1][1])  # of two, the other may still load and have no shard
             os.kill(stopped[0], signal.SIGSTOP)
         elif stopped and not killed and len(cluster.actors()) == 2:  # one more was asked for
             killed.append(stopped[0])
