@@ -185,30 +185,63 @@ def minilm_dir() -> Path:
     return models / "sentence-transformers__all-MiniLM-L6-v2"
 
 
+class _Weights(dict[str, Any]):
+    """Weights that `kept_steps` keeps."""
+
+
 @pytest.fixture(scope="session")
-def _extractors() -> dict[tuple[str, str], Any]:
+def _steps() -> dict[Any, Any]:
     return {}
 
 
 @pytest.fixture
-def kept_extractors(_extractors: dict[tuple[str, str], Any], monkeypatch: Any) -> None:
-    """Runs with the same settings share an extractor, which traces its step only once."""
-    from bert_features.config.extract_config import ExtractConfig
-    from bert_features.extraction import extractor
+def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extractors of a toy with the same outputs and precision share a step, traced only once.
 
-    class KeptExtractor(extractor.FeatureExtractor):
-        def __new__(cls, config: Any, *, runtime: Any = None, checkpoint: Any = None) -> Any:
-            options = {"runtime": runtime, "checkpoint": checkpoint}
-            if runtime is not None or checkpoint is None:
-                return extractor_class(config, **options)
-            settings = config.model_dump_json(exclude=set(ExtractConfig.names("reuse")))
-            key = settings, checkpoint.sha256
-            if key not in _extractors:
-                _extractors[key] = extractor_class(config, **options)
-            return _extractors[key]
+    And those with the same vocabulary its tokenizer; their other settings may differ. Not for tests
+    that change how a step is traced.
+    """
+    from bert_features.extraction import extractor, preparation
+    from bert_features.runtime import tensorflow as runtime
 
-    extractor_class = extractor.FeatureExtractor
-    monkeypatch.setattr(extractor, "FeatureExtractor", KeptExtractor)
+    read, make_model, make_step = extractor.read_weights, extractor.DeviceStep, runtime._StepOnCpu
+    make_tokenizer = preparation.make_tokenizer
+
+    def keep(key: Any, make: Callable[[], Any]) -> Any:
+        if key not in _steps:
+            _steps[key] = make()
+        return _steps[key]
+
+    def read_weights(checkpoint: Any, **parts: bool) -> Any:
+        if checkpoint.config.hidden_size > 64:  # too large to keep
+            return read(checkpoint, **parts)
+        key = checkpoint.sha256, checkpoint.config.model_dump_json(), str(parts)
+        return keep(key, lambda: _Weights(read(checkpoint, **parts)))
+
+    def kept_model(config: Any, weights: Any, outputs: Any, **options: Any) -> Any:
+        if not isinstance(weights, _Weights):
+            return make_model(config, weights, outputs, **options)
+        key = id(weights), outputs, str(options)
+        return keep(key, lambda: make_model(config, weights, outputs, **options))
+
+    def kept_step(step: Any, weights: Any, **options: bool) -> Any:
+        model = getattr(step, "__self__", None)
+        if not any(model is kept for kept in _steps.values()):
+            return make_step(step, weights, **options)
+        return keep(model, lambda: make_step(step, weights, **options))
+
+    def kept_tokenizer(checkpoint: Any, lower: bool | None) -> Any:
+        path = checkpoint.vocab_file
+        if path is None or not path.is_file() or checkpoint.config.hidden_size > 64:
+            return make_tokenizer(checkpoint, lower)
+        lowers = lower, checkpoint.do_lower_case, checkpoint.config.model_type
+        key = path, path.read_bytes(), lowers
+        return keep(key, lambda: make_tokenizer(checkpoint, lower))
+
+    monkeypatch.setattr(preparation, "make_tokenizer", kept_tokenizer)
+    monkeypatch.setattr(extractor, "read_weights", read_weights)
+    monkeypatch.setattr(extractor, "DeviceStep", kept_model)
+    monkeypatch.setattr(runtime, "_StepOnCpu", kept_step)
 
 
 @pytest.fixture

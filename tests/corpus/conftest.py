@@ -11,7 +11,7 @@ TEXTS = ["a b", "the jacksonville is not", "", "a b ||| the is", "it is", "no", 
 
 
 @pytest.fixture(autouse=True)
-def _kept_extractors(kept_extractors):
+def _kept_steps(kept_steps):
     """Of all tests of runs."""
 
 

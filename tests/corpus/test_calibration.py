@@ -24,7 +24,7 @@ from tests.formats.feature_files import make_batch, write
 from tests.reference.small_vectors import to_bits, to_int8
 from tests.toy import TOY
 
-pytestmark = pytest.mark.usefixtures("kept_extractors")
+pytestmark = pytest.mark.usefixtures("kept_steps")
 
 RNG = np.random.default_rng(2)
 WORDS = ["this", "is", "jacksonville", "no", "the", "a b", "not it ?"]

@@ -24,6 +24,8 @@ from tests.reference.sentence_transformers_folder import write_linked, write_set
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
+pytestmark = pytest.mark.usefixtures("kept_steps")
+
 WEIGHTS = random_weights(TOY)
 TOKENIZER = ReferenceTokenizer.from_tokens(TOY_VOCAB, lower=True)
 # The form of GELU is that of Hugging Face's checkpoints.
@@ -295,7 +297,8 @@ def test_the_vectors_are_those_that_sentence_transformers_computed(data, minilm_
     with np.load(data / GOLDEN) as golden:
         texts, cases = golden["texts"].tolist(), json.loads(str(golden["cases"]))
         assert len(texts) == 8
-        assert len(cases) == 5
+        del cases["mean_unit"]  # the next test has it
+        assert len(cases) == 4
         for name, case in cases.items():
             folder = write_linked(tmp_path / name, minilm_dir, **case)
             extractor = FeatureExtractor.from_checkpoint(folder, level="sequence", pooling="auto")

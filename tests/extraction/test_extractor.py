@@ -204,7 +204,7 @@ def test_sums_of_layers_agree_in_other_batches(minilm_dir, read_lines):
 
 def test_order_and_ids_are_the_inputs(toy, tmp_path):
     """Those of several sorting windows."""
-    texts = texts_of_many_lengths(3000)
+    texts = texts_of_many_lengths(2000)
     path = tmp_path / "in.txt"
     path.write_text("\n".join(texts), encoding="utf-8")
     config = ExtractConfig.of(
@@ -212,13 +212,13 @@ def test_order_and_ids_are_the_inputs(toy, tmp_path):
     )
     summary = extract(config, path, tmp_path / "out.parquet")
     records = list(read_features(tmp_path / "out.parquet"))
-    assert [r.unique_id for r in records] == list(range(3000))
+    assert [r.unique_id for r in records] == list(range(2000))
     for text, record in zip(texts, records, strict=True):
         words = [w.removeprefix("##") for w in record.tokens[1:-1]]
         assert "".join(text.split()).startswith("".join(words))
         assert record.features["layer_output_0"].shape == (len(record.tokens), 8)
     counts = summary.counts
-    assert counts.examples == 3000
+    assert counts.examples == 2000
     assert counts.tokens == sum(len(r.tokens) for r in records)
     pieces = [sum(2 if w == "jackson" else 1 for w in text.split()) for text in texts]
     assert counts.truncated_examples == sum(n > 18 for n in pieces)
@@ -228,7 +228,7 @@ def test_order_and_ids_are_the_inputs(toy, tmp_path):
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "jsonl", "hdf5"])
-def test_every_format_holds_what_the_extractor_gives(toy, tmp_path, file_format):
+def test_every_format_holds_what_the_extractor_gives(toy, tmp_path, file_format, kept_steps):
     texts = [*texts_of_many_lengths(9), "", "jacksonville ?"]
     path = tmp_path / "in.txt"
     path.write_text("\n".join(texts) + "\n", encoding="utf-8")
@@ -248,7 +248,7 @@ def test_every_format_holds_what_the_extractor_gives(toy, tmp_path, file_format)
     assert file.metadata["versions"].keys() >= {"bert_features", "tensorflow", "keras"}
 
 
-def test_pairs(toy, tmp_path):
+def test_pairs(toy, tmp_path, kept_steps):
     path = tmp_path / "in.txt"
     path.write_text("is this jacksonville ? ||| no it is not .\n")
     config = ExtractConfig.of({"checkpoint": toy, "layers": (-1,), **TOY_SETTINGS})
@@ -264,7 +264,7 @@ def test_pairs(toy, tmp_path):
     np.testing.assert_allclose(record.features["layer_output_0"], want, rtol=0, atol=2e-5)
 
 
-def test_an_empty_file_gives_no_records(toy, tmp_path):
+def test_an_empty_file_gives_no_records(toy, tmp_path, kept_steps):
     (tmp_path / "in.txt").write_text("")
     config = ExtractConfig.of({"checkpoint": toy, "layers": (-1,), **TOY_SETTINGS})
     summary = extract(config, tmp_path / "in.txt", tmp_path / "o.parquet")
@@ -272,7 +272,7 @@ def test_an_empty_file_gives_no_records(toy, tmp_path):
     assert list(read_features(tmp_path / "o.parquet")) == []
 
 
-def test_progress_is_told(toy, tmp_path):
+def test_progress_is_told(toy, tmp_path, kept_steps):
     (tmp_path / "in.txt").write_text("a\n" * 1100)
     config = ExtractConfig.of({"checkpoint": toy, "layers": (-1,), **TOY_SETTINGS})
     told = []
@@ -293,14 +293,14 @@ def test_results_that_wait_are_bounded(extractor, monkeypatch):
 
     def examples():
         nonlocal produced
-        for i, text in enumerate(texts_of_many_lengths(6000)):
+        for i, text in enumerate(texts_of_many_lengths(3000)):
             produced += 1
             yield InputExample(i, text)
 
     for batch in extractor.batches(examples):
         consumed += len(batch)
         lead.append(produced - consumed)
-    assert consumed == 6000
+    assert consumed == 3000
     assert max(lead) < 2000
 
 

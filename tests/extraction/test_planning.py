@@ -13,6 +13,8 @@ from bert_features.cli import app
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.extraction.planning import plan, suggest_buckets
 
+pytestmark = pytest.mark.usefixtures("kept_steps")
+
 FEW = ["the", "a", "b", "is", "not"]
 TEXTS = [" ".join(FEW[: i % 6]) + " jackson" * (i * 7 % 19) for i in range(300)]
 

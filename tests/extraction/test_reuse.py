@@ -18,7 +18,7 @@ from bert_features.machine import onednn
 from bert_features.readers.input_example import InputExample
 from tests.toy import WORDS
 
-pytestmark = pytest.mark.usefixtures("kept_extractors")
+pytestmark = pytest.mark.usefixtures("kept_steps")
 
 EXAMPLES, DISTINCT = 300, 60
 COUNTED_APART = {"computed_tokens", "examples_reused", "examples_from_cache", "tokens_reused"}

@@ -10,7 +10,7 @@ from tests.toy import TOY, TOY_LAYERS, TOY_VOCAB, random_weights
 
 
 @pytest.fixture
-def settings(toy):
+def settings(toy, kept_steps):
     return ExtractConfig(checkpoint=toy)
 
 
