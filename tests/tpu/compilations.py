@@ -30,8 +30,8 @@ def command(*arguments):
     return result.exit_code, result.stdout, result.stderr
 
 
-def programs(topology, settings, rows=8):
-    """What is in the programs of a job, for some rows of each length.
+def programs(topology, settings, rows=8, shortest=1):
+    """What is in the programs of a job, for some rows of each length from the shortest on.
 
     `arrays` are the dimensions of everything that is written.
     """
@@ -39,7 +39,7 @@ def programs(topology, settings, rows=8):
     compiler = TpuCompiler(job)
     found = {}
     for rows, length in job.shapes:
-        if length in found:  # with fewer rows, at the end of a window
+        if length < shortest or length in found:  # with fewer rows, at the end of a window
             continue
         text = compiler.compile(rows, length).as_text()
         written = [one for one in hlo.instructions(hlo.entry(text)) if one.opcode != "parameter"]

@@ -108,7 +108,7 @@ PALLAS = {
 }
 
 # Families, and the length of rows for two of their layers.
-FAMILIES = {"albert": 128, "modernbert": 264}
+FAMILIES = {"albert": 128, "modernbert": 384}
 
 
 def of_family(folder, name, length):
@@ -147,8 +147,9 @@ def compiled(tmp_path_factory):
     topology, settings = job("v5e:2x2", [512], attention="pallas", packing=True)
     del settings["buckets"]
     every_pooling = {"level": "sequence", "pooling": "cls+max+mean+last"}
+    programs["packed"] = topology, settings | every_pooling
     # So many rows that what the kernel reads as scalars must not be padded.
-    programs["packed"] = topology, settings | every_pooling, 1024
+    programs["many rows"] = "v5e:1x1", settings, 1024, 512
     programs["operations"] = job("v5e:2x2", [64, 256], size=384)
     for name, length in FAMILIES.items():
         programs[name] = topology, of_family(folder, name, length)
@@ -232,10 +233,11 @@ def test_the_pallas_kernel_gets_its_share_of_the_rows(compiled, name):
 
 @pytest.mark.slow
 def test_packed_rows(compiled):
-    """1,024 of 128 and of 512: one kernel, and nothing is looked up by an index but words."""
+    """Rows of 128 and 512: one kernel, and nothing is looked up by an index but words."""
     assert list(compiled["packed"]) == ["128", "512"]
     for program in compiled["packed"].values():
         assert (program["kernels"], program["exchanged"], program["by_index"]) == (1, [], 1)
+    assert compiled["many rows"]["512"]["kernels"] == 1
 
 
 @pytest.mark.slow
@@ -258,8 +260,8 @@ def test_what_the_operations_for_tpus_do_not_write(compiled):
 
 @pytest.mark.slow
 def test_other_families_are_compiled(compiled):
-    """Of the scores of a window no array of 264 x 264 is written."""
+    """Of the scores of a window no array of 384 x 384 is written."""
     (albert,), (modern,) = (compiled[name].values() for name in FAMILIES)
     assert albert["kernels"] == modern["kernels"] == 0
     assert albert["exchanged"] == modern["exchanged"] == []
-    assert not [dims for dims in modern["arrays"] if dims.endswith("264,264")]
+    assert not [dims for dims in modern["arrays"] if dims.endswith("384,384")]
