@@ -28,6 +28,13 @@ def has_pooler(checkpoint: Checkpoint) -> bool:
     return all(weight.canonical in stored for weight in weight_names.POOLER)
 
 
+def has_head(checkpoint: Checkpoint) -> bool:
+    """Whether it holds a masked-LM head; raises CheckpointError if the file is damaged."""
+    shapes = open_weights(checkpoint.weights_path, checkpoint.kind).shapes()
+    biases = checkpoint.config.has_biases
+    return bool(masked_lm.stored_head(shapes, checkpoint.kind, has_biases=biases))
+
+
 def read_weights(
     checkpoint: Checkpoint, *, pooler: bool = False, head: bool = False
 ) -> dict[str, np.ndarray]:

@@ -56,7 +56,7 @@ def _find(name: str) -> "Checkpoint":
 
 def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
     """The facts, as `--json` prints them."""
-    from bert_features.checkpoints.read import has_pooler
+    from bert_features.checkpoints.read import has_head, has_pooler
     from bert_features.checkpoints.weight_names import parameter_count
 
     config = checkpoint.config
@@ -71,6 +71,7 @@ def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
         "casing": _CASINGS[checkpoint.do_lower_case],
         "parameters": parameter_count(config, pooler=pooler),
         "pooler": pooler,
+        "masked_lm_head": has_head(checkpoint),
         "config": config.model_dump(mode="json"),
         "signature": _signature(checkpoint),
     }
@@ -103,6 +104,7 @@ def _described(facts: dict[str, Any]) -> dict[str, Any]:
         "layers": f"{blocks} (-{blocks} … {blocks - 1}, and embeddings)",
         "parameters": f"{facts['parameters']:,}",
         "pooler": "yes" if facts["pooler"] else "no",
+        "masked-LM head": "yes" if facts["masked_lm_head"] else "no",
         **facts["config"],
         **{f"input {tensor['name']}": _tensor(tensor) for tensor in signature["inputs"]},
         **{f"output {tensor['name']}": _tensor(tensor) for tensor in signature["outputs"]},

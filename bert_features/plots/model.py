@@ -70,7 +70,8 @@ class Model:
             name = "minilm (all-MiniLM-L6-v2, not Google's BERT)"
         elif Path(name).exists():
             name = Path(name).name
-        return f"{name}, layers 0 to {self.checkpoint.config.num_hidden_layers - 1}"
+        count = self.checkpoint.config.num_hidden_layers
+        return f"{name}, {count} layers (0 to {count - 1})"
 
     def layers(self, entries: Sequence[Layer] | None = None) -> tuple[Layer, ...]:
         """Layers by their numbers from 0, the lowest first; by default all of them.

@@ -9,6 +9,7 @@ from bert_features import export_savedmodel
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.formats import open_writer
 from bert_features.formats.records import Feature, FeatureBatch
+from tests import families
 from tests.cli.command_line import run
 from tests.toy import TOY, random_weights
 
@@ -42,11 +43,13 @@ def test_json(toy, toy_of_unknown_casing):
         "casing": "uncased",
         "parameters": sum(weight.size for weight in random_weights(TOY).values()),
         "pooler": True,
+        "masked_lm_head": False,
         "config": config,
         "signature": None,
     }
     described = dict(line.split(maxsplit=1) for line in run("inspect", toy).stdout.splitlines())
     assert described["parameters"] == f"{facts['parameters']:,}"
+    assert json.loads(run("inspect", families.DATA / "bert", "--json").stdout)["masked_lm_head"]
     unknown = json.loads(run("inspect", toy_of_unknown_casing, "--json").stdout)
     assert unknown["casing"] is None
 

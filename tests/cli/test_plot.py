@@ -47,7 +47,7 @@ def test_each_kind_writes_a_file(toy, csv, out, kind, suffix):
     result = plot(toy, csv, kind, *KINDS[kind], "-o", path)
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith(f"{path}: ")
-    assert "uncased_toy, layers 0 to 2" in path.read_text(encoding="utf-8")
+    assert "uncased_toy, 3 layers (0 to 2)" in path.read_text(encoding="utf-8")
     assert list(out.iterdir()) == [path]
 
 
