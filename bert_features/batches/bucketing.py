@@ -171,14 +171,20 @@ def device_shapes(
     packed: bool,
     devices: int = 1,
     rows: int | None = None,
+    most_tokens: int | None = None,
 ) -> BatchShapes:
-    """The shapes of a run on TPUs or GPUs; `rows` are instead of those of the settings."""
+    """The shapes of a run on TPUs or GPUs.
+
+    `rows` are instead of those of the settings; `most_tokens` is the limit of each device, where
+    the settings have neither rows nor tokens.
+    """
     buckets = choose_buckets(config, max_seq_length, any_shape=False, packed=packed)
     rows = rows or config.batch_size
     if rows is not None:
         shapes = BatchShapes.by_rows(buckets, rows, devices)
     else:
-        tokens = config.batch_tokens or DEVICE_BATCH_TOKENS * devices
+        tokens = min(DEVICE_BATCH_TOKENS, most_tokens or DEVICE_BATCH_TOKENS) * devices
+        tokens = config.batch_tokens or tokens
         shapes = BatchShapes.by_tokens(buckets, tokens, devices)
     uniform = config.uniform_batches
     return replace(shapes, multiple=devices, whole=True, uniform=uniform, packed=packed)

@@ -105,6 +105,8 @@ def _bar(share: float) -> str:
 
 
 def _buckets(result: "Plan", settings: ExtractConfig) -> list[str]:
+    from bert_features.extraction.checks import may_pack
+
     used = [bucket for bucket in result.buckets if bucket.rows]
     lines = []
     for group in _grouped(used):
@@ -118,14 +120,16 @@ def _buckets(result: "Plan", settings: ExtractConfig) -> list[str]:
         lines.append((name, f"{rows:,}", f"{batches:,}", f"{1 - tokens / computed:.1%}"))
     rows, batches = result.row_lengths.sum(), sum(bucket.batches for bucket in used)
     lines.append(("all", f"{rows:,}", f"{batches:,}", f"{result.pad_waste:.1%}"))
+    shares_rows = may_pack(settings)
+    packed = f"{result.packed_pad_waste:.1%} with packing, " if shares_rows else ""
     parts = [
         table(lines, head=("shape", "rows", "batches", "pad waste"), right=range(4)),
         f"filler rows, part of the pad waste: {result.filler_share:.1%}",
         "",
-        f"pad waste on a TPU or GPU: {result.packed_pad_waste:.1%} with packing, "
-        f"{result.unpacked_pad_waste:.1%} without",
+        f"pad waste on a TPU or GPU: {packed}{result.unpacked_pad_waste:.1%} without packing",
     ]
-    if settings.packing is False or settings.buckets is not None or settings.uniform_batches:
+    unpacked = settings.packing is False or settings.uniform_batches or not shares_rows
+    if unpacked or settings.buckets is not None:
         suggested = ",".join(map(str, result.suggest_buckets()))
         parts.append(f"a good choice for a TPU or GPU: --buckets={suggested}")
     return parts

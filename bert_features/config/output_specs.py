@@ -32,6 +32,7 @@ from bert_features.errors import ConfigError
 
 _F = TypeVar("_F", bound=Feature)
 
+_MAX_ATTENTION_BYTES = 512 << 20  # of the attention of a batch, on each device
 # Poolings that put two vectors side by side.
 _DOUBLE_WIDTH = {"first_last", "mean_max"}
 
@@ -181,6 +182,17 @@ def _check_small(output: OutputConfig, dtype: str) -> None:
             "{calibration} is for dtype 'int8'; {dtype} is '{received}': leave {calibration} out",
             received=dtype,
         )
+
+
+def attention_tokens(
+    outputs: Sequence[OutputSpec], config: BertConfig, max_seq_length: int
+) -> int | None:
+    """Tokens of a batch on one device whose attention fits 512 MiB; None if none is wanted."""
+    count = len({output.states for output in outputs if output.kind == "attention"})
+    if not count:
+        return None
+    of_token = count * config.num_attention_heads * 4 * max_seq_length
+    return max(_MAX_ATTENTION_BYTES // of_token, max_seq_length)
 
 
 def _specs_of_attention(

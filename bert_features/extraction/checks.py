@@ -126,9 +126,14 @@ def check_kinds(config: ExtractConfig) -> None:
         )
 
 
+def may_pack(config: ExtractConfig) -> bool:
+    """Whether the outputs allow that texts share rows."""
+    return not any(output.kind in _UNPACKED for output in config.output_configs())
+
+
 def packs(config: ExtractConfig, *, any_shape: bool) -> bool:
     """Whether texts share rows, see `config.packing`; `any_shape` as of the runtime."""
-    if any(output.kind in _UNPACKED for output in config.output_configs()):
+    if not may_pack(config):
         return False
     if config.packing is not None:
         return config.packing

@@ -3,6 +3,7 @@
 Importing this imports no framework: `plan` does, after the checks that need none.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from bert_features.batches.bucketing import (
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import PAIRS, OutputSpec
 from bert_features.config.outputs import ITEM_SIZES
-from bert_features.extraction.checks import check_input_and_checkpoint
+from bert_features.extraction.checks import check_input_and_checkpoint, may_pack
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.losses import find_cures
 from bert_features.formats.records import FeatureBatch
@@ -79,7 +80,7 @@ class Plan(Counts):
       row_lengths: number of rows that have 0, 1, 2, … tokens.
       buckets: the rows and batches of each bucket; of packed batches, of each shape.
       unpacked_tokens: tokens that a TPU or GPU would compute without packing.
-      packed_tokens: the same with packing.
+      packed_tokens: the same with packing, if the outputs allow it.
     """
 
     shapes: BatchShapes
@@ -202,8 +203,13 @@ def plan(
         ),
     )
     unknown_id = preparation.tokenizer.frame.unknown_id
-    settings = preparation.config, preparation.max_seq_length
-    shapes = device_shapes(*settings, packed=False), device_shapes(*settings, packed=True)
+    of_device = functools.partial(
+        device_shapes,
+        preparation.config,
+        preparation.max_seq_length,
+        most_tokens=preparation.attention_tokens,
+    )
+    shapes = of_device(packed=False), of_device(packed=may_pack(config))
     most = max(
         rows * length for s in shapes for rows, length in zip(s.rows, s.buckets, strict=True)
     )

@@ -21,6 +21,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import (
     PAIRS,
     OutputSpec,
+    attention_tokens,
     has_scores,
     has_words,
     needs_head,
@@ -55,7 +56,6 @@ _MAX_PACKED_WINDOW_BYTES = 2 << 30  # of features, where a window grows to fill 
 # Characters of a text that is tokenized in some milliseconds.
 _MAX_SHORT_TEXT = 1 << 15
 _MAX_SPECIAL_TOKENS = 3  # of a row: [CLS] and two [SEP]s
-_MAX_ATTENTION_BYTES = 512 << 20  # of the attention of a batch, on each device
 
 
 class Preparation:
@@ -186,19 +186,17 @@ class Preparation:
             return {"batch_size": self.config.batch_size, **batching}
         tokens = self.config.batch_tokens
         if tokens is None:
-            tokens, most = self._default_batch_tokens(few=few), self._most_attention_tokens()
-            tokens = min(tokens, most or tokens)
+            tokens = self._default_batch_tokens(few=few)
+            if most := self.attention_tokens:
+                tokens = min(tokens, most * self.devices.count)
         if self.runtime.any_shape and self.config.buckets is None and not few:
             batching |= {"batch_cost": _CPU_BATCH_COST}
         return {"batch_tokens": tokens, **batching}
 
-    def _most_attention_tokens(self) -> int | None:
-        """Tokens of a batch whose attention fits the memory for it; None if none is wanted."""
-        count = len({output.states for output in self.outputs if output.kind == "attention"})
-        if not count:
-            return None
-        of_token = count * self.checkpoint.config.num_attention_heads * 4 * self.max_seq_length
-        return max(_MAX_ATTENTION_BYTES // of_token, self.max_seq_length) * self.devices.count
+    @property
+    def attention_tokens(self) -> int | None:
+        """See `config.output_specs.attention_tokens`."""
+        return attention_tokens(self.outputs, self.checkpoint.config, self.max_seq_length)
 
     @property
     def tokens_of_batch(self) -> int:

@@ -7,9 +7,9 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import OutputSpec, outputs_on_device
+from bert_features.config.output_specs import OutputSpec, attention_tokens, outputs_on_device
 from bert_features.errors import ConfigError
-from bert_features.extraction.checks import packs, row_length
+from bert_features.extraction.checks import check_kinds, packs, row_length
 from bert_features.machine.names import Attention
 from bert_features.tpu.chips import Topology, parse_topology
 
@@ -69,6 +69,7 @@ def plan_job(
       CheckpointError: the architecture cannot be found.
       ConfigError: the topology is unknown, or the settings do not fit it.
     """
+    check_kinds(settings)
     where = parse_topology(topology)
     name, config, checkpoint = _architecture(settings, architecture)
     if checkpoint is None:
@@ -76,15 +77,15 @@ def plan_job(
     else:
         auto = auto_pooling(checkpoint, settings.output_configs())
         length = row_length(settings, checkpoint)
+    outputs = settings.plan_outputs(config, auto)
+    most = attention_tokens(outputs, config, length)
     return Job(
         topology=where,
         name=name,
         config=config,
-        outputs=outputs_on_device(
-            settings.plan_outputs(config, auto), in_windows=settings.long_text == "window"
-        ),
+        outputs=outputs_on_device(outputs, in_windows=settings.long_text == "window"),
         precision="float32" if settings.precision == "float32" else "bfloat16",
-        batch_shapes=_batch_shapes(settings, length, where, rows),
+        batch_shapes=_batch_shapes(settings, length, where, rows, most),
         use_one_hot_embeddings=settings.use_one_hot_embeddings,
         attention=settings.attention,
     )
@@ -112,7 +113,11 @@ def _architecture(
 
 
 def _batch_shapes(
-    settings: ExtractConfig, length: int, topology: Topology, rows: int | None
+    settings: ExtractConfig,
+    length: int,
+    topology: Topology,
+    rows: int | None,
+    most_tokens: int | None,
 ) -> "BatchShapes":
     """The shapes of a run's batches, whose rows all chips share."""
     from bert_features.batches.bucketing import device_shapes
@@ -125,7 +130,9 @@ def _batch_shapes(
             )
         rows *= topology.chips
     packed = packs(settings, any_shape=False)
-    shapes = device_shapes(settings, length, packed=packed, devices=devices, rows=rows)
+    shapes = device_shapes(
+        settings, length, packed=packed, devices=devices, rows=rows, most_tokens=most_tokens
+    )
     for count in shapes.rows:
         if count % devices:
             raise ConfigError(

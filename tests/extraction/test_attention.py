@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bert_features import ExtractConfig, FeatureExtractor, extract, read_features
+from bert_features.config import output_specs
 from bert_features.errors import ConfigError
-from bert_features.extraction import preparation
 from bert_features.extraction.planning import plan
 from bert_features.formats import FORMATS
 from tests.cli.command_line import run
@@ -191,9 +191,9 @@ def test_batches_whose_attention_would_take_much_memory_are_smaller(toy, monkeyp
     ready = FeatureExtractor(make_config(toy, buffer_mb=1)).preparation
     usual = ready.batch_params()["batch_tokens"]
     # Three layers of two heads, 4 bytes each, for each token of the row: room for 64 tokens.
-    monkeypatch.setattr(preparation, "_MAX_ATTENTION_BYTES", 64 * 3 * 2 * 4 * LENGTH)
+    monkeypatch.setattr(output_specs, "_MAX_ATTENTION_BYTES", 64 * 3 * 2 * 4 * LENGTH)
     assert ready.batch_params()["batch_tokens"] == 64 < usual
-    monkeypatch.setattr(preparation, "_MAX_ATTENTION_BYTES", 1)
+    monkeypatch.setattr(output_specs, "_MAX_ATTENTION_BYTES", 1)
     assert ready.batch_params()["batch_tokens"] == LENGTH
     # Of each token: 2 + 2 + 1 + 1 values for each token of its row, 1 for [CLS]; of words 2 more.
     size = 4 * ((2 + 2 + 1 + 1) * LENGTH + 1 + 2 + TOY.hidden_size // 2)

@@ -104,9 +104,18 @@ def test_the_command_draws_it(toy, text):
     assert "layer_output_0  token, 8 values of float32" in result.stdout
     assert "█" in result.stdout
     assert "8 x 16" in result.stdout
-    assert re.search(r"a TPU or GPU: \d+\.\d% with packing, \d+\.\d% without", result.stdout)
+    found = re.search(
+        r"TPU or GPU: \d+\.\d% with packing, (\d+\.\d% without packing)", result.stdout
+    )
+    assert found
     assert "a good choice for a TPU or GPU: --buckets=" in result.stdout
     assert not result.stderr
+    # Texts of attention share no rows.
+    options += ["--batch-size", "8", "--buckets", "8,16", "--kind", "attention"]
+    result = CliRunner().invoke(app, ["plan", str(text), *options])
+    assert result.exit_code == 0, result.output
+    assert f"pad waste on a TPU or GPU: {found[1]}" in result.stdout
+    assert "a good choice for a TPU or GPU: --buckets=" in result.stdout
 
 
 def test_the_command_prints_json(toy, text):

@@ -30,9 +30,20 @@ def test_shapes_are_those_of_a_run():
     assert plan({"max_seq_length": 64, "buckets": [32]}, rows=6).shapes == ((6, 32), (6, 64))
 
 
+def test_batches_of_attention():
+    """No packed rows; on a device 512 MiB of 12 heads of float32 in four layers: 5,461 tokens."""
+    settings = {"outputs": [{"kind": "attention", "layers": [-1, -2, -3, -4]}], "buckets": [128]}
+    job = plan_job(ExtractConfig.of(settings), "v2:2x2", architecture="bert-base-uncased")
+    assert job.shapes == ((84, 128), (20, 512))
+    given = ExtractConfig.of(settings | {"batch_tokens": 1 << 18})
+    assert plan_job(given, "v2:2x2", architecture="bert-base-uncased").shapes[1] == (128, 512)
+
+
 @pytest.mark.parametrize(
     ("settings", "rows", "message"),
     [
+        ({"kind": "attention", "long_text": "window"}, None, "long_text is 'window'"),
+        ({"kind": "attention", "packing": True}, None, "'attention' excludes packing"),
         ({"batch_size": 20}, None, "20 rows are not a multiple of the 8 devices .* pass 24"),
         ({}, 3, "12 rows are not a multiple of the 8 devices"),
         ({"batch_size": 16}, 2, "batch, batch_size and batch_tokens exclude"),
