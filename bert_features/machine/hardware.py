@@ -94,10 +94,10 @@ def keep_kernels_on_one_thread() -> None:
 
     For a process that computes a batch on each core at the same time: kernels that share the cores
     wait for each other. It does nothing where there are more cores than such batches, or where the
-    environment decides, and has an effect only before TensorFlow is imported.
+    user's environment decides, and has an effect only before TensorFlow is imported.
     """
-    if cores() <= MAX_STREAMS:
-        os.environ.setdefault(_THREADS[0], "1")
+    if cores() <= MAX_STREAMS and (_limits or _THREADS[0] not in os.environ):
+        os.environ[_THREADS[0]] = "1"
 
 
 def cpu_facts() -> dict[str, str]:

@@ -29,6 +29,9 @@ logger = logging.getLogger("bert_features.serve")
 LISTENS, FAILED = ".listens", ".failed"
 # Not 3, for which uvicorn ends every worker.
 _START_FAILED = 1
+# Up to so many cores each kernel has one thread: 1.2 times as many texts, and a long text alone
+# takes 1.3 times as long (scripts/benchmarking/diary.md). With more cores it would take longer yet.
+_FEW_CORES = 2
 
 
 def load_app(config: ExtractConfig, settings: ServeSettings) -> "Guard":
@@ -36,7 +39,7 @@ def load_app(config: ExtractConfig, settings: ServeSettings) -> "Guard":
     # Each combination of outputs would log the device that it runs on.
     logging.getLogger("bert_features").setLevel(logging.WARNING)
     logger.setLevel(logging.INFO)
-    import_tensorflow(config.runtime, config.device)
+    import_tensorflow(config.runtime, config.device, many_batches=cores() <= _FEW_CORES)
     from bert_features.extraction.extractor import FeatureExtractor
     from bert_features.serving.app import make_app
     from bert_features.serving.service import Service

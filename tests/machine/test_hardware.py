@@ -112,6 +112,8 @@ def test_a_limit_holds_for_cores_and_for_tensorflow(monkeypatch):
     hardware.limit_cores(3)
     assert hardware.cores() == 3
     assert os.environ["TF_NUM_INTRAOP_THREADS"] == os.environ["TF_NUM_INTEROP_THREADS"] == "3"
+    hardware.keep_kernels_on_one_thread()
+    assert os.environ["TF_NUM_INTRAOP_THREADS"] == "1"
 
 
 @pytest.mark.parametrize(

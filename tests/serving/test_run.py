@@ -18,6 +18,9 @@ import numpy as np
 import pytest
 import requests
 
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.serve_settings import ServeSettings
+from bert_features.serving import worker
 from tests.cli.command_line import run
 
 TEXTS = ["The jackson is", "it", "", "no jackson ville ?", "a b the it is not this"]
@@ -351,3 +354,17 @@ def test_processes_that_cannot_load_the_model_end_in_one_line(toy, tmp_path):
     assert process.returncode == 1
     (line,) = [line for line in errors.splitlines() if not line.startswith("starting")]
     assert line.endswith("the service does not start: ImportError: no such symbol")
+
+
+@pytest.mark.parametrize(("cores", "one_thread"), [(2, True), (3, False)])
+def test_with_two_cores_each_kernel_has_one_thread(monkeypatch, cores, one_thread):
+    class ImportedError(Exception):
+        """Ends the start where TensorFlow is imported."""
+
+    def note(*settings, many_batches):
+        raise ImportedError(many_batches)
+
+    monkeypatch.setattr(worker, "cores", lambda: cores)
+    monkeypatch.setattr(worker, "import_tensorflow", note)
+    with pytest.raises(ImportedError, match=str(one_thread)):
+        worker.load_app(ExtractConfig(), ServeSettings())
