@@ -15,7 +15,7 @@ import keras
 from keras import ops
 
 from bert_features.config.bert_config import HiddenAct
-from bert_features.encoder.forms import chosen_forms
+from bert_features.encoder.forms import Forms, chosen_forms
 from bert_features.encoder.types import Tensor
 
 _Operation = TypeVar("_Operation", bound=Callable[..., Any])
@@ -263,13 +263,14 @@ def transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 @_rounded_once(2)
-def attention_weights(query: Tensor, key: Tensor, mask: Tensor, scale: float) -> Tensor:
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Softmax of the scaled scores, without masked positions.
 
     Args:
       query: [B, A, S, D], or [B, S, D] for a single head.
       key: the same shape.
-      mask: int32 [B, S], 1 = real; or [B, S, S], 1 = this query attends to this key.
+      mask: int32 [B, S], 1 = real; or [B, S, S], 1 = this query attends to this key; None if all
+        are real and the scale is part of the query.
       scale: factor of the scores.
 
     Returns:
@@ -277,6 +278,8 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor, scale: float) ->
       CPU by oneDNN's kernel, whose input has the dtype of `query`.
     """
     scores = ops.matmul(query, ops.swapaxes(key, -1, -2))
+    if mask is None:
+        return ops.softmax(scores, axis=-1)
     # On a CPU the factor and the bias fuse with the product. Elsewhere the casts cost nothing,
     # because the compiler fuses them.
     dtype = scores.dtype if chosen_forms().on_cpu else "float32"
@@ -302,9 +305,34 @@ def attend_by_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scal
     """As `attend`, head by head, so that each operation finds its input in a CPU's caches.
 
     [A, B, S, D] each -> [B, S, A * D]: with the heads first they are taken apart without a copy,
-    and put together by the one copy that their transposition would take.
+    and put together by the one copy that their transposition would take. Rows without padding, as
+    those of texts that are cut, need no pass over the scores for mask and scale.
     """
-    if not chosen_forms().narrow:
+    by_head = _traced_by_head(chosen_forms())
+    if len(mask.shape) > 2:
+        return by_head(query, key, value, mask, scale)
+    import tensorflow as tf
+
+    return tf.cond(
+        tf.reduce_all(mask > 0),
+        lambda: by_head(query * ops.cast(scale, query.dtype), key, value, None, 1.0),
+        lambda: by_head(query, key, value, mask, scale),
+    )
+
+
+@functools.cache
+def _traced_by_head(forms: Forms) -> Callable[..., Tensor]:
+    """A graph function for these forms, which all layers share: tracing each takes 0.1 s."""
+    import tensorflow as tf
+
+    del forms
+    return cast(Callable[..., Tensor], tf.function(_attend_by_head, autograph=False))
+
+
+def _attend_by_head(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+) -> Tensor:
+    if mask is not None and not chosen_forms().narrow:
         # Of four dimensions, so that TensorFlow fuses scale and mask with the product of the
         # scores. With AVX2 alone the fused product is slower than the three operations.
         query, key, value = (ops.expand_dims(x, 2) for x in (query, key, value))
@@ -312,4 +340,4 @@ def attend_by_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scal
     context = ops.concatenate(
         [ops.matmul(attention_weights(q, k, mask, scale), v) for q, k, v in heads], axis=-1
     )
-    return context if chosen_forms().narrow else ops.squeeze(context, 1)
+    return context if len(context.shape) == 3 else ops.squeeze(context, 1)

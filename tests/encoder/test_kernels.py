@@ -184,6 +184,34 @@ def test_batches_of_few_tokens_leave_the_weights_as_they_are(monkeypatch, length
     assert all(op.outputs[0].shape.num_elements() < size for op in constants)
 
 
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("lengths", [[9, 9], [9, 5]], ids=["no padding", "padding"])
+def test_attention_head_by_head(narrow, lengths):
+    """Against float64; without padding no pass over the scores adds a mask."""
+    rng = np.random.default_rng(0)
+    query, key, value = rng.standard_normal((3, 4, 2, 9, 8)).astype(np.float32)  # [A, B, S, D]
+    mask = (np.arange(9) < np.array(lengths)[:, None]).astype(np.int32)
+    scores = np.einsum("abqd,abkd->abqk", query.astype(np.float64), key) * 0.3
+    weights = np.exp(scores) * mask[:, None]
+    expected = np.einsum("abqk,abkd->bqad", weights / weights.sum(-1, keepdims=True), value)
+
+    @tf.function(input_signature=[tf.TensorSpec([4, None, None, 8])] * 3 + [tf.TensorSpec(None)])
+    def run(query, key, value, mask):
+        with forms.traced_for("cpu", long_rows=True, narrow=narrow):
+            return kernels.attend_by_head(
+                query, key, value, tf.ensure_shape(mask, (None, None)), 0.3
+            )
+
+    found = []
+    nodes = nodes_executed(lambda: found.append(run(query, key, value, mask.astype(np.float32))))
+    np.testing.assert_allclose(found[0], expected.reshape(2, 9, 32), rtol=0, atol=2e-6)
+    if rewritten_for_onednn(nodes):
+        products = Counter(node.op for node in nodes if "BatchMatMul" in node.op)
+        fused = 0 if narrow else 4  # of the branch for padding: the scores of each head
+        assert products["_MklFusedBatchMatMulV2"] == fused
+        assert products["_MklBatchMatMulV2"] == 16 - fused
+
+
 def test_one_of_many_steps_takes_no_copy_of_the_weights(fixed_weights):
     """The service has a step for each combination of outputs that a request asks for."""
     for shares in (False, True):
