@@ -31,3 +31,15 @@ def test_batches_of_a_cpu_end_early_unless_settings_declare_their_shapes(toy, gi
     preparation = Preparation(ExtractConfig.of(settings))
     assert bool(preparation.shapes.batch_cost) == ends_early
     assert "batch_cost" not in preparation.batch_params(few=True)
+
+
+def test_a_batch_in_bfloat16_costs_as_much_as_more_tokens(toy):
+    settings = {"checkpoint": toy, "layers": (-1,)}
+    costs = {
+        precision: Preparation(
+            ExtractConfig.of({**settings, "precision": precision})
+        ).batch_params()
+        for precision in ("auto", "float32", "bfloat16")
+    }
+    assert costs["auto"] == costs["float32"]
+    assert costs["float32"]["batch_cost"] < costs["bfloat16"]["batch_cost"]
