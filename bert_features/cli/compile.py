@@ -43,7 +43,7 @@ def compile(
     ] = None,
     largest: Annotated[
         bool,
-        typer.Option(help="Search for the largest batch that fits; takes a few more compilations."),
+        typer.Option(help="Search for the largest batch that fits (not with attention)."),
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:

@@ -91,9 +91,11 @@ class TpuCompiler:
     def reports(self, *, largest: bool = True) -> Iterator[ShapeReport]:
         """Compiles every shape of the job; yields a report for each.
 
-        The search for the largest batch takes a few more compilations. Raises ConfigError if a
-        batch does not fit into the chip's memory, else BertFeaturesError.
+        The search for the largest batch takes a few more compilations; attention has none, as a
+        run bounds its batches anyway (`attention_tokens`). Raises ConfigError if a batch does not
+        fit into the chip's memory, else BertFeaturesError.
         """
+        largest &= all(output.kind != "attention" for output in self.job.outputs)
         found: dict[int, int] = {}  # the largest batch of each length
         for rows, length in self.job.shapes:
             report = self._report(rows, length)

@@ -89,6 +89,11 @@ def test_the_largest_batch_of_a_length_is_searched_for_once(monkeypatch):
     assert len(searched) <= 4
     for report in reports:
         assert 0.95 * 258000 < report.largest_rows * report.length <= 258000  # of 15.75 GiB
+    tried.clear()
+    attention = {"outputs": [{"name": "attention", "kind": "attention", "layers": [-1]}]}
+    job = plan_job(ExtractConfig.of(attention), "v5e:1x1", architecture="bert-tiny")
+    assert {r.largest_rows for r in TpuCompiler(job).reports()} == {None}
+    assert tried == list(job.shapes)  # a run bounds them anyway
 
 
 TINY = "--architecture=bert-tiny"
