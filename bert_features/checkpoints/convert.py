@@ -14,8 +14,8 @@ import numpy as np
 
 from bert_features.checkpoints import sentence_transformers, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.find import check_casing, checked_vocabulary
 from bert_features.checkpoints.read import has_pooler, read_weights
+from bert_features.checkpoints.tokenizer import check_casing, checked_vocabulary
 from bert_features.config.architectures import ARCHITECTURES
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
 from bert_features.errors import ConfigError, OutputError

@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Unpack, get_args
+from typing import NamedTuple, Unpack, get_args
 
 from bert_features import files
 from bert_features.checkpoints import download, hf_hub, locate, published, remote, tf_hub
@@ -31,17 +31,6 @@ from bert_features.config.json_files import read_json_object
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
 from bert_features.text import tokenizer_files
-from bert_features.text.sentencepiece_model import SentencePieceModel
-from bert_features.text.tokenizer_files import (
-    JsonModel,
-    TokenizerFile,
-    WordPieceFile,
-    read_tokenizer,
-)
-from bert_features.text.vocabulary import CLS, PAD, SEP, UNK
-
-if TYPE_CHECKING:
-    from bert_features.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("bert_features")
 
@@ -264,99 +253,3 @@ def _config(
         name=name,
         folder=weights_path.parent,
     )
-
-
-def check_casing(checkpoint: Checkpoint, do_lower_case: bool) -> None:
-    """Refuses a casing that contradicts the checkpoint's; raises CheckpointError."""
-    if checkpoint.do_lower_case is None or checkpoint.do_lower_case == do_lower_case:
-        return
-    raise CheckpointError.naming(
-        "{asked} contradicts {name}, which is {casing} ({evidence}); pass {do_lower_case:%s} or "
-        "leave the setting out" % (not do_lower_case),
-        asked="lower-casing" if do_lower_case else "keeping case",
-        name=checkpoint.name,
-        casing="cased" if do_lower_case else "uncased",
-        evidence=checkpoint.casing_evidence,
-    )
-
-
-def check_vocab(file: TokenizerFile, config: BertConfig, path: str | Path) -> None:
-    """Refuses a vocabulary that does not belong to the checkpoint; raises CheckpointError.
-
-    Its size is not the embedding table's, or a special piece is missing.
-    """
-    tokens, rows = file.tokens, config.vocab_size
-    if isinstance(file, WordPieceFile):
-        missing = [token for token in (PAD, UNK, CLS, SEP) if token not in tokens]
-        if missing:
-            raise CheckpointError(f"the vocabulary {path} lacks {', '.join(missing)}")
-    # Tables of BPE are often rounded up to a multiple of 64; multilingual MiniLM's and E5's, which
-    # are BERTs, have 35 rows more than XLM-R has pieces.
-    spare = isinstance(file, JsonModel) or (
-        isinstance(file, SentencePieceModel) and config.model_type in ("bert", "xlm-roberta")
-    )
-    if len(tokens) > rows or (len(tokens) < rows and not spare):
-        raise CheckpointError(
-            f"the vocabulary {path} has {len(tokens)} pieces, but the checkpoint's embedding table "
-            f"has {rows} rows; pass the {Path(path).name} that belongs to it"
-        )
-
-
-def checked_vocabulary(checkpoint: Checkpoint) -> tuple[Path, TokenizerFile]:
-    """The file of a checkpoint's tokenizer, which belongs to it, and what it holds.
-
-    Raises CheckpointError if there is none or it does not fit, and errors of `read_tokenizer`.
-    """
-    path = checkpoint.vocab_file
-    if path is None:
-        raise CheckpointError.naming(
-            "there is no vocab.txt beside {path}, nor {others}; pass {vocab_file}",
-            path=checkpoint.weights_path,
-            others=", ".join(tokenizer_files.NAMES[1:]),
-        )
-    file = read_tokenizer(path, checkpoint.config.model_type)
-    check_vocab(file, checkpoint.config, path)
-    return path, file
-
-
-def resolve_vocabulary(
-    checkpoint: Checkpoint, do_lower_case: bool | None = None
-) -> tuple[TokenizerFile, bool]:
-    """What the file of a checkpoint's tokenizer holds, and whether to lower-case; both checked.
-
-    Raises:
-      CheckpointError: there is no vocabulary, it does not fit the checkpoint, or `do_lower_case`
-        contradicts it.
-      ConfigError: `do_lower_case` is None and the checkpoint does not record its casing.
-      MissingExtraError: see `read_tokenizer`.
-    """
-    _, file = checked_vocabulary(checkpoint)
-    if do_lower_case is None:
-        do_lower_case = checkpoint.do_lower_case
-    if do_lower_case is None:
-        raise ConfigError.naming(
-            "the casing of {name} is unknown; pass {do_lower_case:True} or {do_lower_case:False}",
-            name=checkpoint.name,
-        )
-    check_casing(checkpoint, do_lower_case)
-    return file, do_lower_case
-
-
-def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) -> "Tokenizer":
-    """Makes the tokenizer of a checkpoint; arguments and errors are `resolve_vocabulary`'s."""
-    return tokenizer_of(*resolve_vocabulary(checkpoint, do_lower_case))
-
-
-def tokenizer_of(file: TokenizerFile, do_lower_case: bool) -> "Tokenizer":
-    """Makes the tokenizer of a file."""
-    if isinstance(file, SentencePieceModel):
-        from bert_features.text.sentencepiece import SentencePieceTokenizer
-
-        return SentencePieceTokenizer(file, do_lower_case=do_lower_case)
-    if isinstance(file, JsonModel):
-        from bert_features.text.json_tokenizer import JsonTokenizer
-
-        return JsonTokenizer(file)
-    from bert_features.text.tokenization import FullTokenizer
-
-    return FullTokenizer(file.tokens, do_lower_case=do_lower_case)

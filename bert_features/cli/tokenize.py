@@ -76,7 +76,8 @@ def tokenize(
 
 
 def _make_tokenizer(settings: ExtractConfig) -> "Tokenizer":
-    from bert_features.checkpoints.find import find_checkpoint, resolve_vocabulary, tokenizer_of
+    from bert_features.checkpoints.find import find_checkpoint
+    from bert_features.checkpoints.tokenizer import resolve_vocabulary, tokenizer_of
 
     if settings.vocab_file is not None and "checkpoint" not in settings.model_fields_set:
         file, lower = _vocabulary_alone(settings.vocab_file, settings)

@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bert_features.batches.long_text import MIN_SEQ_LENGTH
 from bert_features.checkpoints.checkpoint import Checkpoint, named_files
-from bert_features.checkpoints.find import (
-    check_vocab,
-    find_without_tensorflow,
-    resolve_vocabulary,
-    tokenizer_of,
-)
+from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.checkpoints.pooling import auto_length, auto_pooling, auto_text_changes
 from bert_features.checkpoints.read import has_pooler
+from bert_features.checkpoints.tokenizer import check_vocab, resolve_vocabulary, tokenizer_of
 from bert_features.config.kinds import check_kinds
 from bert_features.config.output_specs import (
     OutputSpec,

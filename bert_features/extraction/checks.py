@@ -13,8 +13,9 @@ from pathlib import Path
 from bert_features.batches.bucketing import resolve_buckets
 from bert_features.batches.long_text import LongText
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.find import find_without_tensorflow, resolve_vocabulary
+from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.checkpoints.pooling import auto_length, auto_pooling
+from bert_features.checkpoints.tokenizer import resolve_vocabulary
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
 from bert_features.extraction.calibration import calibration_file

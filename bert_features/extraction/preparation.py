@@ -15,8 +15,9 @@ from bert_features.batches.bucketing import (
 )
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.find import find_checkpoint, make_tokenizer
+from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.pooling import auto_pooling
+from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import (
     PAIRS,

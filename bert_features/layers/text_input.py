@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import keras
 
 from bert_features.batches.long_text import MIN_SEQ_LENGTH
-from bert_features.checkpoints.find import find_checkpoint, resolve_vocabulary
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.tokenizer import resolve_vocabulary
 from bert_features.encoder.forms import check_backend
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.encoder.types import Tensor

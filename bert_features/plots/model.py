@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.find import find_checkpoint, resolve_vocabulary
+from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.locate import MINILM
+from bert_features.checkpoints.tokenizer import resolve_vocabulary
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import resolve_layers
 from bert_features.config.outputs import EMBEDDINGS, OutputConfig

@@ -9,8 +9,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from bert_features.checkpoints import find as checkpoints
-from bert_features.checkpoints.find import check_vocab, find_checkpoint
+from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
+from bert_features.checkpoints.tokenizer import check_vocab
 from bert_features.checkpoints.weight_names import parameter_count
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
 from bert_features.text.tokenizer_files import WordPieceFile

@@ -12,13 +12,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from bert_features import FeatureExtractor, export_savedmodel, extract, load_export
 from bert_features.checkpoints.convert import convert
-from bert_features.checkpoints.find import (
-    check_vocab,
-    find_checkpoint,
-    make_tokenizer,
-    tokenizer_of,
-)
+from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
+from bert_features.checkpoints.tokenizer import check_vocab, make_tokenizer, tokenizer_of
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
 from bert_features.export.checks import check_source

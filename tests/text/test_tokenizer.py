@@ -20,7 +20,7 @@ from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import LongText
 from bert_features.batches.packing import encode_texts
 from bert_features.batches.words import word_strings
-from bert_features.checkpoints.find import tokenizer_of
+from bert_features.checkpoints.tokenizer import tokenizer_of
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.official.features import convert_examples_to_features
 from bert_features.readers.input_example import InputExample
