@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_features.checkpoints.locate import TOKENIZER, TOKENIZER_CONFIG, is_saved_model, root_of
-from bert_features.checkpoints.weight_names import Kind
-from bert_features.checkpoints.weight_readers import damage_is_an_error, open_weights
+from bert_features.checkpoints.locate import TOKENIZER, TOKENIZER_CONFIG
+from bert_features.checkpoints.weight_files import WeightFiles
+from bert_features.checkpoints.weight_readers import damage_is_an_error
 from bert_features.config.json_files import read_json_object
 from bert_features.errors import CheckpointError
 from bert_features.text.tokenizer_files import keeps_case, read_tokenizer
@@ -28,14 +28,11 @@ _MIN_UNCASED_PIECES = 1000
 _CASED_SHARE = 0.01
 
 
-def casing_of(
-    weights: Path, kind: Kind, vocab: Path | None, *names: str
-) -> tuple[bool | None, str]:
+def casing_of(weights: WeightFiles, vocab: Path | None, *names: str) -> tuple[bool | None, str]:
     """Whether texts are to be lower-cased, and what shows it; the strongest evidence counts.
 
     Args:
-      weights: the path of the weights.
-      kind: how they are stored.
+      weights: the files of the weights.
       vocab: the vocabulary, if there is one.
       *names: further names of the checkpoint, which may show it.
 
@@ -47,7 +44,7 @@ def casing_of(
     """
     if vocab is not None and keeps_case(vocab):
         return False, f"{vocab.name} decides about case by itself"
-    root = root_of(weights)
+    root = weights.root
     tokenizer_config = root / TOKENIZER_CONFIG
     if tokenizer_config.is_file():
         lower = read_json_object(tokenizer_config).get("do_lower_case")
@@ -57,11 +54,11 @@ def casing_of(
     lower = _casing_of_normalizer(tokenizer)
     if lower is not None:
         return lower, f"normalizer.lowercase is {str(lower).lower()} in {tokenizer.name}"
-    if kind == "tf2" and is_saved_model(weights):
+    if weights.kind == "tf2" and weights.in_saved_model:
         lower = _stored_casing(weights)
         if lower is not None:
             return lower, f"do_lower_case is {str(lower).lower()} in its variables"
-    for name in (*names, root.resolve().name, weights.name):
+    for name in (*names, root.resolve().name, weights.path.name):
         for pattern, lower in _CASING_OF_NAME:
             if pattern.search(name):
                 return lower, f"its name is {name}"
@@ -99,10 +96,9 @@ def _casing_of_normalizer(tokenizer: Path) -> bool | None:
     return lower if isinstance(lower, bool) else None
 
 
-def _stored_casing(variables: Path) -> bool | None:
+def _stored_casing(weights: WeightFiles) -> bool | None:
     """The value of the variable `do_lower_case` of TF-Hub's BERTs, None without one."""
-    reader = open_weights(variables, "tf2")
-    if reader.shapes().get("do_lower_case") != ():
+    if weights.reader.shapes().get("do_lower_case") != ():
         return None
-    with damage_is_an_error(variables):
-        return bool(reader.read("do_lower_case"))
+    with damage_is_an_error(weights.path):
+        return bool(weights.reader.read("do_lower_case"))

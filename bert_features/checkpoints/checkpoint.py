@@ -5,16 +5,11 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_features.checkpoints.locate import (
-    SAVED_MODEL,
-    STATE_FILE,
-    TOKENIZER,
-    TOKENIZER_CONFIG,
-    root_of,
-)
+from bert_features.checkpoints.locate import STATE_FILE, TOKENIZER, TOKENIZER_CONFIG
 from bert_features.checkpoints.sentence_transformers import SentenceTransformersSettings
+from bert_features.checkpoints.weight_files import SAVED_MODEL, WeightFiles
 from bert_features.checkpoints.weight_names import Kind
-from bert_features.checkpoints.weight_readers import damage_is_an_error, weight_files
+from bert_features.checkpoints.weight_readers import damage_is_an_error
 from bert_features.config.bert_config import BertConfig, Family
 from bert_features.files import Role
 
@@ -25,9 +20,7 @@ class Checkpoint:
 
     Attributes:
       name: what the user asked for.
-      weights_path: the .safetensors file, the index of its shards, or the prefix of a TensorFlow
-        checkpoint; a SavedModel has that prefix in its folder `variables`.
-      kind: how the weights are stored: `tf1`, `tf2` or `safetensors`.
+      weights: the files of the weights.
       family: the family whose conventions the config follows: `google` or `huggingface`.
       vocab_file: the vocabulary beside the weights, or the one asked for; None if there is none.
       do_lower_case: whether texts are lower-cased; None if the checkpoint does not show it.
@@ -39,8 +32,7 @@ class Checkpoint:
     """
 
     name: str
-    weights_path: Path
-    kind: Kind
+    weights: WeightFiles
     family: Family
     config: BertConfig
     vocab_file: Path | None
@@ -50,20 +42,27 @@ class Checkpoint:
     sentence_transformers: SentenceTransformersSettings | None = None
     config_file: Path | None = None
 
+    @property
+    def weights_path(self) -> Path:
+        """The path of the weights, see `WeightFiles`."""
+        return self.weights.path
+
+    @property
+    def kind(self) -> Kind:
+        """How the weights are stored: `tf1`, `tf2` or `safetensors`."""
+        return self.weights.kind
+
     def files(self) -> list[Role]:
         """The files that hold the checkpoint, each with its part.
 
         Raises CheckpointError if the folder or the index of shards cannot be read.
         """
-        roles: list[Role] = [
-            ("the checkpoint's weights", path)
-            for path in weight_files(self.weights_path, self.kind)
-        ]
+        roles: list[Role] = [("the checkpoint's weights", path) for path in self.weights.files()]
         if self.config_file is not None:
             roles.append(("the checkpoint's config", self.config_file))
         if self.vocab_file is not None:
             roles.append(("the vocabulary", self.vocab_file))
-        root = root_of(self.weights_path)
+        root = self.weights.root
         names = (STATE_FILE, SAVED_MODEL, TOKENIZER_CONFIG, TOKENIZER)
         others = [root / name for name in names if (root / name).exists()]
         if self.sentence_transformers is not None:
@@ -86,7 +85,7 @@ class Checkpoint:
         Raises CheckpointError if a file cannot be read.
         """
         digest = hashlib.sha256()
-        for path in weight_files(self.weights_path, self.kind):
+        for path in self.weights.files():
             with damage_is_an_error(path), path.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
         return digest.hexdigest()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bert_features.checkpoints.published import ALIASES, PUBLISHED
 from bert_features.checkpoints.sentence_transformers import TRANSFORMER_CONFIG
-from bert_features.checkpoints.weight_names import Kind
+from bert_features.checkpoints.weight_files import SAVED_MODEL, WeightFiles
 from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, is_index, is_object_based
 from bert_features.config.settings import did_you_mean
 from bert_features.errors import CheckpointError
@@ -19,7 +19,6 @@ MINILM = "minilm"
 
 # A file with the name of a TensorFlow checkpoint's prefix is PyTorch Lightning's.
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
-SAVED_MODEL = "saved_model.pb"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TOKENIZER = "tokenizer.json"
 # Files that belong to weights wherever these are.
@@ -36,16 +35,12 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}\.safetensors$")
 _TF_LATEST = re.compile(r'^model_checkpoint_path: "(.+)"$', re.MULTILINE)
 
 
-def locate(path: Path, name: str) -> tuple[Path, Kind]:
+def locate(path: Path, name: str) -> WeightFiles:
     """The weights in a directory, at a prefix or in a file.
 
     Args:
       path: a directory, a file, or the prefix of a TensorFlow checkpoint.
       name: what the user asked for, for the messages.
-
-    Returns:
-      The .safetensors file, the index of its shards or the prefix of a TensorFlow checkpoint; and
-      how the weights are stored.
 
     Raises:
       CheckpointError: there are none, several, or only pickles.
@@ -55,10 +50,10 @@ def locate(path: Path, name: str) -> tuple[Path, Kind]:
     if path.name == SAVED_MODEL and path.is_file():
         return _locate_in_folder(path.parent, name)
     if (path.suffix == ".safetensors" or is_index(path)) and path.is_file():
-        return path, "safetensors"
+        return _weights_at(path)
     prefix = path.with_name(prefix_of(path.name))
     if _index_of(prefix).is_file():
-        return _with_kind(prefix)
+        return _weights_at(prefix)
     if path.is_file() and path.suffix in PICKLES:
         raise pickle_error(path)
     if path.is_file():
@@ -87,26 +82,6 @@ def meant(name: str) -> str:
                 neighbour = prefix_of(entry.name)
                 known[neighbour.lower()] = repr(str(path.with_name(neighbour)))
     return did_you_mean(path.name.lower(), known, likeness=0.7)
-
-
-def root_of(weights_path: Path) -> Path:
-    """The directory of a checkpoint; for a SavedModel the one above its `variables`."""
-    folder = weights_path.parent
-    return folder.parent if is_saved_model(weights_path) else folder
-
-
-def is_saved_model(weights_path: Path) -> bool:
-    """Whether weights are the variables of a SavedModel."""
-    folder = weights_path.parent
-    return folder.name == "variables" and (folder.parent / SAVED_MODEL).is_file()
-
-
-def beside(weights_path: Path, names: Sequence[str]) -> Path | None:
-    """The first of these files beside the weights; of a SavedModel, also among its assets."""
-    root = root_of(weights_path)
-    folders = [root, root / "assets"] if is_saved_model(weights_path) else [root]
-    paths = (folder / name for folder in folders for name in names)
-    return next((path for path in paths if path.is_file()), None)
 
 
 def prefix_of(name: str) -> str:
@@ -183,19 +158,19 @@ def pickle_error(path: Path | str) -> CheckpointError:
     )
 
 
-def _locate_in_folder(folder: Path, name: str) -> tuple[Path, Kind]:
+def _locate_in_folder(folder: Path, name: str) -> WeightFiles:
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     if (folder / f"{VARIABLES}.index").is_file():
         names.append(f"{VARIABLES}.index")
-    return _with_kind(
+    return _weights_at(
         folder / choose_weights(names, name, lambda file: (folder / file).read_bytes())
     )
 
 
-def _with_kind(path: Path) -> tuple[Path, Kind]:
+def _weights_at(path: Path) -> WeightFiles:
     if path.suffix == ".safetensors" or is_index(path):
-        return path, "safetensors"
-    return path, "tf2" if is_object_based(_index_of(path)) else "tf1"
+        return WeightFiles(path, "safetensors")
+    return WeightFiles(path, "tf2" if is_object_based(_index_of(path)) else "tf1")
 
 
 def _index_of(prefix: Path) -> Path:

@@ -2,20 +2,14 @@
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 
 from bert_features.checkpoints import masked_lm, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.weight_files import WeightFiles
 from bert_features.checkpoints.weight_names import Kind
-from bert_features.checkpoints.weight_readers import (
-    Reader,
-    damage_is_an_error,
-    open_weights,
-    some,
-    weight_files,
-)
+from bert_features.checkpoints.weight_readers import damage_is_an_error, some
 from bert_features.errors import CheckpointError
 
 logger = logging.getLogger("bert_features")
@@ -23,14 +17,13 @@ logger = logging.getLogger("bert_features")
 
 def has_pooler(checkpoint: Checkpoint) -> bool:
     """Whether it holds the weights of the pooler; raises CheckpointError if the file is damaged."""
-    reader = open_weights(checkpoint.weights_path, checkpoint.kind)
-    stored = stored_names(reader, checkpoint.weights_path, checkpoint.kind)
+    stored = stored_names(checkpoint.weights)
     return all(weight.canonical in stored for weight in weight_names.POOLER)
 
 
 def has_head(checkpoint: Checkpoint) -> bool:
     """Whether it holds a masked-LM head; raises CheckpointError if the file is damaged."""
-    shapes = open_weights(checkpoint.weights_path, checkpoint.kind).shapes()
+    shapes = checkpoint.weights.reader.shapes()
     biases = checkpoint.config.has_biases
     return bool(masked_lm.stored_head(shapes, checkpoint.kind, has_biases=biases))
 
@@ -53,9 +46,8 @@ def read_weights(
         is damaged, or its SHA-256 is not the expected one; or see `masked_lm.read_head`.
     """
     _check_hash(checkpoint)  # a wrong one explains whatever the reader would find
-    reader = open_weights(checkpoint.weights_path, checkpoint.kind)
-    shapes = reader.shapes()
-    stored = stored_names(reader, checkpoint.weights_path, checkpoint.kind)
+    reader = checkpoint.weights.reader
+    shapes, stored = reader.shapes(), stored_names(checkpoint.weights)
     biases = checkpoint.config.has_biases
     heads = masked_lm.stored_head(shapes, checkpoint.kind, has_biases=biases) if head else {}
     _log_what_is_left_out(checkpoint, shapes, stored | heads)
@@ -70,6 +62,7 @@ def read_weights(
     if head:
         words = weights["embeddings/word_embeddings"]
         weights |= masked_lm.read_head(checkpoint, reader, words)
+    checkpoint.weights.close()
     if not all(np.isfinite(value).all() for value in weights.values()):
         logger.warning("%s: some weights are not finite", checkpoint.name)
     return weights
@@ -90,20 +83,19 @@ def check_config(checkpoint: Checkpoint) -> None:
     A parameter takes at least a byte. So the weights are opened only if the config is refused.
     Raises CheckpointError, also if a file cannot be read.
     """
-    path, kind = checkpoint.weights_path, checkpoint.kind
-    with damage_is_an_error(path):
-        size = sum(file.stat().st_size for file in weight_files(path, kind))
+    weights = checkpoint.weights
+    with damage_is_an_error(weights.path):
+        size = sum(file.stat().st_size for file in weights.files())
     if weight_names.parameter_count(checkpoint.config, pooler=False) > size:
-        reader = open_weights(path, kind)
-        _check_names(checkpoint, reader.shapes(), stored_names(reader, path, kind), pooler=False)
+        _check_names(checkpoint, weights.reader.shapes(), stored_names(weights), pooler=False)
 
 
-def stored_names(reader: Reader, path: Path, kind: Kind) -> dict[str, str]:
+def stored_names(weights: WeightFiles) -> dict[str, str]:
     """Canonical name -> name on disk, for every tensor that is or could be the encoder's.
 
     Raises CheckpointError if two names on disk mean the same weight.
     """
-    names = reader.shapes()
+    names, kind = weights.reader.shapes(), weights.kind
     trained = _trained_poolers(names, kind)
     stored: dict[str, str] = dict(trained)
     for name in names:
@@ -117,7 +109,8 @@ def stored_names(reader: Reader, path: Path, kind: Kind) -> dict[str, str]:
         key = canonical or f"unexpected {name}"
         if key in stored:
             raise CheckpointError(
-                f"{path} holds {key} twice, as {stored[key]} and as {name}; keep one of them"
+                f"{weights.path} holds {key} twice, as {stored[key]} and as {name}; keep one of "
+                "them"
             )
         stored[key] = name
     return stored

@@ -18,6 +18,7 @@ from typing import Any
 from bert_features import files
 from bert_features.checkpoints import locate
 from bert_features.checkpoints.sentence_transformers import MAIN_CONFIG, MODULES, transformer_path
+from bert_features.checkpoints.weight_files import SAVED_MODEL
 from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, weight_map_in
 from bert_features.config.json_files import parse_json, read_json_object
 from bert_features.errors import CheckpointError
@@ -68,7 +69,7 @@ def fetch(url: str) -> Path:
             content: bytes = filesystem.cat_file(f"{folder}/{name}")
             return content
 
-    if wanted in ("", locate.SAVED_MODEL):
+    if wanted in ("", SAVED_MODEL):
         weights, wanted = _weights_in([*entries], url, read), ""
     else:
         weights = wanted = _weights_at([*entries], wanted, url)
@@ -142,7 +143,7 @@ def _parts_of(
     """
     wanted = {weights, f"{weights}.index"}
     if weights == locate.VARIABLES:
-        wanted.add(locate.SAVED_MODEL)
+        wanted.add(SAVED_MODEL)
     if weights.endswith(INDEX_SUFFIX):
         values = parse_json(read(weights), f"{url}: {weights}")
         shards = weight_map_in(values if isinstance(values, dict) else {}, weights).values()

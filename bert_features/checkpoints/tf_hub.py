@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bert_features import files
-from bert_features.checkpoints.locate import SAVED_MODEL
+from bert_features.checkpoints.weight_files import SAVED_MODEL
 from bert_features.errors import CheckpointError, MissingExtraError
 from bert_features.files import cache_dir
 from bert_features.machine.quiet_tensorflow import import_tensorflow

@@ -79,14 +79,12 @@ def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
 
 def _signature(checkpoint: "Checkpoint") -> dict[str, Any] | None:
     """The inputs and outputs of a SavedModel; None for any other checkpoint."""
-    from bert_features.checkpoints.locate import is_saved_model, root_of
-
-    if not is_saved_model(checkpoint.weights_path):
+    if not checkpoint.weights.in_saved_model:
         return None
     import_tensorflow()
     from bert_features.export.description import read_signature
 
-    signature = read_signature(root_of(checkpoint.weights_path))
+    signature = read_signature(checkpoint.weights.root)
     return None if signature is None else dataclasses.asdict(signature)
 
 

@@ -93,7 +93,7 @@ def _make_tokenizer(settings: ExtractConfig) -> "Tokenizer":
 def _vocabulary_alone(path: str, settings: ExtractConfig) -> tuple["TokenizerFile", bool]:
     """The file of a tokenizer without a checkpoint, and whether to lower-case."""
     from bert_features.checkpoints.casing import casing_of_vocabulary
-    from bert_features.checkpoints.find import local_file
+    from bert_features.checkpoints.sources import local_file
     from bert_features.text.tokenizer_files import keeps_case, read_tokenizer
 
     local, lower = local_file(path), settings.do_lower_case

