@@ -96,6 +96,21 @@ def damage_is_an_error(path: Path) -> Iterator[None]:
         raise CheckpointError(f"{path} is truncated or corrupt: {reason[:200]}") from error
 
 
+def read_floats(reader: Reader, name: str, path: Path) -> np.ndarray:
+    """One weight as float32; a CheckpointError if it is damaged or no float."""
+    with damage_is_an_error(path):
+        value = reader.read(name)
+        _check_is_float(name, value.dtype.name)
+        return value.astype(np.float32, copy=False)
+
+
+def _check_is_float(name: str, dtype: str) -> None:
+    if dtype not in ("float16", "bfloat16", "float32", "float64"):
+        raise CheckpointError(
+            f"{name} is {dtype}, expected floats; this is a quantised copy: take the float weights"
+        )
+
+
 class _TensorFlowReader:
     """The tensors of a TensorFlow checkpoint.
 
@@ -175,7 +190,11 @@ class _SafetensorsReader:
         }
 
     def read(self, name: str) -> np.ndarray:
-        return np.asarray(self._files[self._shard_of[name]].get_tensor(name))
+        file = self._files[self._shard_of[name]]
+        dtype = file.get_slice(name).get_dtype()
+        if dtype.startswith(("F8", "F4")):  # safetensors has no array for these
+            _check_is_float(name, dtype)
+        return np.asarray(file.get_tensor(name))
 
 
 def _open_safetensors(path: Path) -> Any:

@@ -95,7 +95,7 @@ def test_importing_does_not_import_the_libraries():
 
 def test_a_vocabulary_that_is_not_the_checkpoints():
     check_vocab(WordPieceFile(TOY_VOCAB), TOY, "vocab.txt")
-    with pytest.raises(CheckpointError, match=r"has 29 pieces, but the checkpoint's.* 30 rows"):
-        check_vocab(WordPieceFile(TOY_VOCAB[:-1]), TOY, "vocab.txt")
+    with pytest.raises(CheckpointError, match=r"has 31 pieces, but the checkpoint's.* 30 rows"):
+        check_vocab(WordPieceFile([*TOY_VOCAB, "more"]), TOY, "vocab.txt")
     with pytest.raises(CheckpointError, match=r"lacks \[PAD\], \[SEP\]"):
         check_vocab(WordPieceFile(["[UNK]", "[CLS]"]), TOY, "vocab.txt")

@@ -157,8 +157,9 @@ def test_the_error_says_how_many_layers_there_are(copy):
 
 
 def test_a_name_stored_twice(copy):
-    rewrite(copy, lambda t: t | {"bert.pooler.dense.bias": np.zeros(8, np.float32)})
-    twice = r"pooler/dense/bias twice, as bert\.pooler\.dense\.bias and as pooler\.dense\.bias"
+    rewrite(copy, lambda t: t | {"embeddings.LayerNorm.beta": np.zeros(8, np.float32)})
+    norm = r"embeddings\.LayerNorm"
+    twice = rf"embeddings/LayerNorm/beta twice, as {norm}\.beta and as {norm}\.bias"
     with pytest.raises(CheckpointError, match=twice):
         read_weights(find_checkpoint(copy))
 
