@@ -1,8 +1,4 @@
-"""Names of other things in a checkpoint than weights: optimizers, buffers, settings.
-
-What an encoder and its heads are is decided by `encoder_names`; the objects of a TF2 checkpoint
-alone need the names of heads.
-"""
+"""Names of other things than weights: optimizers, buffers, settings; and of heads in TF2 alone."""
 
 import re
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.encoder_names import parent_of
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import Reader, read_floats
 from bert_features.config.bert_config import BertConfig
@@ -62,39 +61,29 @@ def stored_head(
     """Canonical name -> name on disk of the head's weights; empty without a head.
 
     With the key `decoder` if there is a matrix beside the word embeddings. The head is beside the
-    encoder, whose names begin with `prefix`, or inside.
+    encoder, whose names begin with `prefix` (`module.` for `module.bert.`), or inside.
     """
-    for scope in dict.fromkeys((parent_of(prefix), prefix)):
-        inside = (name for name in shapes if name.startswith(scope))
-        names = {_plain(name.removeprefix(scope)): name for name in inside}
-        for place in _PLACES[kind]:
-            if found := _head_at(place, names, kind, has_biases=has_biases):
-                return found
+    hugging = kind == "safetensors"
+    parts = "/kernel /bias /gamma /beta" if not hugging else ".weight .bias .weight .bias"
+    kernel, bias, gamma, beta = parts.split()
+    parent = prefix[: max(prefix.rfind(separator, 0, -1) for separator in "./") + 1]
+    for scope in dict.fromkeys((parent, prefix)):
+        names = {_plain(n.removeprefix(scope)): n for n in shapes if n.startswith(scope)}
+        for dense, norm, output_bias, decoder in _PLACES[kind]:
+            if hugging and output_bias not in names:
+                output_bias = f"{decoder}.bias"  # tied to the other; files have one or both
+            places = (dense + kernel, dense + bias, norm + gamma, norm + beta, output_bias)
+            by_name = dict(zip(_NAMES, places, strict=True))
+            wanted = {name: by_name[name] for name in _names(has_biases=has_biases)}
+            if set(wanted.values()) <= names.keys():
+                found = {name: names[place] for name, place in wanted.items()}
+                matrix = names.get(f"{decoder}.weight")
+                return found | ({"decoder": matrix} if matrix else {})
     return {}
 
 
 def _plain(name: str) -> str:
     return _SCOPE.sub("", weight_names.in_todays_norms(name))
-
-
-def _head_at(
-    place: tuple[str, str, str, str], names: Mapping[str, str], kind: Kind, *, has_biases: bool
-) -> dict[str, str]:
-    """The weights of a head that is at one of `_PLACES`, among plain names -> names on disk."""
-    dense, norm, output_bias, decoder = place
-    hugging = kind == "safetensors"
-    parts = "/kernel /bias /gamma /beta" if not hugging else ".weight .bias .weight .bias"
-    kernel, bias, gamma, beta = parts.split()
-    if hugging and output_bias not in names:
-        output_bias = f"{decoder}.bias"  # tied to the other; files have one of the two or both
-    places = (dense + kernel, dense + bias, norm + gamma, norm + beta, output_bias)
-    by_name = dict(zip(_NAMES, places, strict=True))
-    wanted = {name: by_name[name] for name in _names(has_biases=has_biases)}
-    if not set(wanted.values()) <= names.keys():
-        return {}
-    matrix = names.get(f"{decoder}.weight")
-    head = {name: names[place] for name, place in wanted.items()}
-    return head | ({"decoder": matrix} if matrix else {})
 
 
 def read_head(

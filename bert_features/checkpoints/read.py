@@ -9,7 +9,7 @@ import numpy as np
 from bert_features.checkpoints import masked_lm, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.encoder_names import StoredNames, sort_names, trained_poolers
-from bert_features.checkpoints.weight_names import Kind, Weight
+from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import (
     Reader,
     damage_is_an_error,
@@ -74,16 +74,14 @@ def read_weights(
 
 def _opened(checkpoint: Checkpoint) -> tuple[Reader, StoredNames]:
     """The reader of the weights, and the names that it has; errors are those of both."""
-    reader = open_weights(checkpoint.weights_path, checkpoint.kind)
     path, kind = checkpoint.weights_path, checkpoint.kind
+    reader = open_weights(path, kind)
     return reader, sort_names(reader.shapes(), kind, path, checkpoint.config)
 
 
 def _head_of(checkpoint: Checkpoint, reader: Reader, names: StoredNames) -> dict[str, str]:
-    biases = checkpoint.config.has_biases
-    return masked_lm.stored_head(
-        reader.shapes(), checkpoint.kind, prefix=names.prefix or "", has_biases=biases
-    )
+    kind, biases = checkpoint.kind, checkpoint.config.has_biases
+    return masked_lm.stored_head(reader.shapes(), kind, prefix=names.prefix, has_biases=biases)
 
 
 def _check_hash(checkpoint: Checkpoint) -> None:
@@ -176,6 +174,10 @@ def _check_names(
         raise CheckpointError(f"{described}: {'; '.join(listed)}")
 
 
+# The axes of weight_names' legend that are the rows of a table -> what the config calls them.
+_ROWS_BY = {"V": "vocab_size", "P": "max_position_embeddings", "T": "type_vocab_size"}
+
+
 def _misshapen(
     checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]], stored: Mapping[str, str]
 ) -> list[str]:
@@ -185,18 +187,7 @@ def _misshapen(
             allowed = weight_names.stored_shapes(row, checkpoint.config, checkpoint.kind)
             received = shapes[stored[row.canonical]]
             if received not in allowed:
-                hint = _hint(checkpoint, row, received)
+                key = _ROWS_BY.get(row.shape[0]) if received[1:] == allowed[0][1:] else None
+                hint = f" ({key} is {allowed[0][0]} in the config)" if key else ""
                 wrong.append(f"{stored[row.canonical]} is {received}, expected {allowed[0]}{hint}")
     return wrong
-
-
-# The axes of weight_names' legend that are the rows of a table.
-_ROWS_BY = {"V": "vocab_size", "P": "max_position_embeddings", "T": "type_vocab_size"}
-
-
-def _hint(checkpoint: Checkpoint, row: Weight, received: tuple[int, ...]) -> str:
-    """Names the key of the config that gives a table another number of rows than it has."""
-    key, expected = _ROWS_BY.get(row.shape[0]), weight_names.shape_of(row, checkpoint.config)
-    if key is None or received[1:] != expected[1:]:
-        return ""
-    return f" ({key} is {expected[0]} in the config, and the weights have {received[0]} rows)"

@@ -61,11 +61,7 @@ def check_vocab(file: TokenizerFile, config: BertConfig, path: str | Path) -> No
 
 @functools.cache  # once, although a run checks several times
 def _report_spare_rows(path: str, spare: int) -> None:
-    logger.info(
-        "the embedding table has %d rows more than the vocabulary %s; they are not used",
-        spare,
-        path,
-    )
+    logger.info("the embedding table has %d rows more than %s; they are not used", spare, path)
 
 
 def checked_vocabulary(checkpoint: Checkpoint) -> tuple[Path, TokenizerFile]:

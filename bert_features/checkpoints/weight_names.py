@@ -277,35 +277,29 @@ def is_ignored(name: str, kind: Kind = "tf1") -> str | None:
     return next((what for what, pattern in patterns.items() if pattern.match(name)), None)
 
 
-def canonical_name(name: str, kind: Kind) -> str | None:
-    """The canonical name of a stored weight of any architecture and block; None for other names.
-
-    In TF2 a stored name is that of a variable or its path in the saved objects.
-    """
-    found = split_name(name, kind)
-    return None if found is None else found[1]
-
-
 def split_name(name: str, kind: Kind, model_type: str | None = None) -> tuple[str, str] | None:
-    """What stands before a weight's name, and the canonical name of the weight.
+    """The prefix of a stored weight, and its canonical name; None for other names.
 
-    It is None for a name that does not end as a weight of the architecture, by default of any. In
-    TF2 all scopes fall away.
+    The weight is one of an architecture, by default of any. In TF2 the name is that of a variable
+    or its path in the saved objects, and all scopes fall away.
     """
     table = _canonical_of(kind, model_type)
     name = plain_tf2(name) if kind == "tf2" else in_todays_norms(name)
-    parts = [name] if kind == "tf2" else name.split(SEPARATORS[kind])
+    parts = [name] if kind == "tf2" else name.split(_SEPARATOR[kind])
+    if kind == "tf1" and parts[0] == "generator":  # of ELECTRA's pre-training, an encoder too
+        return None
     for start in range(max(len(parts) - _MAX_PARTS, 0), len(parts)):
-        weight = SEPARATORS[kind].join(parts[start:])
+        weight = _SEPARATOR[kind].join(parts[start:])
         block, template = _template(weight)
         if template in table:
             return name.removesuffix(weight), table[template].format(i=block)
     return None
 
 
-def scopes(kind: Kind, model_type: str | None = None) -> set[str]:
-    """The first parts of the names of an architecture's weights, by default of all of them."""
-    return {name.split(SEPARATORS[kind])[0] for name in _canonical_of(kind, model_type)}
+def scopes(kind: Kind, model_type: str | None = None) -> tuple[str, ...]:
+    """How the names of an architecture's weights begin, such as `encoder.`; by default of all."""
+    names = (name.partition(_SEPARATOR[kind]) for name in _canonical_of(kind, model_type))
+    return tuple({first + separator for first, separator, _ in names})
 
 
 def next_sentence_pooler(name: str) -> str | None:
@@ -314,9 +308,8 @@ def next_sentence_pooler(name: str) -> str | None:
     return f"pooler/dense/{match[1]}" if match else None
 
 
-# Between the parts of a stored name. The weights of a block have up to nine parts; a longer name
-# begins with a prefix.
-SEPARATORS: dict[Kind, str] = {"tf1": "/", "tf2": "/", "safetensors": "."}
+# Between the parts of a stored name. A weight has up to nine parts; a longer name has a prefix.
+_SEPARATOR: dict[Kind, str] = {"tf1": "/", "tf2": "/", "safetensors": "."}
 _MAX_PARTS = 12
 
 # TensorFlow 1 and early conversions to PyTorch call the parameters of a layer norm so.

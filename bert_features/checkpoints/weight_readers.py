@@ -156,7 +156,7 @@ def _keys_by_name(object_graph: bytes) -> dict[str, str]:
 
 def _is_known(name: str) -> bool:
     return (
-        weight_names.canonical_name(name, "tf2") is not None
+        weight_names.split_name(name, "tf2") is not None
         or weight_names.next_sentence_pooler(name) is not None
         or weight_names.is_ignored(name, "tf2") is not None
     )
@@ -191,8 +191,7 @@ class _SafetensorsReader:
 
     def read(self, name: str) -> np.ndarray:
         file = self._files[self._shard_of[name]]
-        dtype = file.get_slice(name).get_dtype()
-        if dtype.startswith(("F8", "F4")):  # safetensors has no array for these
+        if (dtype := file.get_slice(name).get_dtype())[:2] in ("F8", "F4"):  # no array holds these
             _check_is_float(name, dtype)
         return np.asarray(file.get_tensor(name))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bert_features.checkpoints import weight_names
-from bert_features.checkpoints.encoder_names import parent_of, sort_names
+from bert_features.checkpoints.encoder_names import sort_names
 from bert_features.checkpoints.weight_names import is_ignored, split_name, weight_shapes
 from bert_features.config.bert_config import BertConfig
 from tests.reference.tf1_checkpoint import huggingface_weights
@@ -47,11 +47,6 @@ def test_every_name_of_a_real_bert_base_is_accounted_for(data):
 )
 def test_a_name_is_a_prefix_and_a_weight(kind, name, split):
     assert split_name(name, kind, "bert") == split
-
-
-def test_what_stands_before_the_last_part_of_a_prefix():
-    prefixes = {"": "", "bert.": "", "module.bert.": "module.", "module/bert/": "module/"}
-    assert {prefix: parent_of(prefix) for prefix in prefixes} == prefixes
 
 
 def test_the_tables_of_names_are_one_to_one():
