@@ -40,7 +40,7 @@ def sort_names(
     model_type = None if config is None else config.model_type
     found = {name: weight_names.split_name(name, kind, model_type) for name in names}
     prefix = _prefix(filter(None, found.values()), _required(config, len(names)), path)
-    roots = (prefix or "",)
+    roots: tuple[str, ...] = (prefix or "",)
     if prefix == "" and kind != "tf2":  # the objects of TF2 have no common beginnings
         roots = weight_names.scopes(kind, model_type)
     sorted_names = StoredNames(prefix or "", trained_poolers(names, kind), [], [])

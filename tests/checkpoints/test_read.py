@@ -258,7 +258,7 @@ def test_the_error_says_how_many_layers_there_are(copy):
 
 @pytest.mark.parametrize("rows", [28, 31])
 def test_a_config_with_another_number_of_rows(copy, rows):
-    """The vocabulary fits the weights: both have 30. The tokenizer is made before these are read."""
+    """The vocabulary fits the weights. The tokenizer is made before these are read."""
     path = copy / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"vocab_size": rows}))
     message = rf"word_embeddings\.weight is \(30, 8\), .* \(vocab_size is {rows} in the config\)"
