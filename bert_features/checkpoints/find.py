@@ -7,9 +7,10 @@ from typing import NamedTuple, Unpack, get_args
 from bert_features.checkpoints import sources
 from bert_features.checkpoints.casing import casing_of
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.encoder_names import sort_names
 from bert_features.checkpoints.inferred_config import infer_config
 from bert_features.checkpoints.locate import locate
-from bert_features.checkpoints.read import check_config, stored_names
+from bert_features.checkpoints.read import check_config
 from bert_features.checkpoints.sentence_transformers import (
     SentenceTransformersSettings,
     read_sentence_transformers,
@@ -176,7 +177,8 @@ def _config(name: str, weights: WeightFiles, config_path: Path | None) -> tuple[
         return BertConfig.from_dict(values, family=family, source=str(config_path)), family
     if weights.may_lack_config:
         # TF-Hub's come without a config, the Model Garden's with one of another form.
-        shapes, stored = weights.reader.shapes(), stored_names(weights)
+        shapes = weights.reader.shapes()
+        stored = sort_names(shapes, weights.kind, weights.path).weights
         by_name = {weight: shapes[stored_name] for weight, stored_name in stored.items()}
         return infer_config(by_name, name, electra=weights.is_electra), "google"
     raise CheckpointError.naming(

@@ -1,17 +1,8 @@
-"""Names of other things in a checkpoint than the encoder: optimizers, buffers, heads."""
+"""Names of other things than weights: optimizers, buffers, settings; and of heads in TF2 alone."""
 
 import re
 
-# The first part of the names of the heads of BERT's relatives.
-_HEADS = (
-    "predictions|sop_classifier"  # ALBERT
-    "|discriminator_predictions|generator\\w*|task_specific|sequence_summary"  # ELECTRA
-    "|vocab_transform|vocab_layer_norm|vocab_projector|pre_classifier"  # DistilBERT
-    "|lm_head"  # RoBERTa
-    "|head|decoder"  # ModernBERT
-)
-
-# Matched from the start of a name without its prefix.
+# Matched from the start of a name, whatever its prefix.
 IGNORED: dict[str, re.Pattern[str]] = {
     # Slots and counters of the optimizers that trained BERT checkpoints.
     "optimizer": re.compile(
@@ -21,11 +12,8 @@ IGNORED: dict[str, re.Pattern[str]] = {
         re.IGNORECASE,
     ),
     # Buffers that Hugging Face models carry: constants, not weights.
-    "buffer": re.compile(r"embeddings\.(position_ids|token_type_ids)$"),
-    # Heads of pre-training and of fine-tuned tasks.
-    "head": re.compile(
-        r"(cls|classifier|qa_outputs|logits_fc|output_weights|output_bias|loss|crf\w*|project"
-        rf"|{_HEADS})\b"
+    "buffer": re.compile(
+        r"(.*\.)?(embeddings\.(position_ids|token_type_ids)|rotary_emb\.\w*inv_freq)$"
     ),
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.weight_names import Kind
-from bert_features.checkpoints.weight_readers import Reader, damage_is_an_error
+from bert_features.checkpoints.weight_readers import Reader, read_floats
 from bert_features.config.bert_config import BertConfig
 from bert_features.errors import CheckpointError
 
@@ -56,54 +56,63 @@ def _names(*, has_biases: bool) -> list[str]:
 
 
 def stored_head(
-    shapes: Mapping[str, object], kind: Kind, *, has_biases: bool = True
+    shapes: Mapping[str, object], kind: Kind, *, prefix: str = "", has_biases: bool = True
 ) -> dict[str, str]:
     """Canonical name -> name on disk of the head's weights; empty without a head.
 
-    With the key `decoder` if there is a matrix beside the word embeddings.
+    With the key `decoder` if there is a matrix beside the word embeddings. The head is beside the
+    encoder, whose names begin with `prefix` (`module.` for `module.bert.`), or inside.
     """
-    names = {_SCOPE.sub("", weight_names.plain_name(name, kind)): name for name in shapes}
     hugging = kind == "safetensors"
     parts = "/kernel /bias /gamma /beta" if not hugging else ".weight .bias .weight .bias"
     kernel, bias, gamma, beta = parts.split()
-    for dense, norm, output_bias, decoder in _PLACES[kind]:
-        if hugging and output_bias not in names:
-            output_bias = f"{decoder}.bias"  # tied to the other; files have one of the two or both
-        places = (dense + kernel, dense + bias, norm + gamma, norm + beta, output_bias)
-        by_name = dict(zip(_NAMES, places, strict=True))
-        wanted = {name: by_name[name] for name in _names(has_biases=has_biases)}
-        if set(wanted.values()) <= names.keys():
-            found = {name: names[place] for name, place in wanted.items()}
-            matrix = names.get(f"{decoder}.weight")
-            return found | ({"decoder": matrix} if matrix else {})
+    parent = prefix[: max(prefix.rfind(separator, 0, -1) for separator in "./") + 1]
+    for scope in dict.fromkeys((parent, prefix)):
+        names = {_plain(n.removeprefix(scope)): n for n in shapes if n.startswith(scope)}
+        for dense, norm, output_bias, decoder in _PLACES[kind]:
+            if hugging and output_bias not in names:
+                output_bias = f"{decoder}.bias"  # tied to the other; files have one or both
+            places = (dense + kernel, dense + bias, norm + gamma, norm + beta, output_bias)
+            by_name = dict(zip(_NAMES, places, strict=True))
+            wanted = {name: by_name[name] for name in _names(has_biases=has_biases)}
+            if set(wanted.values()) <= names.keys():
+                found = {name: names[place] for name, place in wanted.items()}
+                matrix = names.get(f"{decoder}.weight")
+                return found | ({"decoder": matrix} if matrix else {})
     return {}
 
 
-def read_head(checkpoint: Checkpoint, reader: Reader, words: np.ndarray) -> dict[str, np.ndarray]:
+def _plain(name: str) -> str:
+    return _SCOPE.sub("", weight_names.in_todays_norms(name))
+
+
+def read_head(
+    checkpoint: Checkpoint, reader: Reader, stored: Mapping[str, str], words: np.ndarray
+) -> dict[str, np.ndarray]:
     """The head's weights, float32 by canonical name; `words` are the word embeddings.
+
+    `stored` is what `stored_head` found.
 
     Raises:
       CheckpointError: there is no head, a weight has another shape, or the head has a matrix of its
         own instead of the word embeddings.
     """
     name, kind = checkpoint.name, checkpoint.kind
-    shapes = reader.shapes()
-    stored = stored_head(shapes, kind, has_biases=checkpoint.config.has_biases)
     if not stored:
         raise CheckpointError(
             f"{name} has no masked-LM head, which kind 'masked_lm' and 'score' need; fine-tuned "
             "models and those of sentence-transformers lack it: take the pre-trained model, such "
             "as bert-base-uncased"
         )
-    with damage_is_an_error(checkpoint.weights_path):
-        read = {key: reader.read(at).astype(np.float32, copy=False) for key, at in stored.items()}
+    path = checkpoint.weights_path
+    read = {key: read_floats(reader, stored_name, path) for key, stored_name in stored.items()}
     decoder = read.pop("decoder", words)
     head = {}
     for canonical, shape in head_shapes(checkpoint.config).items():
         value = read[canonical]
         value = value.T if kind == "safetensors" else value  # kernels are [in, out] here
         if value.shape != shape:
-            received = shapes[stored[canonical]]
+            received = reader.shapes()[stored[canonical]]
             raise CheckpointError(f"{name}: {stored[canonical]} is {received}, expected {shape}")
         head[canonical] = np.ascontiguousarray(value)
     if decoder is not words and not np.array_equal(decoder, words, equal_nan=True):

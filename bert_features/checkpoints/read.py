@@ -7,9 +7,13 @@ import numpy as np
 
 from bert_features.checkpoints import masked_lm, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.weight_files import WeightFiles
-from bert_features.checkpoints.weight_names import Kind
-from bert_features.checkpoints.weight_readers import damage_is_an_error, some
+from bert_features.checkpoints.encoder_names import StoredNames, sort_names, trained_poolers
+from bert_features.checkpoints.weight_readers import (
+    Reader,
+    damage_is_an_error,
+    read_floats,
+    some,
+)
 from bert_features.errors import CheckpointError
 
 logger = logging.getLogger("bert_features")
@@ -17,15 +21,14 @@ logger = logging.getLogger("bert_features")
 
 def has_pooler(checkpoint: Checkpoint) -> bool:
     """Whether it holds the weights of the pooler; raises CheckpointError if the file is damaged."""
-    stored = stored_names(checkpoint.weights)
-    return all(weight.canonical in stored for weight in weight_names.POOLER)
+    _, names = _opened(checkpoint)
+    return all(weight.canonical in names.weights for weight in weight_names.POOLER)
 
 
 def has_head(checkpoint: Checkpoint) -> bool:
     """Whether it holds a masked-LM head; raises CheckpointError if the file is damaged."""
-    shapes = checkpoint.weights.reader.shapes()
-    biases = checkpoint.config.has_biases
-    return bool(masked_lm.stored_head(shapes, checkpoint.kind, has_biases=biases))
+    reader, names = _opened(checkpoint)
+    return bool(_head_of(checkpoint, reader, names))
 
 
 def read_weights(
@@ -42,30 +45,39 @@ def read_weights(
       Canonical name -> float32 array, kernels [in, out]; see `weight_names`.
 
     Raises:
-      CheckpointError: names are missing, unexpected or of another shape (all in one error), a file
-        is damaged, or its SHA-256 is not the expected one; or see `masked_lm.read_head`.
+      CheckpointError: names are missing, unexpected or of another shape (all in one error), there
+        are two encoders, a weight is no float, a file is damaged, or its SHA-256 is not the
+        expected one; or see `masked_lm.read_head`.
     """
     _check_hash(checkpoint)  # a wrong one explains whatever the reader would find
-    reader = checkpoint.weights.reader
-    shapes, stored = reader.shapes(), stored_names(checkpoint.weights)
-    biases = checkpoint.config.has_biases
-    heads = masked_lm.stored_head(shapes, checkpoint.kind, has_biases=biases) if head else {}
-    _log_what_is_left_out(checkpoint, shapes, stored | heads)
-    _check_names(checkpoint, shapes, stored, pooler=pooler)
+    reader, names = _opened(checkpoint)
+    stored_head = _head_of(checkpoint, reader, names) if head else {}
+    _log_what_is_left_out(checkpoint, names, stored_head)
+    _check_names(checkpoint, reader.shapes(), names, pooler=pooler)
     weights = {}
     for weight in weight_names.weights(checkpoint.config, pooler=pooler):
-        with damage_is_an_error(checkpoint.weights_path):
-            value = reader.read(stored[weight.canonical]).astype(np.float32, copy=False)
+        value = read_floats(reader, names.weights[weight.canonical], checkpoint.weights_path)
         weights[weight.canonical] = weight_names.to_canonical(
             weight, checkpoint.config, checkpoint.kind, value
         )
     if head:
         words = weights["embeddings/word_embeddings"]
-        weights |= masked_lm.read_head(checkpoint, reader, words)
+        weights |= masked_lm.read_head(checkpoint, reader, stored_head, words)
     checkpoint.weights.close()
     if not all(np.isfinite(value).all() for value in weights.values()):
         logger.warning("%s: some weights are not finite", checkpoint.name)
     return weights
+
+
+def _opened(checkpoint: Checkpoint) -> tuple[Reader, StoredNames]:
+    """The reader of the weights, and the names that it has; errors are those of both."""
+    files, reader = checkpoint.weights, checkpoint.weights.reader
+    return reader, sort_names(reader.shapes(), files.kind, files.path, checkpoint.config)
+
+
+def _head_of(checkpoint: Checkpoint, reader: Reader, names: StoredNames) -> dict[str, str]:
+    kind, biases = checkpoint.kind, checkpoint.config.has_biases
+    return masked_lm.stored_head(reader.shapes(), kind, prefix=names.prefix, has_biases=biases)
 
 
 def _check_hash(checkpoint: Checkpoint) -> None:
@@ -87,56 +99,23 @@ def check_config(checkpoint: Checkpoint) -> None:
     with damage_is_an_error(weights.path):
         size = sum(file.stat().st_size for file in weights.files())
     if weight_names.parameter_count(checkpoint.config, pooler=False) > size:
-        _check_names(checkpoint, weights.reader.shapes(), stored_names(weights), pooler=False)
+        check_weights(checkpoint)
 
 
-def stored_names(weights: WeightFiles) -> dict[str, str]:
-    """Canonical name -> name on disk, for every tensor that is or could be the encoder's.
-
-    Raises CheckpointError if two names on disk mean the same weight.
-    """
-    names, kind = weights.reader.shapes(), weights.kind
-    trained = _trained_poolers(names, kind)
-    stored: dict[str, str] = dict(trained)
-    for name in names:
-        canonical = weight_names.canonical_name(name, kind)
-        plain = weight_names.plain_name(name, kind)
-        if canonical in trained or name in trained.values():
-            continue
-        if canonical is None and weight_names.is_ignored(plain, kind) is not None:
-            continue
-        # Marked: a name of the other family must not be taken for a canonical one.
-        key = canonical or f"unexpected {name}"
-        if key in stored:
-            raise CheckpointError(
-                f"{weights.path} holds {key} twice, as {stored[key]} and as {name}; keep one of "
-                "them"
-            )
-        stored[key] = name
-    return stored
-
-
-def _trained_poolers(names: Mapping[str, object], kind: Kind) -> dict[str, str]:
-    """Canonical name -> name on disk, for a pooler that was trained in a next-sentence head."""
-    if kind != "tf2":
-        return {}
-    poolers = {weight_names.next_sentence_pooler(name): name for name in names}
-    return {canonical: name for canonical, name in poolers.items() if canonical is not None}
+def check_weights(checkpoint: Checkpoint) -> None:
+    """Refuses a config that does not fit the weights, with the errors of `read_weights`."""
+    reader, names = _opened(checkpoint)
+    _check_names(checkpoint, reader.shapes(), names, pooler=False)
 
 
 def _log_what_is_left_out(
-    checkpoint: Checkpoint, names: Mapping[str, object], stored: Mapping[str, str]
+    checkpoint: Checkpoint, names: StoredNames, stored_head: Mapping[str, str]
 ) -> None:
-    kind = checkpoint.kind
-    heads = [
-        name
-        for name in names
-        if weight_names.is_ignored(weight_names.plain_name(name, kind), kind) == "head"
-        and name not in stored.values()
-    ]
+    read = set(stored_head.values())
+    heads = [name for name in names.heads if name not in read]
     if heads:
         logger.info("%s: ignoring the heads %s", checkpoint.name, some(heads))
-    if _trained_poolers(names, kind):
+    if trained_poolers(names.weights.values(), checkpoint.kind):
         logger.info(
             "%s: the pooler is read from its next-sentence head, which was trained instead of the "
             "encoder's pooler",
@@ -147,11 +126,12 @@ def _log_what_is_left_out(
 def _check_names(
     checkpoint: Checkpoint,
     shapes: Mapping[str, tuple[int, ...]],
-    stored: Mapping[str, str],
+    names: StoredNames,
     *,
     pooler: bool,
 ) -> None:
-    layers = checkpoint.config.num_hidden_layers
+    stored = names.weights
+    layers = checkpoint.config.distinct_blocks
     blocks = len(weight_names.blocks_of(stored))
     difference = f"the config has {layers:,} layers, the weights have {blocks:,}"
     described = f"{checkpoint.name} does not hold the BERT encoder that its config describes"
@@ -169,16 +149,24 @@ def _check_names(
         if row.canonical not in stored and (pooler or row.canonical not in optional)
     ]
     unexpected = [stored[name] for name in stored.keys() - {row.canonical for row in rows}]
-    misshapen = _misshapen(checkpoint, shapes, stored)
-    problems = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
+    problems = {
+        "missing": missing,
+        "unexpected": [*names.unknown, *unexpected],
+        "misshapen": _misshapen(checkpoint, shapes, stored),
+        "outside the encoder": names.heads if missing else [],  # what is missing may be there
+    }
     if any(problems.values()):
         listed = [
-            f"{len(names)} {problem}: {some(sorted(names))}"
-            for problem, names in problems.items()
-            if names
+            f"{len(found)} {problem}: {some(sorted(found))}"
+            for problem, found in problems.items()
+            if found
         ]
         listed = [difference, *listed] if layers != blocks else listed
         raise CheckpointError(f"{described}: {'; '.join(listed)}")
+
+
+# The axes of weight_names' legend that are the rows of a table -> what the config calls them.
+_ROWS_BY = {"V": "vocab_size", "P": "max_position_embeddings", "T": "type_vocab_size"}
 
 
 def _misshapen(
@@ -190,5 +178,7 @@ def _misshapen(
             allowed = weight_names.stored_shapes(row, checkpoint.config, checkpoint.kind)
             received = shapes[stored[row.canonical]]
             if received not in allowed:
-                wrong.append(f"{stored[row.canonical]} is {received}, expected {allowed[0]}")
+                key = _ROWS_BY.get(row.shape[0]) if received[1:] == allowed[0][1:] else None
+                hint = f" ({key} is {allowed[0][0]} in the config)" if key else ""
+                wrong.append(f"{stored[row.canonical]} is {received}, expected {allowed[0]}{hint}")
     return wrong

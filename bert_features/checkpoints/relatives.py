@@ -4,12 +4,7 @@ The blocks that layers of an ALBERT share are numbered as the blocks of the othe
 block here.
 """
 
-import re
 from collections.abc import Mapping
-
-# The prefixes of the encoder's names in Hugging Face files, and in TF1 checkpoints and modules.
-PREFIX = re.compile(r"^(bert|albert|electra|distilbert|roberta|model)\.")
-TF1_PREFIX = re.compile(r"^(module/)?((bert|electra)/)?")
 
 _TF, _HF = "encoder/layer_{i}", "encoder.layer.{i}"  # a block of BERT
 _ALBERT_TF1 = "encoder/transformer/group_{i}/inner_group_0"

@@ -1,9 +1,12 @@
 """The tokenizer of a checkpoint: its file, which must belong to the weights, and its casing."""
 
+import functools
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.read import check_weights
 from bert_features.config.bert_config import BertConfig
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.text import tokenizer_files
@@ -18,6 +21,8 @@ from bert_features.text.vocabulary import CLS, PAD, SEP, UNK
 
 if TYPE_CHECKING:
     from bert_features.text.tokenizer import Tokenizer
+
+logger = logging.getLogger("bert_features")
 
 
 def check_casing(checkpoint: Checkpoint, do_lower_case: bool) -> None:
@@ -37,23 +42,26 @@ def check_casing(checkpoint: Checkpoint, do_lower_case: bool) -> None:
 def check_vocab(file: TokenizerFile, config: BertConfig, path: str | Path) -> None:
     """Refuses a vocabulary that does not belong to the checkpoint; raises CheckpointError.
 
-    Its size is not the embedding table's, or a special piece is missing.
+    It is larger than the embedding table, or a special piece is missing. Many tables are larger:
+    they are rounded up, or have rows for pieces to come.
     """
     tokens, rows = file.tokens, config.vocab_size
     if isinstance(file, WordPieceFile):
         missing = [token for token in (PAD, UNK, CLS, SEP) if token not in tokens]
         if missing:
             raise CheckpointError(f"the vocabulary {path} lacks {', '.join(missing)}")
-    # Tables of BPE are often rounded up to a multiple of 64; multilingual MiniLM's and E5's, which
-    # are BERTs, have 35 rows more than XLM-R has pieces.
-    spare = isinstance(file, JsonModel) or (
-        isinstance(file, SentencePieceModel) and config.model_type in ("bert", "xlm-roberta")
-    )
-    if len(tokens) > rows or (len(tokens) < rows and not spare):
+    if len(tokens) > rows:
         raise CheckpointError(
             f"the vocabulary {path} has {len(tokens)} pieces, but the checkpoint's embedding table "
             f"has {rows} rows; pass the {Path(path).name} that belongs to it"
         )
+    if len(tokens) < rows:
+        _report_spare_rows(str(path), rows - len(tokens))
+
+
+@functools.cache  # once, although a run checks several times
+def _report_spare_rows(path: str, spare: int) -> None:
+    logger.info("the embedding table has %d rows more than %s; they are not used", spare, path)
 
 
 def checked_vocabulary(checkpoint: Checkpoint) -> tuple[Path, TokenizerFile]:
@@ -69,6 +77,8 @@ def checked_vocabulary(checkpoint: Checkpoint) -> tuple[Path, TokenizerFile]:
             others=", ".join(tokenizer_files.NAMES[1:]),
         )
     file = read_tokenizer(path, checkpoint.config.model_type)
+    if len(file.tokens) > checkpoint.config.vocab_size:
+        check_weights(checkpoint)  # whose error says so if the config's vocab_size is the wrong one
     check_vocab(file, checkpoint.config, path)
     return path, file
 

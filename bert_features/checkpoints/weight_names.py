@@ -11,9 +11,10 @@ hidden_size, `I` intermediate_size, `G` the same or, with a gate, twice that, `Q
 `D` head size.
 """
 
+import functools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,7 +22,7 @@ import numpy as np
 
 from bert_features.checkpoints.garden_names import in_todays_spelling, name_at_path
 from bert_features.checkpoints.ignored_names import IGNORED, IGNORED_OBJECTS
-from bert_features.checkpoints.relatives import PREFIX, RENAMED, TF1_PREFIX
+from bert_features.checkpoints.relatives import RENAMED
 from bert_features.config.architectures import ARCHITECTURES
 from bert_features.config.bert_config import BertConfig
 from bert_features.errors import CheckpointError
@@ -271,25 +272,34 @@ def blocks_of(names: Iterable[str]) -> set[str]:
 
 
 def is_ignored(name: str, kind: Kind = "tf1") -> str | None:
-    """The kind of a `plain_name` that is not the encoder's (`optimizer`, `head`, …), else None."""
+    """What a stored name is that no encoder has (`optimizer`, `buffer`, …); None for others."""
     patterns = IGNORED_OBJECTS if kind == "tf2" else IGNORED
     return next((what for what, pattern in patterns.items() if pattern.match(name)), None)
 
 
-def plain_name(name: str, kind: Kind) -> str:
-    """A stored name without the prefix and the old spellings of its kind."""
-    plain = {"tf1": plain_tf1, "tf2": plain_tf2, "safetensors": plain_huggingface}
-    return plain[kind](name)
+def split_name(name: str, kind: Kind, model_type: str | None = None) -> tuple[str, str] | None:
+    """The prefix of a stored weight, and its canonical name; None for other names.
 
-
-def canonical_name(name: str, kind: Kind) -> str | None:
-    """The canonical name of a stored weight of any block; None for other names.
-
-    In TF2 a stored name is that of a variable or its path in the saved objects.
+    The weight is one of an architecture, by default of any. In TF2 the name is that of a variable
+    or its path in the saved objects, and all scopes fall away.
     """
-    block, template = _template(plain_name(name, kind))
-    canonical = _CANONICAL_OF[kind].get(template)
-    return None if canonical is None else canonical.format(i=block)
+    table = _canonical_of(kind, model_type)
+    name = plain_tf2(name) if kind == "tf2" else in_todays_norms(name)
+    parts = [name] if kind == "tf2" else name.split(_SEPARATOR[kind])
+    if kind == "tf1" and parts[0] == "generator":  # of ELECTRA's pre-training, an encoder too
+        return None
+    for start in range(max(len(parts) - _MAX_PARTS, 0), len(parts)):
+        weight = _SEPARATOR[kind].join(parts[start:])
+        block, template = _template(weight)
+        if template in table:
+            return name.removesuffix(weight), table[template].format(i=block)
+    return None
+
+
+def scopes(kind: Kind, model_type: str | None = None) -> tuple[str, ...]:
+    """How the names of an architecture's weights begin, such as `encoder.`; by default of all."""
+    names = (name.partition(_SEPARATOR[kind]) for name in _canonical_of(kind, model_type))
+    return tuple({first + separator for first, separator, _ in names})
 
 
 def next_sentence_pooler(name: str) -> str | None:
@@ -298,21 +308,19 @@ def next_sentence_pooler(name: str) -> str | None:
     return f"pooler/dense/{match[1]}" if match else None
 
 
+# Between the parts of a stored name. A weight has up to nine parts; a longer name has a prefix.
+_SEPARATOR: dict[Kind, str] = {"tf1": "/", "tf2": "/", "safetensors": "."}
+_MAX_PARTS = 12
+
 # TensorFlow 1 and early conversions to PyTorch call the parameters of a layer norm so.
 _OLD_NORMS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
-def plain_huggingface(name: str) -> str:
-    """A name of a Hugging Face file without the prefix of its model and in today's spelling."""
-    name = PREFIX.sub("", name)
+def in_todays_norms(name: str) -> str:
+    """A name of a Hugging Face file in today's spelling."""
     for old, new in _OLD_NORMS.items():
         name = name.replace(old, new)
     return name
-
-
-def plain_tf1(name: str) -> str:
-    """A name of a TF1 checkpoint, or of a TF1 module of TF-Hub, without its prefixes."""
-    return TF1_PREFIX.sub("", name)
 
 
 def plain_tf2(name: str) -> str:
@@ -325,7 +333,7 @@ def plain_tf2(name: str) -> str:
     parts = name.split("/")
     scoped = ("/".join(parts[i:]) for i in range(len(parts)))
     for candidate in (*scoped, name_at_path(name)):
-        if _template(candidate)[1] in _CANONICAL_OF["tf2"]:
+        if _template(candidate)[1] in _canonical_of("tf2"):
             return candidate
     return name
 
@@ -359,8 +367,12 @@ _TABLES = {
 }
 _ROWS = [row for table in _TABLES.values() for rows in table.values() for row in rows]
 _GARDEN_OF = {row.canonical: row.garden for row in _ROWS}
-_CANONICAL_OF: dict[Kind, dict[str, str]] = {
-    "tf1": {row.tf1: row.canonical for row in _ROWS},
-    "tf2": {row.garden: row.canonical for row in _ROWS},
-    "safetensors": {row.huggingface: row.canonical for row in _ROWS},
-}
+
+
+@functools.cache
+def _canonical_of(kind: Kind, model_type: str | None = None) -> Mapping[str, str]:
+    """Stored name -> canonical name, with `{i}`, of one architecture or of all of them."""
+    column = {"tf1": "tf1", "tf2": "garden", "safetensors": "huggingface"}[kind]
+    tables = _TABLES.values() if model_type is None else [_TABLES[model_type]]
+    rows = (row for table in tables for part in table.values() for row in part)
+    return {getattr(row, column): row.canonical for row in rows}

@@ -96,6 +96,21 @@ def damage_is_an_error(path: Path) -> Iterator[None]:
         raise CheckpointError(f"{path} is truncated or corrupt: {reason[:200]}") from error
 
 
+def read_floats(reader: Reader, name: str, path: Path) -> np.ndarray:
+    """One weight as float32; a CheckpointError if it is damaged or no float."""
+    with damage_is_an_error(path):
+        value = reader.read(name)
+        _check_is_float(name, value.dtype.name)
+        return value.astype(np.float32, copy=False)
+
+
+def _check_is_float(name: str, dtype: str) -> None:
+    if dtype not in ("float16", "bfloat16", "float32", "float64"):
+        raise CheckpointError(
+            f"{name} is {dtype}, expected floats; this is a quantised copy: take the float weights"
+        )
+
+
 class _TensorFlowReader:
     """The tensors of a TensorFlow checkpoint.
 
@@ -141,7 +156,7 @@ def _keys_by_name(object_graph: bytes) -> dict[str, str]:
 
 def _is_known(name: str) -> bool:
     return (
-        weight_names.canonical_name(name, "tf2") is not None
+        weight_names.split_name(name, "tf2") is not None
         or weight_names.next_sentence_pooler(name) is not None
         or weight_names.is_ignored(name, "tf2") is not None
     )
@@ -175,7 +190,10 @@ class _SafetensorsReader:
         }
 
     def read(self, name: str) -> np.ndarray:
-        return np.asarray(self._files[self._shard_of[name]].get_tensor(name))
+        file = self._files[self._shard_of[name]]
+        if (dtype := file.get_slice(name).get_dtype())[:2] in ("F8", "F4"):  # no array holds these
+            _check_is_float(name, dtype)
+        return np.asarray(file.get_tensor(name))
 
 
 def _open_safetensors(path: Path) -> Any:

@@ -14,7 +14,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.checkpoints.pooling import auto_length, auto_pooling, auto_text_changes
 from bert_features.checkpoints.read import has_pooler
-from bert_features.checkpoints.tokenizer import check_vocab, resolve_vocabulary, tokenizer_of
+from bert_features.checkpoints.tokenizer import checked_vocabulary, resolve_vocabulary, tokenizer_of
 from bert_features.config.kinds import check_kinds
 from bert_features.config.output_specs import (
     OutputSpec,
@@ -32,7 +32,7 @@ from bert_features.config.outputs import (
 )
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.files import Role, check_folder
-from bert_features.text.tokenizer_files import JsonModel, TokenizerFile, read_tokenizer
+from bert_features.text.tokenizer_files import JsonModel, TokenizerFile
 
 if TYPE_CHECKING:
     from bert_features.text.tokenizer import Tokenizer
@@ -193,8 +193,7 @@ def _tokenizer(
             _check_in_graph(checkpoint, file)
         return tokenizer_of(file, lower_cases)
     if checkpoint.vocab_file is not None:
-        file = read_tokenizer(checkpoint.vocab_file, checkpoint.config.model_type)
-        check_vocab(file, checkpoint.config, checkpoint.vocab_file)
+        checked_vocabulary(checkpoint)
     logger.warning(
         "%s: the export does not record the %s",
         checkpoint.name,

@@ -258,8 +258,8 @@ def _reading(path: str | Path) -> Iterator[None]:
 
 
 def _is_needed(name: str) -> bool:
-    canonical = weight_names.canonical_name(name, "tf1")
-    return canonical is not None and not canonical.startswith("pooler/")
+    scope, canonical = weight_names.split_name(name, "tf1") or ("other/", "")
+    return scope in ("", "bert/") and not canonical.startswith("pooler/")
 
 
 def __getattr__(name: str) -> Any:

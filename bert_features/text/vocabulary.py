@@ -24,7 +24,8 @@ def read_vocab(path: str | Path) -> list[str]:
     r"""Reads a `vocab.txt` as the official `load_vocab` does, or a `tokenizer.json`.
 
     Lines of a `vocab.txt` end at "\n" alone (U+2028 and its like are pieces of some vocabularies)
-    and are stripped of white space.
+    and are stripped of white space. A byte order mark and blank lines at the end do not count; a
+    blank line before them is a piece that matches no text.
 
     Raises:
       CheckpointError: the file is missing, empty, or not UTF-8; or see `parse_pieces`.
@@ -39,7 +40,7 @@ def read_vocab(path: str | Path) -> list[str]:
 def parse_vocab(content: bytes, path: str | Path) -> list[str]:
     """The pieces of a vocabulary that is read already; see `read_vocab`."""
     try:
-        text = content.decode("utf-8")
+        text = content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         if Path(path).suffix == ".model":
             raise CheckpointError(
@@ -51,11 +52,11 @@ def parse_vocab(content: bytes, path: str | Path) -> list[str]:
             f"the vocabulary {path} is not UTF-8: byte {error.object[error.start]:#04x} "
             f"at offset {error.start}"
         ) from error
-    if not text:
+    if not text.strip():
         raise CheckpointError(f"the vocabulary {path} is empty")
     if Path(path).suffix == ".json":
         return parse_pieces(text, str(path))
-    return [line.strip() for line in text.removesuffix("\n").split("\n")]
+    return [line.strip() for line in text.rstrip().split("\n")]
 
 
 def write_vocab(source: Path, target: Path) -> None:

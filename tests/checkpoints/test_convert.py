@@ -199,8 +199,8 @@ def test_a_vocabulary_that_is_missing_or_anothers(write_source, tmp_path):
     (folder / "vocab.txt").unlink()
     with pytest.raises(CheckpointError, match=r"no vocab\.txt beside .*; pass vocab_file"):
         convert(find_checkpoint(folder), tmp_path / "out", to="tf1")
-    (folder / "vocab.txt").write_text("\n".join(TOY_VOCAB[:-1]))
-    with pytest.raises(CheckpointError, match="has 29 pieces"):
+    (folder / "vocab.txt").write_text("\n".join([*TOY_VOCAB, "more"]))
+    with pytest.raises(CheckpointError, match="has 31 pieces"):
         convert(find_checkpoint(folder), tmp_path / "out", to="tf1")
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 

@@ -1,5 +1,6 @@
 """Finding checkpoints: their config, vocabulary and casing, and the embedded model."""
 
+import logging
 import shutil
 import subprocess
 import sys
@@ -9,13 +10,15 @@ import pytest
 from safetensors.numpy import load_file
 
 from bert_features.checkpoints import sources
+from bert_features.checkpoints.convert import convert
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
-from bert_features.checkpoints.tokenizer import check_vocab
+from bert_features.checkpoints.tokenizer import check_vocab, make_tokenizer
 from bert_features.checkpoints.weight_names import parameter_count
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
 from bert_features.text.tokenizer_files import WordPieceFile
 from tests.toy import TOY, TOY_VOCAB
+from tests.weights import assert_same
 
 
 def test_weights_go_with_the_config_of_their_family_where_both_lie_there(copy, tf1):
@@ -94,9 +97,22 @@ def test_importing_does_not_import_the_libraries():
     assert ran.stdout == "[]\n", ran.stderr
 
 
+@pytest.mark.parametrize("end", ["", "\n\n"])
+def test_spare_rows_of_the_table_are_reported_once(copy, tmp_path, caplog, end):
+    """As in dbmdz's Italian BERTs and IndoBERT; blank lines are no pieces."""
+    (copy / "vocab.txt").write_text("\n".join(TOY_VOCAB[:-2]) + "\n" + end)
+    caplog.set_level(logging.INFO, "bert_features")
+    for _ in range(2):
+        assert make_tokenizer(find_checkpoint(copy), True).tokens == TOY_VOCAB[:-2]
+    line = f"the embedding table has 2 rows more than {copy / 'vocab.txt'}; they are not used"
+    assert caplog.messages == [line]
+    target = convert(find_checkpoint(copy), tmp_path / "tf1", to="tf1")
+    assert_same(read_weights(find_checkpoint(target)), read_weights(find_checkpoint(copy)))
+
+
 def test_a_vocabulary_that_is_not_the_checkpoints():
     check_vocab(WordPieceFile(TOY_VOCAB), TOY, "vocab.txt")
-    with pytest.raises(CheckpointError, match=r"has 29 pieces, but the checkpoint's.* 30 rows"):
-        check_vocab(WordPieceFile(TOY_VOCAB[:-1]), TOY, "vocab.txt")
+    with pytest.raises(CheckpointError, match=r"has 31 pieces, but the checkpoint's.* 30 rows"):
+        check_vocab(WordPieceFile([*TOY_VOCAB, "more"]), TOY, "vocab.txt")
     with pytest.raises(CheckpointError, match=r"lacks \[PAD\], \[SEP\]"):
         check_vocab(WordPieceFile(["[UNK]", "[CLS]"]), TOY, "vocab.txt")

@@ -72,6 +72,30 @@ def test_the_bias_may_have_the_name_of_the_decoder(changed):
     assert_same(weights, read_weights(find_checkpoint(DATA / "bert"), head=True))
 
 
+@pytest.mark.parametrize("prefix", ["module.", "a.b.", "bert."])
+def test_a_head_beside_an_encoder_with_a_longer_prefix(changed, prefix):
+    """`module.bert.` and `module.cls.`; or all in one scope, where an encoder alone is no error."""
+
+    def wrap(tensors):
+        stored = dict(tensors)
+        tensors.clear()
+        tensors.update({f"{prefix}{name}": value for name, value in stored.items()})
+        tensors["cls.predictions.bias"] = np.zeros(30, np.float32)  # of something else
+
+    weights = read_weights(changed(wrap), head=True)
+    assert_same(weights, read_weights(find_checkpoint(DATA / "bert"), head=True))
+
+
+def test_a_head_of_integers_is_refused(changed):
+    def quantise(tensors):
+        tensors["cls.predictions.bias"] = np.zeros(30, np.int8)
+
+    checkpoint = changed(quantise)
+    read_weights(checkpoint)
+    with pytest.raises(CheckpointError, match=r"cls\.predictions\.bias is int8, expected floats"):
+        read_weights(checkpoint, head=True)
+
+
 def test_a_matrix_that_is_not_the_word_embeddings_is_refused(changed):
     def untie(tensors):
         words = tensors["bert.embeddings.word_embeddings.weight"]

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
+from bert_features import FeatureExtractor
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import has_pooler, read_weights
 from bert_features.errors import CheckpointError
@@ -50,7 +51,14 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize(("scope", "others"), [("", {}), ("bert/", SLOTS | HEADS)])
+# Heads that users name as they like.
+OWN = {"my_scope/dense/kernel": (8, 3), "student/project/W": (8, 8), "student/bias/Adam": (8,)}
+
+
+@pytest.mark.parametrize(
+    ("scope", "others"),
+    [("", HEADS), ("bert/", SLOTS | HEADS), ("student/bert/", HEADS | OWN), ("module/", {})],
+)
 def test_tf1_is_read_bit_for_bit(tmp_path, scope, others, caplog):
     extra = {name: np.ones(shape, np.float32) for name, shape in others.items()}
     folder = write_directory(
@@ -61,7 +69,8 @@ def test_tf1_is_read_bit_for_bit(tmp_path, scope, others, caplog):
     assert checkpoint.config.hidden_act == "gelu_tanh"
     caplog.set_level(logging.INFO, "bert_features")
     assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
-    heads = f"ignoring the heads {', '.join([*HEADS][:4])} and 5 more"
+    more = 5 + 2 * (OWN.keys() <= others.keys())  # an optimizer's slot is no head
+    heads = f"ignoring the heads {', '.join([*HEADS][:4])} and {more} more"
     assert [heads in message for message in caplog.messages] == [True] * bool(others)
 
 
@@ -81,6 +90,97 @@ def test_safetensors_are_read_bit_for_bit(copy, prefix, old_norms):
     assert (checkpoint.kind, checkpoint.family) == ("safetensors", "huggingface")
     assert checkpoint.config.hidden_act == "gelu_erf"
     assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "heads"),
+    [
+        ("bert.", ["linear.weight"]),  # ColBERT
+        ("bert.", ["fit_denses.0.bias", "fit_denses.0.weight", "fit_denses.1.weight"]),  # TinyBERT
+        ("bert.", ["bilstm.weight_ih_l0", "crf.transitions", "encoder.dense.bias"]),
+        ("", ["classifier.bias", "linear.weight", "lm.embeddings.bias"]),
+        ("0.auto_model.", ["2.linear.weight"]),
+        ("_orig_mod.module.bert.", ["_orig_mod.module.classifier.weight", "bert.extra.weight"]),
+        ("model.", []),
+        ("transformer.layer.0.", ["transformer.layer.1.pooler.dense.bias"]),
+    ],
+)
+def test_names_outside_the_encoder_are_heads(copy, caplog, prefix, heads):
+    buffers = ["embeddings.position_ids", "embeddings.token_type_ids", "x.rotary_emb.inv_freq"]
+
+    def change(tensors):
+        renamed = {f"{prefix}{name}": value for name, value in tensors.items()}
+        others = [*heads, *(f"{prefix}{name}" for name in buffers)]
+        return renamed | {name: np.ones(3, np.int64) for name in others}
+
+    checkpoint = find_checkpoint(rewrite(copy, change))
+    caplog.set_level(logging.INFO, "bert_features")
+    assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+    assert [line.partition("the heads ")[2] for line in caplog.messages] == [", ".join(heads)] * (
+        len(heads) > 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("prefix", "name"),
+    [
+        ("bert.", "bert.extra.weight"),
+        ("bert.", "bert.encoder.layer.0.conv.weight"),
+        ("", "encoder.conv.weight"),
+        ("", "embeddings.norm.weight"),
+        ("", "pooler.dense.scale"),
+    ],
+)
+def test_an_unknown_name_in_the_encoder_is_an_error(copy, prefix, name):
+    rewrite(copy, lambda t: {f"{prefix}{n}": v for n, v in t.items()} | {name: np.ones(3)})
+    with pytest.raises(CheckpointError, match=f"describes: 1 unexpected: {name}$"):
+        read_weights(find_checkpoint(copy))
+
+
+def test_heads_are_named_where_weights_are_missing(copy):
+    def change(tensors):
+        tensors["linear.bias"] = tensors.pop("encoder.layer.1.output.dense.bias")
+        return tensors
+
+    message = r"1 missing: encoder/layer_1/output/dense/bias; 1 outside the encoder: linear\.bias$"
+    with pytest.raises(CheckpointError, match=message):
+        read_weights(find_checkpoint(rewrite(copy, change)))
+
+
+def test_two_encoders_in_a_file(copy, caplog):
+    """One of them alone is whole, or there is no telling which is wanted."""
+
+    def change(tensors):
+        both = {f"question_model.bert_model.{name}": value for name, value in tensors.items()}
+        return both | {f"ctx_encoder.{name}": value + 1 for name, value in tensors.items()}
+
+    message = r"2 encoders, .* begin with 'ctx_encoder\.', 'question_model\.bert_model\.'; save"
+    with pytest.raises(CheckpointError, match=message):
+        read_weights(find_checkpoint(rewrite(copy, change)))
+
+    def cut(tensors):  # as a student of fewer layers
+        return {n: v for n, v in tensors.items() if not n.startswith("ctx_encoder.encoder.layer.2")}
+
+    caplog.set_level(logging.INFO, "bert_features")
+    assert_same(read_weights(find_checkpoint(rewrite(copy, cut)), pooler=True), WEIGHTS)
+    assert "ignoring the heads ctx_encoder.embeddings.LayerNorm.bias" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("dtype", "named"),
+    [
+        *((name, name) for name in ("int8", "uint8", "bool", "int64", "complex64")),
+        *(("float8_e4m3fn", "F8_E4M3"), ("float8_e5m2", "F8_E5M2")),
+    ],
+)
+def test_weights_that_are_no_floats(copy, dtype, named):
+    import ml_dtypes
+
+    name, dtype = "encoder.layer.0.output.dense.weight", getattr(ml_dtypes, dtype, dtype)
+    checkpoint = find_checkpoint(rewrite(copy, lambda t: t | {name: t[name].astype(dtype)}))
+    message = f"{name} is {named}, expected floats; this is a quantised copy: take the float"
+    with pytest.raises(CheckpointError, match=message):
+        read_weights(checkpoint)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -156,9 +256,20 @@ def test_the_error_says_how_many_layers_there_are(copy):
         read_weights(find_checkpoint(copy))
 
 
+@pytest.mark.parametrize("rows", [28, 31])
+def test_a_config_with_another_number_of_rows(copy, rows):
+    """The vocabulary fits the weights. The tokenizer is made before these are read."""
+    path = copy / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"vocab_size": rows}))
+    message = rf"word_embeddings\.weight is \(30, 8\), .* \(vocab_size is {rows} in the config\)"
+    with pytest.raises(CheckpointError, match=message):
+        FeatureExtractor.from_checkpoint(copy, do_lower_case=True, layers=-1)
+
+
 def test_a_name_stored_twice(copy):
-    rewrite(copy, lambda t: t | {"bert.pooler.dense.bias": np.zeros(8, np.float32)})
-    twice = r"pooler/dense/bias twice, as bert\.pooler\.dense\.bias and as pooler\.dense\.bias"
+    rewrite(copy, lambda t: t | {"embeddings.LayerNorm.beta": np.zeros(8, np.float32)})
+    norm = r"embeddings\.LayerNorm"
+    twice = rf"embeddings/LayerNorm/beta twice, as {norm}\.beta and as {norm}\.bias"
     with pytest.raises(CheckpointError, match=twice):
         read_weights(find_checkpoint(copy))
 

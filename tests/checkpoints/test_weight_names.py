@@ -1,7 +1,12 @@
 """The tables of names: one to one, and complete for a real BERT-base."""
 
+from pathlib import Path
+
+import pytest
+
 from bert_features.checkpoints import weight_names
-from bert_features.checkpoints.weight_names import is_ignored, plain_tf1, weight_shapes
+from bert_features.checkpoints.encoder_names import sort_names
+from bert_features.checkpoints.weight_names import is_ignored, split_name, weight_shapes
 from bert_features.config.bert_config import BertConfig
 from tests.reference.tf1_checkpoint import huggingface_weights
 from tests.toy import TOY, random_weights
@@ -12,13 +17,36 @@ def test_every_name_of_a_real_bert_base_is_accounted_for(data):
     rows = [line.partition(" ") for line in lines]
     stored = {name: [int(n) for n in shape.split("x") if n] for name, _, shape in rows}
     config = BertConfig(vocab_size=stored["bert/embeddings/word_embeddings"][0])
-    encoder = {
-        plain_tf1(n): tuple(s) for n, s in stored.items() if is_ignored(plain_tf1(n)) is None
-    }
-    assert encoder == weight_shapes(config)
-    ignored = {n: is_ignored(plain_tf1(n)) for n in stored if plain_tf1(n) not in encoder}
+    sorted_names = sort_names(stored, "tf1", Path("x"), config)
+    assert (sorted_names.prefix, sorted_names.unknown) == ("bert/", [])
+    shapes = {name: tuple(stored[at]) for name, at in sorted_names.weights.items()}
+    assert shapes == weight_shapes(config)
+    ignored = {name: is_ignored(name) for name in stored if not name.startswith("bert/")}
     assert ignored["global_step"] == "optimizer"
-    assert ignored["cls/predictions/output_bias"] == "head"
+    assert {name for name, what in ignored.items() if what is None} == set(sorted_names.heads)
+    assert "cls/predictions/output_bias" in sorted_names.heads
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "split"),
+    [
+        ("safetensors", "pooler.dense.bias", ("", "pooler/dense/bias")),
+        ("safetensors", "a.bert.pooler.dense.bias", ("a.bert.", "pooler/dense/bias")),
+        (
+            "safetensors",
+            "layer.7.encoder.layer.3.output.LayerNorm.gamma",  # the prefix has a number too
+            ("layer.7.", "encoder/layer_3/output/LayerNorm/gamma"),
+        ),
+        ("safetensors", "bert/pooler/dense/bias", None),
+        ("safetensors", "apooler.dense.bias", None),
+        ("tf1", "module/bert/pooler/dense/bias", ("module/bert/", "pooler/dense/bias")),
+        ("tf1", "bert/pooler/dense/bias/adam_m", None),
+        ("tf2", "bert_model/pooler_transform/bias", ("", "pooler/dense/bias")),
+        ("safetensors", "a." * 10**5 + "pooler.dense.bias", ("a." * 10**5, "pooler/dense/bias")),
+    ],
+)
+def test_a_name_is_a_prefix_and_a_weight(kind, name, split):
+    assert split_name(name, kind, "bert") == split
 
 
 def test_the_tables_of_names_are_one_to_one():

@@ -128,6 +128,21 @@ def test_fill(kept_steps):
     assert found == [pieces[i] for i in np.argsort(-want)[:3]]
 
 
+def test_spare_rows_are_filled_in_by_their_ids(tmp_path):
+    """They are a part of the softmax, as in transformers, and have no piece."""
+    folder = shutil.copytree(FOLDER, tmp_path / "spare")
+    pieces = (FOLDER / "vocab.txt").read_text().split()[:18]
+    (folder / "vocab.txt").write_text("\ufeff" + "\n".join(pieces) + "\n\n")
+    text = GOLDEN["masked"][0]["texts"][0]
+    result = run("fill", text, "--checkpoint", folder, "--uncased", "--top-k", 30)
+    assert result.exit_code == 0, result.output
+    want = np.array(GOLDEN["masked"][0]["log_probs"][2])
+    rows = [line.split() for line in result.stdout.splitlines()[2:32]]
+    found = [row[0] if row[0] != "id" else f"id {row[1]}" for row in rows]
+    assert found == [(pieces + [f"id {i}" for i in range(18, 30)])[i] for i in np.argsort(-want)]
+    np.testing.assert_allclose([float(row[-1]) for row in rows], -np.sort(-want), atol=6e-4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

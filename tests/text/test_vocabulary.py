@@ -14,9 +14,24 @@ def test_read_vocab_splits_at_line_feeds_only(tmp_path):
     assert read_vocab(path) == ["[UNK]", "a\u2028b", "c", "", "last"]
 
 
+def test_a_byte_order_mark_and_blank_lines_at_the_end_do_not_count(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"\xef\xbb\xbf[PAD]\r\n\r\na\n\r\n \n\n")
+    assert read_vocab(path) == ["[PAD]", "", "a"]
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(b"\xef\xbb\xbf[]")
+    with pytest.raises(CheckpointError, match="expected a JSON object"):  # so the mark is no error
+        read_vocab(path)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "cannot read"), (b"", "is empty"), (b"ok\n\xff\n", "not UTF-8: byte 0xff at offset 3")],
+    [
+        (None, "cannot read"),
+        (b"", "is empty"),
+        (b"\xef\xbb\xbf\n \n", "is empty"),
+        (b"ok\n\xff\n", "not UTF-8: byte 0xff at offset 3"),
+    ],
 )
 def test_read_vocab_refuses(tmp_path, content, message):
     path = tmp_path / "vocab.txt"
