@@ -31,8 +31,7 @@ def has_pooler(checkpoint: Checkpoint) -> bool:
 def has_head(checkpoint: Checkpoint) -> bool:
     """Whether it holds a masked-LM head; raises CheckpointError if the file is damaged."""
     shapes = open_weights(checkpoint.weights_path, checkpoint.kind).shapes()
-    biases = checkpoint.config.has_biases
-    return bool(masked_lm.stored_head(shapes, checkpoint.kind, has_biases=biases))
+    return bool(masked_lm.stored_head(shapes, checkpoint.kind, checkpoint.config))
 
 
 def read_weights(
@@ -56,8 +55,8 @@ def read_weights(
     reader = open_weights(checkpoint.weights_path, checkpoint.kind)
     shapes = reader.shapes()
     stored = stored_names(reader, checkpoint.weights_path, checkpoint.kind)
-    biases = checkpoint.config.has_biases
-    heads = masked_lm.stored_head(shapes, checkpoint.kind, has_biases=biases) if head else {}
+    config, kind = checkpoint.config, checkpoint.kind
+    heads = masked_lm.stored_head(shapes, kind, config) if head else {}
     _log_what_is_left_out(checkpoint, shapes, stored | heads)
     _check_names(checkpoint, shapes, stored, pooler=pooler)
     weights = {}
