@@ -1,5 +1,6 @@
 """The tokenizer of a checkpoint: its file, which must belong to the weights, and its casing."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,15 @@ def resolve_vocabulary(
 
 def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) -> "Tokenizer":
     """Makes the tokenizer of a checkpoint; arguments and errors are `resolve_vocabulary`'s."""
-    return tokenizer_of(*resolve_vocabulary(checkpoint, do_lower_case))
+    tokenizer = tokenizer_of(*resolve_vocabulary(checkpoint, do_lower_case))
+    return fit_types(tokenizer, checkpoint.config)
+
+
+def fit_types(tokenizer: "Tokenizer", config: BertConfig) -> "Tokenizer":
+    """The same tokenizer; all tokens of its rows have type 0 where there are not two types."""
+    if config.type_vocab_size < 2:
+        tokenizer.frame = replace(tokenizer.frame, has_types=False)
+    return tokenizer
 
 
 def tokenizer_of(file: TokenizerFile, do_lower_case: bool) -> "Tokenizer":
