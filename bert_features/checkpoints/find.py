@@ -55,8 +55,8 @@ def find_checkpoint(
 ) -> Checkpoint:
     """Finds a checkpoint and reads its config.
 
-    The form of GELU follows the family of the config file, whatever the kind of the weights:
-    Google's `gelu` is the tanh form, Hugging Face's the erf form. `config_family` decides which.
+    The form of GELU follows the family: Google's `gelu` is the tanh form, Hugging Face's the erf
+    form. `config_family` decides which, by the config file, else by the kind of the weights.
 
     Args:
       name: one of
@@ -173,7 +173,7 @@ def _config(name: str, weights: WeightFiles, config_path: Path | None) -> tuple[
     """The architecture: from the config file, or from the shapes where files have none."""
     if config_path is not None:
         values = read_json_object(config_path)
-        family = config_family(values)
+        family = config_family(values, weights.kind)
         return BertConfig.from_dict(values, family=family, source=str(config_path)), family
     if weights.may_lack_config:
         # TF-Hub's come without a config, the Model Garden's with one of another form.

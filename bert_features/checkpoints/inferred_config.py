@@ -10,8 +10,9 @@ from bert_features.errors import CheckpointError
 logger = logging.getLogger("bert_features")
 
 # All of Google's published BERTs have heads of this width: 2/128, 4/256, 8/512, 12/768, 16/1024,
-# see the table in the README of google-research/bert.
+# see the table in the README of google-research/bert. So have its ELECTRAs, of these widths alone.
 _HEAD_SIZE = 64
+_ELECTRA_WIDTHS = (256, 768, 1024)
 
 _MEASURED = {
     "word": "embeddings/word_embeddings",
@@ -53,7 +54,7 @@ def infer_config(
             name=name,
         )
     hidden = known["query"][0] if electra else known["word"][1]
-    heads, source = _heads(known["query"], hidden, name)
+    heads, source = _heads(known["query"], hidden, name, electra=electra)
     values = {
         "vocab_size": known["word"][0],
         "hidden_size": hidden,
@@ -82,11 +83,12 @@ def infer_config(
     return config
 
 
-def _heads(query: tuple[int, ...], hidden: int, name: str) -> tuple[int, str]:
+def _heads(query: tuple[int, ...], hidden: int, name: str, *, electra: bool) -> tuple[int, str]:
     if len(query) == 3 and query[1] * query[2] == hidden:
         return query[1], "stored"
-    if len(query) == 2 and hidden % _HEAD_SIZE == 0:
-        return hidden // _HEAD_SIZE, f"each of width {_HEAD_SIZE}, as in all of Google's BERTs"
+    published = hidden in _ELECTRA_WIDTHS if electra else hidden % _HEAD_SIZE == 0
+    if len(query) == 2 and published:
+        return hidden // _HEAD_SIZE, f"each of width {_HEAD_SIZE}, as in all that Google published"
     raise CheckpointError.naming(
         "{name} has no bert_config.json, and its weights do not show the number of heads: "
         "attention kernels of shape {query}, width {hidden}; pass {config_file}",

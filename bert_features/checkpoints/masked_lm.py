@@ -1,7 +1,8 @@
 """The weights of the masked-LM head: where checkpoints have them.
 
 The head is a dense layer, a layer norm, and a product with the word embeddings plus a bias.
-ModernBERT's has only the last of the biases. The canonical names are those of google-research/bert.
+ModernBERT's usually has only the last of the biases. The canonical names are those of
+google-research/bert.
 """
 
 import re
@@ -48,15 +49,14 @@ def head_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
     width = config.embedding_width
     shapes = ((config.hidden_size, width), (width,), (width,), (width,), (config.vocab_size,))
     names = dict(zip(_NAMES, shapes, strict=True))
-    return {name: names[name] for name in _names(has_biases=config.has_biases)}
-
-
-def _names(*, has_biases: bool) -> list[str]:
-    return [name for name in _NAMES if has_biases or not name.endswith(("/bias", "/beta"))]
+    absent = set() if config.has_biases else {f"{_NORM}/beta"}
+    if not (config.has_biases or config.classifier_bias):
+        absent.add(f"{_DENSE}/bias")
+    return {name: shape for name, shape in names.items() if name not in absent}
 
 
 def stored_head(
-    shapes: Mapping[str, object], kind: Kind, *, prefix: str = "", has_biases: bool = True
+    shapes: Mapping[str, object], kind: Kind, config: BertConfig, *, prefix: str = ""
 ) -> dict[str, str]:
     """Canonical name -> name on disk of the head's weights; empty without a head.
 
@@ -74,7 +74,9 @@ def stored_head(
                 output_bias = f"{decoder}.bias"  # tied to the other; files have one or both
             places = (dense + kernel, dense + bias, norm + gamma, norm + beta, output_bias)
             by_name = dict(zip(_NAMES, places, strict=True))
-            wanted = {name: by_name[name] for name in _names(has_biases=has_biases)}
+            wanted = {name: by_name[name] for name in head_shapes(config)}
+            if not config.decoder_bias:
+                del wanted[_BIAS]
             if set(wanted.values()) <= names.keys():
                 found = {name: names[place] for name, place in wanted.items()}
                 matrix = names.get(f"{decoder}.weight")
@@ -106,6 +108,8 @@ def read_head(
         )
     path = checkpoint.weights_path
     read = {key: read_floats(reader, stored_name, path) for key, stored_name in stored.items()}
+    if not checkpoint.config.decoder_bias:
+        read[_BIAS] = np.zeros(checkpoint.config.vocab_size, np.float32)
     decoder = read.pop("decoder", words)
     head = {}
     for canonical, shape in head_shapes(checkpoint.config).items():

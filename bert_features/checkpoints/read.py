@@ -76,8 +76,8 @@ def _opened(checkpoint: Checkpoint) -> tuple[Reader, StoredNames]:
 
 
 def _head_of(checkpoint: Checkpoint, reader: Reader, names: StoredNames) -> dict[str, str]:
-    kind, biases = checkpoint.kind, checkpoint.config.has_biases
-    return masked_lm.stored_head(reader.shapes(), kind, prefix=names.prefix, has_biases=biases)
+    kind, config = checkpoint.kind, checkpoint.config
+    return masked_lm.stored_head(reader.shapes(), kind, config, prefix=names.prefix)
 
 
 def _check_hash(checkpoint: Checkpoint) -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,7 +109,15 @@ def resolve_vocabulary(
 
 def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) -> "Tokenizer":
     """Makes the tokenizer of a checkpoint; arguments and errors are `resolve_vocabulary`'s."""
-    return tokenizer_of(*resolve_vocabulary(checkpoint, do_lower_case))
+    tokenizer = tokenizer_of(*resolve_vocabulary(checkpoint, do_lower_case))
+    return fit_types(tokenizer, checkpoint.config)
+
+
+def fit_types(tokenizer: "Tokenizer", config: BertConfig) -> "Tokenizer":
+    """The same tokenizer; all tokens of its rows have type 0 where there are not two types."""
+    if config.type_vocab_size < 2:
+        tokenizer.frame = replace(tokenizer.frame, has_types=False)
+    return tokenizer
 
 
 def tokenizer_of(file: TokenizerFile, do_lower_case: bool) -> "Tokenizer":

@@ -173,8 +173,7 @@ def _block(config: BertConfig, *, first: bool) -> list[Weight]:
 def _around_blocks(config: BertConfig, *, pooler: bool) -> tuple[list[Weight], list[Weight]]:
     """The weights before and after the blocks."""
     table = _TABLES[config.model_type]
-    wider = config.embedding_width != config.hidden_size
-    before = table["embeddings"] + (table["projection"] if wider else [])
+    before = table["embeddings"] + (table["projection"] if config.projects_embeddings else [])
     after = table["final"] if config.norm_first else []
     after = after + (table["pooler"] if pooler and config.has_pooler else [])
     return _without_absent(before, config), _without_absent(after, config)

@@ -58,8 +58,11 @@ def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
     """The facts, as `--json` prints them."""
     from bert_features.checkpoints.read import has_head, has_pooler
     from bert_features.checkpoints.weight_names import parameter_count
+    from bert_features.config.bert_config import family_evidence, unknown_keys
+    from bert_features.config.json_files import read_json_object
 
     config = checkpoint.config
+    file = {} if checkpoint.config_file is None else read_json_object(checkpoint.config_file)
     pooler = has_pooler(checkpoint)
     vocabulary = checkpoint.vocab_file
     return {
@@ -67,6 +70,8 @@ def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
         "weights": str(checkpoint.weights_path),
         "format": checkpoint.kind,
         "family": checkpoint.family,
+        "family_evidence": family_evidence(file, checkpoint.kind),
+        "unknown_config_keys": unknown_keys(file),
         "vocabulary": None if vocabulary is None else str(vocabulary),
         "casing": _CASINGS[checkpoint.do_lower_case],
         "parameters": parameter_count(config, pooler=pooler),
@@ -96,7 +101,7 @@ def _described(facts: dict[str, Any]) -> dict[str, Any]:
         "checkpoint": facts["checkpoint"],
         "weights": facts["weights"],
         "format": facts["format"],
-        "family": facts["family"],
+        "family": f"{facts['family']} ({facts['family_evidence']})",
         "vocabulary": facts["vocabulary"] or "none found; pass --vocab-file",
         "casing": facts["casing"] or "unknown; pass --uncased or --cased",
         "layers": f"{blocks} (-{blocks} … {blocks - 1}, and embeddings)",
@@ -104,6 +109,7 @@ def _described(facts: dict[str, Any]) -> dict[str, Any]:
         "pooler": "yes" if facts["pooler"] else "no",
         "masked-LM head": "yes" if facts["masked_lm_head"] else "no",
         **facts["config"],
+        "unknown config keys": ", ".join(facts["unknown_config_keys"]) or "none",
         **{f"input {tensor['name']}": _tensor(tensor) for tensor in signature["inputs"]},
         **{f"output {tensor['name']}": _tensor(tensor) for tensor in signature["outputs"]},
     }

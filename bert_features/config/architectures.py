@@ -1,6 +1,6 @@
 """How config files of BERT's relatives differ from BERT's: the names of keys, and the values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,13 +21,68 @@ class Architecture:
       keys: key in its files -> key here, where they differ.
       values: what a file means that leaves a key out, by the keys here. A key of `OF_RELATIVES` is
         read only if it is among them.
-      fixed: key in its files -> the only value that is supported.
+      fixed: key in its files -> the only value that is supported, apart from null.
+      aliases: keys here, separated by blanks, that its class reads too and prefers to its own.
+      unread: keys here that its class does not read.
+      neutral: further keys in its files without effect on the numbers, or read by code below.
     """
 
     model_class: str
     keys: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    aliases: str = ""
+    unread: str = ""
+    neutral: str = ""
+
+    def foreign(self, values: Mapping[str, Any]) -> set[str]:
+        """The keys of `BertConfig` that mean nothing in a file with these contents."""
+        # No class of transformers writes has_pooler; `BertConfig` writes it for all but BERT.
+        unread = "" if "has_pooler" in values else self.unread
+        return (OF_RELATIVES - self.values.keys()) | set(unread.split())
+
+    def fixed_keys(self) -> dict[str, Any]:
+        """Key -> the only supported value, with those of every architecture."""
+        neutral = self.neutral.split()
+        return {key: only for key, only in FIXED.items() if key not in neutral} | dict(self.fixed)
+
+
+# Keys of every family without effect on the numbers of an encoder, by the reason.
+_REASONS = {
+    "training": "classifier_dropout classifier_dropout_prob gradient_checkpointing layerdrop",
+    "heads of other tasks; that of the masked-LM is compared with the word embeddings": """
+        finetuning_task id2label label2id num_labels _num_labels problem_type tie_word_embeddings
+        tie_weights_ task_specific_params sbert_ce_default_activation_function sentence_transformers
+        pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
+        pooler_type""",
+    "decoders, which FIXED refuses, and texts that they generate": """
+        is_encoder_decoder tie_encoder_decoder cross_attention_hidden_size use_cache output_past
+        decoder_start_token_id bad_words_ids begin_suppress_tokens diversity_penalty do_sample
+        early_stopping encoder_no_repeat_ngram_size eos_token_ids exponential_decay_length_penalty
+        forced_bos_token_id forced_eos_token_id length_penalty max_length min_length
+        no_repeat_ngram_size num_beam_groups num_beams num_return_sequences output_scores prefix
+        remove_invalid_values repetition_penalty return_dict_in_generate suppress_tokens temperature
+        top_k top_p typical_p""",
+    "what transformers returns, and how and in which precision it computes": """
+        attn_implementation _attn_implementation _attn_implementation_autoset torchscript
+        chunk_size_feed_forward output_attentions output_hidden_states return_dict use_return_dict
+        dtype torch_dtype use_bfloat16 tf_legacy_loss xla_device""",
+    "where the file comes from": """
+        _commit_hash _name_or_path architectures language model_type name transformers_version
+        vocab_size_or_config_json_file""",
+    "the tokenizer, whose own files say it": """
+        bos_token_id cls_token_id do_lower_case eos_token_id mask_token_id model_max_length
+        pad_token_id sep_token_id tokenizer_class unk_token_id""",
+}
+NEUTRAL = set(" ".join(_REASONS.values()).split())
+# Keys of every family -> the only value that is supported, apart from null. (jinaai's BERTs have
+# alibi, rotary and geglu.)
+FIXED: Mapping[str, Any] = {
+    **{"is_decoder": False, "add_cross_attention": False, "is_causal": False, "causal_mask": False},
+    **{"position_embedding_type": "absolute", "feed_forward_type": "original"},
+    **{"directionality": "bidi", "pruned_heads": {}, "per_layer_config": {}},
+    "quantization_config": None,
+}
 
 
 def _roberta(model_class: str) -> Architecture:
@@ -49,8 +104,10 @@ ARCHITECTURES: dict[str, Architecture] = {
             "hidden_dropout_prob": 0.0,
             "attention_probs_dropout_prob": 0.0,
             "hidden_act": "gelu_tanh",
+            "always_projects": True,
         },
-        fixed={"inner_group_num": 1},
+        fixed={"inner_group_num": 1, "ln_type": "postln"},
+        neutral="down_scale_factor gap_size layers_to_keep net_structure_type num_memory_blocks",
     ),
     "electra": Architecture(
         "ElectraModel",
@@ -61,6 +118,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "intermediate_size": 1024,
             "has_pooler": False,
         },
+        neutral="summary_activation summary_last_dropout summary_type summary_use_proj",
     ),
     "distilbert": Architecture(
         "DistilBertModel",
@@ -74,6 +132,12 @@ ARCHITECTURES: dict[str, Architecture] = {
             "attention_dropout": "attention_probs_dropout_prob",
         },
         values={"num_hidden_layers": 6, "type_vocab_size": 0, "has_pooler": False},
+        aliases="hidden_size num_hidden_layers num_attention_heads",
+        # layer_norm_eps is 1e-12 in its code.
+        unread="layer_norm_eps type_vocab_size intermediate_size hidden_act hidden_dropout_prob "
+        "attention_probs_dropout_prob",
+        # The table of sinusoidal positions is stored as any other.
+        neutral="qa_dropout seq_classif_dropout sinusoidal_pos_embds",
     ),
     "roberta": _roberta("RobertaModel"),
     "xlm-roberta": _roberta("XLMRobertaModel"),
@@ -98,19 +162,31 @@ ARCHITECTURES: dict[str, Architecture] = {
             "local_rope_theta": 10_000.0,
             "local_attention": 128,
             "global_attn_every_n_layers": 3,
+            "layer_types": None,
             "has_pooler": False,
             "has_biases": False,
             "norm_first": True,
             "gated": True,
+            "classifier_bias": False,
+            "classifier_activation": "gelu",
+            "decoder_bias": True,
         },
         fixed={"norm_bias": False, "attention_bias": False, "mlp_bias": False},
+        unread="layer_norm_eps type_vocab_size hidden_act hidden_dropout_prob "
+        "attention_probs_dropout_prob",
+        # Its positions are rotary, and published files have both norm_eps and layer_norm_eps.
+        neutral="position_embedding_type layer_norm_eps embedding_dropout mlp_dropout "
+        "classifier_pooling initializer_cutoff_factor deterministic_flash_attn reference_compile "
+        "repad_logits_with_grad sparse_prediction sparse_pred_ignore_index rope_parameters "
+        "rope_scaling",
     ),
 }
 # The keys of `BertConfig` that only BERT's relatives have; in BERT's files they mean nothing.
 OF_RELATIVES = {
     *("embedding_size", "num_hidden_groups", "has_pooler", "pad_token_id", "position_offset"),
     *("global_rope_theta", "local_rope_theta", "local_attention", "global_attn_every_n_layers"),
-    *("has_biases", "norm_first", "gated"),
+    *("layer_types", "has_biases", "norm_first", "gated", "always_projects"),
+    *("classifier_bias", "classifier_activation", "decoder_bias"),
 }
 
 
@@ -124,6 +200,38 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     Raises:
       CheckpointError: the config is of an unknown architecture or an unsupported form.
     """
+    model_type, architecture = _architecture(values, source)
+    for key, only in architecture.fixed_keys().items():
+        if values.get(key) not in (None, only):
+            raise CheckpointError(
+                f"{source}: {key} is {shown(values[key])}; only {only!r} is supported"
+            )
+    if model_type == "modernbert":
+        try:
+            values = {**values, **_rotary_values(values, source)}
+        except (AttributeError, TypeError) as error:
+            raise CheckpointError(
+                f"{source}: rope_parameters or rope_scaling is not what transformers writes"
+            ) from error
+    foreign, names = architecture.foreign(values), architecture.keys
+    own = {key: value for key, value in values.items() if key not in foreign | names.keys()}
+    own |= {names[key]: value for key, value in values.items() if key in names}
+    own |= {key: values[key] for key in architecture.aliases.split() if key in values}
+    padding = own.get("pad_token_id")
+    if "position_offset" in architecture.values and isinstance(padding, int):
+        own.setdefault("position_offset", padding + 1)
+    return {**architecture.values, **own, "model_type": model_type}
+
+
+def keys_in_no_table(values: Mapping[str, Any], fields: Set[str]) -> list[str]:
+    """The keys of a config file that are not among `BertConfig`'s fields, and in no table here."""
+    _, architecture = _architecture(values, "config")
+    used = (fields - architecture.foreign(values)) | architecture.keys.keys()
+    known = used | architecture.fixed_keys().keys() | NEUTRAL | set(architecture.neutral.split())
+    return sorted(values.keys() - known)
+
+
+def _architecture(values: Mapping[str, Any], source: str) -> tuple[str, Architecture]:
     # Google's files have no model_type; of them only ALBERT's have groups.
     by_keys = "albert" if "num_hidden_groups" in values else "bert"
     model_type = values.get("model_type", by_keys)
@@ -133,52 +241,29 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
             f"{source}: model_type is {shown(model_type)}; only these encoders can be read: "
             f"{', '.join(map(repr, ARCHITECTURES))}"
         )
-    for key, only in architecture.fixed.items():
-        if values.get(key, only) != only:
-            raise CheckpointError(
-                f"{source}: {key} is {shown(values[key])}; only {only} is supported"
-            )
-    if model_type == "modernbert":
-        try:
-            values = {**values, **_rotary_values(values, source)}
-        except (AttributeError, TypeError, ZeroDivisionError) as error:
-            raise CheckpointError(
-                f"{source}: rope_parameters, layer_types or global_attn_every_n_layers is not what "
-                "transformers writes"
-            ) from error
-    foreign = OF_RELATIVES - architecture.values.keys()
-    own = {
-        architecture.keys.get(key, key): value
-        for key, value in values.items()
-        if key not in foreign
-    }
-    padding = own.get("pad_token_id")
-    if "position_offset" in architecture.values and isinstance(padding, int):
-        own.setdefault("position_offset", padding + 1)
-    return {**architecture.values, **own, "model_type": model_type}
+    return model_type, architecture
 
 
 def _rotary_values(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The bases of the angles, as files of transformers 4 name them; later files have a table.
 
-    Raises CheckpointError for an unsupported table or order of layers.
+    `rope_scaling` changes that. Raises CheckpointError for an unsupported table.
     """
     own: dict[str, Any] = {}
+    tables, scaling = values.get("rope_parameters") or {}, values.get("rope_scaling") or {}
+    if tables.keys() - {"full_attention", "sliding_attention"}:  # as other families have it
+        raise TypeError(tables)
     for kind, key in (("full", "global_rope_theta"), ("sliding", "local_rope_theta")):
-        rotary = (values.get("rope_parameters") or {}).get(f"{kind}_attention")
-        if rotary is not None and rotary.get("rope_type", "default") != "default":
-            raise CheckpointError(
-                f"{source}: rope_type is {shown(rotary['rope_type'])}; only 'default' is supported"
-            )
-        if rotary is not None and "rope_theta" in rotary:
+        rotary = {**(tables.get(f"{kind}_attention") or {}), **scaling}
+        for name in ("rope_type", "type"):  # the second is older
+            if rotary.get(name, "default") != "default":
+                raise CheckpointError(
+                    f"{source}: {name} is {shown(rotary[name])}; only 'default' is supported"
+                )
+        if "rope_theta" in rotary:
             own[key] = rotary["rope_theta"]
     if key in values and values[key] is None:  # local layers then have the angles of the others
         own.setdefault(key, values.get("global_rope_theta"))
-    every = values.get("global_attn_every_n_layers", 3)
-    for layer, kind in enumerate(values.get("layer_types") or ()):
-        if kind != ("sliding" if layer % every else "full") + "_attention":
-            raise CheckpointError(
-                f"{source}: layer_types[{layer}] is {shown(kind)}; only every layer "
-                f"{every} from the first may be full_attention, and the others sliding_attention"
-            )
+    if values.get("layer_types") is not None:  # which decides alone
+        own["global_attn_every_n_layers"] = values.get("global_attn_every_n_layers") or 3
     return own

@@ -1,5 +1,8 @@
 """The architecture of a BERT checkpoint, from its `bert_config.json` or `config.json`."""
 
+import functools
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypedDict, get_args
 
@@ -20,10 +23,13 @@ from bert_features.config.architectures import (
     OF_RELATIVES,
     ModelType,
     in_own_keys,
+    keys_in_no_table,
 )
 from bert_features.config.json_files import read_json_object
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError, ConfigError
+
+logger = logging.getLogger("bert_features")
 
 GeluForm = Literal["gelu_erf", "gelu_tanh"]
 HiddenAct = Literal["gelu_erf", "gelu_tanh", "relu", "tanh", "linear"]
@@ -88,8 +94,10 @@ class BertConfig(BaseModel):
     embedding_size: Size | None = None
     # Neighbouring layers of a group share one block; None: each layer has its own.
     num_hidden_groups: Size | None = None
+    # Whether a dense layer follows the embeddings even if it does not widen them.
+    always_projects: bool = False
     has_pooler: bool = True
-    pad_token_id: int = Field(default=0, ge=0, lt=2**31)
+    pad_token_id: int | None = Field(default=0, ge=0, lt=2**31)
     # The position of the first token; those before it belong to no token.
     position_offset: int = Field(default=0, ge=0, lt=2**31)
     # The bases of rotary positions, of layers that attend to the whole row and of the others, which
@@ -98,10 +106,17 @@ class BertConfig(BaseModel):
     local_rope_theta: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     local_attention: Size | None = None
     global_attn_every_n_layers: Size = 1
+    # The kind of each layer; None: every nth attends to the whole row.
+    layer_types: tuple[Literal["full_attention", "sliding_attention"], ...] | None = None
     has_biases: bool = True
     # Layer norms come before attention and feed-forward, except the very first, and one at the end.
     norm_first: bool = False
     gated: bool = False  # half of the feed-forward part is multiplied by the other half
+    # Of the masked-LM head: whether its dense layer has a bias in spite of has_biases, the word for
+    # its activation (None: the encoder's), whether logits have a bias.
+    classifier_bias: bool = False
+    classifier_activation: str | None = None
+    decoder_bias: bool = True
 
     @field_validator("hidden_dropout_prob", "attention_probs_dropout_prob", mode="before")
     @classmethod
@@ -124,6 +139,11 @@ class BertConfig(BaseModel):
                 f"max_position_embeddings {self.max_position_embeddings} leaves no position after "
                 f"the {self.position_offset} that belong to no token"
             )
+        kinds, layers = self.layer_types, self.num_hidden_layers
+        if kinds is not None and len(kinds) != layers:
+            raise ValueError(f"layer_types has {len(kinds)} layers, num_hidden_layers is {layers}")
+        if self.position_offset and self.pad_token_id is None:
+            raise ValueError(f"pad_token_id is null; {self.model_type} counts positions from it")
         if self.global_rope_theta is not None and self.head_size % 2:
             raise ValueError(f"rotary positions need an even head size, not {self.head_size}")
         if self.distinct_blocks > self.num_hidden_layers:
@@ -154,6 +174,17 @@ class BertConfig(BaseModel):
         return self.embedding_size or self.hidden_size
 
     @property
+    def projects_embeddings(self) -> bool:
+        """Whether a dense layer follows the embeddings."""
+        return self.always_projects or self.embedding_width != self.hidden_size
+
+    @property
+    def head_act(self) -> HiddenAct:
+        """The activation of the masked-LM head; raises CheckpointError if it is unknown."""
+        word, source = self.classifier_activation or self.hidden_act, "the masked-LM head"
+        return _activation(word, "huggingface", source, "classifier_activation")
+
+    @property
     def positions(self) -> int:
         """Number of tokens that a row may have."""
         return self.max_position_embeddings - self.position_offset
@@ -174,7 +205,11 @@ class BertConfig(BaseModel):
 
     def attention_of(self, block: int) -> tuple[float | None, int | None]:
         """Base of the rotary positions of a block, and how many tokens it sees to either side."""
-        if block % self.global_attn_every_n_layers == 0 or self.local_attention is None:
+        if self.layer_types is not None:
+            full = self.layer_types[block] == "full_attention"
+        else:
+            full = block % self.global_attn_every_n_layers == 0
+        if full or self.local_attention is None:
             return self.global_rope_theta, None
         return self.local_rope_theta, self.local_attention // 2
 
@@ -203,20 +238,13 @@ class BertConfig(BaseModel):
           CheckpointError: a value is missing or wrong, the activation is not one of BERT's, or
             the config is of another architecture.
         """
-        values = in_own_keys(values, source)
-        for key, only in (("position_embedding_type", "absolute"), ("is_decoder", False)):
-            if values.get(key, only) != only:
-                raise CheckpointError(
-                    f"{source}: {key} is {shown(values[key])}; only {only!r} is supported"
-                )
-        activations = ACTIVATIONS[family]
-        word = values.get("hidden_act", "gelu")
-        if not isinstance(word, str) or word not in activations:
-            raise CheckpointError(
-                f"{source}: hidden_act is {shown(word)}; allowed: {', '.join(sorted(activations))}"
-            )
+        # Google's ALBERT has no projection where the widths are equal.
+        google = {"always_projects": False} if family == "google" else {}
+        values, file = in_own_keys(google | values, source), values
+        _log_unknown(source, *unknown_keys(file))
+        values["hidden_act"] = _activation(values.get("hidden_act", "gelu"), family, source)
         try:
-            return cls.model_validate(values | {"hidden_act": activations[word]})
+            return cls.model_validate(values)
         except ValidationError as error:
             problems = "; ".join(map(_problem, error.errors()))
             raise CheckpointError(f"{source} is not a BERT config: {problems}") from error
@@ -237,6 +265,14 @@ class BertConfig(BaseModel):
         return cls.from_dict(values, family=family or config_family(values), source=str(path))
 
 
+def _activation(word: Any, family: Family, source: str, key: str = "hidden_act") -> HiddenAct:
+    activations = ACTIVATIONS[family]
+    if not isinstance(word, str) or word not in activations:
+        allowed = ", ".join(sorted(activations))
+        raise CheckpointError(f"{source}: {key} is {shown(word)}; allowed: {allowed}")
+    return activations[word]
+
+
 def _problem(detail: ErrorDetails) -> str:
     if detail["type"] == "missing":
         return f"{detail['loc'][0]} is missing"
@@ -244,7 +280,29 @@ def _problem(detail: ErrorDetails) -> str:
     return f"{where}: {detail['msg']} (received {shown(detail.get('input'))})"
 
 
-def config_family(values: dict[str, Any]) -> Family:
-    """The family of a config file, by the keys that only Hugging Face writes."""
-    marks = {"model_type", "architectures", "transformers_version"}
-    return "huggingface" if marks & values.keys() else "google"
+# The keys that only Hugging Face writes.
+_MARKS = ("model_type", "architectures", "transformers_version")
+
+
+def config_family(values: Mapping[str, Any], kind: str | None = None) -> Family:
+    """The family of a config file: by its keys, else by the kind of the weights beside it."""
+    if any(mark in values for mark in _MARKS):
+        return "huggingface"
+    return "google" if kind in (None, "tf1", "tf2") else "huggingface"
+
+
+def family_evidence(values: Mapping[str, Any], kind: str) -> str:
+    """What shows the family that `config_family` gives."""
+    mark = next((mark for mark in _MARKS if mark in values), None)
+    return f"the weights are {kind}" if mark is None else f"the config has {mark}"
+
+
+def unknown_keys(values: Mapping[str, Any]) -> list[str]:
+    """The keys of a config file that are not used and in no table of `architectures`."""
+    return keys_in_no_table(values, BertConfig.model_fields.keys())
+
+
+@functools.cache  # once for each file
+def _log_unknown(source: str, *keys: str) -> None:
+    if keys:
+        logger.info("%s: unknown keys, not used: %s", source, shown(list(keys)))

@@ -20,7 +20,7 @@ from bert_features.encoder.types import Tensor
 # Logits of so many values are held at once: 128 MiB.
 _MOST_LOGITS = 1 << 25
 # Their heads have this form whatever the config says.
-_GELU_ERF = ("electra", "roberta", "xlm-roberta", "camembert", "modernbert")
+_GELU_ERF = ("electra", "roberta", "xlm-roberta", "camembert")
 
 
 class MaskedLMHead(Part):
@@ -29,10 +29,11 @@ class MaskedLMHead(Part):
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         width = config.embedding_width
-        activation = "gelu_erf" if config.model_type in _GELU_ERF else config.hidden_act
+        activation = "gelu_erf" if config.model_type in _GELU_ERF else config.head_act
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
+        dense = part | {"has_bias": config.has_biases or config.classifier_bias}
         part["has_bias"] = config.has_biases
-        self.transform = Dense(config.hidden_size, width, activation, name="transform", **part)
+        self.transform = Dense(config.hidden_size, width, activation, name="transform", **dense)
         self.norm = LayerNorm(width, config.layer_norm_eps, name="norm", **part)
         self.bias = self.vector("output_bias", config.vocab_size)
         self.built = True

@@ -65,7 +65,9 @@ class Embeddings(Part):
             if position_ids is not None:
                 positions = self._rows(positions, position_ids, one_hot=chosen_forms().on_tpu)
             parts.append(positions)
-        if self.types is not None:
+        if self.types is not None and self.types.shape[0] == 1:
+            parts.append(ops.convert_to_tensor(self.types))  # of every token, whatever its id
+        elif self.types is not None:
             # About two rows: a small matrix product is faster than a gather on every device.
             parts.append(self._rows(self.types, type_ids, one_hot=True))
         return self.norm(functools.reduce(operator.add, parts))
@@ -149,9 +151,9 @@ class BertEncoder(keras.layers.Layer):
             for i in sorted({config.block_of(layer) for layer in range(self.num_blocks)})
         ]
         size, width = config.hidden_size, config.embedding_width
-        self.projection = (
-            Dense(width, size, name="embeddings_project", **part) if width != size else None
-        )
+        self.projection = None
+        if config.projects_embeddings:
+            self.projection = Dense(width, size, name="embeddings_project", **part)
         self.final_norm = None
         if config.norm_first and self.num_blocks == config.num_hidden_layers:
             self.final_norm = LayerNorm(

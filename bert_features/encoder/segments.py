@@ -41,7 +41,7 @@ def is_banded(mask: Tensor, window: int | None, *, long_rows: bool = False) -> b
 
     The mask is [B, S] or [B, S, S]; `long_rows` decides where TensorFlow does not know S yet.
     """
-    if window is None:
+    if not window:  # a token that sees itself alone has no block
         return False
     length = mask.shape[-1]
     return long_rows if length is None else length > 4 * window

@@ -14,7 +14,12 @@ from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.checkpoints.pooling import auto_length, auto_pooling, auto_text_changes
 from bert_features.checkpoints.read import has_pooler
-from bert_features.checkpoints.tokenizer import checked_vocabulary, resolve_vocabulary, tokenizer_of
+from bert_features.checkpoints.tokenizer import (
+    checked_vocabulary,
+    fit_types,
+    resolve_vocabulary,
+    tokenizer_of,
+)
 from bert_features.config.kinds import check_kinds
 from bert_features.config.output_specs import (
     OutputSpec,
@@ -191,7 +196,7 @@ def _tokenizer(
         file, lower_cases = resolve_vocabulary(checkpoint, do_lower_case)
         if needed:
             _check_in_graph(checkpoint, file)
-        return tokenizer_of(file, lower_cases)
+        return fit_types(tokenizer_of(file, lower_cases), checkpoint.config)
     if checkpoint.vocab_file is not None:
         checked_vocabulary(checkpoint)
     logger.warning(

@@ -4,6 +4,7 @@ Shape legend: `B` batch, `S` sequence.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,6 +36,7 @@ class BertTextInput(keras.layers.Layer):
       do_lower_case: whether to lower-case and strip accents, as uncased checkpoints need.
       max_seq_length: S, the length of every row; longer texts are truncated.
       tokens_lost: also return `tokens_lost` int32 [B], the number of pieces cut off.
+      has_types: whether tokens of text_b have type 1; not for a model with one type.
       name: the layer's name.
       **kwargs: further arguments of a Keras layer.
 
@@ -54,6 +56,7 @@ class BertTextInput(keras.layers.Layer):
         do_lower_case: bool = True,
         max_seq_length: int = 128,
         tokens_lost: bool = False,
+        has_types: bool = True,
         name: str = "bert_text_input",
         **kwargs: Any,
     ) -> None:
@@ -70,6 +73,7 @@ class BertTextInput(keras.layers.Layer):
         lacking = [piece for piece in (CLS, SEP) if piece not in self.tokenizer.vocab]
         if lacking:
             raise ConfigError(f"the vocabulary lacks {', '.join(lacking)}; pass one of BERT's")
+        self.tokenizer.frame = replace(self.tokenizer.frame, has_types=has_types)
         self.max_seq_length = max_seq_length
         self.tokens_lost = tokens_lost
         self.supports_jit = False  # XLA has no strings
@@ -116,6 +120,7 @@ class BertTextInput(keras.layers.Layer):
         trained = found.sentence_transformers
         if trained is not None and trained.unsupported is None:
             settings.setdefault("max_seq_length", trained.row_length(positions))
+        settings.setdefault("has_types", found.config.type_vocab_size > 1)
         layer = cls(file.tokens, do_lower_case=lower_cases, **settings)
         if layer.max_seq_length > positions:
             raise ConfigError(
@@ -173,6 +178,7 @@ class BertTextInput(keras.layers.Layer):
             "do_lower_case": self.tokenizer.do_lower_case,
             "max_seq_length": self.max_seq_length,
             "tokens_lost": self.tokens_lost,
+            "has_types": self.tokenizer.frame.has_types,
         }
 
 

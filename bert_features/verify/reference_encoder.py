@@ -46,7 +46,7 @@ class ReferenceEncoder:
         if config.type_vocab_size:
             sums += self._weights["embeddings/token_type_embeddings"][0]
         states = [self._norm(sums, "embeddings/LayerNorm")]
-        if config.embedding_width != config.hidden_size:
+        if config.projects_embeddings:
             states = [self._dense(states[0], "embeddings_project")]
         for layer in range(config.num_hidden_layers):
             states.append(self._block(states[-1], config.block_of(layer)))

@@ -122,9 +122,9 @@ ELECTRA = BertConfig(
     model_type="electra",
     vocab_size=30,
     embedding_size=8,
-    hidden_size=64,
+    hidden_size=256,  # the small one's
     num_hidden_layers=2,
-    num_attention_heads=1,
+    num_attention_heads=4,
     intermediate_size=16,
     max_position_embeddings=24,
     has_pooler=False,
@@ -135,9 +135,9 @@ ELECTRA = BertConfig(
 def test_electra_of_google_has_no_config_file(tmp_path, caplog):
     """Its weights have BERT's names, and `embeddings_project`; its generator is left out."""
     weights = random_weights(ELECTRA)
-    assert weights["embeddings_project/kernel"].shape == (8, 64)
+    assert weights["embeddings_project/kernel"].shape == (8, 256)
     others = {
-        "discriminator_predictions/dense/kernel": np.ones((64, 64), np.float32),
+        "discriminator_predictions/dense/kernel": np.ones((256, 256), np.float32),
         "generator/encoder/layer_0/attention/self/query/kernel": np.ones((16, 16), np.float32),
         "generator/embeddings_project/bias": np.ones(16, np.float32),
         "generator_predictions/LayerNorm/beta": np.ones(8, np.float32),
@@ -155,6 +155,17 @@ def test_electra_of_google_has_no_config_file(tmp_path, caplog):
     assert "discriminator_predictions/dense/kernel" in heads
     assert "and 1 more" in heads  # of five, four are named
     assert not has_pooler(found)
+
+
+def test_an_electra_of_another_width_needs_its_config_file(tmp_path):
+    """Published ones have heads of 64; those of this one have 32, which no weight shows."""
+    config = ELECTRA.model_copy(update={"hidden_size": 128})
+    weights = random_weights(config)
+    write_tf1_checkpoint(tmp_path / "electra", weights, scope="electra/")
+    with pytest.raises(CheckpointError, match=r"number of heads.* width 128; pass config_file"):
+        find_checkpoint(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config_values(config, "huggingface")))
+    assert find_checkpoint(tmp_path).config == config
 
 
 def test_a_tf1_checkpoint_of_bert_still_needs_its_config(tmp_path):

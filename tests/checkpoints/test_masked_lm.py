@@ -141,19 +141,23 @@ def test_a_wrong_shape_matters_only_if_the_head_is_wanted(changed):
 )  # fmt: skip
 def test_names_of_tensorflow(kind, names):
     scopes = [""] if kind == "tf1" else ["", "bert_pretrainer/"]
-    canonical = head_shapes(find_checkpoint(DATA / "bert").config)
+    config = find_checkpoint(DATA / "bert").config
+    canonical = head_shapes(config)
     for scope in scopes:
         stored = {f"{scope}{SCOPE}/{name}": () for name in names}
         others = {f"{scope}cls/seq_relationship/output_bias": (), "global_step": ()}
-        assert stored_head(stored | others, kind) == dict(zip(canonical, stored, strict=True))
+        assert stored_head(stored | others, kind, config) == dict(
+            zip(canonical, stored, strict=True)
+        )
         del stored[next(iter(stored))]
-        assert stored_head(stored, kind) == {}
+        assert stored_head(stored, kind, config) == {}
 
 
 def test_paths_of_the_model_garden():
     parts = ("dense/kernel", "dense/bias", "layer_norm/gamma", "layer_norm/beta", "bias")
     stored = {f"model/masked_lm/{part}": () for part in parts}
-    assert list(stored_head(stored, "tf2").values()) == list(stored)
+    config = find_checkpoint(DATA / "bert").config
+    assert list(stored_head(stored, "tf2", config).values()) == list(stored)
 
 
 def test_a_tf1_checkpoint_with_a_head(tmp_path):

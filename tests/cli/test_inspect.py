@@ -17,13 +17,14 @@ from tests.toy import TOY, random_weights
 def test_inspect(minilm_dir, toy_of_unknown_casing):
     toy = toy_of_unknown_casing
     rows = dict(line.split(maxsplit=1) for line in run("inspect", "minilm").stdout.splitlines())
-    assert rows["family"] == "huggingface"
+    assert rows["family"] == "huggingface (the config has model_type)"
     assert rows["casing"] == "uncased"
     assert rows["hidden_act"] == "gelu_erf"
     assert rows["num_hidden_layers"] == "6"
     assert rows["parameters"] == "22,713,216"
     rows = dict(line.split(maxsplit=1) for line in run("inspect", toy).stdout.splitlines())
-    assert (rows["family"], rows["format"], rows["pooler"]) == ("google", "tf1", "yes")
+    assert (rows["format"], rows["pooler"]) == ("tf1", "yes")
+    assert rows["family"] == "google (the weights are tf1)"
     assert rows["casing"].startswith("unknown; pass --uncased")
     assert rows["hidden_act"] == find_checkpoint(toy).config.hidden_act == "gelu_tanh"
     assert run("inspect", "nowhere").exit_code == 1
@@ -39,6 +40,8 @@ def test_json(toy, toy_of_unknown_casing):
         "weights": str(find_checkpoint(toy).weights_path),
         "format": "tf1",
         "family": "google",
+        "family_evidence": "the weights are tf1",
+        "unknown_config_keys": [],
         "vocabulary": f"{toy}/vocab.txt",
         "casing": "uncased",
         "parameters": sum(weight.size for weight in random_weights(TOY).values()),

@@ -1,10 +1,13 @@
 """Config files of BERT's relatives, under the keys of `BertConfig`."""
 
+import json
+
 import pytest
 
-from bert_features.config.architectures import in_own_keys
-from bert_features.config.bert_config import BertConfig, config_family
+from bert_features.config.architectures import ARCHITECTURES, in_own_keys
+from bert_features.config.bert_config import BertConfig, config_family, unknown_keys
 from bert_features.errors import CheckpointError
+from tests.reference.settings_cases import DATA
 
 # The keys of published files that matter here: albert_config.json of albert_base (Google), and
 # config.json of albert-base-v2, electra-small, distilbert-base, roberta-base, xlm-roberta-base.
@@ -93,6 +96,9 @@ def test_modernbert():
     later = of(MODERNBERT | {"rope_parameters": table})
     assert (later.global_rope_theta, later.local_rope_theta) == (7.0, 5.0)
     assert of(MODERNBERT | {"local_rope_theta": None}).local_rope_theta == 160000.0
+    kinds = ["sliding_attention", "full_attention"] * 11
+    mixed = of(MODERNBERT | {"layer_types": kinds, "global_attn_every_n_layers": None})
+    assert [mixed.attention_of(i) for i in range(3)] == [local, whole, local]
 
 
 @pytest.mark.parametrize("values", [ALBERT, ELECTRA, DISTILBERT, ROBERTA, MODERNBERT])
@@ -110,6 +116,59 @@ def test_a_bert_file_may_hold_the_keys_of_relatives_with_other_meanings():
     assert not {"model_type", *stray} & config.model_dump().keys()  # written as ever
 
 
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+def test_each_key_that_transformers_writes_is_in_a_table(model_type):
+    written = json.loads((DATA / "config_keys.json").read_text())
+    if model_type in written:
+        assert unknown_keys(dict.fromkeys(written[model_type]) | {"model_type": model_type}) == []
+    assert unknown_keys({"model_type": model_type, "emb_size": 3}) == ["emb_size"]
+
+
+# The keys of config.json of LaBSE, bert-base-multilingual-cased, ms-marco-MiniLM, albert-xxlarge-v1
+# (transformers 2 to 4), and answerdotai/ModernBERT-base.
+OLD_KEYS = (
+    "_name_or_path architectures directionality finetuning_task gradient_checkpointing id2label "
+    "is_decoder label2id num_labels output_attentions output_hidden_states output_past pooler_type "
+    "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head "
+    "position_embedding_type pruned_heads sbert_ce_default_activation_function tokenizer_class "
+    "torch_dtype torchscript transformers_version use_bfloat16 use_cache do_sample eos_token_ids "
+    "length_penalty max_length num_beams num_return_sequences repetition_penalty temperature"
+)
+ALBERT_KEYS = (
+    "classifier_dropout_prob down_scale_factor gap_size inner_group_num layers_to_keep ln_type"
+)
+MODERNBERT_KEYS = "norm_eps layer_norm_eps reference_compile global_rope_theta sparse_prediction"
+
+
+@pytest.mark.parametrize(
+    ("model_type", "keys"),
+    [("bert", OLD_KEYS), ("albert", ALBERT_KEYS), ("modernbert", MODERNBERT_KEYS)],
+)
+def test_no_key_of_published_files_is_unknown(model_type, keys):
+    assert unknown_keys(dict.fromkeys(keys.split()) | {"model_type": model_type}) == []
+
+
+def test_keys_that_an_architecture_does_not_read_are_unknown():
+    stray = {"layer_norm_eps": 1.0, "type_vocab_size": 2, "hidden_act": "relu", "gated": True}
+    assert unknown_keys(DISTILBERT | stray) == sorted(stray)
+    assert of(DISTILBERT | stray) == of(DISTILBERT)
+    assert unknown_keys(of(DISTILBERT).model_dump()) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "family"),
+    [
+        ({}, None, "google"),
+        ({}, "tf1", "google"),
+        ({}, "tf2", "google"),
+        ({}, "safetensors", "huggingface"),
+        ({"architectures": ["BertModel"]}, "tf1", "huggingface"),
+    ],
+)
+def test_the_family_is_shown_by_the_config_or_else_by_the_weights(values, kind, family):
+    assert config_family(values, kind) == family
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -121,17 +180,13 @@ def test_a_bert_file_may_hold_the_keys_of_relatives_with_other_meanings():
             MODERNBERT | {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}},
             "rope_type is 'yarn'; only 'default' is supported",
         ),
-        (
-            MODERNBERT | {"layer_types": ["full_attention"] * 2},
-            r"layer_types\[1\] is 'full_attention'; only every layer 3",
-        ),
         *(
-            (MODERNBERT | wrong, "layer_types or .* is not what transformers writes")
+            (MODERNBERT | wrong, "rope_parameters or .* is not what transformers writes")
             for wrong in (
                 {"rope_parameters": [1]},
                 {"rope_parameters": {"full_attention": 3}},
-                {"layer_types": 3},
-                {"layer_types": ["full_attention"], "global_attn_every_n_layers": 0},
+                {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},
+                {"rope_scaling": [2]},
             )
         ),
     ],
@@ -147,6 +202,17 @@ def test_what_is_refused(values, message):
         (ALBERT | {"num_hidden_groups": 13}, "num_hidden_groups 13 is more than"),
         (ROBERTA | {"max_position_embeddings": 2}, "leaves no position after the 2"),
         (ROBERTA | {"pad_token_id": "<pad>"}, "pad_token_id"),
+        (
+            ROBERTA | {"pad_token_id": None},
+            "pad_token_id is null; roberta counts positions from it",
+        ),
+        (MODERNBERT | {"layer_types": ["full_attention"] * 2}, "layer_types has 2 layers, num_hid"),
+        (MODERNBERT | {"layer_types": ["conv"] * 22}, r"layer_types\.0: .*received 'conv'"),
+        (MODERNBERT | {"layer_types": 3}, "layer_types: .*received 3"),
+        (
+            MODERNBERT | {"global_attn_every_n_layers": 0},
+            "global_attn_every_n_layers: .*received 0",
+        ),
         (ELECTRA | {"type_vocab_size": -1}, "type_vocab_size"),
     ],
 )
