@@ -83,10 +83,11 @@ class Checkpoint:
     def sha256(self) -> str:
         """SHA-256 of the weights: one safetensors file, or an index and its data files or shards.
 
-        Raises CheckpointError if a file cannot be read.
+        The weights of Dense modules follow. Raises CheckpointError if a file cannot be read.
         """
         digest = hashlib.sha256()
-        for path in weight_files(self.weights_path, self.kind):
+        own, found = weight_files(self.weights_path, self.kind), self.sentence_transformers
+        for path in [*own, *(found.dense.values() if found else ())]:
             with damage_is_an_error(path), path.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
         return digest.hexdigest()
