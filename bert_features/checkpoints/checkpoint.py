@@ -82,10 +82,11 @@ class Checkpoint:
     def sha256(self) -> str:
         """SHA-256 of the weights: one safetensors file, or an index and its data files or shards.
 
-        Raises CheckpointError if a file cannot be read.
+        The weights of Dense modules follow. Raises CheckpointError if a file cannot be read.
         """
         digest = hashlib.sha256()
-        for path in self.weights.files():
+        found = self.sentence_transformers
+        for path in [*self.weights.files(), *(found.dense.values() if found else ())]:
             with damage_is_an_error(path), path.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
         return digest.hexdigest()

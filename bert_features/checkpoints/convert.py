@@ -80,7 +80,8 @@ def write_checkpoint(
     """Writes weights of the architecture of a checkpoint with all else that `source` has.
 
     That is the config, the vocabulary, the casing and the settings of sentence-transformers. The
-    weights are by canonical name, with those of the pooler or without; None for those of `source`.
+    weights are by canonical name, with those of the pooler or without, and with those of Dense
+    modules if they differ from those of `source`; None for all those of `source`.
     Other arguments, result and errors are those of `convert`.
     """
     if to == "tf1" and source.config.model_type != "bert":
@@ -101,7 +102,7 @@ def write_checkpoint(
         if source.do_lower_case is not None:
             _write_json(folder / "tokenizer_config.json", {"do_lower_case": source.do_lower_case})
         if source.sentence_transformers is not None:
-            sentence_transformers.write_settings(source.sentence_transformers, folder)
+            sentence_transformers.write_settings(source.sentence_transformers, folder, weights)
     return out
 
 
@@ -213,7 +214,7 @@ def check_out(out: Path, read: Iterable[Role], *, overwrite: bool) -> None:
 
 
 def _is_written(path: Path) -> bool:
-    """Whether a conversion may have written it; 1_Pooling of sentence-transformers holds a file."""
+    """Whether a conversion may have written it, as 1_Pooling and 2_Dense with their files."""
     if path.is_dir():
-        return [inner.name for inner in path.iterdir()] == ["config.json"]
+        return {inner.name for inner in path.iterdir()} <= {"config.json", "model.safetensors"}
     return path.name in _WRITTEN

@@ -22,7 +22,7 @@ def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> Aut
         return AutoPooling()
     settings.check_supported()
     poolings = (_RENAMED.get(mode, mode) for mode in settings.pooling_modes)
-    return AutoPooling("+".join(poolings), settings.normalize)
+    return AutoPooling("+".join(poolings), settings.normalize, settings.modules, settings.dim)
 
 
 def auto_length(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> int | None:

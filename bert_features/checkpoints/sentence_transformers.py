@@ -1,31 +1,38 @@
-"""The settings of a folder that sentence-transformers wrote: pooling, length, prompts.
+"""The settings of a folder that sentence-transformers wrote: modules, pooling, length, prompts.
 
 Read without that package. The files, as its `modules/pooling.py` and `modules/transformer.py` have
 them:
   modules.json                       the modules in order, with the folder of each
   PATH/sentence_bert_config.json     of the Transformer; PATH is "" or 0_Transformer
   1_Pooling/config.json              of the Pooling
-  config_sentence_transformers.json  prompts and similarity
+  2_Dense/config.json                of a Dense, whose weights are beside it
+  config_sentence_transformers.json  prompts, similarity and the number of values to keep
 """
 
 import json
 import posixpath
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import numpy as np
+
+from bert_features.checkpoints.weight_readers import open_weights, read_floats, some
+from bert_features.config.bert_config import HiddenAct
 from bert_features.config.json_files import read_json, read_json_object
+from bert_features.config.outputs import DenseModule, Module
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
-
-PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens"]
 
 MODULES = "modules.json"
 MAIN_CONFIG = "config_sentence_transformers.json"
 TRANSFORMER_CONFIG = "sentence_bert_config.json"
+# The weights of a Dense, in its folder: the first of these that exists.
+DENSE_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_STORED = ("linear.weight", "linear.bias")  # a kernel is [out, in] there, here [in, out]
 
 # Switches of a Pooling's config -> mode, in the order in which its vectors are put side by side.
 _SWITCHES = {
@@ -36,15 +43,39 @@ _SWITCHES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_SUPPORTED: tuple[PoolingMode, ...] = ("cls", "max", "mean", "mean_sqrt_len_tokens")
+_SUPPORTED = ("cls", "max", "mean", "mean_sqrt_len_tokens")
 # Classes of the modules; BERT is the Transformer of the first versions.
 _CLASSES = {
     "BERT": "Transformer",
     "Transformer": "Transformer",
     "Pooling": "Pooling",
+    "Dense": "Dense",
     "Normalize": "Normalize",
 }
-_ORDERS = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+# torch's classes, which a Dense makes without arguments.
+_TANH = "torch.nn.modules.activation.Tanh"  # the default
+_ACTIVATIONS: dict[str, HiddenAct] = {
+    _TANH: "tanh",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.GELU": "gelu_erf",
+    "torch.nn.modules.linear.Identity": "linear",
+}
+# Settings of modules and their values that are followed; `...` is any value, as it is read below or
+# has no effect on the numbers. Null, false and the like are followed for every setting.
+_FOLLOWED: dict[str, Any] = {
+    **dict.fromkeys((*_SWITCHES, "pooling_mode", "include_prompt"), ...),
+    **dict.fromkeys(("embedding_dimension", "word_embedding_dimension"), ...),
+    **dict.fromkeys(("max_seq_length", "do_lower_case", "unpad_inputs"), ...),
+    **dict.fromkeys(("in_features", "out_features", "bias"), ...),
+    "activation_function": tuple(_ACTIVATIONS),
+    "module_input_name": ("sentence_embedding",),
+    "module_output_name": ("sentence_embedding",),
+    "Transformer.module_output_name": ("token_embeddings",),
+    "transformer_task": ("feature-extraction",),
+    "modality_config": (
+        {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    ),
+}
 # A folder below the main one: no "..", nothing absolute, nothing hidden.
 _PATH = re.compile(r"(?:[\w-][\w.-]{0,99}(?:/[\w-][\w.-]{0,99}){0,3})?", re.ASCII)
 # transformers writes int(1e30) for a tokenizer without a limit.
@@ -59,7 +90,9 @@ class SentenceTransformersSettings:
       transformer_path: folder of the weights and the vocabulary below the main one; may be empty.
       pooling_modes: poolings of the token vectors; the vectors of several stand side by side.
       include_prompt: whether the tokens of a prompt count when the text is pooled.
+      modules: what is done to the pooled vector after that.
       normalize: whether the vector is scaled to length 1 at the end.
+      dim: number of values to keep of the vector at the very end; None for all.
       max_seq_length: longest sequence in tokens, [CLS] and [SEP] included; None stands for the
         checkpoint's number of positions, which also bounds any other value.
       do_lower_case: whether a text is lower-cased before the tokenizer sees it, which strips no
@@ -70,13 +103,16 @@ class SentenceTransformersSettings:
         folder does not say.
       unsupported: why the vectors of sentence-transformers cannot be computed here; None if they
         can. The other settings are then what could be read.
-      files: the files that hold these settings.
+      files: the files that hold these settings, and the weights of the Dense modules.
+      dense: the file of the weights of each Dense module.
     """
 
     transformer_path: str
-    pooling_modes: tuple[PoolingMode, ...]
+    pooling_modes: tuple[str, ...]
     include_prompt: bool = True
+    modules: tuple[Module, ...] = ()
     normalize: bool = False
+    dim: int | None = None
     max_seq_length: int | None = None
     do_lower_case: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -84,6 +120,7 @@ class SentenceTransformersSettings:
     similarity: str | None = None
     unsupported: str | None = None
     files: tuple[Path, ...] = ()
+    dense: Mapping[DenseModule, Path] = field(default_factory=dict, hash=False)
 
     @property
     def default_prompt(self) -> str:
@@ -126,17 +163,30 @@ def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSet
         settings = SentenceTransformersSettings(
             _path_of_transformer(modules), (), unsupported=str(error)
         )
-    return replace(settings, files=_files(folder, modules))
+    return replace(settings, files=(*_files(folder, modules), *settings.dense.values()))
 
 
-def write_settings(settings: SentenceTransformersSettings, folder: Path) -> None:
-    """Writes the settings into another folder, which holds the weights itself.
+def write_settings(
+    settings: SentenceTransformersSettings,
+    folder: Path,
+    weights: Mapping[str, np.ndarray] | None = None,
+) -> None:
+    """Writes the settings into another folder, which holds the encoder's weights itself.
 
-    Reading it gives the same settings, and the same `unsupported`: weights of other modules, such
-    as Dense, are not copied. Raises CheckpointError if a file is no longer as it was read.
+    Reading it gives the same settings and the same `unsupported`. The Dense modules have their own
+    weights, or those among `weights`, by canonical name; weights of other modules are not copied.
+    Raises CheckpointError if a file is no longer as it was read.
     """
+    from safetensors.numpy import save_file
+
     root, lengths = settings.files[0].parent, folder / TRANSFORMER_CONFIG
-    for path in settings.files:
+    dense = read_dense(settings, settings.dense) | dict(weights or {})
+    for module in settings.dense:
+        (place := folder / module.path).mkdir(parents=True, exist_ok=True)
+        arrays = [np.ascontiguousarray(dense[name].T) for name in module.shapes]
+        tensors = dict(zip(_STORED, arrays, strict=False))
+        save_file(tensors, place / DENSE_WEIGHTS[0], metadata={"format": "pt"})
+    for path in set(settings.files) - {*settings.dense.values()}:
         new = lengths if path.name == TRANSFORMER_CONFIG else folder / path.relative_to(root)
         new.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, new)
@@ -150,6 +200,26 @@ def write_settings(settings: SentenceTransformersSettings, folder: Path) -> None
         lengths.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
+def read_dense(
+    settings: SentenceTransformersSettings | None, modules: Iterable[DenseModule]
+) -> dict[str, np.ndarray]:
+    """The weights of some of the Dense modules, float32 by canonical name.
+
+    Raises CheckpointError if a file is damaged, or does not hold what its module needs.
+    """
+    weights: dict[str, np.ndarray] = {}
+    for module in modules:
+        path = settings.dense[module]  # type: ignore[union-attr]  # modules come from settings
+        wanted = dict(zip(_STORED, (s[::-1] for s in module.shapes.values()), strict=False))
+        reader = open_weights(path, "safetensors")
+        if (received := dict(reader.shapes())) != wanted:
+            held = some([f"{name} {shape}" for name, shape in received.items()])
+            raise CheckpointError(f"{path} holds {held}; its config needs {wanted}")
+        for name, stored in zip(module.shapes, wanted, strict=True):
+            weights[name] = read_floats(reader, stored, path).T
+    return weights
+
+
 def _files(folder: Path, modules: list[tuple[str, str]]) -> tuple[Path, ...]:
     """The files of sentence-transformers that exist; those of the weights are not among them."""
     transformer = folder / _path_of_transformer(modules)
@@ -159,33 +229,73 @@ def _files(folder: Path, modules: list[tuple[str, str]]) -> tuple[Path, ...]:
 
 
 def _read_settings(folder: Path, modules: list[tuple[str, str]]) -> SentenceTransformersSettings:
-    kinds = [kind for kind, _ in modules]
-    transformer = _path_of_transformer(modules)
-    pooling = next((path for kind, path in modules if kind == "Pooling"), None)
-    problem = None
-    if kinds not in _ORDERS:
-        problem = f"its modules are {', '.join(kinds)}, not Transformer, Pooling and Normalize"
+    problem, after = _problem(folder, modules), list[Module]()
     modes, include_prompt = ["mean"], True
-    if pooling is not None and not (folder / pooling / "config.json").is_file():
-        problem = problem or f"there is no {pooling}/config.json"
-    elif pooling is not None:
-        modes, include_prompt = _read_pooling(folder / pooling / "config.json")
-    if others := [mode for mode in modes if mode not in _SUPPORTED]:
-        problem = problem or f"its pooling is {', '.join(others)}"
-    prompts, default, similarity = _read_main(folder / MAIN_CONFIG)
+    if problem is None:
+        modes, include_prompt = _read_pooling(folder / modules[1][1] / "config.json")
+        for kind, path in modules[2:]:
+            after.append(_read_dense(folder, path) if kind == "Dense" else "normalize")
+    normalize = after[-1:] == ["normalize"]
+    prompts, default, similarity, dim = _read_main(folder / MAIN_CONFIG)
+    transformer = _path_of_transformer(modules)
     max_seq_length, do_lower_case = _read_transformer(folder / transformer)
     return SentenceTransformersSettings(
         transformer_path=transformer,
-        pooling_modes=tuple(mode for mode in modes if mode in _SUPPORTED),
+        pooling_modes=tuple(modes),
         include_prompt=include_prompt,
-        normalize="Normalize" in kinds,
+        modules=tuple(after[:-1] if normalize else after),
+        normalize=normalize,
+        dim=dim,
         max_seq_length=max_seq_length,
         do_lower_case=do_lower_case,
         prompts=prompts,
         default_prompt_name=default,
         similarity=similarity,
         unsupported=problem,
+        dense={m: _weights(folder / m.path) for m in after if isinstance(m, DenseModule)},
     )
+
+
+def _problem(folder: Path, modules: list[tuple[str, str]]) -> str | None:
+    """Why the modules or one of their settings are not followed; None if they are."""
+    kinds = [kind for kind, _ in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or not {"Dense", "Normalize"} >= {*kinds[2:]}:
+        allowed = "Transformer and Pooling, then Dense or Normalize"
+        return f"its modules are {', '.join(kinds)}, not {allowed}"
+    for kind, path in modules:
+        file = folder / path / (TRANSFORMER_CONFIG if kind == "Transformer" else "config.json")
+        if kind in ("Pooling", "Dense") and not file.is_file():
+            return f"there is no {path}/{file.name}"
+        for key, value in (read_json_object(file) if file.is_file() else {}).items():
+            # Nothing else is read of a Normalize, whose folder may be that of the Transformer.
+            followed = _FOLLOWED.get(key, ... if kind == "Normalize" else ())
+            followed = _FOLLOWED.get(f"{kind}.{key}", followed)
+            if value and followed is not ... and value not in followed:
+                return str(_error(file, key, value, ", ".join(map(shown, [*followed, None]))))
+    others = set(_read_pooling(folder / modules[1][1] / "config.json")[0]) - {*_SUPPORTED}
+    if others:
+        return f"its pooling is {', '.join(sorted(others))}"
+    files = [_weights(folder / path) for kind, path in modules if kind == "Dense"]
+    missing = [str(file.relative_to(folder)) for file in files if not file.is_file()]
+    return f"there is no {missing[0]}" if missing else None
+
+
+def _weights(folder: Path) -> Path:
+    """The file of the weights of a Dense; the first of the names if there is none."""
+    paths = [folder / name for name in DENSE_WEIGHTS]
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def _read_dense(folder: Path, inner: str) -> DenseModule:
+    """The Dense in a folder below the main one; it is no larger than its weights."""
+    path, weights = folder / inner / "config.json", _weights(folder / inner)
+    values = read_json_object(path)
+    inputs, outputs = (_count(path, values, key) for key in ("in_features", "out_features"))
+    if inputs * outputs > weights.stat().st_size:  # a value takes at least a byte
+        raise _error(path, "in_features", inputs, f"no more values than {weights.name} holds")
+    activation = _ACTIVATIONS[values.get("activation_function") or _TANH]
+    has_bias = _flag(path, values, "bias", default=True)
+    return DenseModule(inner, inputs, outputs, activation, has_bias)
 
 
 def transformer_path(modules: object, source: str | Path) -> str:
@@ -238,8 +348,10 @@ def _read_pooling(path: Path) -> tuple[list[str], bool]:
     if stated is not None:
         modes = [stated] if isinstance(stated, str) else stated
         known = [*_SWITCHES.values()]
-        if not isinstance(modes, list) or not modes or not all(mode in known for mode in modes):
-            raise _error(path, "pooling_mode", stated, f"one or several of {', '.join(known)}")
+        allowed = isinstance(modes, list) and modes and all(mode in known for mode in modes)
+        if not allowed or len({*modes}) < len(modes):
+            each = f"one or several of {', '.join(known)}, each once"
+            raise _error(path, "pooling_mode", stated, each)
         return modes, include_prompt
     on = [mode for key, mode in _SWITCHES.items() if _flag(path, values, key, default=False)]
     return on or ["mean"], include_prompt
@@ -255,8 +367,8 @@ def _read_transformer(folder: Path) -> tuple[int | None, bool]:
     return length, _flag(path, values, "do_lower_case", default=False)
 
 
-def _read_main(path: Path) -> tuple[dict[str, str], str | None, str | None]:
-    """The prompts, the name of the default one, and the similarity."""
+def _read_main(path: Path) -> tuple[dict[str, str], str | None, str | None, int | None]:
+    """The prompts, the name of the default one, the similarity, and the values to keep."""
     values = read_json_object(path) if path.is_file() else {}
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(t, str) for t in prompts.values()):
@@ -269,13 +381,21 @@ def _read_main(path: Path) -> tuple[dict[str, str], str | None, str | None]:
         raise _error(path, "default_prompt_name", name, allowed)
     if similarity is not None and not isinstance(similarity, str):
         raise _error(path, "similarity_fn_name", similarity, "a name, such as cosine")
-    return prompts, name, similarity
+    dim = None if values.get("truncate_dim") is None else _count(path, values, "truncate_dim")
+    return prompts, name, similarity, dim
 
 
 def _flag(path: Path, values: Mapping[str, Any], key: str, *, default: bool) -> bool:
     value = values.get(key, default)
     if not isinstance(value, bool):
         raise _error(path, key, value, "true or false")
+    return value
+
+
+def _count(path: Path, values: Mapping[str, Any], key: str) -> int:
+    value = values.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise _error(path, key, value, "a number of values, at least 1")
     return value
 
 

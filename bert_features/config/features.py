@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from bert_features.config.outputs import Level
+from bert_features.config.outputs import Level, Module
 
 # Levels with a vector for each pair of tokens or words, in the order of the rows of a matrix.
 PAIRS: dict[str, Level] = {"token_pair": "token", "word_pair": "word"}
@@ -83,7 +83,9 @@ class OutputSpec(Feature):
     Attributes:
       states: `layers` resolved: 0 is the embeddings, i the output of the i-th block.
       calibration: what `ranges` come from: a number of texts, or a path; None for the default.
+      modules: what is done to each pooled vector before it is cut to D, scaled and cast.
     """
 
     states: tuple[int, ...] = field(kw_only=True)
     calibration: str | None = field(default=None, kw_only=True)
+    modules: tuple[Module, ...] = field(default=(), kw_only=True)

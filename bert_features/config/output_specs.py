@@ -19,7 +19,9 @@ from bert_features.config.outputs import (
     POOLINGS,
     SMALL_DTYPES,
     AutoPooling,
+    DenseModule,
     Layers,
+    Module,
     OutputConfig,
     OutputDtype,
     check_names_differ,
@@ -104,8 +106,8 @@ def plan_outputs(
     """
     specs = tuple(
         spec
-        for output in resolve_auto(outputs, auto)
-        for spec in _specs(output, config, parse_layers(layers), dtype)
+        for output, modules in (resolve_auto(output, auto) for output in outputs)
+        for spec in _specs(output, config, parse_layers(layers), dtype, modules)
     )
     check_names_differ([spec.name for spec in specs])
     return specs
@@ -117,13 +119,17 @@ def output_names(
     """The names that `plan_outputs` gives the outputs, for any architecture."""
     return [
         name
-        for output in resolve_auto(outputs)
+        for output, _ in map(resolve_auto, outputs)
         for name in _names(output, len(output.layers or layers))
     ]
 
 
 def _specs(
-    output: OutputConfig, config: BertConfig, layers: tuple[int | str, ...], dtype: OutputDtype
+    output: OutputConfig,
+    config: BertConfig,
+    layers: tuple[int | str, ...],
+    dtype: OutputDtype,
+    modules: tuple[Module, ...],
 ) -> list[OutputSpec]:
     if output.kind in HEAD_KINDS:
         return _specs_of_head(output, config)
@@ -157,9 +163,10 @@ def _specs(
         "pooling": output.pooling or POOLINGS[output.level][0],
         "special_tokens": output.special_tokens,
         "normalize": output.normalize,
-        "width": _width(output, config.hidden_size, len(groups[0][0])),
+        "width": _width(output, config.hidden_size, len(groups[0][0]), modules),
         "dtype": output.dtype or dtype,
         "calibration": output.calibration,
+        "modules": modules,
     }
     names = _names(output, len(entries))
     return [
@@ -275,9 +282,21 @@ def _names(output: OutputConfig, num_layers: int) -> list[str]:
     return [output.name] if count == 1 else [f"{output.name}_{i}" for i in range(count)]
 
 
-def _width(output: OutputConfig, hidden_size: int, num_layers: int) -> int:
+def _width(
+    output: OutputConfig, hidden_size: int, num_layers: int, modules: Sequence[Module]
+) -> int:
     width = hidden_size * (num_layers if output.combine == "concat" else 1)
     width *= sum(2 if part in _DOUBLE_WIDTH else 1 for part in pooling_parts(output.pooling or ""))
+    for module in modules:
+        if isinstance(module, DenseModule) and module.inputs != width:
+            raise ConfigError.naming(
+                "{pooling} 'auto' has a Dense module for {inputs} values, and this output has "
+                "{received} before it; leave {layers} and {combine} out",
+                inputs=module.inputs,
+                received=width,
+            )
+        if module != "normalize":
+            width = min(module, width) if isinstance(module, int) else module.outputs
     if output.dim is not None and output.dim > width:
         raise ConfigError.naming(
             "{dim} is {received}; the vector has {width} values, take at most {width}",
@@ -300,6 +319,12 @@ def needs_pooler(outputs: Sequence[OutputSpec]) -> bool:
 def needs_head(outputs: Sequence[OutputSpec]) -> bool:
     """Whether an output is computed by the masked-LM head, which has its own weights."""
     return any(output.kind in HEAD_KINDS for output in outputs)
+
+
+def dense_modules(outputs: Sequence[OutputSpec]) -> tuple[DenseModule, ...]:
+    """The Dense modules that outputs need, each once; they have weights of their own."""
+    modules = dict.fromkeys(module for output in outputs for module in output.modules)
+    return tuple(module for module in modules if isinstance(module, DenseModule))
 
 
 def has_scores(outputs: Sequence[OutputSpec] | Sequence[OutputConfig]) -> bool:

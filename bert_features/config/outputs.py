@@ -6,13 +6,14 @@ this module does not import Keras.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic.dataclasses import dataclass
 
+from bert_features.config.bert_config import HiddenAct
 from bert_features.config.kinds import DEFAULT_TOP_K, HeadEntry, Kind, check_kind
 from bert_features.config.settings import MAX_INT, OUTPUTS, Positive, Settings, setting, shown
 from bert_features.errors import BertFeaturesError, ConfigError
@@ -242,16 +243,43 @@ def _wrong_pooling(pooling: str, level: Level) -> ConfigError:
 
 
 @dataclass(frozen=True)
+class DenseModule:
+    """A dense layer after the pooling; `path` is its folder below that of the checkpoint."""
+
+    path: str
+    inputs: int
+    outputs: int
+    activation: HiddenAct
+    has_bias: bool
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Canonical name -> shape of its weights, the kernel first."""
+        scope = f"sentence/{self.path}"
+        bias = {f"{scope}/bias": (self.outputs,)} if self.has_bias else {}
+        return {f"{scope}/kernel": (self.inputs, self.outputs), **bias}
+
+
+# What is done to a pooled vector: a dense layer, scaling to length 1, or a cut to the first N.
+Module = DenseModule | Literal["normalize"] | int
+
+
+@dataclass(frozen=True)  # pydantic's: it also takes what `asdict` gives
 class AutoPooling:
     """What pooling `auto` means for a checkpoint.
 
     Attributes:
       pooling: its pooling, or several joined by `+`.
       normalize: whether it scales each vector to length 1, where the output does not say.
+      modules: what it does to the pooled vector before that.
+      dim: number of values that it keeps, after scaling, where the output does not say; None for
+        all.
     """
 
     pooling: str = "mean"
     normalize: bool = False
+    modules: tuple[Module, ...] = ()
+    dim: int | None = None
 
 
 # Outputs as a caller passes them: each an `OutputConfig` or its settings.
@@ -325,19 +353,20 @@ def uses_auto_pooling(outputs: Sequence[OutputConfig]) -> bool:
 
 
 def resolve_auto(
-    outputs: Sequence[OutputConfig], auto: AutoPooling | None = None
-) -> tuple[OutputConfig, ...]:
-    """The outputs with the pooling that `auto` means; by default the mean."""
-    return tuple(_without_auto(output, auto) for output in outputs)
-
-
-def _without_auto(output: OutputConfig, auto: AutoPooling | None) -> OutputConfig:
+    output: OutputConfig, auto: AutoPooling | None = None
+) -> tuple[OutputConfig, tuple[Module, ...]]:
+    """An output with the pooling that `auto` means, by default the mean; and its modules."""
     if output.pooling != AUTO_POOLING:
-        return output
+        return output, ()
     auto = auto or AutoPooling()
     settings = {name: getattr(output, name) for name in output.model_fields_set}
-    chosen = {"layers": output.layers or (-1,), "pooling": auto.pooling}
-    return OutputConfig.of({"normalize": auto.normalize, **settings, **chosen})
+    normalize, modules = settings.get("normalize", auto.normalize), auto.modules
+    if auto.dim is not None and output.dim is None:
+        # As sentence-transformers, whose `truncate_dim` leaves a shorter vector than length 1.
+        modules += ("normalize", auto.dim) if normalize else (auto.dim,)
+        normalize = settings.get("normalize", False)
+    chosen = {"layers": output.layers or (-1,), "pooling": auto.pooling, "normalize": normalize}
+    return OutputConfig.of(settings | chosen), modules
 
 
 def check_weights(weights: Sequence[float], layers: Sequence[int | str]) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 from keras import ops
 
 from bert_features.config.output_specs import OutputSpec
-from bert_features.config.outputs import pooling_parts
+from bert_features.config.outputs import Module, pooling_parts
 from bert_features.config.packing import MAX_SEGMENTS, SEGMENT_IDS
+from bert_features.encoder import kernels
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.segments import tokens_of_segments
@@ -29,6 +30,7 @@ def compute_outputs(
     batch: Mapping[str, Tensor],
     outputs: Sequence[OutputSpec],
     special_ids: Sequence[int],
+    weights: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """The outputs of one batch.
 
@@ -40,6 +42,7 @@ def compute_outputs(
         tokens that belong to no word. And `segment_ids` of packed rows, see `config.packing`.
       outputs: what is wanted.
       special_ids: the ids of [CLS] and [SEP], which no text contains.
+      weights: those of `DenseModule`, float32 by canonical name, if an output has one.
 
     Returns:
       name -> [B, S, D] for tokens; [B, S, D] for words, where row b holds its words in order, then
@@ -53,16 +56,23 @@ def compute_outputs(
             vectors = ops.cast(states.pooled_output, "float32")
         else:
             vectors = _POOLERS[output.level](_combine(states, output), batch, output, special_ids)
-        results[output.name] = _finish(vectors, output)
+        results[output.name] = _finish(vectors, output, weights or {})
     return results
 
 
-def _finish(vectors: Tensor, output: OutputSpec) -> Tensor:
-    """[…, D or more] -> […, D]: cut, scaled to length 1, cast."""
-    vectors = vectors[..., : output.width]
-    if output.normalize:
-        norm = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
-        vectors = vectors / ops.maximum(norm, _MIN_NORM)
+def _finish(vectors: Tensor, output: OutputSpec, weights: Mapping[str, Tensor]) -> Tensor:
+    """[…, D] through the modules of an output; then cut, scaled to length 1, cast."""
+    last: tuple[Module, ...] = ("normalize",) if output.normalize else ()
+    for module in (*output.modules, output.width, *last):
+        if isinstance(module, int):
+            vectors = vectors[..., :module]
+        elif isinstance(module, str):
+            norm = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
+            vectors = vectors / ops.maximum(norm, _MIN_NORM)
+        else:
+            kernel, *bias = (weights[name] for name in module.shapes)
+            product = sum(bias, ops.matmul(vectors, kernel))
+            vectors = kernels.ACTIVATIONS[module.activation](product)
     return ops.cast(vectors, output.dtype)
 
 

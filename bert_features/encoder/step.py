@@ -15,6 +15,7 @@ from bert_features.config.kinds import HEAD_KINDS
 from bert_features.config.output_specs import (
     OutputSpec,
     blocks_needed,
+    dense_modules,
     has_words,
     needs_head,
     needs_pooler,
@@ -51,8 +52,8 @@ class DeviceStep:
 
     Args:
       config: the architecture.
-      weights: by canonical name, as `read_weights` returns them, with those of the pooler or the
-        masked-LM head if an output needs them; None for random ones.
+      weights: by canonical name, as `read_weights` and `read_dense` return them, with those of the
+        pooler, the masked-LM head or Dense modules if an output needs them; None for random ones.
       outputs: what to compute; blocks above their highest layer are left out.
       special_ids: the ids of [CLS] and [SEP], for outputs that leave them out.
       precision: `float32` or `bfloat16`, for weights and arithmetic.
@@ -95,6 +96,11 @@ class DeviceStep:
         if needs_head(self.outputs):
             initializer = self.encoder.embeddings.initializer
             self.head = MaskedLMHead(config, initializer=initializer, dtype=precision)
+        shapes = {n: s for m in dense_modules(self.outputs) for n, s in m.shapes.items()}
+        self._dense = {
+            name: keras.Variable(np.zeros(shape, np.float32) if weights is None else weights[name])
+            for name, shape in shapes.items()
+        }
         if weights is not None:
             self.encoder.load_weights_dict(weights)
             if self.head is not None:
@@ -112,9 +118,9 @@ class DeviceStep:
 
     @property
     def weights(self) -> list[keras.Variable]:
-        """The variables of encoder and head, in the order in which `step` takes their values."""
+        """All variables, in the order in which `step` takes their values."""
         of_head = [] if self.head is None else self.head.trainable_variables
-        return [*self.encoder.trainable_variables, *of_head]
+        return [*self._dense.values(), *self.encoder.trainable_variables, *of_head]
 
     def step(self, weights: Sequence[Tensor], batch: Inputs) -> Predictions:
         """Computes the outputs of a batch: a pure function, which a runtime compiles and shards.
@@ -128,6 +134,8 @@ class DeviceStep:
           [B, MAX_SEGMENTS, D], where a row has its texts in order. For pairs [B, D, S, S].
         """
         inputs = {name: batch[name] for name in self.inputs if name not in _NOT_OF_ENCODER}
+        dense = dict(zip(self._dense, weights, strict=False))
+        weights = weights[len(dense) :]
         variables = self.encoder.trainable_variables
         shown = [output for output in self.outputs if output.kind == "attention"]
         layers = sorted({output.states[0] for output in shown})
@@ -139,10 +147,10 @@ class DeviceStep:
         attention = dict(zip(layers, encoded.get("attention", ()), strict=True))
         results |= {o.name: show_attention(attention[o.states[0]], batch, o) for o in shown}
         outputs = [output for output in self.outputs if output.kind == "layers"]
-        return results | compute_outputs(encoded, batch, outputs, self._special_ids)
+        return results | compute_outputs(encoded, batch, outputs, self._special_ids, dense)
 
     def _apply_head(self, weights: Sequence[Tensor], states: Tensor, batch: Inputs) -> Predictions:
-        """The outputs of the masked-LM head."""
+        """The outputs of the masked-LM head; `weights` are those of encoder and head."""
         results: Predictions = {}
         if self.head is None:
             return results

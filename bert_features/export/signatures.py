@@ -12,7 +12,13 @@ import tensorflow as tf
 
 from bert_features.batches.packing import encode_texts
 from bert_features.checkpoints import weight_names
-from bert_features.config.output_specs import blocks_needed, needs_pooler, needs_static_length
+from bert_features.checkpoints.sentence_transformers import read_dense
+from bert_features.config.output_specs import (
+    blocks_needed,
+    dense_modules,
+    needs_pooler,
+    needs_static_length,
+)
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.step import MODEL_INPUTS
@@ -41,12 +47,13 @@ def _build_text(root: Any, source: ExportSource, variables: Variables) -> dict[s
         num_blocks=blocks_needed(outputs),
         with_pooler=needs_pooler(outputs),
     )
-    pad = bool(needs_static_length(outputs))
+    pad, dense = bool(needs_static_length(outputs)), _dense(source)
 
     def call(text: tf.Tensor) -> dict[str, tf.Tensor]:
         none = tf.fill(tf.shape(text), "")
         batch = encode_texts(tokenizer, text, none, seq_length=source.max_seq_length, pad=pad)
-        results = compute_outputs(encode(batch, False), batch, outputs, source.special_ids)
+        encoded = encode(batch, False)
+        results = compute_outputs(encoded, batch, outputs, source.special_ids, dense)
         return results | {name: batch[name] for name in RESERVED_NAMES["text"]}
 
     function = tf.function(
@@ -82,7 +89,7 @@ def _ids_call(source: ExportSource, variables: Variables) -> Callable[..., dict[
         with_pooler=source.pooler,
         use_dropout=True,
     )
-    positions = config.positions
+    positions, dense = config.positions, _dense(source)
 
     def call(
         inputs: Mapping[str, tf.Tensor], training: bool = False, mask: Any = None
@@ -97,7 +104,7 @@ def _ids_call(source: ExportSource, variables: Variables) -> Callable[..., dict[
         with tf.control_dependencies([fits]):
             batch = {name: tf.identity(inputs[name]) for name in MODEL_INPUTS}
         encoded = encode(batch, training)
-        results = compute_outputs(encoded, batch, source.outputs, source.special_ids)
+        results = compute_outputs(encoded, batch, source.outputs, source.special_ids, dense)
         for name in ("sequence_output", "encoder_outputs", "pooled_output"):
             if name in encoded:
                 results[name] = encoded[name]
@@ -147,6 +154,13 @@ def _encoder(
         return dict(encoded)
 
     return encode
+
+
+def _dense(source: ExportSource) -> dict[str, tf.Tensor]:
+    """The weights of Dense modules: constants, as the variables are those of a BERT."""
+    found = source.checkpoint.sentence_transformers
+    weights = read_dense(found, dense_modules(source.outputs))
+    return {name: tf.constant(value) for name, value in weights.items()}
 
 
 def _seed() -> tf.Tensor:

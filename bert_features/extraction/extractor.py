@@ -11,8 +11,9 @@ import numpy as np
 from bert_features.batches.input_fn import Batch, TextInputFn, Window
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import read_weights
+from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import as_floats, needs_head, needs_pooler
+from bert_features.config.output_specs import as_floats, dense_modules, needs_head, needs_pooler
 from bert_features.encoder.step import DeviceStep
 from bert_features.errors import ConfigError
 from bert_features.extraction import losses
@@ -74,13 +75,13 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         self.tokenizer = self.preparation.tokenizer
         self.devices = self.preparation.devices
         self.precision = self.preparation.precision
+        weights = read_weights(
+            self.checkpoint, pooler=needs_pooler(self.outputs), head=needs_head(self.outputs)
+        )
+        weights |= read_dense(self.checkpoint.sentence_transformers, dense_modules(self.outputs))
         self._model = DeviceStep(
             self.checkpoint.config,
-            read_weights(
-                self.checkpoint,
-                pooler=needs_pooler(self.outputs),
-                head=needs_head(self.outputs),
-            ),
+            weights,
             self.preparation.device_outputs,
             special_ids=self.tokenizer.frame.special_ids,
             precision=self.precision,

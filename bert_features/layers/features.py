@@ -5,7 +5,7 @@ Shape legend: `B` batch, `S` sequence, `D` width of an output.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,24 +17,27 @@ from bert_features.checkpoints.convert import write_checkpoint
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.pooling import auto_pooling, auto_text_changes
 from bert_features.checkpoints.read import read_weights
+from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.bert_config import BertConfig, config_family
 from bert_features.config.kinds import check_kinds
 from bert_features.config.output_specs import (
     blocks_needed,
     check_special_ids,
+    dense_modules,
     needs_pooler,
     needs_static_length,
     plan_outputs,
 )
 from bert_features.config.outputs import (
     DEFAULT_LAYERS,
+    AutoPooling,
     Layers,
     OutputConfig,
     Outputs,
     check_floats,
     parse_layers,
     parse_outputs,
-    resolve_auto,
+    uses_auto_pooling,
 )
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs
@@ -56,6 +59,7 @@ class BertFeatures(keras.layers.Layer):
         by itself, as `layer_output_0`, ….
       layers: LAYERS for outputs that name none.
       special_ids: the ids of [CLS] and [SEP], for outputs with `special_tokens` false.
+      auto: what pooling `auto` means; by default the mean.
       use_dropout: apply the config's dropout rates in training, unless the layer is frozen.
       initializer: for kernels and embeddings; by default the truncated normal of the BERT paper.
       trainable: whether the weights are trained; frozen by default.
@@ -82,6 +86,7 @@ class BertFeatures(keras.layers.Layer):
         *,
         layers: Layers = DEFAULT_LAYERS,
         special_ids: Sequence[int] = (),
+        auto: AutoPooling | Mapping[str, Any] | None = None,
         use_dropout: bool = True,
         initializer: Any = None,
         trainable: bool = False,
@@ -97,7 +102,10 @@ class BertFeatures(keras.layers.Layer):
         self._outputs = parse_outputs(outputs)
         check_kinds(self._outputs, "a Keras layer")
         self._layers_setting = parse_layers(layers)
-        self.output_specs = plan_outputs(self._outputs, config, layers=self._layers_setting)
+        self._auto = AutoPooling(**auto) if isinstance(auto, Mapping) else auto
+        self.output_specs = plan_outputs(
+            self._outputs, config, layers=self._layers_setting, auto=self._auto
+        )
         check_floats((output.dtype for output in self._outputs), "a layer")
         check_special_ids(self.output_specs, special_ids)
         self.special_ids = tuple(special_ids)
@@ -112,6 +120,11 @@ class BertFeatures(keras.layers.Layer):
             initializer=initializer,
             dtype=self.dtype_policy,
         )
+        self._dense = {
+            name: self.add_weight(shape, initializer, "float32", autocast=False)
+            for module in dense_modules(self.output_specs)
+            for name, shape in module.shapes.items()
+        }
         self.trainable = trainable  # after the encoder exists: the setter changes it too
         self.built = True
 
@@ -158,13 +171,17 @@ class BertFeatures(keras.layers.Layer):
             settings.setdefault("special_ids", vocabulary.frame.special_ids)
         # Making random values that the checkpoint's replace at once would take seconds.
         initializer = settings.pop("initializer", None)
-        # With the poolings themselves, so that a saved model needs no checkpoint to know them.
         wanted = parse_outputs(outputs)
         _warn_of_text_changes(found, wanted)
-        wanted = resolve_auto(wanted, auto_pooling(found, wanted))
+        # A saved model needs no checkpoint to know it.
+        if uses_auto_pooling(wanted):
+            settings["auto"] = auto_pooling(found, wanted)
         layer = cls(found.config, wanted, initializer="zeros", **settings)
         weights = read_weights(found, pooler=needs_pooler(layer.output_specs))
         layer.encoder.load_weights_dict(weights)
+        dense = read_dense(found.sentence_transformers, dense_modules(layer.output_specs))
+        for name, value in dense.items():
+            layer._dense[name].assign(value)
         # A copy from the layer's config has no weights yet and needs the usual random values.
         layer._initializer = initializer
         return layer
@@ -205,6 +222,7 @@ class BertFeatures(keras.layers.Layer):
         config = config.model_copy(update={"num_hidden_layers": blocks})
         found = replace(find_checkpoint(source), config=config)
         weights = self.encoder.weights_dict()
+        weights |= {n: ops.convert_to_numpy(ops.cast(w, w.dtype)) for n, w in self._dense.items()}
         return write_checkpoint(found, weights, folder, to="safetensors", overwrite=overwrite)
 
     def call(self, inputs: Mapping[str, Tensor], training: bool | None = None) -> dict[str, Tensor]:
@@ -230,7 +248,7 @@ class BertFeatures(keras.layers.Layer):
             {name: batch[name] for name in MODEL_INPUTS},
             training=bool(training) and self.trainable,
         )
-        return compute_outputs(encoded, batch, self.output_specs, self.special_ids)
+        return compute_outputs(encoded, batch, self.output_specs, self.special_ids, self._dense)
 
     def compute_output_spec(
         self, inputs: Mapping[str, Tensor], training: Any = None
@@ -295,6 +313,7 @@ class BertFeatures(keras.layers.Layer):
             "outputs": [o.model_dump(mode="json", exclude_defaults=True) for o in self._outputs],
             "layers": list(self._layers_setting),
             "special_ids": list(self.special_ids),
+            "auto": None if self._auto is None else asdict(self._auto),
             "use_dropout": self.use_dropout,
             "initializer": keras.initializers.serialize(keras.initializers.get(self._initializer))
             if self._initializer is not None

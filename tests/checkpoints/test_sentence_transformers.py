@@ -2,13 +2,21 @@
 
 import json
 import shutil
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
-from bert_features.checkpoints.sentence_transformers import read_sentence_transformers
+from bert_features.checkpoints.sentence_transformers import (
+    read_dense,
+    read_sentence_transformers,
+    write_settings,
+)
 from bert_features.errors import CheckpointError
+from tests import sentence_dense
 
 OLD, NEW = "sentence_transformers.models.", "sentence_transformers.sentence_transformer.modules."
 MEAN = {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True}
@@ -118,7 +126,12 @@ def test_the_longest_sequence(tmp_path, stated, tokenizer, expected):
 @pytest.mark.parametrize(
     ("modules", "pooling", "message"),
     [
-        (modules_of("Transformer", "Pooling", "Dense", "Normalize"), MEAN, r"Pooling, .*Dense"),
+        (
+            modules_of("Transformer", "Dense", "Pooling"),
+            MEAN,
+            "are Transformer, Dense, Pooling, not",
+        ),
+        (modules_of("Transformer", "Pooling", "Dense"), MEAN, r"there is no 2_Dense/config\.json"),
         (modules_of("Transformer", "Pooling", "Pooling"), MEAN, "modules are Transformer, Pooling"),
         (modules_of("Transformer"), MEAN, "its modules are Transformer, not"),
         (modules_of("Transformer", "Pooling", package="mine."), MEAN, r"are mine\.Transformer"),
@@ -167,6 +180,102 @@ def test_hostile_files_are_one_line(tmp_path, files, message):
         read_sentence_transformers(write(tmp_path, **files)).check_supported()
     assert "\n" not in str(raised.value)
     assert len(str(raised.value)) < 500
+
+
+SAME = "torch.nn.modules.activation."
+NOT_FOLLOWED = [
+    ({"2_Dense_config": {"activation_function": f"{SAME}Sigmoid"}}, "Sigmoid'; allowed: 'torch"),
+    (
+        {"2_Dense_config": {"activation_function": "mine.Tanh"}},
+        "activation_function is 'mine.Tanh'",
+    ),
+    (
+        {"2_Dense_config": {"use_residual": True}},
+        "config.json: use_residual is True; allowed: None",
+    ),
+    (
+        {"2_Dense_config": {"module_input_name": "token_embeddings"}},
+        "module_input_name is 'token_e",
+    ),
+    ({"2_Dense_config": {"module_output_name": "scores"}}, "module_output_name is 'scores'"),
+    ({"2_Dense_config": {"later_setting": 1}}, "later_setting is 1; allowed: None"),
+    ({"2_Dense_config": {"in_features": 0}}, "in_features is 0; allowed: a number of values"),
+    ({"2_Dense_config": {"in_features": 10**9}}, "no more values than model.safetensors holds"),
+    ({"2_Dense_config": {"bias": "no"}}, "bias is 'no'; allowed: true or false"),
+    (
+        {"3_Normalize_config": {"module_input_name": "token_embeddings"}},
+        "Normalize/config.json: mod",
+    ),
+    ({"1_Pooling_config": {"pooling_mode": ["cls", "cls"]}}, "is .'cls', 'cls'.; .* each once"),
+    ({"1_Pooling_config": {"later_setting": 1}}, "1_Pooling/config.json: later_setting is 1"),
+    (
+        {"sentence_bert_config": {"transformer_task": "fill-mask"}},
+        "transformer_task is 'fill-mask'",
+    ),
+    ({"sentence_bert_config": {"module_output_name": "scores"}}, "module_output_name is 'scores'"),
+    ({"sentence_bert_config": {"query_length": 32}}, "query_length is 32; allowed: None"),
+    ({"sentence_bert_config": {"model_args": {"torch_dtype": "float16"}}}, "model_args is {'torch"),
+    ({"config_sentence_transformers": {"truncate_dim": 0}}, "truncate_dim is 0; allowed: a number"),
+    ({"config_sentence_transformers": {"truncate_dim": "8"}}, "truncate_dim is '8'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), NOT_FOLLOWED)
+def test_settings_that_would_change_the_vectors_are_refused_by_name(tmp_path, changes, message):
+    folder = sentence_dense.write("labse", tmp_path / "in", **changes)
+    settings = find_checkpoint(folder).sentence_transformers
+    with pytest.raises(CheckpointError, match=message) as raised:
+        settings.check_supported()
+    assert "\n" not in str(raised.value)
+    (tmp_path / "out").mkdir()
+    write_settings(settings, tmp_path / "out")
+    assert read_sentence_transformers(tmp_path / "out").unsupported is not None
+
+
+NEUTRAL = {
+    "sentence_bert_config": {"unpad_inputs": True, "model_args": {}, "query_length": None},
+    "2_Dense_config": {"use_residual": False, "later_setting": None},
+    "1_Pooling_config": {"embedding_dimension": 99, "pooling_mode_mean_tokens": True},
+    "3_Normalize_config": {"later_setting": 1},
+    "config_sentence_transformers": {"requirements": {}, "truncate_dim": None},
+}
+
+
+def test_settings_without_an_effect_are_left_aside(tmp_path):
+    settings = read_sentence_transformers(sentence_dense.write("labse", tmp_path, **NEUTRAL))
+    assert settings.unsupported is None
+    assert settings == replace(
+        read_sentence_transformers(sentence_dense.write("labse", tmp_path)), files=settings.files
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"linear.weight": np.ones((16, 15), np.float32)},
+            r"linear.weight \(16, 15\); its ",
+        ),
+        ({"linear.bias": np.ones(16, np.int64)}, "linear.bias is int64, expected floats"),
+        ({"residual.weight": np.ones(1, np.float32)}, "holds .*residual.weight"),
+        (None, "model.safetensors is truncated or corrupt"),
+    ],
+)
+def test_weights_of_a_dense_that_do_not_fit(tmp_path, changes, message):
+    path = sentence_dense.write("labse", tmp_path) / "2_Dense" / "model.safetensors"
+    path.write_bytes(b"\xff" * 2000) if changes is None else save_file(
+        load_file(path) | changes, path
+    )
+    settings = read_sentence_transformers(tmp_path)
+    with pytest.raises(CheckpointError, match=message):
+        read_dense(settings, settings.dense)
+
+
+def test_a_dense_without_weights(tmp_path):
+    (sentence_dense.write("labse", tmp_path) / "2_Dense" / "model.safetensors").unlink()
+    assert (
+        read_sentence_transformers(tmp_path).unsupported == "there is no 2_Dense/model.safetensors"
+    )
 
 
 def test_weights_beside_damaged_settings_are_usable(copy):

@@ -22,7 +22,7 @@ from bert_features.files import cache_dir
 from bert_features.machine import selection
 from bert_features.runtime.base import device_errors_explained
 from bert_features.runtime.start import make_runtime
-from tests import families
+from tests import families, sentence_dense
 from tests.conftest import NUM_DEVICES
 from tests.made_up_machine import install
 from tests.reference.full_tokenizer import ReferenceTokenizer
@@ -95,12 +95,15 @@ REFUSED = [
 
 
 @pytest.fixture(scope="module")
-def jobs(toy, minilm_dir):
+def jobs(toy, minilm_dir, tmp_path_factory):
     toy_settings = {**TOY_SETTINGS, "outputs": [*OUTPUTS, *ATTENTION]}
     narrow = {**TOY_SETTINGS, "outputs": OUTPUTS[:1], "precision": "bfloat16"}
     real = {"layers": [1, "embeddings"], "batch_size": NUM_DEVICES}
     packed = {**TOY_SETTINGS, "outputs": OUTPUTS, "buckets": None}
+    dense = sentence_dense.write("two", tmp_path_factory.mktemp("dense"))
+    auto = {**sentence_dense.AUTO, "batch_size": NUM_DEVICES}
     return {
+        "dense": {"checkpoint": str(dense), "texts": sentence_dense.TEXTS, "settings": auto},
         "toy": {"checkpoint": toy, "texts": TEXTS, "settings": toy_settings},
         "packed": {"checkpoint": toy, "texts": TEXTS * 12, "settings": packed},
         "bfloat16": {"checkpoint": toy, "texts": TEXTS[:1], "settings": narrow},
@@ -163,6 +166,13 @@ def test_every_output_equals_tensorflows(on_jax, of_tensorflow, jobs, job):
                 )
                 compared += 1
         assert compared == len(got.files) >= len(jobs[job]["texts"])
+
+
+@pytest.mark.slow
+def test_the_dense_modules_of_sentence_transformers(on_jax):
+    with np.load(on_jax / "dense.npz") as got:
+        vectors = [got[f"{i}/features"] for i in range(len(sentence_dense.TEXTS))]
+    np.testing.assert_allclose(vectors, sentence_dense.VECTORS["two"], rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
