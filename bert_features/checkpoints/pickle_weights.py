@@ -1,9 +1,9 @@
 """The tensors of `pytorch_model.bin`, read without torch and without Python's `pickle`.
 
 A pickle is a program for a stack. A small interpreter reads it here: it knows the instructions of
-`_INSTRUCTIONS` and the names of `_CALLS` and `_STORAGES`, makes plain values, and refuses all else
-by name. Nothing that a file names is imported or called. What a file claims is compared with its
-size first, and no instruction takes longer than its bytes are long. `torch.save` has two layouts:
+`_INSTRUCTIONS` and the names of `_NAMES`, makes plain values, and refuses all else by name. Nothing
+that a file names is imported or called. Sizes in a file are compared with the file's before they
+are used, and no instruction takes longer than its bytes are long. `torch.save` has two layouts:
 
   zip    NAME/data.pkl, the pickle; NAME/data/KEY, the elements of a storage; NAME/byteorder
   older  (before torch 1.6) pickles: a magic number, a version, the system, the state dict, the keys
@@ -17,9 +17,9 @@ import pickletools
 import struct
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -28,7 +28,7 @@ from bert_features.checkpoints.other_files import CONVERT
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
-# Of a pickle, of a zip's directory. BERT-large has 120 kB with 17,000 instructions.
+# Of a pickle, and of a zip's directory. BERT-large has 120 kB with 17,000 instructions.
 _MAX_BYTES, _MAX_INSTRUCTIONS = 4 << 20, 500_000
 # The sizes of all tensors in sizes of the file: tied weights share a storage.
 _MAX_SHARING = 4
@@ -36,24 +36,13 @@ _MAX_DIMENSIONS = 8
 _MAGIC = 0x1950A86A20F9469CFC6C
 # Keys under which training loops keep the state dict, beside other things.
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
-_STORAGES: dict[str, np.dtype[Any]] = {
-    f"torch {name}Storage": np.dtype(dtype)
-    for name, dtype in {
-        **{"Double": "f8", "Float": "f4", "Half": "f2", "BFloat16": ml_dtypes.bfloat16},
-        **{"Long": "i8", "Int": "i4", "Short": "i2", "Char": "i1", "Byte": "u1", "Bool": "?"},
-    }.items()
-}
 
 
-@dataclass(frozen=True)
-class _Global:
-    """A name of the closed list, as a pickle writes it: module and name, with a blank between."""
-
-    name: str
+class _RefusedError(Exception):
+    """What a file is or asks for, for the error."""
 
 
-@dataclass(frozen=True)
-class _Storage:
+class _Storage(NamedTuple):
     """A one-dimensional array in the file."""
 
     key: str
@@ -61,8 +50,7 @@ class _Storage:
     length: int
 
 
-@dataclass(frozen=True)
-class _Tensor:
+class _Tensor(NamedTuple):
     """A view of a storage; offset and strides count elements."""
 
     storage: _Storage
@@ -82,8 +70,11 @@ class PickleReader:
         with path.open("rb") as file:
             self._data = _Mapped(file.fileno(), 0, access=mmap.ACCESS_READ)
         read = _read_zip if self._data[:4] == b"PK\3\4" else _read_older
-        state, self._starts = read(self._data, _Program(path))
-        self._tensors = _tensors_of(state, path)
+        try:
+            state, self._starts = read(self._data)
+            self._tensors = _tensors_of(state)
+        except _RefusedError as error:
+            raise CheckpointError(f"{path} {error}, and is not read. {CONVERT}") from None
         sizes = (math.prod(t.shape) * t.storage.dtype.itemsize for t in self._tensors.values())
         if sum(sizes) > _MAX_SHARING * len(self._data):
             raise CheckpointError(f"{path}: its tensors are much larger than the file")
@@ -94,14 +85,14 @@ class PickleReader:
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, as it is stored."""
-        tensor = self._tensors[name]
-        dtype, shape = tensor.storage.dtype, tensor.shape
+        storage, offset, shape, strides = self._tensors[name]
+        size = storage.dtype.itemsize
         if not math.prod(shape):
-            return np.zeros(shape, dtype)
-        start = self._starts[tensor.storage.key] + tensor.offset * dtype.itemsize
-        strides = [stride * dtype.itemsize for stride in tensor.strides]
+            return np.zeros(shape, storage.dtype)
+        start = self._starts[storage.key] + offset * size
+        steps = [stride * size for stride in strides]
         # A copy, as a file of the older layout is not aligned.
-        return np.array(np.ndarray(shape, dtype, self._data, start, strides), order="C")
+        return np.array(np.ndarray(shape, storage.dtype, self._data, start, steps), order="C")
 
 
 class _Mapped(mmap.mmap):
@@ -114,91 +105,84 @@ class _Mapped(mmap.mmap):
         return super().read(size)
 
 
-def _refusal(path: Path, what: str) -> CheckpointError:
-    return CheckpointError(f"{path} {what}, and is not read. {CONVERT}")
-
-
-@dataclass
 class _Program:
     """The state of the pickles of a file while they are read."""
 
-    path: Path
-    stack: list[Any] = field(default_factory=list)
-    marks: list[int] = field(default_factory=list)
-    memo: dict[int, Any] = field(default_factory=dict)
-    storages: dict[str, _Storage] = field(default_factory=dict)
-    instructions: int = 0
+    def __init__(self) -> None:
+        self.storages: dict[str, _Storage] = {}
+        self.instructions = 0
 
     def run(self, pickle: io.BytesIO) -> Any:
         """The value of the pickle that begins here; the next one begins where it ends."""
-        self.stack, self.marks, self.memo = [], [], {}
+        self.stack: list[Any] = []
+        self.marks: list[int] = []  # their places on the stack
+        self.memo: dict[int, Any] = {}
+        values: list[Any] = []
         for instruction, argument, _ in pickletools.genops(pickle):
             if instruction.name not in _INSTRUCTIONS:
-                raise self.unknown(f"the instruction {instruction.name}")
+                raise _unknown(f"the instruction {instruction.name}")
             self.instructions += 1
             if self.instructions > _MAX_INSTRUCTIONS:
-                raise ValueError(f"its pickle has more than {_MAX_INSTRUCTIONS:,} instructions")
-            _INSTRUCTIONS[instruction.name](self, argument)
-        return self.stack.pop()
+                raise ValueError(f"it has more than {_MAX_INSTRUCTIONS:,} instructions")
+            taken, start = instruction.stack_before, len(self.stack)
+            if pickletools.markobject in taken:
+                start, taken = self.marks.pop(), taken[: taken.index(pickletools.markobject)]
+            start -= len(taken)
+            if start < 0:
+                raise IndexError("its stack is empty")
+            values = self.stack[start:]
+            del self.stack[start:]
+            value = _INSTRUCTIONS[instruction.name](self, argument, values)
+            if instruction.stack_after:
+                self.stack.append(value)
+        return values[0]  # of STOP
 
-    def unknown(self, what: str) -> CheckpointError:
-        return _refusal(self.path, f"is a pickle that asks for {what}, which weights do not need")
-
-    def pop(self, count: int | None = None) -> list[Any]:
-        """Removes the last values, of which there must be `count`; or those after the last mark."""
-        start = self.marks.pop() if count is None else len(self.stack) - count
-        values = self.stack[start:]
-        if count not in (None, len(values)):
-            raise IndexError("its stack is empty")
-        del self.stack[start:]
-        return values
-
-    def name(self, name: str) -> None:
-        if name not in _CALLS and name not in _STORAGES:
-            raise self.unknown(shown(name.replace(" ", ".")))
-        self.stack.append(_Global(name))
-
-    def call(self) -> None:
-        function, arguments = self.pop(2)
-        # Short: a long tuple of the memo, unpacked by each of many calls, takes hours.
-        if not isinstance(function, _Global) or type(arguments) is not tuple or len(arguments) > 8:
-            raise TypeError("a call in an unknown form")
-        self.stack.append(_CALLS[function.name](*arguments))
-
-    def fill(self, items: list[Any]) -> None:
-        """Puts items into the list or the dict on the stack."""
-        target = self.stack[-1]
-        if isinstance(target, list):
-            return target.extend(items)
-        for key, value in zip(items[::2], items[1::2], strict=True):
-            # As texts: hashes of tuples inside each other, or of chosen integers, take hours.
-            if not isinstance(target, dict) or type(key) not in (str, int):
-                raise TypeError("an item in an unknown form")
-            target[str(key)] = value
-        return None
-
-    def build(self) -> None:
-        """Drops the attributes of an OrderedDict, such as the versions of its modules."""
-        self.pop(1)
-        if not isinstance(self.stack[-1], dict):
-            raise self.unknown("the attributes of an object")
-
-    def storage(self) -> None:
-        """Pushes the storage that a tuple describes: 'storage', type, key, device, length."""
-        (id_,) = self.pop(1)
-        if type(id_) is not tuple or len(id_) not in (5, 6) or id_[5:] not in ((), (None,)):
+    def storage(self, described: Any) -> _Storage:
+        """The storage of a persistent id: 'storage', type, key, device, length, None for whole."""
+        if type(described) is not tuple or not 5 <= len(described) <= 6 or any(described[5:]):
             raise TypeError("a storage in an unknown form")
-        word, kind, key, _, length = id_[:5]
-        if word != "storage" or type(key) is not str or not _is_count(length):
+        word, dtype, key, _, length = described[:5]
+        known = word == "storage" and isinstance(dtype, np.dtype) and type(key) is str
+        if not known or not _is_count(length):
             raise TypeError("a storage in an unknown form")
-        storage = _Storage(key, _STORAGES[kind.name], length)
+        storage = _Storage(key, dtype, length)
         if self.storages.setdefault(key, storage) != storage:
             raise ValueError(f"storage {shown(key)} has two types or lengths")
-        self.stack.append(storage)
+        return storage
 
 
 def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 1 << 62
+
+
+def _unknown(what: str) -> _RefusedError:
+    return _RefusedError(f"is a pickle that asks for {what}, which weights do not need")
+
+
+def _named(name: str) -> Any:
+    if name not in _NAMES:
+        raise _unknown(shown(name.replace(" ", ".")))
+    return _NAMES[name]
+
+
+def _call(function: Any, arguments: Any) -> Any:
+    # Short: a long tuple of the memo, unpacked by each of many calls, takes hours.
+    if not isinstance(function, FunctionType) or type(arguments) is not tuple or len(arguments) > 8:
+        raise TypeError("a call in an unknown form")
+    return function(*arguments)
+
+
+def _fill(target: Any, items: list[Any]) -> Any:
+    """Puts items into a list or a dict."""
+    if isinstance(target, list):
+        target.extend(items)
+        return target
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        # As texts: hashes of tuples inside each other, or of chosen integers, take hours.
+        if not isinstance(target, dict) or type(key) not in (str, int):
+            raise TypeError("an item in an unknown form")
+        target[str(key)] = value
+    return target
 
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:
@@ -216,65 +200,73 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Te
     return _Tensor(storage, offset, shape, strides)
 
 
-# What a pickle may call.
-_CALLS: dict[str, Callable[..., Any]] = {
+def _without_attributes(target: Any, _: object) -> Any:
+    """An OrderedDict without its attributes, such as the versions of its modules."""
+    if not isinstance(target, dict):
+        raise _unknown("the attributes of an object")
+    return target
+
+
+# What a pickle may name -> the type of a storage, or what makes its value.
+_NAMES: dict[str, np.dtype[Any] | Callable[..., Any]] = {
     "collections OrderedDict": lambda: {},
     "torch._utils _rebuild_tensor": _tensor,
     "torch._utils _rebuild_tensor_v2": _tensor,
     "torch._utils _rebuild_parameter": lambda data, *_: data,
+    "torch BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
+    **{"torch DoubleStorage": np.dtype("f8"), "torch FloatStorage": np.dtype("f4")},
+    **{"torch HalfStorage": np.dtype("f2"), "torch LongStorage": np.dtype("i8")},
+    **{"torch IntStorage": np.dtype("i4"), "torch ShortStorage": np.dtype("i2")},
+    **{"torch CharStorage": np.dtype("i1"), "torch ByteStorage": np.dtype("u1")},
+    "torch BoolStorage": np.dtype("?"),
 }
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
-_ARGUMENTS = "BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE"
-# Name of an instruction (see pickletools) -> what it does with the argument beside it.
-_INSTRUCTIONS: dict[str, Callable[[_Program, Any], Any]] = {
-    **dict.fromkeys(("PROTO", "FRAME", "STOP"), lambda program, _: None),
-    **dict.fromkeys(_ARGUMENTS.split(), lambda program, value: program.stack.append(value)),
-    **{
-        name: lambda program, _, value=value: program.stack.append(value)
-        for name, value in _CONSTANTS.items()
-    },
-    "EMPTY_LIST": lambda program, _: program.stack.append([]),
-    "EMPTY_DICT": lambda program, _: program.stack.append({}),
-    "MARK": lambda program, _: program.marks.append(len(program.stack)),
-    **{
-        name: lambda program, _, count=count: program.stack.append(tuple(program.pop(count)))
-        for name, count in {"TUPLE": None, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}.items()
-    },
-    **{
-        name: lambda program, _, count=count: program.fill(program.pop(count))
-        for name, count in {"APPEND": 1, "APPENDS": None, "SETITEM": 2, "SETITEMS": None}.items()
-    },
-    "MEMOIZE": lambda program, _: program.memo.update({len(program.memo): program.stack[-1]}),
-    **dict.fromkeys(
-        ("BINPUT", "LONG_BINPUT"), lambda program, i: program.memo.update({i: program.stack[-1]})
-    ),
-    **dict.fromkeys(
-        ("BINGET", "LONG_BINGET"), lambda program, i: program.stack.append(program.memo[i])
-    ),
-    "GLOBAL": _Program.name,
-    "STACK_GLOBAL": lambda program, _: program.name(" ".join(program.pop(2))),
-    "REDUCE": lambda program, _: program.call(),
-    "BUILD": lambda program, _: program.build(),
-    "BINPERSID": lambda program, _: program.storage(),
+_Values = list[Any]
+# Names of instructions -> the value that one pushes, from the program, its argument, and the values
+# that it takes from the stack, any mark among them; `pickletools` knows how many these are.
+_INSTRUCTIONS: dict[str, Callable[[_Program, Any, _Values], Any]] = {
+    name: push
+    for names, push in {
+        "PROTO FRAME STOP NONE": lambda program, argument, values: None,
+        "BININT BININT1 BININT2 LONG1 BINFLOAT": lambda program, argument, values: argument,
+        "BINUNICODE SHORT_BINUNICODE": lambda program, argument, values: argument,
+        "NEWTRUE": lambda program, argument, values: True,
+        "NEWFALSE": lambda program, argument, values: False,
+        "EMPTY_TUPLE TUPLE1 TUPLE2 TUPLE3": lambda program, argument, values: tuple(values),
+        "EMPTY_LIST": lambda program, argument, values: [],
+        "EMPTY_DICT": lambda program, argument, values: {},
+        "MARK": lambda program, argument, values: program.marks.append(len(program.stack)),
+        "TUPLE": lambda program, argument, values: tuple(values[1:]),
+        "APPEND SETITEM": lambda program, argument, values: _fill(values[0], values[1:]),
+        "APPENDS SETITEMS": lambda program, argument, values: _fill(values[0], values[2:]),
+        "MEMOIZE": lambda program, _, values: program.memo.setdefault(len(program.memo), *values),
+        "BINPUT LONG_BINPUT": lambda program, i, _: program.memo.update({i: program.stack[-1]}),
+        "BINGET LONG_BINGET": lambda program, i, _: program.memo[i],
+        "GLOBAL": lambda program, name, values: _named(name),
+        "STACK_GLOBAL": lambda program, argument, values: _named(" ".join(values)),
+        "REDUCE": lambda program, argument, values: _call(*values),
+        "BUILD": lambda program, argument, values: _without_attributes(*values),
+        "BINPERSID": lambda program, argument, values: program.storage(*values),
+    }.items()
+    for name in names.split()
 }
 
 
-def _read_zip(data: _Mapped, program: _Program) -> tuple[Any, dict[str, int]]:
+def _read_zip(data: _Mapped) -> tuple[Any, dict[str, int]]:
     """The value of the pickle in a zip, and for each storage where its elements begin."""
     with zipfile.ZipFile(data) as archive:  # type: ignore[arg-type]  # all that it needs is there
         members = {member.filename: member for member in archive.infolist()}
     pickles = [name for name in members if name.endswith("/data.pkl") and name.count("/") == 1]
     if len(pickles) != 1:
-        raise CheckpointError(f"{program.path} is a zip archive that torch.save did not write")
+        raise _RefusedError("is a zip archive that torch.save did not write")
+    root = pickles[0].removesuffix("data.pkl")
     start, size = _extent(data, members, pickles[0])
     if size > _MAX_BYTES:
         raise ValueError(f"its pickle has {size:,} bytes; allowed: {_MAX_BYTES:,}")
+    program, starts = _Program(), {}
     state = program.run(io.BytesIO(data[start : start + size]))
-    root = pickles[0].removesuffix("data.pkl")
     if f"{root}byteorder" in members:
         start, size = _extent(data, members, f"{root}byteorder")
-        _check_order(data[start : start + min(size, 9)] == b"little", program.path)
-    starts = {}
+        _check_order(data[start : start + min(size, 9)] == b"little")
     for key, storage in program.storages.items():
         starts[key], size = _extent(data, members, f"{root}data/{key}")
         if storage.length * storage.dtype.itemsize > size:
@@ -296,17 +288,16 @@ def _extent(data: _Mapped, members: dict[str, zipfile.ZipInfo], name: str) -> tu
     return start, member.file_size
 
 
-def _read_older(data: _Mapped, program: _Program) -> tuple[Any, dict[str, int]]:
+def _read_older(data: _Mapped) -> tuple[Any, dict[str, int]]:
     """As `_read_zip`, of the older layout."""
-    pickles = io.BytesIO(data[:_MAX_BYTES])
+    program, starts, pickles = _Program(), {}, io.BytesIO(data[:_MAX_BYTES])
     if program.run(pickles) != _MAGIC:
-        raise _refusal(program.path, "is a pickle that torch.save did not write")
+        raise _RefusedError("is a pickle that torch.save did not write")
     program.run(pickles)  # the version, always 1001
-    _check_order(program.run(pickles)["little_endian"], program.path)
+    _check_order(program.run(pickles)["little_endian"])
     state, keys = program.run(pickles), program.run(pickles)
     if not isinstance(keys, list) or not all(type(key) is str for key in keys):
         raise ValueError("it has no list of its storages")
-    starts: dict[str, int] = {}
     end = pickles.tell()
     for storage in map(program.storages.__getitem__, keys):
         (length,) = struct.unpack_from("<q", data, end)
@@ -319,19 +310,19 @@ def _read_older(data: _Mapped, program: _Program) -> tuple[Any, dict[str, int]]:
     return state, starts
 
 
-def _check_order(little: object, path: Path) -> None:
+def _check_order(little: object) -> None:
     if little is not True:
-        raise _refusal(path, "was written by a machine of the other byte order")
+        raise _RefusedError("was written by a machine of the other byte order")
 
 
-def _tensors_of(state: Any, path: Path) -> dict[str, _Tensor]:
+def _tensors_of(state: Any) -> dict[str, _Tensor]:
     """The tensors of a state dict, or of the one among the values of a training loop."""
     tensors: dict[str, Any] = state if isinstance(state, dict) else {}
     inner = [tensors[key] for key in _WRAPPERS if isinstance(tensors.get(key), dict)]
     tensors = inner[0] if inner else tensors
-    # Each name is one line of a message.
-    others = [n for n, t in tensors.items() if not (isinstance(t, _Tensor) and n.isprintable())]
-    if others or not tensors:
-        what = f"{shown(others[0])} is no tensor" if others else "it has no tensors"
-        raise CheckpointError(f"{path} holds no state dict: {what}")
+    for name, value in tensors.items():
+        if not isinstance(value, _Tensor) or not name.isprintable():  # one line of a message
+            raise _RefusedError(f"holds {shown(name)}, which is no tensor with a plain name")
+    if not tensors:
+        raise _RefusedError("holds no tensors by their names")
     return tensors
