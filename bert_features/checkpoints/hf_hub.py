@@ -9,7 +9,6 @@ import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bert_features.checkpoints import other_files
 from bert_features.checkpoints.locate import BESIDE_WEIGHTS, meant
@@ -22,7 +21,7 @@ logger = logging.getLogger("bert_features")
 PREFIX = "hf:"
 # A model of sentence-transformers may have its checkpoint in a folder, and has some of its modules.
 _FOLDERS = ("", "0_Transformer/")
-_MODULES = ("Pooling", "Dense", "Normalize", "SpladePooling", "MultiVectorMask")
+_MODULE_KINDS = ("Pooling", "Dense", "Normalize", "SpladePooling", "MultiVectorMask")
 _SAFETENSORS = (
     *("model.safetensors", "model.safetensors.index.json"),
     "model-?????-of-?????.safetensors",
@@ -32,7 +31,7 @@ _BIN = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-????
 FILES = [
     *(f"{folder}{name}" for folder in _FOLDERS for name in (*BESIDE_WEIGHTS, *_SAFETENSORS)),
     *(MODULES, MAIN_CONFIG, "adapter_config.json"),
-    *(f"*_{module}/config.json" for module in _MODULES),
+    *(f"*_{module}/config.json" for module in _MODULE_KINDS),
     "*_Dense/model.safetensors",
 ]
 PICKLES = [f"{folder}{name}" for folder in _FOLDERS for name in _BIN]
@@ -146,8 +145,9 @@ def _holds(folder: Path, pattern: str) -> bool:
 def _conversion(model: HubModel, folder: Path) -> str | None:
     """The revision in which the Hub's bot offers safetensors of the latest commit, None without.
 
-    Anybody can open a pull request: only the bot's is taken. Without a network it is the one that
-    the cache holds beside the `folder` of the model, which has no other weights.
+    Anybody can open a pull request: only the bot's is taken, if it is one commit after the latest.
+    Without a network it is the one that the cache holds beside the `folder` of the model, if this
+    has no weights.
     """
     import huggingface_hub
 
@@ -157,7 +157,10 @@ def _conversion(model: HubModel, folder: Path) -> str | None:
             model.id, author=_BOT, discussion_type="pull_request", discussion_status="open"
         )
         for offer in offers:
-            if offer.author == _BOT and offer.title == _TITLE and _is_latest(api, model, offer):
+            if (offer.author, offer.title) != (_BOT, _TITLE):
+                continue
+            commits = api.list_repo_commits(model.id, revision=offer.git_reference)
+            if commits[1].commit_id == api.list_repo_commits(model.id)[0].commit_id:
                 return str(offer.git_reference)
     except Exception as error:  # its own, the HTTP library's and the system's
         if not _holds(folder, "pytorch_model.bin*"):
@@ -165,12 +168,6 @@ def _conversion(model: HubModel, folder: Path) -> str | None:
                 return f"refs/pr/{fetched.name}"
         logger.info("%s: its pull requests are unknown: %s", model.id, " ".join(str(error).split()))
     return None
-
-
-def _is_latest(api: Any, model: HubModel, offer: Any) -> bool:
-    """Whether a pull request has one commit after the latest of the model."""
-    commits = api.list_repo_commits(model.id, revision=offer.git_reference)
-    return bool(commits[1].commit_id == api.list_repo_commits(model.id)[0].commit_id)
 
 
 def _hint(model: HubModel) -> str:

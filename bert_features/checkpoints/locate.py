@@ -209,7 +209,7 @@ def _locate_in_folder(folder: Path, name: str) -> tuple[Path, Kind]:
 
 
 def _with_kind(path: Path) -> tuple[Path, Kind]:
-    if is_weights_file(path.name):
+    if is_weights_file(path.name) and path.is_file():
         return path, "safetensors"
     return path, "tf2" if is_object_based(_index_of(path)) else "tf1"
 

@@ -87,8 +87,6 @@ class PickleReader:
         """One tensor, as it is stored."""
         storage, offset, shape, strides = self._tensors[name]
         size = storage.dtype.itemsize
-        if not math.prod(shape):
-            return np.zeros(shape, storage.dtype)
         start = self._starts[storage.key] + offset * size
         steps = [stride * size for stride in strides]
         # A copy, as a file of the older layout is not aligned.
@@ -140,14 +138,13 @@ class _Program:
     def storage(self, described: Any) -> _Storage:
         """The storage of a persistent id: 'storage', type, key, device, length, None for whole."""
         if type(described) is not tuple or not 5 <= len(described) <= 6 or any(described[5:]):
-            raise TypeError("a storage in an unknown form")
+            raise TypeError("a persistent id in an unknown form")
         word, dtype, key, _, length = described[:5]
-        known = word == "storage" and isinstance(dtype, np.dtype) and type(key) is str
-        if not known or not _is_count(length):
-            raise TypeError("a storage in an unknown form")
+        if word != "storage" or not isinstance(dtype, np.dtype) or type(key) is not str:
+            raise TypeError("a persistent id that names no storage")
         storage = _Storage(key, dtype, length)
-        if self.storages.setdefault(key, storage) != storage:
-            raise ValueError(f"storage {shown(key)} has two types or lengths")
+        if not _is_count(length) or self.storages.setdefault(key, storage) != storage:
+            raise ValueError(f"storage {shown(key)} has an odd length, or two of them")
         return storage
 
 
@@ -220,10 +217,9 @@ _NAMES: dict[str, np.dtype[Any] | Callable[..., Any]] = {
     **{"torch CharStorage": np.dtype("i1"), "torch ByteStorage": np.dtype("u1")},
     "torch BoolStorage": np.dtype("?"),
 }
-_Values = list[Any]
 # Names of instructions -> the value that one pushes, from the program, its argument, and the values
 # that it takes from the stack, any mark among them; `pickletools` knows how many these are.
-_INSTRUCTIONS: dict[str, Callable[[_Program, Any, _Values], Any]] = {
+_INSTRUCTIONS: dict[str, Callable[[_Program, Any, list[Any]], Any]] = {
     name: push
     for names, push in {
         "PROTO FRAME STOP NONE": lambda program, argument, values: None,
@@ -253,7 +249,7 @@ _INSTRUCTIONS: dict[str, Callable[[_Program, Any, _Values], Any]] = {
 
 def _read_zip(data: _Mapped) -> tuple[Any, dict[str, int]]:
     """The value of the pickle in a zip, and for each storage where its elements begin."""
-    with zipfile.ZipFile(data) as archive:  # type: ignore[arg-type]  # all that it needs is there
+    with zipfile.ZipFile(data) as archive:  # type: ignore[call-overload]  # all that it needs is there
         members = {member.filename: member for member in archive.infolist()}
     pickles = [name for name in members if name.endswith("/data.pkl") and name.count("/") == 1]
     if len(pickles) != 1:
