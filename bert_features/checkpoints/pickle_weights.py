@@ -190,9 +190,10 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Te
         raise ValueError(f"a tensor of {len(shape)} dimensions and {len(strides)} strides")
     if not all(_is_count(count) for count in (offset, *shape, *strides)):
         raise ValueError("a tensor of odd sizes")
+    if not all(shape) and math.prod(size or 1 for size in shape) < 1 << 40:
+        return _Tensor(storage, 0, shape, (0,) * len(shape))  # without elements it lies anywhere
     end = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
-    elements = math.prod(shape)
-    if elements and max(elements, end) > storage.length:
+    if not all(shape) or max(math.prod(shape), end) > storage.length:
         raise ValueError(f"a tensor does not lie in its storage of {storage.length:,} elements")
     return _Tensor(storage, offset, shape, strides)
 

@@ -46,6 +46,13 @@ def test_files_of_torch(data, name):
         assert found.flags.c_contiguous
 
 
+def test_a_tensor_without_elements_lies_anywhere(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    tensor = torch.tensor(STORAGE, [0, 3], [1 << 61, 7], 1 << 61)
+    path.write_bytes(torch.zipped(torch.pickled(torch.mapping({"a": tensor})), {"0": ONES}))
+    assert read(path)["a"].shape == (0, 3)
+
+
 @pytest.fixture
 def family(tmp_path):
     """A folder of a family with its weights in pytorch_model.bin, and the weights."""
@@ -158,6 +165,7 @@ def odd_tensors():
         ([4], [1], huge),
         ([2, 2], [1], 0),
         ([1] * 70, [1] * 70, 0),
+        ([0, huge], [huge, huge], huge),
     ]:
         yield f"{shape} {strides} {offset}", torch.tensor(STORAGE, shape, strides, offset)
     for key, length, *more in [
