@@ -73,14 +73,14 @@ class Checkpoint:
         config = self.config
         casing = {True: "uncased", False: "cased", None: "of unknown casing"}[self.do_lower_case]
         return (
-            f"<Checkpoint {self.name}: {self.kind}, {config.num_hidden_layers} layers, "
+            f"<Checkpoint {self.name}: {self.weights.format}, {config.num_hidden_layers} layers, "
             f"width {config.hidden_size}, vocabulary {config.vocab_size:,}, {casing}, "
             f"{self.weights_path}>"
         )
 
     @functools.cached_property
     def sha256(self) -> str:
-        """SHA-256 of the weights: one safetensors file, or an index and its data files or shards.
+        """SHA-256 of the weights: one file, or an index and its data files or shards.
 
         The weights of Dense modules follow. Raises CheckpointError if a file cannot be read.
         """

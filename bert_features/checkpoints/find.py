@@ -62,9 +62,10 @@ def find_checkpoint(
       name: one of
         - `minilm`, the embedded all-MiniLM-L6-v2 (not Google's BERT);
         - a directory. It may hold model.safetensors or its shards, bert_model.ckpt, the checkpoint
-          that its `checkpoint` state file names, a SavedModel, or a single other checkpoint; or it
-          was written by sentence-transformers, with its weights there or in 0_Transformer;
-        - the prefix (or any file) of a TensorFlow checkpoint, or a .safetensors file;
+          that its `checkpoint` state file names, a SavedModel, pytorch_model.bin, or a single other
+          checkpoint; or it was written by sentence-transformers, with its weights there or in
+          0_Transformer;
+        - the prefix (or any file) of a TensorFlow checkpoint, or a file of Hugging Face's weights;
         - any of these on an object store (`gs://bucket/folder`, `s3://bucket/folder`), copied into
           the cache once;
         - the name or alias of a checkpoint that Google published (`bert-features download --list`),
@@ -79,8 +80,8 @@ def find_checkpoint(
       hidden_act: the form of GELU, if not the family's.
 
     Raises:
-      CheckpointError: there is no such checkpoint, it is a pickle, its config is missing or not
-        BERT's, it cannot be downloaded, or its copy in the cache is damaged.
+      CheckpointError: there is no such checkpoint, it is of a kind that is not read, its config is
+        missing or not BERT's, it cannot be downloaded, or its copy in the cache is damaged.
       ConfigError: `hidden_act` is not a form of GELU, $BERT_FEATURES_MIRROR is not an address, or
         the address has an unknown scheme.
       MissingExtraError: the package that brings `minilm`, or that opens this kind of address, is

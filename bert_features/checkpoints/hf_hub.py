@@ -1,29 +1,43 @@
-"""Models of the Hugging Face Hub, fetched into its local cache: safetensors, never pickles."""
+"""Models of the Hugging Face Hub, fetched into its local cache.
 
+Safetensors if there are any; else those that the Hub's own bot offers in a pull request, which
+transformers takes too; `pytorch_model.bin` only if there is no such pull request.
+"""
+
+import contextlib
+import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_features.checkpoints.locate import BESIDE_WEIGHTS, PICKLES, meant
+from bert_features.checkpoints import other_files
+from bert_features.checkpoints.locate import BESIDE_WEIGHTS, meant
 from bert_features.checkpoints.sentence_transformers import MAIN_CONFIG, MODULES
+from bert_features.checkpoints.weight_readers import is_weights_file
 from bert_features.errors import CheckpointError, MissingExtraError
 
+logger = logging.getLogger("bert_features")
+
 PREFIX = "hf:"
-# Files to fetch. Weights in pickles (pytorch_model.bin) are never downloaded.
-_OF_CHECKPOINT = [
-    *BESIDE_WEIGHTS,
-    "model.safetensors",
-    "model.safetensors.index.json",
+# A model of sentence-transformers may have its checkpoint in a folder, and has some of its modules.
+_FOLDERS = ("", "0_Transformer/")
+_MODULE_KINDS = ("Pooling", "Dense", "Normalize", "SpladePooling", "MultiVectorMask")
+_SAFETENSORS = (
+    *("model.safetensors", "model.safetensors.index.json"),
     "model-?????-of-?????.safetensors",
-]
-# A model of sentence-transformers may have its checkpoint in a folder.
-_TRANSFORMER = "0_Transformer"
+)
+_BIN = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-?????-of-?????.bin")
+# Files to fetch; and those of weights in pickles, for models and modules without safetensors.
 FILES = [
-    *_OF_CHECKPOINT,
-    *(MODULES, MAIN_CONFIG),
-    "*_Pooling/config.json",
-    *(f"{_TRANSFORMER}/{name}" for name in _OF_CHECKPOINT),
+    *(f"{folder}{name}" for folder in _FOLDERS for name in (*BESIDE_WEIGHTS, *_SAFETENSORS)),
+    *(MODULES, MAIN_CONFIG, "adapter_config.json"),
+    *(f"*_{module}/config.json" for module in _MODULE_KINDS),
+    "*_Dense/model.safetensors",
 ]
+PICKLES = [f"{folder}{name}" for folder in _FOLDERS for name in _BIN]
+DENSE_PICKLES = ["*_Dense/pytorch_model.bin"]
+# The pull request as transformers' safetensors_conversion.py looks for it.
+_BOT, _TITLE = "SFconvertbot", "Adding `safetensors` variant of this model"
 _ID = re.compile(r"(?P<id>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[^@\s]+))?", re.ASCII)
 
 
@@ -58,7 +72,9 @@ def parse(name: str) -> HubModel | None:
                 "the form is hf:org/name or hf:org/name@revision"
             )
         return None
-    is_file = Path(match["id"]).suffix in (".safetensors", ".index", ".json", *PICKLES)
+    file = Path(match["id"]).name
+    is_file = Path(file).suffix in (".index", ".json") or is_weights_file(file)
+    is_file = is_file or other_files.refusal([file], "") is not None
     if not marked and ("/" not in match["id"] or is_file):
         return None
     return HubModel(match["id"], match["revision"], marked)
@@ -70,7 +86,7 @@ def fetch(model: HubModel) -> Path:
     Without a network, or with HF_HUB_OFFLINE=1, the files in the cache are used.
 
     Raises:
-      CheckpointError: the model cannot be downloaded, or holds no safetensors.
+      CheckpointError: the model cannot be downloaded, or holds no weights that are read.
       MissingExtraError: huggingface_hub is not installed.
     """
     try:
@@ -81,28 +97,77 @@ def fetch(model: HubModel) -> Path:
             package = f"there is no path {model.id!r}{_hint(model)}, and to look for it on the "
             package += "Hub: huggingface_hub"
         raise MissingExtraError(package, "hub") from error
+    revision = model.revision
+    folder = _download(model, revision, FILES)
+    if not _holds(folder, "*.safetensors") and revision is None:
+        revision = _conversion(model, folder)
+        if revision is not None:
+            logger.info("%s has no safetensors; those of its %s are read", model.id, revision)
+            folder = _download(model, revision, FILES)
+    pickles = [] if _holds(folder, "*.safetensors") else PICKLES
+    dense = [*folder.glob("*_Dense")]
+    if not all((module / "model.safetensors").is_file() for module in dense):
+        pickles = pickles + DENSE_PICKLES
+    if pickles:
+        folder = _download(model, revision, FILES + pickles)
+    if not _holds(folder, "*.safetensors") and not _holds(folder, "pytorch_model.bin*"):
+        there: list[str] = []
+        with contextlib.suppress(Exception):  # without a network
+            there = huggingface_hub.HfApi().list_repo_files(model.id, revision=revision)
+        raise other_files.refusal(sorted(there), f"{PREFIX}{model.id}") or CheckpointError(
+            f"the model {model.id!r} of the Hugging Face Hub has no model.safetensors and no "
+            "pytorch_model.bin"
+        )
+    return folder
+
+
+def _download(model: HubModel, revision: str | None, files: list[str]) -> Path:
+    import huggingface_hub
+
     try:
-        folder = Path(
-            huggingface_hub.snapshot_download(
-                model.id, revision=model.revision, allow_patterns=FILES
-            )
+        return Path(
+            huggingface_hub.snapshot_download(model.id, revision=revision, allow_patterns=files)
         )
     except Exception as error:  # its own, the HTTP library's and the system's
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(
             f"{'' if model.marked else f'there is no such path{_hint(model)}, and '}"
             f"the model {model.id!r}"
-            f"{f' at {model.revision!r}' if model.revision else ''} cannot be fetched from the "
+            f"{f' at {revision!r}' if revision else ''} cannot be fetched from the "
             f"Hugging Face Hub: {reason[:300]}"
         ) from error
-    if not any([*folder.glob("*.safetensors"), *folder.glob(f"{_TRANSFORMER}/*.safetensors")]):
-        raise CheckpointError(
-            f"the model {model.id!r} of the Hugging Face Hub has no model.safetensors; other "
-            "formats (pickles such as pytorch_model.bin) are not read. If you trust it, convert it "
-            "once with transformers: "
-            "AutoModel.from_pretrained(ID).save_pretrained(OUT, safe_serialization=True)"
+
+
+def _holds(folder: Path, pattern: str) -> bool:
+    return any(any(folder.glob(f"{inner}{pattern}")) for inner in _FOLDERS)
+
+
+def _conversion(model: HubModel, folder: Path) -> str | None:
+    """The revision in which the Hub's bot offers safetensors of the latest commit, None without.
+
+    Anybody can open a pull request: only the bot's is taken, if it is one commit after the latest.
+    Without a network it is the one that the cache holds beside the `folder` of the model, if this
+    has no weights.
+    """
+    import huggingface_hub
+
+    api = huggingface_hub.HfApi()
+    try:
+        offers = api.get_repo_discussions(
+            model.id, author=_BOT, discussion_type="pull_request", discussion_status="open"
         )
-    return folder
+        for offer in offers:
+            if (offer.author, offer.title) != (_BOT, _TITLE):
+                continue
+            commits = api.list_repo_commits(model.id, revision=offer.git_reference)
+            if commits[1].commit_id == api.list_repo_commits(model.id)[0].commit_id:
+                return str(offer.git_reference)
+    except Exception as error:  # its own, the HTTP library's and the system's
+        if not _holds(folder, "pytorch_model.bin*"):
+            for fetched in folder.parents[1].glob("refs/refs/pr/*"):
+                return f"refs/pr/{fetched.name}"
+        logger.info("%s: its pull requests are unknown: %s", model.id, " ".join(str(error).split()))
+    return None
 
 
 def _hint(model: HubModel) -> str:

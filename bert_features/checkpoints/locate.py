@@ -1,34 +1,43 @@
 """Where the weights of a checkpoint are: in a directory, at a prefix or in a file."""
 
 import contextlib
+import logging
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bert_features.checkpoints import other_files
 from bert_features.checkpoints.published import ALIASES, PUBLISHED
-from bert_features.checkpoints.sentence_transformers import TRANSFORMER_CONFIG
+from bert_features.checkpoints.sentence_transformers import MODULES, TRANSFORMER_CONFIG
 from bert_features.checkpoints.weight_files import SAVED_MODEL, WeightFiles
-from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, is_index, is_object_based
+from bert_features.checkpoints.weight_readers import (
+    INDEX_SUFFIX,
+    PICKLED_INDEX,
+    is_object_based,
+    is_weights_file,
+)
 from bert_features.config.settings import did_you_mean
 from bert_features.errors import CheckpointError
 from bert_features.files import local_path
 from bert_features.text import tokenizer_files
 
+logger = logging.getLogger("bert_features")
+
 # The embedded model: sentence-transformers/all-MiniLM-L6-v2, which is not Google's BERT.
 MINILM = "minilm"
 
-# A file with the name of a TensorFlow checkpoint's prefix is PyTorch Lightning's.
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TOKENIZER = "tokenizer.json"
 # Files that belong to weights wherever these are.
 BESIDE_WEIGHTS = (
     *("config.json", "bert_config.json", "albert_config.json", *tokenizer_files.NAMES),
-    *(tokenizer_files.MERGES, TOKENIZER_CONFIG, TRANSFORMER_CONFIG),
+    *(tokenizer_files.MERGES, TOKENIZER_CONFIG, TRANSFORMER_CONFIG, "spm.model"),
+    *("added_tokens.json", "special_tokens_map.json", "artifact.metadata"),
 )
 # TensorFlow's file that names the latest checkpoint of a directory.
 STATE_FILE = "checkpoint"
 VARIABLES = "variables/variables"  # prefix of the weights in a SavedModel
+_PICKLE = "pytorch_model.bin"
 
 _TF_PART = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}\.safetensors$")
@@ -43,23 +52,21 @@ def locate(path: Path, name: str) -> WeightFiles:
       name: what the user asked for, for the messages.
 
     Raises:
-      CheckpointError: there are none, several, or only pickles.
+      CheckpointError: there are none or several, or they are of a kind that is not read.
     """
     if path.is_dir():
         return _locate_in_folder(path, name)
     if path.name == SAVED_MODEL and path.is_file():
         return _locate_in_folder(path.parent, name)
-    if (path.suffix == ".safetensors" or is_index(path)) and path.is_file():
-        return _weights_at(path)
+    if is_weights_file(path.name) and path.is_file():
+        return WeightFiles(path, "safetensors")
     prefix = path.with_name(prefix_of(path.name))
     if _index_of(prefix).is_file():
         return _weights_at(prefix)
-    if path.is_file() and path.suffix in PICKLES:
-        raise pickle_error(path)
     if path.is_file():
-        raise CheckpointError(
-            f"{path} is not a checkpoint; allowed: a .safetensors file, the prefix of a TensorFlow "
-            "checkpoint (bert_model.ckpt), a directory, or the name 'minilm'"
+        raise other_files.refusal([path.name], path.parent) or CheckpointError(
+            f"{path} is not a checkpoint; allowed: a .safetensors file, pytorch_model.bin, the "
+            "prefix of a TensorFlow checkpoint (bert_model.ckpt), a directory, or the name 'minilm'"
         )
     raise CheckpointError(
         f"there is no checkpoint {name!r}: no directory, no .safetensors file and no "
@@ -98,12 +105,30 @@ def choose_weights(names: Sequence[str], name: str, read: Callable[[str], bytes]
       read: gives the contents of one of the files, which is small.
 
     Returns:
-      The name of a .safetensors file or of the index of its shards, or the prefix of a TensorFlow
-      checkpoint.
+      The name of a file of Hugging Face's weights or of the index of its shards, or the prefix of
+      a TensorFlow checkpoint. Safetensors go before TensorFlow's, and these before a pickle.
 
     Raises:
-      CheckpointError: there are none or several, a part of them is missing, or they are a pickle.
+      CheckpointError: there are none or several, a part of them is missing, or they are of a kind
+        that is not read.
     """
+    modules = read(MODULES) if MODULES in names else b""
+    if b".StaticEmbedding" in modules and b".Transformer" not in modules:
+        raise CheckpointError(f"{name} is a StaticEmbedding, which has no encoder to read")
+    chosen = _choose([file for file in names if not other_files.is_adapter(file)], name, read)
+    if chosen is None:
+        raise other_files.refusal([*names], name.rstrip("/")) or CheckpointError(
+            f"{name} holds no checkpoint: looked for *.safetensors, for a TensorFlow checkpoint "
+            f"(bert_model.ckpt.index and its data), for a SavedModel ({SAVED_MODEL}) and for "
+            f"{_PICKLE}"
+        )
+    if adapters := [file for file in names if other_files.is_adapter(file)]:
+        logger.warning("%s: the LoRA adapter %s is not applied", name, adapters[-1])
+    return chosen
+
+
+def _choose(names: Sequence[str], name: str, read: Callable[[str], bytes]) -> str | None:
+    """As `choose_weights`, among files that are no adapter; None if there are none."""
     tensors = [file for file in names if file.endswith(".safetensors")]
     prefixes = [file.removesuffix(".index") for file in names if file.endswith(".index")]
     indices = [file for file in names if file.endswith(INDEX_SUFFIX)]
@@ -132,11 +157,8 @@ def choose_weights(names: Sequence[str], name: str, read: Callable[[str], bytes]
         raise CheckpointError(
             f"{name} holds several checkpoints; pass the path of one: {', '.join(several)}"
         )
-    if pickles := [file for file in names if file.endswith(PICKLES)]:
-        raise pickle_error(f"{name.rstrip('/')}/{pickles[0]}")
-    raise CheckpointError(
-        f"{name} holds no checkpoint: looked for *.safetensors, for a TensorFlow checkpoint "
-        f"(bert_model.ckpt.index and its data) and for a SavedModel ({SAVED_MODEL})"
+    return next(
+        (file for file in (_PICKLE, f"pytorch_model{PICKLED_INDEX}") if file in names), None
     )
 
 
@@ -149,15 +171,6 @@ def _latest_in(state: bytes) -> str | None:
     return Path(latest[1]).name if latest else None
 
 
-def pickle_error(path: Path | str) -> CheckpointError:
-    """The error that says why a pickle is not read, and how to convert it."""
-    return CheckpointError(
-        f"{path} is a pickle, which can run any code when it is loaded, and is not read here. "
-        "If you trust it, convert it once with transformers: "
-        "AutoModel.from_pretrained(DIR).save_pretrained(OUT, safe_serialization=True)"
-    )
-
-
 def _locate_in_folder(folder: Path, name: str) -> WeightFiles:
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     if (folder / f"{VARIABLES}.index").is_file():
@@ -168,7 +181,7 @@ def _locate_in_folder(folder: Path, name: str) -> WeightFiles:
 
 
 def _weights_at(path: Path) -> WeightFiles:
-    if path.suffix == ".safetensors" or is_index(path):
+    if is_weights_file(path.name) and path.is_file():
         return WeightFiles(path, "safetensors")
     return WeightFiles(path, "tf2" if is_object_based(_index_of(path)) else "tf1")
 

@@ -16,10 +16,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bert_features import files
-from bert_features.checkpoints import locate
+from bert_features.checkpoints import locate, other_files
 from bert_features.checkpoints.sentence_transformers import MAIN_CONFIG, MODULES, transformer_path
 from bert_features.checkpoints.weight_files import SAVED_MODEL
-from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, weight_map_in
+from bert_features.checkpoints.weight_readers import is_index, is_weights_file, weight_map_in
 from bert_features.config.json_files import parse_json, read_json_object
 from bert_features.errors import CheckpointError
 from bert_features.files import IN_CACHE, cache_dir, locked, replacing
@@ -109,16 +109,15 @@ def _entries(filesystem: Any, folder: str, inner: str = "") -> Iterator[tuple[st
 
 def _weights_at(names: Sequence[str], wanted: str, url: str) -> str:
     """The weights that an address of a file or a prefix means, see `locate.choose_weights`."""
-    if wanted in names and wanted.endswith((".safetensors", INDEX_SUFFIX)):
+    if wanted in names and is_weights_file(wanted):
         return wanted
     prefix = locate.prefix_of(wanted)
     if f"{prefix}.index" in names:
         return prefix
-    if wanted in names and wanted.endswith(locate.PICKLES):
-        raise locate.pickle_error(url)
-    raise CheckpointError(
+    folder = url.rstrip("/").rpartition("/")[0]
+    raise (other_files.refusal([wanted], folder) if wanted in names else None) or CheckpointError(
         f"there is no checkpoint at {url}; pass the address of a directory, of a "
-        ".safetensors file, or the prefix of a TensorFlow checkpoint"
+        ".safetensors file or pytorch_model.bin, or the prefix of a TensorFlow checkpoint"
     )
 
 
@@ -144,7 +143,7 @@ def _parts_of(
     wanted = {weights, f"{weights}.index"}
     if weights == locate.VARIABLES:
         wanted.add(SAVED_MODEL)
-    if weights.endswith(INDEX_SUFFIX):
+    if is_index(weights):
         values = parse_json(read(weights), f"{url}: {weights}")
         shards = weight_map_in(values if isinstance(values, dict) else {}, weights).values()
         wanted |= {str(PurePosixPath(weights).with_name(shard)) for shard in shards}
@@ -154,7 +153,16 @@ def _parts_of(
         if name in wanted
         or name.startswith(f"{weights}.data-")
         or PurePosixPath(name).name in _BESIDE_WEIGHTS
+        or _is_of_dense(name, names)
     ]
+
+
+def _is_of_dense(name: str, names: Sequence[str]) -> bool:
+    """Whether a file holds the weights of a module Dense: safetensors, else its pickle."""
+    folder, _, file = name.rpartition("/")
+    stored = f"{folder}/model.safetensors"
+    wanted = "model.safetensors" if stored in names else "pytorch_model.bin"
+    return folder.endswith("_Dense") and file == wanted
 
 
 def _copied(url: str, filesystem: Any, folder: str, entries: Mapping[str, Entry]) -> Path:

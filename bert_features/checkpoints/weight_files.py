@@ -5,8 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bert_features.checkpoints.other_files import check_pointer
 from bert_features.checkpoints.weight_names import Kind
-from bert_features.checkpoints.weight_readers import Reader, is_electra, open_weights, weight_files
+from bert_features.checkpoints.weight_readers import (
+    PICKLED,
+    PICKLED_INDEX,
+    Reader,
+    is_electra,
+    open_weights,
+    weight_files,
+)
 
 SAVED_MODEL = "saved_model.pb"
 
@@ -16,13 +24,19 @@ class WeightFiles:
     """The weights of a checkpoint on disk; they are opened once.
 
     Attributes:
-      path: the .safetensors file, the index of its shards, or the prefix of a TensorFlow
-        checkpoint; a SavedModel has that prefix in its folder `variables`.
-      kind: how the weights are stored: `tf1`, `tf2` or `safetensors`.
+      path: the file of Hugging Face's weights (safetensors or pytorch_model.bin), the index of its
+        shards, or the prefix of a TensorFlow checkpoint; a SavedModel has that prefix in its folder
+        `variables`.
+      kind: whose names and layout they have: `tf1`, `tf2`, or `safetensors` for Hugging Face's.
     """
 
     path: Path
     kind: Kind
+
+    @property
+    def format(self) -> str:
+        """The kind, or `pickle` for the files of torch."""
+        return "pickle" if self.path.name.endswith((*PICKLED, PICKLED_INDEX)) else self.kind
 
     @functools.cached_property
     def in_saved_model(self) -> bool:
@@ -66,4 +80,7 @@ class WeightFiles:
         """The first of these files beside the weights; of a SavedModel, also among its assets."""
         folders = [self.root] + [self.root / "assets"] * self.in_saved_model
         paths = (folder / name for folder in folders for name in names)
-        return next((path for path in paths if path.is_file()), None)
+        found = next((path for path in paths if path.is_file()), None)
+        if found is not None:
+            check_pointer(found)
+        return found

@@ -1,7 +1,8 @@
-"""Readers of the files that hold weights: TF1 and TF2 checkpoints, safetensors whole and in shards.
+"""Readers of the files that hold weights: TF1 and TF2 checkpoints, and Hugging Face's.
 
-A reader gives names and shapes and reads one tensor at a time; `weight_names` knows what the names
-mean. Pickles are not read.
+Those are safetensors or `pytorch_model.bin` (see `pickle_weights`), whole and in shards; the names
+and the layout of weights are the same, so both are of the kind `safetensors`. A reader gives names
+and shapes and reads one tensor at a time; `weight_names` knows what the names mean.
 """
 
 import contextlib
@@ -12,6 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from bert_features.checkpoints import weight_names
+from bert_features.checkpoints.other_files import check_pointer, is_adapter
+from bert_features.checkpoints.pickle_weights import PickleReader
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.config.json_files import read_json_object
 from bert_features.config.settings import shown
@@ -19,6 +22,9 @@ from bert_features.errors import CheckpointError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 INDEX_SUFFIX = ".safetensors.index.json"
+# What torch.save wrote, and the index of its shards.
+PICKLED = (".bin", ".pt", ".pth")
+PICKLED_INDEX = ".bin.index.json"
 # Where an object-based checkpoint keeps the names of its variables: a TrackableObjectGraph.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
@@ -38,7 +44,11 @@ class Reader(Protocol):
 def open_weights(path: Path, kind: Kind) -> Reader:
     """Opens weights that `locate` found; raises CheckpointError if they are damaged or missing."""
     with damage_is_an_error(path):
-        return _SafetensorsReader(path) if kind == "safetensors" else _TensorFlowReader(path, kind)
+        if kind == "safetensors":
+            return _ShardsReader(path) if is_index(path) else _open_file(path)
+        for file in weight_files(path, kind):
+            check_pointer(file)
+        return _TensorFlowReader(path, kind)
 
 
 def weight_files(path: Path, kind: Kind) -> list[Path]:
@@ -55,9 +65,14 @@ def weight_files(path: Path, kind: Kind) -> list[Path]:
     return [path, *_shards(path, _read_weight_map(path)).values()]
 
 
-def is_index(path: Path) -> bool:
-    """Whether a path is the index of a safetensors checkpoint in shards."""
-    return path.name.endswith(INDEX_SUFFIX)
+def is_index(path: Path | str) -> bool:
+    """Whether a path is the index of Hugging Face's weights in shards."""
+    return str(path).endswith((INDEX_SUFFIX, PICKLED_INDEX))
+
+
+def is_weights_file(name: str) -> bool:
+    """Whether a file of this name holds Hugging Face's weights, or is the index of such files."""
+    return (name.endswith((".safetensors", *PICKLED)) or is_index(name)) and not is_adapter(name)
 
 
 def is_object_based(index: Path) -> bool:
@@ -162,19 +177,16 @@ def _is_known(name: str) -> bool:
     )
 
 
-class _SafetensorsReader:
-    """The tensors of a file, or of the shards of an index, which must name each in its shard."""
+class _ShardsReader:
+    """The tensors of the shards of an index, which must name each in its shard."""
 
     def __init__(self, path: Path) -> None:
-        if not is_index(path):
-            self._files = {path.name: _open_safetensors(path)}
-            self._shard_of = dict.fromkeys(self._files[path.name].keys(), path.name)
-            return
         self._shard_of = _read_weight_map(path)
         shards = _shards(path, self._shard_of)
-        self._files = {shard: _open_safetensors(shards[shard]) for shard in shards}
+        self._files = {shard: _open_file(shards[shard]) for shard in shards}
+        self._shapes = {shard: file.shapes() for shard, file in self._files.items()}
         stated = {*self._shard_of.items()}
-        held = {(name, shard) for shard, file in self._files.items() for name in list(file.keys())}
+        held = {(name, shard) for shard, names in self._shapes.items() for name in names}
         problems = [f"{shard} lacks {name}" for name, shard in sorted(stated - held)]
         problems += [
             f"{shard} holds {name}, which the index does not name there"
@@ -184,24 +196,37 @@ class _SafetensorsReader:
             raise CheckpointError(f"{path} does not match its shards: {some(problems, '; ')}")
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {
-            name: tuple(self._files[self._shard_of[name]].get_slice(name).get_shape())
-            for name in sorted(self._shard_of)
-        }
+        return {name: self._shapes[self._shard_of[name]][name] for name in sorted(self._shard_of)}
 
     def read(self, name: str) -> np.ndarray:
-        file = self._files[self._shard_of[name]]
-        if (dtype := file.get_slice(name).get_dtype())[:2] in ("F8", "F4"):  # no array holds these
-            _check_is_float(name, dtype)
-        return np.asarray(file.get_tensor(name))
+        return self._files[self._shard_of[name]].read(name)
 
 
-def _open_safetensors(path: Path) -> Any:
-    import ml_dtypes  # noqa: F401 - gives NumPy the bfloat16 that safetensors asks for
-    from safetensors import safe_open
+class _SafetensorsReader:
+    """The tensors of one file."""
 
+    def __init__(self, path: Path) -> None:
+        import ml_dtypes  # noqa: F401 - gives NumPy the bfloat16 that safetensors asks for
+        from safetensors import safe_open
+
+        self._path = path
+        self._file = safe_open(path, framework="numpy")
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        names = sorted(self._file.keys())
+        return {name: tuple(self._file.get_slice(name).get_shape()) for name in names}
+
+    def read(self, name: str) -> np.ndarray:
+        dtype = self._file.get_slice(name).get_dtype()
+        if dtype.startswith(("F8_", "F6_", "F4")):  # no array holds these
+            _check_is_float(f"{self._path}: {name}", dtype)
+        return np.asarray(self._file.get_tensor(name))
+
+
+def _open_file(path: Path) -> Reader:
     with damage_is_an_error(path):
-        return safe_open(path, framework="numpy")
+        check_pointer(path)
+        return PickleReader(path) if path.suffix in PICKLED else _SafetensorsReader(path)
 
 
 def _read_weight_map(index: Path) -> dict[str, str]:
@@ -209,17 +234,18 @@ def _read_weight_map(index: Path) -> dict[str, str]:
 
 
 def weight_map_in(values: dict[str, Any], index: str) -> dict[str, str]:
-    """Name -> shard, from the contents of the index of a safetensors checkpoint in shards.
+    """Name -> shard, from the contents of the index of weights in shards.
 
     Raises CheckpointError if it is no such index, or names files that are not shards beside it.
     """
     weight_map = values.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index} is not an index of shards: it has no 'weight_map'")
-    strange = [shard for shard in weight_map.values() if not _is_shard(shard)]
+    suffix = ".safetensors" if index.endswith(INDEX_SUFFIX) else ".bin"
+    strange = [shard for shard in weight_map.values() if not _is_shard(shard, suffix)]
     if strange:
         raise CheckpointError(
-            f"{index} names files that are not .safetensors files in its own folder: "
+            f"{index} names files that are not {suffix} files in its own folder: "
             f"{some([shown(shard) for shard in strange])}"
         )
     return weight_map
@@ -235,12 +261,8 @@ def _shards(index: Path, weight_map: Mapping[str, str]) -> dict[str, Path]:
     return shards
 
 
-def _is_shard(value: object) -> bool:
-    return (
-        isinstance(value, str)
-        and value.endswith(".safetensors")
-        and not {"/", "\\", "\0"} & set(value)
-    )
+def _is_shard(value: object, suffix: str) -> bool:
+    return isinstance(value, str) and value.endswith(suffix) and not {"/", "\\", "\0"} & set(value)
 
 
 def some(items: list[str], separator: str = ", ", limit: int = 4) -> str:

@@ -68,7 +68,7 @@ def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
     return {
         "checkpoint": checkpoint.name,
         "weights": str(checkpoint.weights_path),
-        "format": checkpoint.kind,
+        "format": checkpoint.weights.format,
         "family": checkpoint.family,
         "family_evidence": family_evidence(file, checkpoint.kind),
         "unknown_config_keys": unknown_keys(file),

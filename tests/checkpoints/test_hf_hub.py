@@ -1,7 +1,9 @@
 """Models of the Hugging Face Hub, from a local cache that the tests lay out."""
 
 import json
+import logging
 import sys
+from types import SimpleNamespace
 
 import pytest
 from huggingface_hub import constants
@@ -11,7 +13,8 @@ from bert_features.checkpoints import download, hf_hub
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.errors import CheckpointError, MissingExtraError
-from tests.reference.tf1_checkpoint import write_directory
+from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
+from tests.reference.torch_file import zip_of
 from tests.toy import TOY, TOY_VOCAB, random_weights
 from tests.weights import assert_same
 
@@ -64,14 +67,32 @@ def test_the_files_of_sentence_transformers_are_asked_for():
     wanted = [
         "modules.json",
         "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "2_Dense/model.safetensors",
+        "1_SpladePooling/config.json",
+        "2_MultiVectorMask/config.json",
+        "3_Normalize/config.json",
+        "artifact.metadata",
+        "added_tokens.json",
+        "special_tokens_map.json",
+        "spm.model",
+        "adapter_config.json",
         "config_sentence_transformers.json",
         "sentence_bert_config.json",
         "0_Transformer/config.json",
         "0_Transformer/model.safetensors",
         "0_Transformer/sentence_bert_config.json",
     ]
-    others = ["2_Dense/model.safetensors", "onnx/model.onnx", "0_Transformer/pytorch_model.bin"]
-    assert [*filter_repo_objects([*others, *wanted], allow_patterns=hf_hub.FILES)] == wanted
+    pickles = ["0_Transformer/pytorch_model.bin", "pytorch_model-00001-of-00002.bin"]
+    dense = ["2_Dense/pytorch_model.bin"]
+    others = ["onnx/model.onnx", "tf_model.h5", "optimizer.pt", "training_args.bin"]
+    files = [*others, *pickles, *dense, *wanted]
+    for patterns, found in {
+        (*hf_hub.FILES,): wanted,
+        (*hf_hub.PICKLES,): pickles,
+        (*hf_hub.DENSE_PICKLES,): dense,
+    }.items():
+        assert [*filter_repo_objects(files, allow_patterns=[*patterns])] == found
 
 
 def test_a_revision(cache):
@@ -106,14 +127,118 @@ def test_a_model_that_cannot_be_had(cache, name):
     assert ("there is no such path" in message) is not name.startswith("hf:")
 
 
-def test_a_model_that_has_only_a_pickle(cache):
-    folder = snapshot(cache, "org/old")
-    (folder / "pytorch_model.bin").write_bytes(b"\x80")
-    with pytest.raises(CheckpointError, match=r"has no model\.safetensors; .*safe_serialization"):
-        find_checkpoint("hf:org/old")
+class Hub:
+    """The Hub as its library shows it: files of each revision, and discussions."""
+
+    def __init__(self, monkeypatch, root, revisions, discussions=(), failing=False):
+        self.asked, self.root, self.revisions = [], root, revisions
+        self.discussions, self.failing = discussions, failing
+        monkeypatch.setattr("huggingface_hub.snapshot_download", self.snapshot_download)
+        monkeypatch.setattr("huggingface_hub.HfApi", lambda: self)
+
+    def snapshot_download(self, model, *, revision, allow_patterns):
+        self.asked.append((revision, allow_patterns))
+        folder = self.root / "snapshots" / (revision or "main").replace("/", "-")
+        files = self.revisions[revision or "main"]
+        for name in filter_repo_objects(files, allow_patterns=allow_patterns):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(files[name])
+        if revision:
+            (self.root / "refs" / "refs" / "pr").mkdir(parents=True, exist_ok=True)
+            (self.root / "refs" / revision).write_text("")
+        return str(folder)
+
+    def get_repo_discussions(self, model, *, author, discussion_type, discussion_status):
+        assert (author, discussion_type) == ("SFconvertbot", "pull_request")
+        assert discussion_status == "open"
+        if self.failing:
+            raise OSError("no\nnetwork")
+        yield from self.discussions
+
+    def list_repo_commits(self, model, revision="main"):
+        names = {"main": ["m1", "m0"], "refs/pr/2": ["x", "m0"]}
+        return [SimpleNamespace(commit_id=one) for one in names.get(revision, ["x", "m1", "m0"])]
+
+    def list_repo_files(self, model, *, revision):
+        return [*self.revisions[revision or "main"]]
 
 
-def test_pickles_are_never_asked_for(monkeypatch, cache, tmp_path):
+def offer(number, author="SFconvertbot", title="Adding `safetensors` variant of this model"):
+    return SimpleNamespace(author=author, title=title, git_reference=f"refs/pr/{number}")
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The files of a model with safetensors, and of the same with a pickle and a module."""
+    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS)
+    safe = {path.name: path.read_bytes() for path in folder.iterdir()}
+    pickled = safe | {
+        "pytorch_model.bin": zip_of(huggingface_weights(WEIGHTS, TOY)),
+        "2_Dense/config.json": b"{}",
+        "2_Dense/pytorch_model.bin": b"",
+    }
+    del pickled["model.safetensors"]
+    return safe, pickled
+
+
+def test_the_pull_request_of_the_hubs_bot_goes_before_a_pickle(
+    monkeypatch, tmp_path, files, caplog
+):
+    safe, pickled = files
+    offers = [offer(1, author="stranger"), offer(2), offer(3, title="x"), offer(4)]
+    hub = Hub(monkeypatch, tmp_path, {"main": pickled, "refs/pr/4": pickled | safe}, offers)
+    with caplog.at_level(logging.INFO, "bert_features"):
+        found = find_checkpoint("hf:org/name")
+    assert found.weights_path == tmp_path / "snapshots" / "refs-pr-4" / "model.safetensors"
+    assert "org/name has no safetensors; those of its refs/pr/4 are read" in caplog.text
+    assert_same(read_weights(found, pooler=True), WEIGHTS)
+    dense = hf_hub.FILES + hf_hub.DENSE_PICKLES
+    assert hub.asked == [
+        (None, hf_hub.FILES),
+        ("refs/pr/4", hf_hub.FILES),
+        ("refs/pr/4", dense),
+    ]
+    hub.failing = True  # without a network
+    assert find_checkpoint("hf:org/name").weights_path == found.weights_path
+
+
+@pytest.mark.parametrize("failing", [False, True])
+@pytest.mark.parametrize("name", ["hf:org/name", "hf:org/name@v1"])
+def test_a_pickle_where_no_pull_request_fits(monkeypatch, tmp_path, files, name, failing):
+    """Strangers' do not, nor those of an older commit; a revision is the one that was asked for."""
+    _, pickled = files
+    offers = [offer(1, author="stranger"), offer(2)]
+    hub = Hub(monkeypatch, tmp_path, {"main": pickled, "v1": pickled}, offers, failing)
+    found = find_checkpoint(name)
+    assert found.weights_path.name == "pytorch_model.bin"
+    assert_same(read_weights(found, pooler=True), WEIGHTS)
+    revision = name.partition("@")[2] or None
+    both = hf_hub.FILES + hf_hub.PICKLES + hf_hub.DENSE_PICKLES
+    assert hub.asked == [(revision, hf_hub.FILES), (revision, both)]
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        (["tf_model.h5"], "hf:org/name/tf_model.h5 is a file of Keras"),
+        (["adapter_model.safetensors", "adapter_config.json"], "is a LoRA adapter"),
+        ([], "'org/name' of the Hugging Face Hub has no model.safetensors and no pytorch_model"),
+    ],
+)
+def test_a_model_without_weights_that_are_read(monkeypatch, tmp_path, there, message):
+    Hub(monkeypatch, tmp_path, {"main": dict.fromkeys(there, b"") | {"config.json": b"{}"}})
+    with pytest.raises(CheckpointError, match=message):
+        find_checkpoint("hf:org/name")
+
+
+def test_a_pickle_of_the_cache(cache):
+    folder = write_directory(snapshot(cache, "org/old"), TOY, TOY_VOCAB, WEIGHTS)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(zip_of(huggingface_weights(WEIGHTS, TOY)))
+    assert_same(read_weights(find_checkpoint("hf:org/old"), pooler=True), WEIGHTS)
+
+
+def test_pickles_are_not_asked_for_beside_safetensors(monkeypatch, cache, tmp_path):
     asked = {}
 
     def snapshot_download(model, **settings):

@@ -1,11 +1,15 @@
 """Where weights are: a directory, a prefix, a file; and what is refused."""
 
+import json
 import pickle
 import shutil
 
+import ml_dtypes
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
 from bert_features.errors import CheckpointError
 
 
@@ -45,12 +49,68 @@ class Trap:
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth", "epoch=1.ckpt"])
-def test_pickles_are_refused_unopened_and_the_way_out_named(tmp_path, name):
-    (tmp_path / name).write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
-    for asked in (tmp_path, tmp_path / name):
-        with pytest.raises(CheckpointError, match=r"is a pickle.*safe_serialization=True"):
+def test_pickles_run_nothing_and_the_way_out_is_named(copy, name):
+    (copy / "model.safetensors").unlink()
+    (copy / name).write_bytes(pickle.dumps(Trap(copy / "sprung")))
+    with pytest.raises(CheckpointError, match=r"is a pickle.*safe_serialization=True"):
+        find_checkpoint(copy / name)
+    with pytest.raises(CheckpointError, match=r"is a pickle|is not named pytorch_model\.bin"):
+        find_checkpoint(copy)
+    assert not (copy / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("adapter_model.safetensors", "a LoRA adapter, .*merge_and_unload"),
+        ("tf_model.h5", "a file of Keras, .*from_tf=True"),
+        ("flax_model.msgpack", "a file of Flax, .*from_flax=True"),
+        ("weights.h5", "a model of Keras, .* pass the checkpoint"),
+        ("model.keras", "a model of Keras, .* pass the checkpoint"),
+        ("model_quantized.onnx", "a model for another program, .* pass the model"),
+        ("Model-Q4.GGUF", "a model for another program, .* pass the model"),
+        ("bert.zip", "an archive; unpack it"),
+        ("uncased.tar.gz", "an archive; unpack it"),
+        ("uncased.tgz", "an archive; unpack it"),
+        ("last.ckpt", "a pickle, .*safe_serialization"),
+    ],
+)
+def test_what_lies_there_is_named(copy, file, message):
+    (copy / "model.safetensors").rename(copy / file)
+    for asked in (copy, copy / file):
+        with pytest.raises(CheckpointError, match=f"{copy}/{file} is {message}"):
             find_checkpoint(asked)
-    assert not (tmp_path / "sprung").exists()
+
+
+def test_an_adapter_beside_weights_is_not_applied(copy, caplog):
+    (copy / "adapter_config.json").write_text("{}")
+    (copy / "adapter_model.safetensors").write_bytes(b"")
+    assert find_checkpoint(copy).weights_path.name == "model.safetensors"
+    assert "the LoRA adapter adapter_model.safetensors is not applied" in caplog.text
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "vocab.txt", "config.json"])
+def test_pointers_of_git_lfs(copy, file):
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 90868376\n"
+    (copy / file).write_text(pointer)
+    with pytest.raises(CheckpointError, match=f"{file} is a pointer of Git LFS.* 'git lfs pull'"):
+        find_checkpoint(copy)
+
+
+def test_static_embeddings_have_no_encoder(copy):
+    modules = [{"type": "sentence_transformers.models.StaticEmbedding", "path": ""}]
+    (copy / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(CheckpointError, match=f"{copy} is a StaticEmbedding, which has no encoder"):
+        find_checkpoint(copy)
+
+
+def test_weights_of_eight_bits(copy):
+    tensors = load_file(copy / "model.safetensors")
+    name = "embeddings.word_embeddings.weight"
+    tensors[name] = tensors[name].astype(ml_dtypes.float8_e4m3fn)
+    save_file(tensors, copy / "model.safetensors")
+    with pytest.raises(CheckpointError, match=rf"safetensors: {name} is F8_E4M3, expected floats"):
+        read_weights(find_checkpoint(copy))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.errors import CheckpointError, ConfigError
 from tests.reference.object_store import ObjectStore, ServerError
 from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
+from tests.reference.torch_file import zip_of
 from tests.toy import TOY, TOY_VOCAB, random_weights
 from tests.weights import assert_same
 
@@ -70,8 +71,9 @@ def test_a_folder_of_sentence_transformers(object_store, tmp_path, cache, inner)
             {"type": f"{module}Dense", "path": "2_Dense"},
         ],
         "1_Pooling/config.json": {"pooling_mode_cls_token": True},
-        "2_Dense/config.json": {},
+        "2_Dense/config.json": {"in_features": 8, "out_features": 4, "bias": True},
         "2_Dense/model.safetensors": {},
+        "2_Dense/pytorch_model.bin": {},
         "config_sentence_transformers.json": {"prompts": {"q": "query: "}},
         "sentence_bert_config.json" if not inner else f"{inner}/sentence_bert_config.json": {
             "max_seq_length": 20
@@ -85,10 +87,11 @@ def test_a_folder_of_sentence_transformers(object_store, tmp_path, cache, inner)
     assert found.sentence_transformers.pooling_modes == ("cls",)
     assert found.sentence_transformers.prompts == {"q": "query: "}
     assert found.sentence_transformers.max_seq_length == 20
-    assert found.sentence_transformers.unsupported
+    assert found.sentence_transformers.unsupported is None
     assert found.vocab_file.is_file()
     assert_same(read_weights(found, pooler=True), WEIGHTS)
-    assert copied(cache).count("model.safetensors") == 1
+    assert copied(cache).count("model.safetensors") == 2  # of the encoder and of Dense
+    assert "pytorch_model.bin" not in copied(cache)
     object_store.fetched.clear()
     find_checkpoint("toy://bucket/toy-cased")
     assert set(object_store.fetched) <= {"bucket/toy-cased/modules.json"}
@@ -144,6 +147,19 @@ def test_shards(safetensors, tmp_path, cache):
     safetensors.files[index] = b"["
     with pytest.raises(CheckpointError, match=r"model\.safetensors\.index\.json is not JSON"):
         find_checkpoint("toy://bucket/models/toy-cased")
+
+
+@pytest.mark.parametrize("end", ["", "/pytorch_model.bin"])
+def test_a_pickle_and_that_of_a_module(object_store, tmp_path, cache, end):
+    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(zip_of(huggingface_weights(WEIGHTS, TOY)))
+    (folder / "2_Dense").mkdir()
+    (folder / "2_Dense" / "pytorch_model.bin").write_bytes(b"")
+    upload(object_store, folder, "bucket/toy-cased")
+    found = find_checkpoint(f"toy://bucket/toy-cased{end}")
+    assert_same(read_weights(found, pooler=True), WEIGHTS)
+    assert copied(cache).count("pytorch_model.bin") == 2
 
 
 def test_it_is_copied_once_and_again_when_it_has_changed(safetensors, caplog):
@@ -212,8 +228,8 @@ def test_memory_and_local_addresses(tmp_path):
         ("toy://absent/m", "cannot read toy://absent/m: no such file"),
         ("toy://bucket/absent", "there is no checkpoint at toy://bucket/absent; pass the address"),
         ("toy://bucket/empty", r"toy://bucket/empty holds no checkpoint: looked for \*\.safeten"),
-        ("toy://bucket/old", r"toy://bucket/old/pytorch_model\.bin is a pickle.*safe_serializat"),
-        ("toy://bucket/old/pytorch_model.bin", r"pytorch_model\.bin is a pickle"),
+        ("toy://bucket/old", r"toy://bucket/old/epoch\.ckpt is a pickle.*safe_serializat"),
+        ("toy://bucket/old/epoch.ckpt", r"toy://bucket/old/epoch\.ckpt is a pickle"),
         ("toy://bucket/two", r"toy://bucket/two holds several checkpoints.*a\.saf.*, b\.saf"),
         ("https://example.com/model", "is not a checkpoint; allowed web addresses: https://tfhub"),
     ],
@@ -221,7 +237,7 @@ def test_memory_and_local_addresses(tmp_path):
 def test_what_cannot_be_had(object_store, cache, name, message):
     object_store.files |= {
         "bucket/empty/notes.txt": b"",
-        "bucket/old/pytorch_model.bin": b"",
+        "bucket/old/epoch.ckpt": b"",
         "bucket/two/a.safetensors": b"",
         "bucket/two/b.safetensors": b"",
     }
