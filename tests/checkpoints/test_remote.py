@@ -72,7 +72,7 @@ def test_a_folder_of_sentence_transformers(object_store, tmp_path, cache, inner)
         ],
         "1_Pooling/config.json": {"pooling_mode_cls_token": True},
         "2_Dense/config.json": {"in_features": 8, "out_features": 4, "bias": True},
-        "2_Dense/model.safetensors": {},
+        "2_Dense/model.safetensors": "a parameter takes a byte" * 2,
         "2_Dense/pytorch_model.bin": {},
         "config_sentence_transformers.json": {"prompts": {"q": "query: "}},
         "sentence_bert_config.json" if not inner else f"{inner}/sentence_bert_config.json": {
