@@ -10,7 +10,8 @@ from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import damage_is_an_error, open_weights
 from bert_features.config.json_files import read_json_object
 from bert_features.errors import CheckpointError
-from bert_features.text.tokenizer_files import keeps_case, read_tokenizer
+from bert_features.text.tokenizer_files import keeps_case, read_pieces
+from bert_features.text.tokenizer_settings import read_config
 
 # The prefixes of google-research/bert's published names, whose casing its tokenization.py knows
 # (validate_case_matches_checkpoint); the words in Hugging Face's and TF-Hub's; and TF-Hub's models
@@ -50,7 +51,7 @@ def casing_of(
     root = root_of(weights)
     tokenizer_config = root / TOKENIZER_CONFIG
     if tokenizer_config.is_file():
-        lower = read_json_object(tokenizer_config).get("do_lower_case")
+        lower = read_config(root).get("do_lower_case")
         if isinstance(lower, bool):
             return lower, f"do_lower_case is {str(lower).lower()} in {tokenizer_config.name}"
     tokenizer = vocab if vocab is not None and vocab.suffix == ".json" else root / TOKENIZER
@@ -66,7 +67,7 @@ def casing_of(
             if pattern.search(name):
                 return lower, f"its name is {name}"
     if vocab is not None:
-        lower = casing_of_vocabulary(read_tokenizer(vocab).tokens)
+        lower = casing_of_vocabulary(read_pieces(vocab))
         if lower is not None:
             which = "no" if lower else "many"
             return lower, f"{which} pieces of {vocab.name} have upper-case letters"

@@ -9,7 +9,6 @@ from bert_features.checkpoints.locate import (
     SAVED_MODEL,
     STATE_FILE,
     TOKENIZER,
-    TOKENIZER_CONFIG,
     root_of,
 )
 from bert_features.checkpoints.sentence_transformers import SentenceTransformersSettings
@@ -17,6 +16,7 @@ from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import damage_is_an_error, weight_files
 from bert_features.config.bert_config import BertConfig, Family
 from bert_features.files import Role
+from bert_features.text import tokenizer_settings
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,7 +64,7 @@ class Checkpoint:
         if self.vocab_file is not None:
             roles.append(("the vocabulary", self.vocab_file))
         root = root_of(self.weights_path)
-        names = (STATE_FILE, SAVED_MODEL, TOKENIZER_CONFIG, TOKENIZER)
+        names = (STATE_FILE, SAVED_MODEL, *tokenizer_settings.NAMES, TOKENIZER)
         others = [root / name for name in names if (root / name).exists()]
         if self.sentence_transformers is not None:
             others += self.sentence_transformers.files

@@ -12,7 +12,7 @@ from bert_features.checkpoints.weight_readers import INDEX_SUFFIX, is_index, is_
 from bert_features.config.settings import did_you_mean
 from bert_features.errors import CheckpointError
 from bert_features.files import local_path
-from bert_features.text import tokenizer_files
+from bert_features.text import tokenizer_files, tokenizer_settings
 
 # The embedded model: sentence-transformers/all-MiniLM-L6-v2, which is not Google's BERT.
 MINILM = "minilm"
@@ -25,7 +25,7 @@ TOKENIZER = "tokenizer.json"
 # Files that belong to weights wherever these are.
 BESIDE_WEIGHTS = (
     *("config.json", "bert_config.json", "albert_config.json", *tokenizer_files.NAMES),
-    *(tokenizer_files.MERGES, TOKENIZER_CONFIG, TRANSFORMER_CONFIG),
+    *(tokenizer_files.MERGES, *tokenizer_settings.NAMES, TRANSFORMER_CONFIG),
 )
 # TensorFlow's file that names the latest checkpoint of a directory.
 STATE_FILE = "checkpoint"
