@@ -95,6 +95,7 @@ def _vocabulary_alone(path: str, settings: ExtractConfig) -> tuple["TokenizerFil
     from bert_features.checkpoints.casing import casing_of_vocabulary
     from bert_features.checkpoints.find import local_file
     from bert_features.text.tokenizer_files import keeps_case, read_tokenizer
+    from bert_features.text.tokenizer_settings import read_config
 
     local, lower = local_file(path), settings.do_lower_case
     config = local_file(settings.config_file or local.with_name("config.json"))
@@ -103,7 +104,8 @@ def _vocabulary_alone(path: str, settings: ExtractConfig) -> tuple["TokenizerFil
     if keeps_case(local):
         return file, False
     if lower is None:
-        lower = casing_of_vocabulary(file.tokens)
+        stated = read_config(local.parent).get("do_lower_case")
+        lower = stated if isinstance(stated, bool) else casing_of_vocabulary(file.tokens)
     if lower is None:
         raise ConfigError.naming(
             "the casing of {path} is unknown; pass {do_lower_case:True} or {do_lower_case:False}",
