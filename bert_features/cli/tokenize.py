@@ -128,7 +128,7 @@ def _lines(
     from bert_features.batches.pieces import find_pieces, offsets_of
 
     # A vocabulary of WordPiece may lack special tokens that are not printed.
-    frame = tokenizer.frame if special_tokens or not tokenizer.splits_words else None
+    frame = tokenizer.frame if special_tokens else tokenizer.known_frame
     between = 1 if frame is None else frame.separators
     type_b = int(frame is None or frame.has_types)
     cls, sep = ([frame.cls_id], [frame.sep_id]) if frame and special_tokens else ([], [])

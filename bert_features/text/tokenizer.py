@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_features.errors import check_process
+from bert_features.errors import CheckpointError, check_process
 from bert_features.text.frame import Frame
 
 
@@ -71,6 +71,14 @@ class Tokenizer(abc.ABC):
     def frame(self) -> Frame:
         """Its special tokens; a CheckpointError if the vocabulary lacks the first or the last."""
         return Frame.of_wordpiece(self.vocab, self.model_type)
+
+    @property
+    def known_frame(self) -> Frame | None:
+        """Its special tokens; None if the vocabulary lacks the first or the last."""
+        try:
+            return self.frame
+        except CheckpointError:
+            return None
 
     @functools.cached_property
     def begins_word(self) -> np.ndarray:
