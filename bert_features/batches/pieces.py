@@ -59,8 +59,8 @@ def find_pieces(
             begins = [start for example in examples for start in _unit_starts(example)]
             places += np.repeat(np.array(begins, np.int64), lengths)[:, None]
     of_text = text_lengths(lengths, np.array(units.per_text, np.int64))
-    # A vocabulary of WordPiece alone may lack [SEP].
-    return Pieces(ids, of_text, places, 1 if alone else tokenizer.frame.separators)
+    frame = tokenizer.known_frame  # a vocabulary of WordPiece alone may lack [SEP]
+    return Pieces(ids, of_text, places, 1 if frame is None else frame.separators)
 
 
 def tokenize_units(

@@ -5,12 +5,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_features.checkpoints.locate import TOKENIZER, TOKENIZER_CONFIG
 from bert_features.checkpoints.weight_files import WeightFiles
 from bert_features.checkpoints.weight_readers import damage_is_an_error
 from bert_features.config.json_files import read_json_object
 from bert_features.errors import CheckpointError
-from bert_features.text.tokenizer_files import keeps_case, read_tokenizer
+from bert_features.text.tokenizer_files import keeps_case, read_pieces
+from bert_features.text.tokenizer_settings import CONFIG, TOKENIZER, read_config
 
 # The prefixes of google-research/bert's published names, whose casing its tokenization.py knows
 # (validate_case_matches_checkpoint); the words in Hugging Face's and TF-Hub's; and TF-Hub's models
@@ -45,9 +45,9 @@ def casing_of(weights: WeightFiles, vocab: Path | None, *names: str) -> tuple[bo
     if vocab is not None and keeps_case(vocab):
         return False, f"{vocab.name} decides about case by itself"
     root = weights.root
-    tokenizer_config = root / TOKENIZER_CONFIG
+    tokenizer_config = root / CONFIG
     if tokenizer_config.is_file():
-        lower = read_json_object(tokenizer_config).get("do_lower_case")
+        lower = read_config(root).get("do_lower_case")
         if isinstance(lower, bool):
             return lower, f"do_lower_case is {str(lower).lower()} in {tokenizer_config.name}"
     tokenizer = vocab if vocab is not None and vocab.suffix == ".json" else root / TOKENIZER
@@ -63,7 +63,7 @@ def casing_of(weights: WeightFiles, vocab: Path | None, *names: str) -> tuple[bo
             if pattern.search(name):
                 return lower, f"its name is {name}"
     if vocab is not None:
-        lower = casing_of_vocabulary(read_tokenizer(vocab).tokens)
+        lower = casing_of_vocabulary(read_pieces(vocab))
         if lower is not None:
             which = "no" if lower else "many"
             return lower, f"{which} pieces of {vocab.name} have upper-case letters"

@@ -5,13 +5,14 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_features.checkpoints.locate import STATE_FILE, TOKENIZER, TOKENIZER_CONFIG
+from bert_features.checkpoints.locate import STATE_FILE
 from bert_features.checkpoints.sentence_transformers import SentenceTransformersSettings
 from bert_features.checkpoints.weight_files import SAVED_MODEL, WeightFiles
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import damage_is_an_error
 from bert_features.config.bert_config import BertConfig, Family
 from bert_features.files import Role
+from bert_features.text import tokenizer_settings
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,7 +64,7 @@ class Checkpoint:
         if self.vocab_file is not None:
             roles.append(("the vocabulary", self.vocab_file))
         root = self.weights.root
-        names = (STATE_FILE, SAVED_MODEL, TOKENIZER_CONFIG, TOKENIZER)
+        names = (STATE_FILE, SAVED_MODEL, *tokenizer_settings.NAMES, tokenizer_settings.TOKENIZER)
         others = [root / name for name in names if (root / name).exists()]
         if self.sentence_transformers is not None:
             others += self.sentence_transformers.files

@@ -98,9 +98,7 @@ def write_checkpoint(
     with replacing(out, overwrite=overwrite, folder=True, every=True) as folder:
         folder.mkdir()
         TARGETS[to](source.config, weights, folder)
-        write_tokenizer(vocab_file, folder)
-        if source.do_lower_case is not None:
-            _write_json(folder / "tokenizer_config.json", {"do_lower_case": source.do_lower_case})
+        write_tokenizer(vocab_file, folder, source.config.model_type, source.do_lower_case)
         if source.sentence_transformers is not None:
             sentence_transformers.write_settings(source.sentence_transformers, folder, weights)
     return out

@@ -19,20 +19,18 @@ from bert_features.checkpoints.weight_readers import (
 from bert_features.config.settings import did_you_mean
 from bert_features.errors import CheckpointError
 from bert_features.files import local_path
-from bert_features.text import tokenizer_files
+from bert_features.text import tokenizer_files, tokenizer_settings
 
 logger = logging.getLogger("bert_features")
 
 # The embedded model: sentence-transformers/all-MiniLM-L6-v2, which is not Google's BERT.
 MINILM = "minilm"
 
-TOKENIZER_CONFIG = "tokenizer_config.json"
-TOKENIZER = "tokenizer.json"
 # Files that belong to weights wherever these are.
 BESIDE_WEIGHTS = (
     *("config.json", "bert_config.json", "albert_config.json", *tokenizer_files.NAMES),
-    *(tokenizer_files.MERGES, TOKENIZER_CONFIG, TRANSFORMER_CONFIG, "spm.model"),
-    *("added_tokens.json", "special_tokens_map.json", "artifact.metadata"),
+    *(tokenizer_files.MERGES, *tokenizer_settings.NAMES, TRANSFORMER_CONFIG),
+    *("spm.model", "artifact.metadata"),
 )
 # TensorFlow's file that names the latest checkpoint of a directory.
 STATE_FILE = "checkpoint"

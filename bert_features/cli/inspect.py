@@ -3,13 +3,14 @@
 import contextlib
 import dataclasses
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bert_features.cli.command import command
 from bert_features.cli.tables import table
-from bert_features.errors import CheckpointError, OutputError
+from bert_features.errors import BertFeaturesError, CheckpointError, OutputError
 from bert_features.files import local_path
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
@@ -74,12 +75,27 @@ def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
         "unknown_config_keys": unknown_keys(file),
         "vocabulary": None if vocabulary is None else str(vocabulary),
         "casing": _CASINGS[checkpoint.do_lower_case],
+        **_tokenizer(checkpoint),
         "parameters": parameter_count(config, pooler=pooler),
         "pooler": pooler,
         "masked_lm_head": has_head(checkpoint),
         "config": config.model_dump(mode="json"),
         "signature": _signature(checkpoint),
     }
+
+
+def _tokenizer(checkpoint: "Checkpoint") -> dict[str, Any]:
+    """The settings of the tokenizer that are not its kind's own, and the added tokens."""
+    from bert_features.text.tokenizer_files import read_tokenizer, rules_of
+
+    if checkpoint.vocab_file is None:
+        return {"tokenizer_rules": {}, "added_tokens": []}
+    try:
+        file = read_tokenizer(checkpoint.vocab_file, checkpoint.config.model_type)
+    except BertFeaturesError as error:
+        return {"tokenizer_rules": {"refused": str(error)}, "added_tokens": []}
+    rules = rules_of(file, checkpoint.do_lower_case)
+    return {"tokenizer_rules": rules, "added_tokens": list(getattr(file, "added", ()))}
 
 
 def _signature(checkpoint: "Checkpoint") -> dict[str, Any] | None:
@@ -104,6 +120,8 @@ def _described(facts: dict[str, Any]) -> dict[str, Any]:
         "family": f"{facts['family']} ({facts['family_evidence']})",
         "vocabulary": facts["vocabulary"] or "none found; pass --vocab-file",
         "casing": facts["casing"] or "unknown; pass --uncased or --cased",
+        "tokenizer rules": _short(f"{n} {v}" for n, v in facts["tokenizer_rules"].items()),
+        "added tokens": _short(facts["added_tokens"]),
         "layers": f"{blocks} (-{blocks} … {blocks - 1}, and embeddings)",
         "parameters": f"{facts['parameters']:,}",
         "pooler": "yes" if facts["pooler"] else "no",
@@ -113,6 +131,10 @@ def _described(facts: dict[str, Any]) -> dict[str, Any]:
         **{f"input {tensor['name']}": _tensor(tensor) for tensor in signature["inputs"]},
         **{f"output {tensor['name']}": _tensor(tensor) for tensor in signature["outputs"]},
     }
+
+
+def _short(texts: Iterable[str]) -> str:
+    return ", ".join(texts)[:200] or "none"
 
 
 def _tensor(tensor: dict[str, Any]) -> str:

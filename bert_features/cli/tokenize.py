@@ -96,6 +96,7 @@ def _vocabulary_alone(path: str, settings: ExtractConfig) -> tuple["TokenizerFil
     from bert_features.checkpoints.casing import casing_of_vocabulary
     from bert_features.checkpoints.sources import local_file
     from bert_features.text.tokenizer_files import keeps_case, read_tokenizer
+    from bert_features.text.tokenizer_settings import read_config
 
     local, lower = local_file(path), settings.do_lower_case
     config = local_file(settings.config_file or local.with_name("config.json"))
@@ -104,7 +105,8 @@ def _vocabulary_alone(path: str, settings: ExtractConfig) -> tuple["TokenizerFil
     if keeps_case(local):
         return file, False
     if lower is None:
-        lower = casing_of_vocabulary(file.tokens)
+        stated = read_config(local.parent).get("do_lower_case")
+        lower = stated if isinstance(stated, bool) else casing_of_vocabulary(file.tokens)
     if lower is None:
         raise ConfigError.naming(
             "the casing of {path} is unknown; pass {do_lower_case:True} or {do_lower_case:False}",
@@ -127,7 +129,7 @@ def _lines(
     from bert_features.batches.pieces import find_pieces, offsets_of
 
     # A vocabulary of WordPiece may lack special tokens that are not printed.
-    frame = tokenizer.frame if special_tokens or not tokenizer.splits_words else None
+    frame = tokenizer.frame if special_tokens else tokenizer.known_frame
     between = 1 if frame is None else frame.separators
     type_b = int(frame is None or frame.has_types)
     cls, sep = ([frame.cls_id], [frame.sep_id]) if frame and special_tokens else ([], [])

@@ -37,7 +37,7 @@ from bert_features.config.outputs import (
 )
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.files import Role, check_folder
-from bert_features.text.tokenizer_files import JsonModel, TokenizerFile
+from bert_features.text.tokenizer_files import TokenizerFile, in_graph, rules_of
 
 if TYPE_CHECKING:
     from bert_features.text.tokenizer import Tokenizer
@@ -209,12 +209,13 @@ def _tokenizer(
 
 def _check_in_graph(checkpoint: Checkpoint, file: TokenizerFile) -> None:
     """Refuses an export of text whose tokenizer is no part of a graph."""
-    if isinstance(file, JsonModel):
+    if not in_graph(file):
         raise ConfigError.naming(
-            "{name} has a tokenizer that TensorFlow has no operation for ({path}), so an export "
-            "cannot take texts; pass {signature:'ids'}",
+            "{name} has a tokenizer that TensorFlow has no operation for ({path}{rules}), so an "
+            "export cannot take texts; pass {signature:'ids'}",
             name=checkpoint.name,
             path=checkpoint.vocab_file,
+            rules="".join(f", {rule}" for rule in rules_of(file, checkpoint.do_lower_case)),
         )
 
 

@@ -29,6 +29,7 @@ from bert_features.export.signatures import build_signatures
 from bert_features.files import replacing
 from bert_features.text.sentencepiece import SentencePieceTokenizer
 from bert_features.text.tokenizer_files import write_tokenizer
+from bert_features.text.tokenizer_settings import CONFIG
 
 
 def export_savedmodel(
@@ -135,8 +136,12 @@ def _add_assets(root: Any, source: ExportSource, folder: Path) -> None:
     root.config_file = tf.saved_model.Asset(str(config))
     if source.checkpoint.vocab_file is not None:
         # Assets keep their file names, by which readers find them.
-        vocab = write_tokenizer(source.checkpoint.vocab_file, folder)
+        kind = source.checkpoint.config.model_type
+        vocab = write_tokenizer(source.checkpoint.vocab_file, folder, kind)
         root.vocab_file = tf.saved_model.Asset(str(vocab))
+        settings = vocab.with_name(CONFIG)
+        if settings.is_file():
+            root.tokenizer_config = tf.saved_model.Asset(str(settings))
     if source.tokenizer is not None:
         root.do_lower_case = tf.Variable(
             source.tokenizer.do_lower_case, trainable=False, name="do_lower_case"

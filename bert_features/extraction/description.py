@@ -16,6 +16,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import SMALL_DTYPES
 from bert_features.machine.hardware import processor_models
 from bert_features.machine.tpu_installation import tensorflow_version
+from bert_features.text.tokenizer_files import read_tokenizer, rules_of
 
 if TYPE_CHECKING:
     from bert_features.extraction.preparation import Preparation
@@ -35,10 +36,15 @@ def find_versions(runtime: str) -> dict[str, str | None]:
     return versions | {"tensorflow": tensorflow_version(), "python": platform.python_version()}
 
 
-def describe_vocabulary(checkpoint: Checkpoint) -> dict[str, str | None]:
-    """The SHA-256 of the vocabulary of a checkpoint."""
+def describe_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The SHA-256 of the vocabulary of a checkpoint, and the settings that are not its kind's."""
     path = checkpoint.vocab_file
-    return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest() if path else None}
+    if path is None:
+        return {"sha256": None}
+    file = read_tokenizer(path, checkpoint.config.model_type)
+    rules = rules_of(file, checkpoint.do_lower_case)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {"sha256": digest} | ({"rules": rules} if rules else {})
 
 
 # Of a cache, whose batches are uniform.

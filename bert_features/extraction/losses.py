@@ -7,6 +7,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import as_keyword
 from bert_features.extraction.checks import packs, row_length
 from bert_features.extraction.counts import Counts
+from bert_features.extraction.description import describe_vocabulary
 
 logger = logging.getLogger("bert_features")
 
@@ -23,13 +24,15 @@ MAX_UNKNOWN_SHARE = 0.05
 def warn(counts: Counts, config: ExtractConfig, checkpoint: Checkpoint) -> None:
     """Logs a warning for each loss that makes features worthless rather than short."""
     if counts.unknown_share > MAX_UNKNOWN_SHARE:
+        rules = describe_vocabulary(checkpoint).get("rules")
         logger.warning(
-            "%s of %s tokens (%.1f%%) are [UNK]: the vocabulary %s lacks their characters; take a "
-            "checkpoint of the language of these texts, or a multilingual one",
+            "%s of %s tokens (%.1f%%) are [UNK]: the vocabulary %s lacks their characters%s; take "
+            "a checkpoint of the language of these texts, or a multilingual one",
             f"{counts.tokens_unknown:,}",
             f"{counts.tokens_kept:,}",
             100 * counts.unknown_share,
             checkpoint.vocab_file or f"of {checkpoint.name}",
+            f", or words as its settings leave them ({', '.join(rules)})" if rules else "",
         )
     if counts.non_finite_examples:
         logger.warning(

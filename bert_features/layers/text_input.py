@@ -6,6 +6,7 @@ Shape legend: `B` batch, `S` sequence.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import keras
@@ -16,9 +17,8 @@ from bert_features.checkpoints.tokenizer import resolve_vocabulary
 from bert_features.encoder.forms import check_backend
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.encoder.types import Tensor
-from bert_features.errors import ConfigError, check_process
-from bert_features.text.tokenizer_files import WordPieceFile
-from bert_features.text.vocabulary import CLS, SEP
+from bert_features.errors import CheckpointError, ConfigError, check_process
+from bert_features.text.tokenizer_files import WordPieceFile, in_graph, rules_of
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -34,6 +34,7 @@ class BertTextInput(keras.layers.Layer):
     Args:
       vocabulary: the pieces in the order of their ids, or the path of a `vocab.txt`.
       do_lower_case: whether to lower-case and strip accents, as uncased checkpoints need.
+      switches: further arguments of `FullTokenizer`, by name.
       max_seq_length: S, the length of every row; longer texts are truncated.
       tokens_lost: also return `tokens_lost` int32 [B], the number of pieces cut off.
       has_types: whether tokens of text_b have type 1; not for a model with one type.
@@ -54,6 +55,7 @@ class BertTextInput(keras.layers.Layer):
         vocabulary: Sequence[str] | str | Path,
         *,
         do_lower_case: bool = True,
+        switches: Mapping[str, Any] = MappingProxyType({}),
         max_seq_length: int = 128,
         tokens_lost: bool = False,
         has_types: bool = True,
@@ -69,11 +71,12 @@ class BertTextInput(keras.layers.Layer):
                 f"max_seq_length is {max_seq_length}; allowed: an integer of at least "
                 f"{MIN_SEQ_LENGTH}: [CLS], a token, [SEP]"
             )
-        self.tokenizer = FullTokenizer(vocabulary, do_lower_case=do_lower_case)
-        lacking = [piece for piece in (CLS, SEP) if piece not in self.tokenizer.vocab]
-        if lacking:
-            raise ConfigError(f"the vocabulary lacks {', '.join(lacking)}; pass one of BERT's")
-        self.tokenizer.frame = replace(self.tokenizer.frame, has_types=has_types)
+        self.tokenizer = FullTokenizer(vocabulary, do_lower_case=do_lower_case, **switches)
+        try:
+            frame = self.tokenizer.frame
+        except CheckpointError as error:
+            raise ConfigError(f"{error}; pass one of BERT's") from error
+        self.tokenizer.frame = replace(frame, has_types=frame.has_types and has_types)
         self.max_seq_length = max_seq_length
         self.tokens_lost = tokens_lost
         self.supports_jit = False  # XLA has no strings
@@ -110,9 +113,10 @@ class BertTextInput(keras.layers.Layer):
         """
         found = find_checkpoint(checkpoint, vocab_file=vocab_file)
         file, lower_cases = resolve_vocabulary(found, do_lower_case)
-        if not isinstance(file, WordPieceFile):
+        if not isinstance(file, WordPieceFile) or not in_graph(file):
+            rules = "".join(f", {rule}" for rule in rules_of(file, lower_cases))
             raise ConfigError(
-                f"{found.name} has no WordPiece vocabulary ({found.vocab_file}), which "
+                f"{found.name} has no WordPiece vocabulary ({found.vocab_file}{rules}), which "
                 "BertTextInput needs; pass ids to BertFeatures, or export_savedmodel(signature="
                 "'text') if the vocabulary is a SentencePiece model"
             )
@@ -121,7 +125,8 @@ class BertTextInput(keras.layers.Layer):
         if trained is not None and trained.unsupported is None:
             settings.setdefault("max_seq_length", trained.row_length(positions))
         settings.setdefault("has_types", found.config.type_vocab_size > 1)
-        layer = cls(file.tokens, do_lower_case=lower_cases, **settings)
+        switches = file.switches(lower_cases)
+        layer = cls(file.tokens, do_lower_case=lower_cases, switches=switches, **settings)
         if layer.max_seq_length > positions:
             raise ConfigError(
                 f"max_seq_length is {layer.max_seq_length}; {found.name} has {positions} "
@@ -176,6 +181,7 @@ class BertTextInput(keras.layers.Layer):
             **super().get_config(),
             "vocabulary": list(self.tokenizer.tokens),
             "do_lower_case": self.tokenizer.do_lower_case,
+            "switches": self.tokenizer.switches,
             "max_seq_length": self.max_seq_length,
             "tokens_lost": self.tokens_lost,
             "has_types": self.tokenizer.frame.has_types,

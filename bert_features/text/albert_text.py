@@ -1,7 +1,7 @@
 """What ALBERT does to a text before SentencePiece, as a TensorFlow graph.
 
 That is `preprocess_text` of google-research/albert's tokenization.py: single blanks between words,
-compatibility decomposition (NFKD) without combining marks, lower case.
+compatibility decomposition (NFKD) without combining marks, unless accents are kept; lower case.
 
 Shape legend: `B` texts, `C` characters of the whole batch.
 """
@@ -13,9 +13,16 @@ from bert_features.text.normalization import Characters, decompose, look_up, wit
 from bert_features.text.unicode_tables import CAPITAL_SIGMA
 
 
-def prepare(decoded: tf.RaggedTensor, *, do_lower_case: bool) -> Characters:
+def prepare(
+    decoded: tf.RaggedTensor, *, do_lower_case: bool, keep_accents: bool = False
+) -> Characters:
     """The characters that SentencePiece gets of texts, int32 ragged [B, characters]."""
     characters = _single_blanks(Characters.of(decoded), decoded.row_starts())
+    if keep_accents:
+        if do_lower_case:
+            characters = with_final_sigmas(characters)
+            characters, _ = decompose(characters, unicode_tables.decompositions("accented"))
+        return characters
     # The order of marks, which NFKD also changes, does not matter: they all go.
     characters, _ = decompose(characters, unicode_tables.decompositions("plain"))
     if do_lower_case:

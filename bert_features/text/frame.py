@@ -6,6 +6,15 @@ from dataclasses import dataclass
 from bert_features.errors import CheckpointError
 from bert_features.text.vocabulary import CLS, MASK, PAD, SEP, UNK
 
+# Families with a vocabulary of WordPiece whose frame is RoBERTa's: the first and the last token,
+# the padding and the mask. Their vocabularies hold BERT's special tokens too.
+OTHER_FRAMES = {"mpnet": ("<s>", "</s>", "<pad>", "<mask>")}
+
+
+def special_pieces(model_type: str) -> tuple[str, str, str, str]:
+    """The first and the last token of a family's rows, its padding and its mask."""
+    return OTHER_FRAMES.get(model_type, (CLS, SEP, PAD, MASK))
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -35,11 +44,20 @@ class Frame:
     has_types: bool = True
 
     @classmethod
-    def of_bert(cls, ids: Mapping[str, int]) -> "Frame":
-        """BERT's frame, by the ids of its pieces; raises CheckpointError without [CLS] or [SEP]."""
-        if lacking := [piece for piece in (CLS, SEP) if piece not in ids]:
+    def of_wordpiece(cls, ids: Mapping[str, int], model_type: str = "") -> "Frame":
+        """The frame of a family with a vocabulary of WordPiece, by the ids of its pieces.
+
+        Raises CheckpointError if the vocabulary lacks the first or the last token.
+        """
+        first, last, pad, mask = special_pieces(model_type)
+        if lacking := [piece for piece in (first, last) if piece not in ids]:
             raise CheckpointError(f"the vocabulary lacks {', '.join(lacking)}")
-        return cls(ids[CLS], ids[SEP], ids.get(PAD, 0), ids.get(UNK, -1), ids.get(MASK))
+        others = (ids.get(pad, 0), ids.get(UNK, -1), ids.get(mask))
+        if model_type not in OTHER_FRAMES:
+            return cls(ids[first], ids[last], *others)
+        return cls(
+            *(ids[first], ids[last], *others), mask_takes_blanks=True, separators=2, has_types=False
+        )
 
     @property
     def special_ids(self) -> list[int]:

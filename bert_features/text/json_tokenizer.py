@@ -9,28 +9,34 @@ import numpy as np
 import tensorflow as tf
 
 from bert_features.errors import ConfigError, check_process
+from bert_features.text.json_model import JsonModel, library_errors
 from bert_features.text.offsets import make_pieces
 from bert_features.text.tokenizer import Pieces, Tokenizer
-from bert_features.text.tokenizer_files import JsonModel
 from bert_features.text.vocabulary import ids_of
 
 
 class JsonTokenizer(Tokenizer):
     """A tokenizer of the `tokenizers` library.
 
-    Special tokens typed in a text are ordinary characters; none are added.
+    The family's special tokens typed in a text are ordinary characters; none are added.
+
+    Args:
+      model: the tokenizer.
+      do_lower_case: what is known of it: the model itself lower-cases or not.
 
     Raises:
+      CheckpointError: the library fails at a text; raised when the tokenizer is used.
       DeviceError: see `check_process`; also raised when the tokenizer is used.
     """
 
     in_graph = False
 
-    def __init__(self, model: JsonModel) -> None:
+    def __init__(self, model: JsonModel, *, do_lower_case: bool = False) -> None:
         check_process()
-        self._tokenizer, self.tokens, self.frame = model
+        self._tokenizer, self.tokens, self.frame = model[:3]
+        self._source, self.splits_words = model.source, model.splits_words
         self.vocab = ids_of(self.tokens)
-        self.do_lower_case = False
+        self.do_lower_case = do_lower_case
 
     def __repr__(self) -> str:
         kind = type(self._tokenizer.model).__name__
@@ -46,7 +52,8 @@ class JsonTokenizer(Tokenizer):
     def ids_of(self, texts: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
         """The ids of a batch of texts as flat arrays, see `Tokenizer`."""
         check_process()
-        found = self._tokenizer.encode_batch_fast(_strings(texts), add_special_tokens=False)
+        with library_errors(self._source):
+            found = self._tokenizer.encode_batch_fast(_strings(texts), add_special_tokens=False)
         rows = [encoding.ids for encoding in found]
         ids = np.fromiter(chain.from_iterable(rows), np.int32)
         return ids, np.array([len(row) for row in rows], np.int64)
@@ -58,7 +65,8 @@ class JsonTokenizer(Tokenizer):
         """
         check_process()
         strings = _strings(texts)
-        found = self._tokenizer.encode_batch(strings, add_special_tokens=False)
+        with library_errors(self._source):
+            found = self._tokenizer.encode_batch(strings, add_special_tokens=False)
         places = np.array(list(chain.from_iterable(e.offsets for e in found)), np.int64)
         return make_pieces(
             np.fromiter(chain.from_iterable(e.ids for e in found), np.int32),

@@ -76,13 +76,24 @@ class Words(NamedTuple):
     rows: tf.Tensor
 
 
-def find_words(characters: Characters, *, do_lower_case: bool) -> Words:
-    """Normalises texts and splits them into words, as the official BasicTokenizer does."""
+def find_words(
+    characters: Characters,
+    *,
+    do_lower_case: bool,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+) -> Words:
+    """Normalises texts and splits them into words, as the official BasicTokenizer does.
+
+    It strips accents where it lower-cases, and each Chinese character is a word; the last two
+    arguments are Hugging Face's switches for these, where None follows `do_lower_case`.
+    """
     properties = unicode_tables.table("properties")
     characters = characters.keep(~has(look_up(properties, characters.codes), DROPPED))
-    isolated = has(look_up(properties, characters.codes), CHINESE)
-    if do_lower_case:
-        characters, isolated = _lower_and_strip(characters, isolated)
+    isolated = has(look_up(properties, characters.codes), CHINESE if tokenize_chinese_chars else 0)
+    strip = do_lower_case if strip_accents is None else strip_accents
+    if do_lower_case or strip:
+        characters, isolated = _lower_or_strip(characters, isolated, do_lower_case, strip)
     bits = look_up(properties, characters.codes)
     isolated |= has(bits, PUNCTUATION)
     return _split(characters, space=has(bits, SPACE), isolated=isolated)
@@ -105,11 +116,22 @@ def _starts_text(rows: tf.Tensor) -> tf.Tensor:
     return tf.concat([tf.ones_like(rows[:1], tf.bool), rows[1:] != rows[:-1]], axis=0)
 
 
-def _lower_and_strip(characters: Characters, ideograph: tf.Tensor) -> tuple[Characters, tf.Tensor]:
-    """Does str.lower(), then NFD, then drops non-spacing marks; `ideograph` is bool [C]."""
-    characters = with_final_sigmas(characters)
-    characters, source = decompose(characters, unicode_tables.decompositions("lower"))
+def _lower_or_strip(
+    characters: Characters, ideograph: tf.Tensor, lower: bool, strip: bool
+) -> tuple[Characters, tf.Tensor]:
+    """Does str.lower(), if `lower`; then NFD and drops non-spacing marks, if `strip`.
+
+    `ideograph` is bool [C].
+    """
+    if lower:
+        characters = with_final_sigmas(characters)
+    change = unicode_tables.decompositions(
+        "accented" if not strip else "lower" if lower else "cased"
+    )
+    characters, source = decompose(characters, change)
     ideograph = tf.gather(ideograph, source)
+    if not strip:
+        return characters, ideograph
     bits = look_up(unicode_tables.table("properties"), characters.codes)
     order = tf.cond(
         tf.reduce_any(has(bits, REORDERED)),

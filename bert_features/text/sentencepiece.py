@@ -37,7 +37,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.tokens, self.frame = model.tokens, model.frame
         self.vocab = ids_of(self.tokens)
         self.do_lower_case = do_lower_case
-        self._is_albert = model.is_albert
+        self._is_albert, self._keep_accents = model.is_albert, model.keep_accents
         self._model_ids = model.ids
         self.operation = tf_text.SentencepieceTokenizer(model=model.content)
         self._parts = self._part_commas() if model.is_albert else None
@@ -91,7 +91,7 @@ class SentencePieceTokenizer(Tokenizer):
         first = origins[characters_at(strings, row, starts)]
         last = origins[characters_at(strings, row, np.maximum(ends - 1, starts))]
         past = last + (ends > starts)
-        if self._is_albert:
+        if self._is_albert and not self._keep_accents:
             marks = unicode_tables.decompositions("plain").lengths.of(codes) == 0
             behind = np.append(np.where(marks, len(codes), np.arange(len(codes))), len(codes))
             past = np.minimum.accumulate(behind[::-1])[::-1][past]
@@ -116,7 +116,9 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _prepare(self, decoded: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
         """ALBERT's texts, string [B], and where their characters come from in `decoded`, int32."""
-        characters = prepare(decoded, do_lower_case=self.do_lower_case)
+        characters = prepare(
+            decoded, do_lower_case=self.do_lower_case, keep_accents=self._keep_accents
+        )
         rows = tf.RaggedTensor.from_value_rowids(
             characters.codes, characters.rows, nrows=decoded.nrows(), validate=False
         )

@@ -29,6 +29,7 @@ class SentencePieceModel(NamedTuple):
       tokens: the pieces in the order of the family's ids.
       ids: int32, the family's id of each piece of the model.
       is_albert: whether texts are prepared as for ALBERT; else they are taken as they are.
+      keep_accents: whether accents of ALBERT's texts are kept.
     """
 
     content: bytes
@@ -36,6 +37,7 @@ class SentencePieceModel(NamedTuple):
     frame: Frame
     ids: np.ndarray
     is_albert: bool
+    keep_accents: bool = False
 
 
 def read_model(path: Path, model_type: str = "") -> SentencePieceModel:
@@ -115,9 +117,10 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
     """A number of seven bits a byte, and where the bytes after it begin."""
     number = shift = 0
-    while True:
+    while shift < 70:  # no number has more than ten bytes
         byte = message[at]
         number |= (byte & 127) << shift
         at, shift = at + 1, shift + 7
         if byte < 128:
             return number, at
+    raise ValueError("a number without an end")

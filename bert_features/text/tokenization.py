@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_features.errors import CheckpointError, check_process
+from bert_features.text.frame import OTHER_FRAMES
 from bert_features.text.tokenizer import Pieces, Tokenizer
 from bert_features.text.vocabulary import UNK, ids_of, matchable, read_vocab, warn_of_duplicates
 from bert_features.text.wordpiece import WordPiece
@@ -26,11 +27,15 @@ class FullTokenizer(Tokenizer):
     Args:
       vocab_file: the path of a `vocab.txt`, or the pieces in the order of their ids.
       do_lower_case: whether to lower-case and strip accents, as uncased checkpoints need.
+      strip_accents: whether to strip accents; None where it lower-cases.
+      tokenize_chinese_chars: whether each Chinese character is a word.
+      model_type: the family, whose special tokens the frame has: BERT's, or of `mpnet`.
 
     Attributes:
       tokens: the pieces in the order of their ids.
       vocab: piece -> id.
       do_lower_case: as passed.
+      switches: the other arguments that are not BERT's own, by name.
 
     Raises:
       CheckpointError: the vocabulary cannot be read, lacks `[UNK]`, or has a piece that is too
@@ -40,18 +45,36 @@ class FullTokenizer(Tokenizer):
 
     splits_words = True
 
-    def __init__(self, vocab_file: str | Path | Sequence[str], do_lower_case: bool = True) -> None:
+    def __init__(
+        self,
+        vocab_file: str | Path | Sequence[str],
+        do_lower_case: bool = True,
+        *,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
+        model_type: str = "",
+    ) -> None:
         check_process()
         if isinstance(vocab_file, str | Path):
             vocab_file = read_vocab(vocab_file)
         self.tokens = list(vocab_file)
         self.do_lower_case = do_lower_case
+        self.switches: dict[str, Any] = {}
+        if strip_accents not in (None, do_lower_case):
+            self.switches["strip_accents"] = strip_accents
+        if not tokenize_chinese_chars:
+            self.switches["tokenize_chinese_chars"] = False
+        self.model_type = model_type
         self.vocab = ids_of(self.tokens)
         if UNK not in self.vocab:
             raise CheckpointError(f"the vocabulary lacks {UNK}; it is not one of BERT's")
         warn_of_duplicates(self.tokens)
         pieces = matchable(self.tokens)
-        matcher = WordPiece(pieces, unknown_id=self.vocab[UNK], do_lower_case=do_lower_case)
+        matcher = WordPiece(
+            pieces, unknown_id=self.vocab[UNK], do_lower_case=do_lower_case, **self.switches
+        )
+        if model_type in OTHER_FRAMES:
+            self.switches["model_type"] = model_type
         self._ids = _graph_of(matcher.ids)
         self._fast = _graph_of(lambda texts: _flat(*matcher.fast(texts)))
         self._exact = _TracedLater(matcher.exact)

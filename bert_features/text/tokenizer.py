@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_features.errors import check_process
+from bert_features.errors import CheckpointError, check_process
 from bert_features.text.frame import Frame
 
 
@@ -57,18 +57,28 @@ class Tokenizer(abc.ABC):
       in_graph: whether it can be called on a string tensor, and so be a part of a SavedModel.
       splits_words: whether it splits words as BERT does, and so makes the same pieces of a word
         whether the word stands in a text or alone.
+      model_type: the family, whose special tokens a vocabulary of WordPiece has.
     """
 
     in_graph: ClassVar[bool] = True
-    splits_words: ClassVar[bool] = False
+    splits_words: bool = False
     tokens: list[str]
     vocab: dict[str, int]
     do_lower_case: bool
+    model_type: str = ""
 
     @functools.cached_property
     def frame(self) -> Frame:
-        """Its special tokens; a CheckpointError if the vocabulary lacks [CLS] or [SEP]."""
-        return Frame.of_bert(self.vocab)
+        """Its special tokens; a CheckpointError if the vocabulary lacks the first or the last."""
+        return Frame.of_wordpiece(self.vocab, self.model_type)
+
+    @property
+    def known_frame(self) -> Frame | None:
+        """Its special tokens; None if the vocabulary lacks the first or the last."""
+        try:
+            return self.frame
+        except CheckpointError:
+            return None
 
     @functools.cached_property
     def begins_word(self) -> np.ndarray:

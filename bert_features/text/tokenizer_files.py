@@ -3,70 +3,141 @@
 Importing this imports no framework.
 """
 
+import contextlib
+import functools
 import json
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_features.errors import CheckpointError, MissingExtraError
-from bert_features.text.frame import Frame
+from bert_features.errors import CheckpointError
+from bert_features.text.frame import OTHER_FRAMES, Frame, special_pieces
+from bert_features.text.json_model import (
+    JsonModel,
+    load_model,
+    merges_values,
+    model_ids,
+    with_prefix,
+    wordpiece_values,
+)
 from bert_features.text.sentencepiece_model import SentencePieceModel, read_model
-from bert_features.text.tokenizer_json import is_wordpiece
-from bert_features.text.vocabulary import ids_of, read_vocab, write_vocab
+from bert_features.text.tokenizer_json import (
+    as_list,
+    as_object,
+    differences,
+    has_own_case,
+    is_wordpiece,
+    kind_of,
+    parse_values,
+    pieces_of,
+    value_at,
+)
+from bert_features.text.tokenizer_settings import CONFIG, TOKENIZER, check, read_beside, with_ids
+from bert_features.text.vocabulary import UNK, ids_of, read_vocab
 
 # In the order in which they are looked for. ALBERT's of google-research are 30k-clean, and those of
 # Chinese have a vocab.txt.
 NAMES = (
     *("vocab.txt", "spiece.model", "30k-clean.model", "sentencepiece.bpe.model"),
-    *("tokenizer.json", "vocab.json"),
+    *(TOKENIZER, "vocab.json"),
 )
 # Beside vocab.json, in the first files of RoBERTa.
 MERGES = "merges.txt"
-# What no text has, before special pieces of SentencePiece.
-_HIDDEN = "\ufdd0"
+# Of ids that a tokenizer.json may leave out.
+_MAX_GAP = 1 << 16
 
 
 class WordPieceFile(NamedTuple):
-    """A vocabulary of WordPiece: its pieces in the order of their ids."""
+    """A vocabulary of WordPiece, and how texts are split.
+
+    Attributes:
+      tokens: the pieces in the order of their ids, added tokens among them.
+      model_type: the model's type, which decides about the frame.
+      strip_accents: whether accents are stripped; None where texts are lower-cased.
+      tokenize_chinese_chars: whether each Chinese character is a word.
+      changes: settings that the graph of BERT's tokenizer cannot follow, by name.
+      added: the added tokens that are not the family's own.
+      values: the `tokenizer.json` for the `tokenizers` library; None if the graph follows all.
+      own_frame: the special tokens, if they are not the family's.
+      source: the file.
+    """
 
     tokens: list[str]
+    model_type: str = ""
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool = True
+    changes: Mapping[str, str] = {}
+    added: Sequence[str] = ()
+    values: dict[str, Any] | None = None
+    own_frame: Frame | None = None
+    source: Path = Path("vocab.txt")
 
     @property
     def frame(self) -> Frame:
-        """[CLS], [SEP] and the others; a CheckpointError if one of these two is missing."""
-        return Frame.of_bert(ids_of(self.tokens))
+        """The special tokens; a CheckpointError if the first or the last is missing."""
+        return self.own_frame or Frame.of_wordpiece(ids_of(self.tokens), self.model_type)
 
+    @property
+    def needed(self) -> list[str]:
+        """The pieces without which it is no vocabulary of the family."""
+        first, last, pad, _ = special_pieces(self.model_type)
+        return [] if self.own_frame else [pad, UNK, first, last]
 
-class JsonModel(NamedTuple):
-    """A tokenizer of the `tokenizers` library.
+    def switches(self, do_lower_case: bool | None) -> dict[str, Any]:
+        """The arguments of `FullTokenizer` that are not BERT's own."""
+        strips = {} if self.strip_accents is None else {"strip_accents": self.strip_accents}
+        switches = strips if self.strip_accents != do_lower_case else {}
+        return switches | ({} if self.tokenize_chinese_chars else {"tokenize_chinese_chars": False})
 
-    Attributes:
-      tokenizer: the `tokenizers.Tokenizer`; special tokens typed in a text are ordinary to it.
-      tokens: the pieces in the order of their ids.
-      frame: the special tokens, as its post-processor puts them.
-    """
-
-    tokenizer: Any
-    tokens: list[str]
-    frame: Frame
+    def with_case(self, do_lower_case: bool | None) -> dict[str, Any] | None:
+        """`values` for texts that are lower-cased, or are not."""
+        if self.values is None or value_at(self.values, "normalizer.type", 0) != "BertNormalizer":
+            return self.values
+        normalizer = self.values["normalizer"] | {"lowercase": do_lower_case is not False}
+        return self.values | {"normalizer": normalizer}
 
 
 TokenizerFile = WordPieceFile | SentencePieceModel | JsonModel
 
 
+def in_graph(file: TokenizerFile) -> bool:
+    """Whether TensorFlow has operations for a tokenizer."""
+    return not isinstance(file, JsonModel) and getattr(file, "values", None) is None
+
+
+def rules_of(file: TokenizerFile, do_lower_case: bool | None) -> dict[str, str]:
+    """The settings of a tokenizer's files that are not the usual ones of its kind, by name."""
+    if isinstance(file, SentencePieceModel):
+        return {"keep_accents": "true"} if file.keep_accents else {}
+    switches = file.switches(do_lower_case) if isinstance(file, WordPieceFile) else {}
+    return {name: json.dumps(value) for name, value in switches.items()} | dict(file.changes)
+
+
 def read_tokenizer(path: Path, model_type: str = "") -> TokenizerFile:
-    """Reads the file of a tokenizer; the model's type decides about CamemBERT's ids.
+    """Reads the file of a tokenizer and the settings beside it.
+
+    The model's type decides about CamemBERT's ids, and about the special tokens of WordPiece.
 
     Raises:
-      CheckpointError: it cannot be read, or is of a kind or a family that is not supported.
-      MissingExtraError: it is not BERT's `tokenizer.json`, and `tokenizers` is not installed.
+      CheckpointError: it cannot be read, a setting cannot be followed, or it is of a kind or a
+        family that is not supported.
+      MissingExtraError: the `tokenizers` library has to run it, and is not installed.
     """
-    if path.suffix == ".model":
-        return read_model(path, model_type)
-    if not is_bert(path):
-        return read_json(path)
-    return WordPieceFile(read_vocab(path))
+    path = _used(path)
+    if path.suffix != ".model":
+        return read_wordpiece(path, model_type) if is_bert(path) else read_json(path, model_type)
+    model = read_model(path, model_type)
+    beside = read_beside(path, model_type, {})
+    check(beside, "sentencepiece", path)
+    for token in beside.others:
+        if token not in model.tokens:
+            raise CheckpointError(
+                f"{path}: the token {token!r} was added to it, which needs a tokenizer.json beside "
+                "it: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers"
+            )
+    return model._replace(keep_accents=beside.config.get("keep_accents") is True)
 
 
 def is_bert(path: Path) -> bool:
@@ -76,6 +147,29 @@ def is_bert(path: Path) -> bool:
     return path.suffix != ".model"
 
 
+def _used(path: Path) -> Path:
+    """The tokenizer.json beside a SentencePiece model to which tokens were added; else the file."""
+    other = path.with_name(TOKENIZER)
+    if path.suffix != ".model" or not other.is_file():
+        return path
+    beside = read_beside(path, "", _added_in(other, other.stat().st_mtime_ns))
+    unprefixed = beside.config.get("add_prefix_space") is False
+    return other if unprefixed or set(beside.others) - {*read_model(path).tokens} else path
+
+
+@functools.lru_cache(maxsize=1)  # a start asks several times, and XLM-R's file has 17 MB
+def _added_in(path: Path, modified: int) -> dict[str, Any]:
+    """The part of a tokenizer.json beside another file that has the added tokens."""
+    return {"added_tokens": _values_beside(path).get("added_tokens")}
+
+
+def _values_beside(path: Path) -> dict[str, Any]:
+    """A tokenizer.json beside another file; empty if there is none, or it is damaged."""
+    with contextlib.suppress(CheckpointError):
+        return parse_values(path.read_bytes(), str(path)) if path.is_file() else {}
+    return {}
+
+
 def _is_of_roberta(path: Path) -> bool:
     """Whether merges.txt belongs to it."""
     return path.name == "vocab.json"
@@ -83,19 +177,44 @@ def _is_of_roberta(path: Path) -> bool:
 
 def keeps_case(path: Path) -> bool:
     """Whether nothing is lower-cased here: XLM-R keeps case, a `tokenizer.json` does it itself."""
-    return not is_bert(path) and (path.suffix == ".json" or not read_model(path).is_albert)
+    path = _used(path)
+    if path.suffix == ".json":
+        with contextlib.suppress(ValueError, OSError, RecursionError):
+            return _is_of_roberta(path) or has_own_case(path) or not is_bert(path)
+    return path.suffix == ".model" and not read_model(path).is_albert
 
 
-def write_tokenizer(source: Path, folder: Path) -> Path:
-    """Writes a tokenizer's file into a folder, a `vocab.txt` or a copy of another.
+def read_pieces(path: Path) -> list[str]:
+    """The pieces of WordPiece or of a SentencePiece model alone; errors are `read_tokenizer`'s."""
+    return read_model(path).tokens if path.suffix == ".model" else _parts(path)[1]
 
-    Returns its path.
+
+def write_tokenizer(
+    source: Path, folder: Path, model_type: str = "", do_lower_case: bool | None = None
+) -> Path:
+    """Writes a tokenizer's file into a folder: a `vocab.txt`, or a copy of another.
+
+    Beside it goes a tokenizer_config.json with the settings that are followed, and the casing if it
+    is known. Returns the path of the first.
     """
+    source, file = _used(source), read_tokenizer(source, model_type)
+    config: dict[str, Any] = {} if do_lower_case is None else {"do_lower_case": do_lower_case}
+    values = None
+    if isinstance(file, WordPieceFile):
+        values = file.with_case(do_lower_case)
+        config |= {} if values else file.switches(do_lower_case)
+    elif isinstance(file, JsonModel):
+        values = file.values
+    elif file.keep_accents:
+        config["keep_accents"] = True
+    if config:
+        (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     target = folder / ("vocab.txt" if is_bert(source) else _standard_name(source))
-    if is_bert(source):
-        write_vocab(source, target)
-    elif _is_of_roberta(source):
-        read_json(source).tokenizer.save(str(target))
+    if values is not None:
+        target = folder / TOKENIZER
+        target.write_text(json.dumps(values), encoding="utf-8")
+    elif isinstance(file, WordPieceFile) and source.suffix == ".json":
+        target.write_bytes("".join(f"{piece}\n" for piece in file.tokens).encode("utf-8"))
     else:
         shutil.copyfile(source, target)
     return target
@@ -108,90 +227,115 @@ def _standard_name(path: Path) -> str:
         if path.name in NAMES and not _is_of_roberta(path)
         else "spiece.model"
         if path.suffix == ".model"
-        else "tokenizer.json"
+        else TOKENIZER
     )
 
 
-def read_json(path: Path) -> JsonModel:
+def read_wordpiece(path: Path, model_type: str) -> WordPieceFile:
+    """Reads a vocabulary of WordPiece and the settings beside it; errors are `read_tokenizer`'s."""
+    values, tokens = _parts(path)
+    beside = read_beside(path, model_type, values)
+    check(beside, "wordpiece", path, model_type)
+    ids = ids_of(tokens)
+    added = with_ids(beside, ids, path, gap=0)
+    own = as_object(values.get("normalizer"))
+    file = WordPieceFile(
+        [*tokens, *(entry["content"] for entry in added if entry["id"] >= len(tokens))],
+        model_type,
+        beside.config.get("strip_accents", own.get("strip_accents")),
+        beside.config.get("tokenize_chinese_chars", own.get("handle_chinese_chars")) is not False,
+        added=beside.others,
+        source=path,
+    )
+    paths = [path.removesuffix(".type") for path in differences(values)] if values else []
+    changes = {path: value_at(values, path, None) for path in paths}
+    processor = as_object(values.get("post_processor"))
+    framed = _is_framed(processor, ids, model_type)
+    if not framed or (values and not processor and beside.is_generic):
+        changes["post_processor"] = processor
+    if beside.config.get("do_basic_tokenize") is False:
+        changes["do_basic_tokenize"] = False
+    if beside.others:
+        changes["added_tokens"] = [entry for entry in added if not entry["special"]]
+    if not changes:
+        return file
+    file = file._replace(changes={name: json.dumps(value) for name, value in changes.items()})
+    return _by_library(file, values, tokens, added)
+
+
+def _parts(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The tokenizer.json that counts, empty without one, and the pieces."""
+    if path.suffix == ".json":
+        values = parse_values(path.read_bytes(), str(path))
+        return values, pieces_of(values, str(path))
+    values = _values_beside(path.with_name(TOKENIZER))
+    return values if kind_of(values) == "WordPiece" else {}, read_vocab(path)
+
+
+def _by_library(
+    file: WordPieceFile,
+    values: Mapping[str, Any],
+    tokens: Sequence[str],
+    added: list[dict[str, Any]],
+) -> WordPieceFile:
+    """The file for the `tokenizers` library, with all settings in its `tokenizer.json`."""
+    made = wordpiece_values(tokens)
+    model = made["model"] | as_object(values.get("model"))
+    if file.source.suffix != ".json":
+        model["vocab"] = made["model"]["vocab"]
+    made |= {**values, "model": model, "added_tokens": added}
+    if "do_basic_tokenize" in file.changes:
+        made |= {"normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}}
+    elif value_at(made, "normalizer.type", None) == "BertNormalizer":
+        made["normalizer"] |= {
+            "strip_accents": file.strip_accents,
+            "handle_chinese_chars": file.tokenize_chinese_chars,
+        }
+    frame = None if "post_processor" in file.changes else file.frame
+    frame = load_model(file._replace(values=made).with_case(None) or {}, file.source, frame).frame
+    return file._replace(values=made, own_frame=frame)
+
+
+def _is_framed(processor: Mapping[str, Any], ids: Mapping[str, int], model_type: str) -> bool:
+    """Whether a post-processor, if there is one, puts the family's special tokens as it does."""
+    (first, last, *_), other = special_pieces(model_type), model_type in OTHER_FRAMES
+    if processor.get("type") == ("RobertaProcessing" if other else "BertProcessing"):
+        ends = {"cls": [first, ids.get(first)], "sep": [last, ids.get(last)]}
+        return ends.items() <= processor.items()
+    parts = [processor.get("single"), processor.get("pair")]
+    found = re.findall(r'"id": "([^"]*)", "type_id": (\d+)', json.dumps(parts))
+    single, b = [(first, "0"), ("A", "0"), (last, "0")], str(int(not other))
+    known = as_object(processor.get("special_tokens")).items()
+    return not processor or (
+        found == [*single, *single, *single[2:] * other, ("B", b), (last, b)]
+        and all(as_object(entry).get("ids") == [ids.get(token)] for token, entry in known)
+    )
+
+
+def read_json(path: Path, model_type: str = "") -> JsonModel:
     """Reads a `tokenizer.json` that is not BERT's, or RoBERTa's `vocab.json` and `merges.txt`.
 
     Raises:
       CheckpointError: it is damaged, or does not put `[CLS] a [SEP]` around a text.
       MissingExtraError: `tokenizers` is not installed.
     """
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise MissingExtraError(f"tokenizers, which {path.name} needs,", "tokenizers") from error
-    try:
-        tokenizer = _of_merges(path) if _is_of_roberta(path) else Tokenizer.from_file(str(path))
-        encoder = tokenizer
-        if type(tokenizer.model).__name__ == "Unigram":
-            encoder = Tokenizer.from_str(_without_specials(path.read_text(encoding="utf-8")))
-    except Exception as error:  # the library has no class of its own
-        raise CheckpointError(f"{path} is no tokenizer that can be read: {error}") from error
-    for each in (tokenizer, encoder):
-        each.no_truncation()
-        each.no_padding()
-        each.encode_special_tokens = True
-    ids = tokenizer.get_vocab(with_added_tokens=True)
-    tokens = [""] * (max(ids.values(), default=-1) + 1)
-    for token, number in ids.items():
-        tokens[number] = token
-    return JsonModel(encoder, tokens, _frame(tokenizer, path))
-
-
-def _of_merges(path: Path) -> Any:
-    """RoBERTa's tokenizer, as transformers makes it of these files."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
-    tokenizer = Tokenizer(models.BPE.from_file(str(path), str(path.with_name(MERGES))))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    cls, sep = ((token, tokenizer.token_to_id(token) or 0) for token in ("<s>", "</s>"))
-    tokenizer.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
-    return tokenizer
-
-
-def _without_specials(text: str) -> str:
-    """A `tokenizer.json` of SentencePiece in which no text has a special piece.
-
-    `tokenizers` finds `<s>` among the pieces as if it were a word; SentencePiece never does.
-    """
-    values = json.loads(text)
-    special = {added["content"] for added in values["added_tokens"] if added["special"]}
-    found = [entry for entry in values["model"]["vocab"] if entry[0] in special]
-    names = {entry[0] for entry in found}
-    values["added_tokens"] = [a for a in values["added_tokens"] if a["content"] not in names]
-    for entry in found:
-        entry[0] = _HIDDEN + entry[0]
-    return json.dumps(values)
-
-
-def _frame(tokenizer: Any, path: Path) -> Frame:
-    """The special tokens, as the post-processor puts them around a text and a pair."""
-    one, two = tokenizer.encode("a"), tokenizer.encode("a", "a")
-    kinds = ["".join("as"[mask] for mask in found.special_tokens_mask) for found in (one, two)]
-    match = re.fullmatch("sa+(s{1,2})a+s", kinds[1])
-    seps = {number for number, mask in zip(two.ids, two.special_tokens_mask, strict=True) if mask}
-    if not re.fullmatch("sa+s", kinds[0]) or match is None or seps != {two.ids[0], two.ids[-1]}:
-        raise CheckpointError(
-            f"{path}: its post-processor does not put one token before a text and one behind it, "
-            "as [CLS] and [SEP]; write it again by transformers: "
-            "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"
-        )
-
-    def find(*names: str) -> int | None:
-        return next(filter(lambda i: i is not None, map(tokenizer.token_to_id, names)), None)
-
-    unknown, mask_id = find("[UNK]", "<unk>"), find("[MASK]", "<mask>")
-    mask = tokenizer.get_added_tokens_decoder().get(mask_id)
-    return Frame(
-        cls_id=two.ids[0],
-        sep_id=two.ids[-1],
-        pad_id=find("[PAD]", "<pad>") or 0,
-        unknown_id=-1 if unknown is None else unknown,
-        mask_id=mask_id,
-        mask_takes_blanks=mask is None or mask.lstrip,  # RoBERTa's vocab.json does not say it
-        separators=len(match[1]),
-        has_types=any(two.type_ids),
-    )
+    if of_merges := _is_of_roberta(path):
+        values = merges_values(path, path.with_name(MERGES))
+    else:
+        values = parse_values(path.read_bytes(), str(path))
+    beside = read_beside(path, model_type, values)
+    check(beside, "json", path)
+    changes, made = {}, dict(values)
+    prefix = beside.config.get("add_prefix_space")
+    if prefix is not None:
+        places = ("pre_tokenizer", "post_processor")
+        made |= {place: with_prefix(values.get(place), prefix) for place in places}
+    if made != values:
+        changes["add_prefix_space"] = json.dumps(prefix)
+    made["added_tokens"] = with_ids(beside, model_ids(values), path, _MAX_GAP)
+    others = [entry for entry in made["added_tokens"] if not entry["special"]]
+    if any(entry not in as_list(values.get("added_tokens")) for entry in others):
+        changes["added_tokens"] = json.dumps(others)
+    model = load_model(made, path)
+    written = made if changes or of_merges else None
+    return model._replace(values=written, changes=changes, added=beside.others)

@@ -163,11 +163,12 @@ def table(
 
 
 @functools.cache
-def decompositions(change: Literal["lower", "plain"]) -> Decompositions:
+def decompositions(change: Literal["lower", "cased", "accented", "plain"]) -> Decompositions:
     """What a change makes of every code point.
 
-    `lower` is lower-casing, then canonical decomposition (NFD); none vanishes. `plain` is
-    compatibility decomposition (NFKD); combining marks vanish.
+    `lower` is lower-casing, then canonical decomposition (NFD); `cased` is NFD and `accented` is
+    lower-casing, each alone; none vanishes. `plain` is compatibility decomposition (NFKD);
+    combining marks vanish.
     """
     tables = {name: _table(f"{change}.{name}") for name in ("lengths", "deltas", "tail_starts")}
     return Decompositions(**tables, tails=_arrays()[f"{change}.tails"])
@@ -230,6 +231,8 @@ def _lower_delta(char: str) -> int:
 
 _CHANGES: dict[str, Callable[[str], str]] = {
     "lower": lambda char: unicodedata.normalize("NFD", char.lower()),
+    "cased": lambda char: unicodedata.normalize("NFD", char),
+    "accented": str.lower,
     "plain": lambda char: "".join(
         c for c in unicodedata.normalize("NFKD", char) if not unicodedata.combining(c)
     ),

@@ -47,12 +47,30 @@ class WordPiece:
     Args:
       pieces: the pieces in the order of their ids; one that no text may match begins with a blank.
       unknown_id: the id of [UNK].
-      do_lower_case: whether to lower-case and strip accents.
+      do_lower_case: whether to lower-case.
+      strip_accents: whether to strip accents; by default where it lower-cases.
+      tokenize_chinese_chars: whether each Chinese character is a word.
     """
 
-    def __init__(self, pieces: Sequence[str], *, unknown_id: int, do_lower_case: bool) -> None:
+    def __init__(
+        self,
+        pieces: Sequence[str],
+        *,
+        unknown_id: int,
+        do_lower_case: bool,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
+    ) -> None:
         self._unknown_id = unknown_id
-        self._do_lower_case = do_lower_case
+        self._strips = do_lower_case if strip_accents is None else strip_accents
+        self._words = functools.partial(
+            find_words,
+            do_lower_case=do_lower_case,
+            strip_accents=strip_accents,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+        )
+        # The fast way has one switch for case and accents; in ASCII there are no accents.
+        self._fast_text = _FAST_TEXT if self._strips == do_lower_case else _ASCII_TEXT
         self._pieces = pieces
         self._fast = make_sentence_matcher(pieces, do_lower_case=do_lower_case)
 
@@ -76,7 +94,7 @@ class WordPiece:
 
         The second result, bool [B], is false for texts that need the exact way.
         """
-        eligible = tf.strings.regex_full_match(texts, _FAST_TEXT)
+        eligible = tf.strings.regex_full_match(texts, self._fast_text)
         ids = self._fast.tokenize(tf.where(eligible, texts, ""))
         # A text with an [UNK] always takes the exact way. After an unknown word the fast tokenizer
         # turns a second blank into another [UNK] or loses the next word (tensorflow-text 2.20);
@@ -86,7 +104,7 @@ class WordPiece:
 
     def exact(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """The ids of any texts, string [B] -> int32 ragged [B, pieces]."""
-        words = self._words(tf.strings.unicode_decode(texts, "UTF-8"))
+        words = self._words(Characters.of(tf.strings.unicode_decode(texts, "UTF-8")))
         pieces = self._wordpiece.tokenize(words.texts)
         return tf.RaggedTensor.from_value_rowids(
             pieces.values,
@@ -94,9 +112,6 @@ class WordPiece:
             nrows=tf.size(texts, tf.int64),
             validate=False,
         )
-
-    def _words(self, decoded: tf.RaggedTensor) -> Words:
-        return find_words(Characters.of(decoded), do_lower_case=self._do_lower_case)
 
     def pieces(self, texts: tf.Tensor) -> Pieces:
         """The ids of texts, string [B], with the characters that each piece came from."""
@@ -115,7 +130,7 @@ class WordPiece:
     def exact_pieces(self, texts: tf.Tensor) -> Pieces:
         """The same for any texts, in several times the time."""
         decoded = tf.strings.unicode_decode(texts, "UTF-8")
-        words = self._words(decoded)
+        words = self._words(Characters.of(decoded))
         ids, starts, ends = self._wordpiece.tokenize_with_offsets(words.texts)
         word = ids.value_rowids()
         first, last = self._characters_of_pieces(words, word, ids, starts, ends)
@@ -172,7 +187,7 @@ class WordPiece:
     def _char_ends(self, decoded: tf.RaggedTensor) -> tf.Tensor:
         """int32 [C]: one past each decoded character and the accents stripped after it."""
         count = tf.size(decoded.values)
-        if not self._do_lower_case:
+        if not self._strips:
             return tf.range(1, count + 1)
         kept = ~has(look_up(unicode_tables.table("properties"), decoded.values), MARK)
         positions = tf.cast(tf.where(kept)[:, 0], tf.int32)

@@ -142,7 +142,7 @@ def _job_speeds(
     pieces: Sequence[str] = job.tokenizer.tokens
     if not job.tokenizer.splits_words:
         # SentencePiece writes the blank before a word as ▁, byte-level BPE as Ġ.
-        pieces = [piece[1:] for piece in pieces if piece.startswith(("▁", "Ġ"))]
+        pieces = [piece[1:] for piece in pieces if piece.startswith(("▁", "Ġ"))] or pieces
     words = [piece for piece in pieces if piece.isascii() and piece.isalpha()]
     with tempfile.TemporaryDirectory(prefix="bert_features_verify_") as folder:
         few, many = Path(folder, "few.txt"), Path(folder, "many.txt")

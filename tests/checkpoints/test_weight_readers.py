@@ -224,7 +224,10 @@ def test_a_tf1_module_of_tf_hub(tmp_path, scope, caplog):
         assert_same(read_weights(checkpoint, pooler=True), weights)
     assert checkpoint.kind == "tf1"
     assert checkpoint.config == WIDE
-    assert "of width 128 and 2 heads (each of width 64, as in all that Google published)" in caplog.text
+    assert (
+        "of width 128 and 2 heads (each of width 64, as in all that Google published)"
+        in caplog.text
+    )
     assert "ignoring the heads module/cls/predictions/output_bias" in caplog.text
     assert checkpoint.vocab_file == folder / "assets" / "vocab.txt"
 

@@ -44,6 +44,8 @@ def test_json(toy, toy_of_unknown_casing):
         "unknown_config_keys": [],
         "vocabulary": f"{toy}/vocab.txt",
         "casing": "uncased",
+        "tokenizer_rules": {},
+        "added_tokens": [],
         "parameters": sum(weight.size for weight in random_weights(TOY).values()),
         "pooler": True,
         "masked_lm_head": False,

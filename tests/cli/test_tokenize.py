@@ -122,3 +122,16 @@ def test_a_vocabulary_without_special_tokens(text, tmp_path):
     result = run("tokenize", text, "--vocab", vocab, "--uncased", "--special-tokens")
     assert result.exit_code == 1
     assert "the vocabulary lacks [CLS], [SEP]" in result.stderr
+
+
+def test_a_pair_of_mpnet_has_its_frame_and_no_types(tmp_path):
+    specials = ["<s>", "<pad>", "</s>", "[UNK]", "<mask>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]
+    (tmp_path / "vocab.txt").write_text("\n".join([*specials, "a", "b"]))
+    (tmp_path / "config.json").write_text('{"model_type": "mpnet"}')
+    (tmp_path / "in.txt").write_text("a a a ||| b b b\n")
+    options = (tmp_path / "in.txt", "--vocab", tmp_path / "vocab.txt", "--uncased")
+    whole = run("tokenize", *options, "--special-tokens", "--max-seq-length", "8")
+    assert whole.stdout == "<s> a a </s> </s> b b </s>\n"
+    found = json.loads(run("tokenize", *options, "--format", "jsonl").stdout)
+    assert found["type_ids"] == [0] * 6
+    assert found["ids"] == [9] * 3 + [10] * 3

@@ -45,7 +45,7 @@ def clean(char: str) -> str:
         return ""
     if is_whitespace(char):
         return " "
-    return f" {char} " if is_chinese(char) else char
+    return char
 
 
 @functools.cache
@@ -53,10 +53,18 @@ def isolate(char: str) -> str:
     return f" {char} " if is_punctuation(char) else char
 
 
-def basic_tokenize(text: str, *, lower: bool) -> list[str]:
-    words = "".join(map(clean, text)).split()
+def basic_tokenize(
+    text: str, *, lower: bool, strip: bool | None = None, chinese: bool = True
+) -> list[str]:
+    """The official words; `strip` and `chinese` are Hugging Face's switches."""
+    cleaned = "".join(map(clean, text))
+    if chinese:
+        cleaned = "".join(f" {char} " if is_chinese(char) else char for char in cleaned)
+    words = cleaned.split()
     if lower:
-        decomposed = (unicodedata.normalize("NFD", word.lower()) for word in words)
+        words = [word.lower() for word in words]
+    if lower if strip is None else strip:
+        decomposed = (unicodedata.normalize("NFD", word) for word in words)
         words = ["".join(c for c in word if unicodedata.category(c) != "Mn") for word in decomposed]
     return " ".join("".join(map(isolate, word)) for word in words).split()
 
@@ -82,13 +90,15 @@ def wordpiece(word: str, vocab: dict[str, int]) -> list[str]:
 class ReferenceTokenizer:
     vocab: dict[str, int]
     lower: bool
+    strip: bool | None = None
+    chinese: bool = True
 
     @classmethod
-    def from_tokens(cls, tokens: list[str], *, lower: bool) -> "ReferenceTokenizer":
-        return cls({token: index for index, token in enumerate(tokens)}, lower)
+    def from_tokens(cls, tokens: list[str], **switches: bool | None) -> "ReferenceTokenizer":
+        return cls({token: index for index, token in enumerate(tokens)}, **switches)
 
     def tokenize(self, text: str) -> list[str]:
-        words = basic_tokenize(text, lower=self.lower)
+        words = basic_tokenize(text, lower=self.lower, strip=self.strip, chinese=self.chinese)
         return [piece for word in words for piece in wordpiece(word, self.vocab)]
 
     def ids(self, text: str) -> list[int]:

@@ -33,7 +33,13 @@ def graph_ids(tokenizer, texts):
 
 
 def assert_equals_reference(tokenizer, texts):
-    reference = ReferenceTokenizer.from_tokens(tokenizer.tokens, lower=tokenizer.do_lower_case)
+    switches = tokenizer.switches
+    reference = ReferenceTokenizer.from_tokens(
+        tokenizer.tokens,
+        lower=tokenizer.do_lower_case,
+        strip=switches.get("strip_accents"),
+        chinese=switches.get("tokenize_chinese_chars", True),
+    )
     texts = list(texts)
     got = graph_ids(tokenizer, texts)
     wrong = [t for t, ids in zip(texts, got, strict=True) if ids != reference.ids(t)]

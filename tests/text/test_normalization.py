@@ -5,6 +5,7 @@ import random
 import pytest
 import tensorflow as tf
 
+from bert_features.text.tokenization import FullTokenizer
 from tests.text.comparison import assert_equals_reference, characters, graph_ids
 
 
@@ -15,7 +16,7 @@ def test_every_code_point_in_context(character_tokenizer):
     assert_equals_reference(character_tokenizer, texts)
 
 
-def test_sequences_of_awkward_characters(character_tokenizer):
+def _awkward_texts(count):
     # Marks of many combining classes, among them spacing ones and one of class 0 (U+034F); sigmas;
     # what lower-cases to two characters; syllables, ligatures, ideographs that decompose; controls.
     awkward = [
@@ -26,8 +27,19 @@ def test_sequences_of_awkward_characters(character_tokenizer):
         *"\U0001d15e\U0001d160\U0001d165\U0001d166\U0001d16d\U0001d172\U000e0041\U0002f800",
     ]
     rng = random.Random(20)
-    texts = ["".join(rng.choices(awkward, k=rng.randint(1, 14))) for _ in range(20_000)]
-    assert_equals_reference(character_tokenizer, texts)
+    return ["".join(rng.choices(awkward, k=rng.randint(1, 14))) for _ in range(count)]
+
+
+def test_sequences_of_awkward_characters(character_tokenizer):
+    assert_equals_reference(character_tokenizer, _awkward_texts(20_000))
+
+
+@pytest.mark.parametrize("chinese", [True, False])
+@pytest.mark.parametrize("lower", [True, False])
+def test_the_switches(character_vocab, read_lines, lower, chinese):
+    switches = {"strip_accents": chinese != lower, "tokenize_chinese_chars": chinese}
+    tokenizer = FullTokenizer(character_vocab, lower, **switches)
+    assert_equals_reference(tokenizer, [*_awkward_texts(4000), *read_lines("udhr_300.txt")])
 
 
 @pytest.mark.slow

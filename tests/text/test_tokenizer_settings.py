@@ -1,0 +1,271 @@
+"""Settings beside a tokenizer's file: the ids of transformers 5.24, or a refusal by name."""
+
+import base64
+import json
+import shutil
+
+import pytest
+
+from bert_features.checkpoints.tokenizer import tokenizer_of
+from bert_features.errors import CheckpointError
+from bert_features.text.tokenizer_files import (
+    NAMES,
+    in_graph,
+    read_tokenizer,
+    rules_of,
+    write_tokenizer,
+)
+from bert_features.text.vocabulary import ids_of
+from tests.family_tokenizers import FILES
+from tests.tokenizer_settings import (
+    CASES,
+    PIECES,
+    REFERENCE,
+    SIZE,
+    added,
+    template,
+    wordpiece,
+    write,
+)
+
+VOCAB = {"vocab.txt": "".join(f"{piece}\n" for piece in PIECES)}
+EXPECTED = json.loads(REFERENCE.read_text())
+
+
+def _path(folder):
+    return next(folder / name for name in NAMES if (folder / name).is_file())
+
+
+def _read(files, folder, model_type="bert"):
+    return read_tokenizer(_path(write(files, folder, model_type)), model_type)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ids_are_those_of_transformers(name, tmp_path):
+    case, expected = CASES[name], EXPECTED[name]
+    file = _read(case.files, tmp_path, case.model_type)
+    tokenizer = tokenizer_of(file, case.lower)
+    assert tokenizer.encode_ids(case.texts) == expected["ids"]
+    a, b = expected["ids"][:2]
+    frame = tokenizer.frame
+    row = [frame.cls_id, *a, *[frame.sep_id] * frame.separators, *b, frame.sep_id]
+    assert row == expected["pair"]
+    types = [int(frame.has_types) * (n > len(a) + frame.separators) for n in range(len(row))]
+    # RoBERTa's models take no types, whatever its tokenizer gives.
+    assert types == expected["types"] or case.model_type == "roberta"
+    found = tokenizer.encode(case.texts)
+    assert [encoding.ids for encoding in found] == expected["ids"]
+    if (
+        name.startswith("keep_accents") or "offsets" not in expected
+    ):  # stripped accents belong to the piece before
+        return
+    for text, encoding, places in zip(case.texts, found, expected.get("offsets", ()), strict=False):
+        for ours, (start, end) in zip(encoding.offsets, places, strict=True):
+            part = text[start:end]
+            start += len(part) - len(part.lstrip())
+            assert ours == (start, start + len(part.strip()))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_copy_gives_the_same(name, tmp_path):
+    case = CASES[name]
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    source = _path(write(case.files, tmp_path / "a", case.model_type))
+    file = read_tokenizer(source, case.model_type)
+    target = write_tokenizer(source, tmp_path / "b", case.model_type, case.lower)
+    assert target == _path(tmp_path / "b")
+    copy = read_tokenizer(target, case.model_type)
+    assert (copy.tokens, copy.frame) == (file.tokens, file.frame)
+    assert in_graph(copy) is in_graph(file)
+    if not in_graph(file):
+        assert tokenizer_of(copy, case.lower).encode_ids(case.texts) == EXPECTED[name]["ids"]
+    else:
+        assert rules_of(copy, case.lower) == rules_of(file, case.lower)
+
+
+def test_plain_files_have_no_rules_and_others_name_theirs(tmp_path):
+    plain, rules = ("plain", "klue/roberta", "mpnet", "never_split"), {}
+    for name in (*plain, "chinese", "Digits", "added_tokens.json"):
+        folder = tmp_path / str(len(rules))
+        folder.mkdir()
+        file = _read(CASES[name].files, folder, CASES[name].model_type)
+        rules[name] = rules_of(file, True)
+    assert not any(rules[name] for name in plain)
+    assert rules["chinese"] == {"tokenize_chinese_chars": "false"}
+    assert "individual_digits" in rules["Digits"]["pre_tokenizer"]
+    assert list(file.added) == ["covid-19", "[E1]", "<e1>"]
+    assert "covid-19" in rules["added_tokens.json"]["added_tokens"]
+    assert tokenizer_of(file, True).splits_words
+
+
+def test_equal_pieces_and_added_words_of_several(tmp_path):
+    config = {"added_tokens_decoder": {str(SIZE + 1): {"content": "the river"}}}
+    files = {"vocab.txt": VOCAB["vocab.txt"] + "the\n", "tokenizer_config.json": config}
+    tokenizer = tokenizer_of(_read(files, tmp_path), True)
+    assert tokenizer.tokenize("The river, the the river.") == [
+        "the river",
+        ",",
+        "the",
+        "the river",
+        ".",
+    ]
+    assert tokenizer.encode_ids(["the"]) == [[SIZE]]
+    assert not tokenizer.splits_words
+
+
+def test_special_tokens_in_a_text_are_text(tmp_path):
+    for name in ("WhitespaceSplit", "added_tokens.json", "do_basic_tokenize"):
+        folder = tmp_path / name
+        folder.mkdir()
+        tokenizer = tokenizer_of(_read(CASES[name].files, folder), True)
+        assert set(tokenizer.encode_ids(["[CLS] [SEP] <s> [MASK]"])[0]) == {1}, name
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"tokenizer_class": "BertJapaneseTokenizer"}, 'tokenizer_class is "BertJap.*pass those'),
+        ({"tokenizer_class": "PhobertTokenizer"}, 'tokenizer_class is "PhobertTokenizer"'),
+        ({"word_tokenizer_type": "mecab"}, 'word_tokenizer_type is "mecab"'),
+        ({"subword_tokenizer_type": "character"}, 'subword_tokenizer_type is "character"'),
+        ({"cls_token": "<s>"}, r'cls_token is "<s>" .* allowed: null, "\[CLS\]"'),
+        ({"sep_token": {"content": "</s>"}}, 'sep_token is "</s>"'),
+        ({"strip_accents": "no"}, 'strip_accents is "no" .* allowed: null, true, false'),
+        ({"truncation_side": "left"}, 'truncation_side is "left"'),
+        ({"added_tokens_decoder": {"9999": {"content": "[Q]"}}}, r"'\[Q\]' has id 9999, but the"),
+        ({"added_tokens_decoder": {"x": {}}}, "an added token beside .*vocab.txt has no text"),
+        ({"added_tokens_decoder": {"45": 3}}, "an added token beside .*vocab.txt has no text"),
+    ],
+)
+def test_what_is_not_followed_is_named(files, message, tmp_path):
+    with pytest.raises(CheckpointError, match=message):
+        _read(VOCAB | {"tokenizer_config.json": files}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (VOCAB | {"bpe.codes": "a b"}, "a class that reads bpe.codes"),
+        (VOCAB | {"added_tokens.json": {"x": 2**32 - 1}}, "'x' has id 4294967295, but the"),
+        (VOCAB | {"added_tokens.json": "[" * 100_000}, "added_tokens.json is not JSON"),
+        (VOCAB | {"tokenizer_config.json": "[]"}, "tokenizer_config.json is not a config file"),
+        (
+            {"tokenizer.json": wordpiece(post_processor=template("[CLS]:0 A:0", "A:0 B:0"))},
+            "its post-processor does not put",
+        ),
+        (
+            {
+                "tokenizer.json": wordpiece(
+                    post_processor=template(
+                        "[CLS]:0 A:0 [SEP]:0 [SEP]:0", "[CLS]:0 A:0 [SEP]:0 B:1 [SEP]:1"
+                    )
+                )
+            },
+            "its post-processor does not put",
+        ),
+        (
+            {
+                "tokenizer.json": wordpiece(post_processor=None),
+                "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
+            },
+            "its post-processor does not put",
+        ),
+        ({"tokenizer.json": wordpiece(more=[added(SIZE + 5, "[Q]")])}, "whose ids are not 0 to"),
+    ],
+)
+def test_other_files_that_are_not_followed(files, message, tmp_path):
+    with pytest.raises(CheckpointError, match=message):
+        _read(files, tmp_path)
+
+
+def _split(regex):
+    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+
+
+def _replace(**rule):
+    return {"type": "Replace", "pattern": {"String": "a"}, **rule}
+
+
+def _charsmap(text):
+    data = (4).to_bytes(4, "little") + b"\0" * 4 + text
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(data).decode()}
+
+
+HOSTILE = [
+    ({"pre_tokenizer": _split("(")}, "no tokenizer that can be read"),
+    ({"normalizer": _replace(content="x" * 10**6)}, "can make 1,000,001 letters of one"),
+    (
+        {"normalizer": {"type": "Sequence", "normalizers": [_replace(content="aa")] * 40}},
+        "letters of one; allowed: 256",
+    ),
+    ({"normalizer": {"type": "Prepend", "prepend": "x" * 999}}, "can make 1,000 letters"),
+    ({"normalizer": _charsmap(b"x" * 999)}, "can make 999 letters"),
+    ({"normalizer": {"type": "Nothing"}}, "no tokenizer that can be read"),
+    (
+        {"model__vocab": {"a": 0, "zz": 2**32 - 1}, "model__merges": [], "added_tokens": []},
+        "has 2 pieces, but an id of 4294967295",
+    ),
+    ({"model__vocab": {"a": 0, "zz": 2**32}}, "no tokenizer that can be read"),
+    ({"model__vocab": {"a": -1}}, "no tokenizer that can be read"),
+    ({"model__vocab": {}}, "no tokenizer that can be read|post-processor"),
+    ({"model__dropout": 0.5}, "model.dropout is 0.5"),
+    ({"added_tokens": [{"content": "x"}]}, "has no text and id"),
+    ({"added_tokens": [added(2**31, "[x]")]}, r"'\[x\]' has id 2147483648, but the ids"),
+    ({"added_tokens": [added(2**40, "[x]")]}, r"'\[x\]' has id 1099511627776, but the ids"),
+    ({"post_processor": template("[CLS]:0", "[CLS]:0")}, "no tokenizer|post-processor"),
+    ({"model": None}, "has 30 pieces, whose ids are not"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), HOSTILE)
+def test_hostile_files_are_refused_in_one_line(changes, message, tmp_path):
+    values = json.loads(json.dumps(CASES["ModernBERT with markers"].files["tokenizer.json"]))
+    for path, value in changes.items():
+        parent, _, last = path.rpartition("__")
+        (values[parent] if parent else values)[last] = value
+    with pytest.raises(CheckpointError, match=message) as caught:
+        _read({"tokenizer.json": values}, tmp_path, "modernbert")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_text_at_which_the_library_panics_is_one_error(tmp_path):
+    files = {
+        "tokenizer.json": wordpiece(pre_tokenizer=_split("(a+)+$")),
+        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
+    }
+    tokenizer = tokenizer_of(_read(files, tmp_path), True)
+    with pytest.raises(CheckpointError, match=r"no tokenizer that can be read: .*retry-limit"):
+        tokenizer.encode_ids(["a" * 40 + "!"])
+
+
+def test_a_sentencepiece_model_of_endless_numbers_is_refused(tmp_path):
+    path = tmp_path / "spiece.model"
+    path.write_bytes(b"\xff" * 3_000_000)
+    with pytest.raises(CheckpointError, match="not a SentencePiece model"):
+        read_tokenizer(path)
+
+
+@pytest.mark.parametrize(
+    ("family", "files", "message"),
+    [
+        ("albert", {"added_tokens.json": {"[E1]": 1000}}, r"'\[E1\]' was added .* tokenizer.json"),
+        ("albert", {"tokenizer_config.json": {"add_prefix_space": False}}, "add_prefix_space is"),
+        ("albert", {"tokenizer_config.json": {"tokenizer_class": "T5Tokenizer"}}, '"T5Tokenizer"'),
+        ("xlm_roberta", {"tokenizer_config.json": {"add_prefix_space": False}}, "add_prefix_space"),
+        ("xlm_roberta", {"tokenizer_config.json": {"sp_model_kwargs": {"alpha": 1}}}, "sp_model_k"),
+    ],
+)
+def test_settings_of_sentencepiece_are_named(family, files, message, family_files, tmp_path):
+    shutil.copyfile(family_files / family / FILES[family], tmp_path / FILES[family])
+    with pytest.raises(CheckpointError, match=message):
+        _read(files, tmp_path, family)
+
+
+def test_tokens_added_to_a_sentencepiece_model_are_those_of_tokenizer_json(family_files, tmp_path):
+    shutil.copyfile(family_files / "albert" / "spiece.model", tmp_path / "spiece.model")
+    values = json.loads((family_files / "roberta" / "tokenizer.json").read_text())
+    count = len(values["model"]["vocab"])
+    values["added_tokens"] = [added(count, "[E1]")]
+    file = _read({"tokenizer.json": values}, tmp_path)
+    assert file.tokens[count] == "[E1]"
+    assert ids_of(file.tokens)["[E1]"] == tokenizer_of(file, False).encode_ids(["[E1]"])[0][0]
