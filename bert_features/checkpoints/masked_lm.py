@@ -30,7 +30,7 @@ _PLACES: dict[Kind, tuple[tuple[str, str, str, str], ...]] = {
         (_DENSE, _NORM, f"{_BIAS}/bias", ""),
         ("masked_lm/dense", "masked_lm/layer_norm", "masked_lm/bias", ""),
     ),
-    # BERT, ALBERT, ELECTRA's generator, DistilBERT, RoBERTa, ModernBERT
+    # BERT, ALBERT, ELECTRA's generator, DistilBERT, RoBERTa and MPNet, ModernBERT
     "safetensors": (
         (f"{_HF}.transform.dense", f"{_HF}.transform.LayerNorm", f"{_HF}.bias", f"{_HF}.decoder"),
         ("predictions.dense", "predictions.LayerNorm", "predictions.bias", "predictions.decoder"),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 # The prefixes of the encoder's names in Hugging Face files, and in TF1 checkpoints and modules.
-PREFIX = re.compile(r"^(bert|albert|electra|distilbert|roberta|model)\.")
+PREFIX = re.compile(r"^(bert|albert|electra|distilbert|roberta|mpnet|model)\.")
 TF1_PREFIX = re.compile(r"^(module/)?((bert|electra)/)?")
 
 _TF, _HF = "encoder/layer_{i}", "encoder.layer.{i}"  # a block of BERT
@@ -43,6 +43,13 @@ RENAMED: dict[str, Mapping[str, str]] = {
         f"{_HF}.intermediate.dense.": f"{_DISTIL}.ffn.lin1.",
         f"{_HF}.output.dense.": f"{_DISTIL}.ffn.lin2.",
         f"{_HF}.output.LayerNorm.": f"{_DISTIL}.output_layer_norm.",
+    },
+    "mpnet": {
+        f"{_HF}.attention.self.query.": f"{_HF}.attention.attn.q.",
+        f"{_HF}.attention.self.key.": f"{_HF}.attention.attn.k.",
+        f"{_HF}.attention.self.value.": f"{_HF}.attention.attn.v.",
+        f"{_HF}.attention.output.dense.": f"{_HF}.attention.attn.o.",
+        f"{_HF}.attention.output.LayerNorm.": f"{_HF}.attention.LayerNorm.",
     },
     "modernbert": {
         "embeddings.word_embeddings.": "embeddings.tok_embeddings.",

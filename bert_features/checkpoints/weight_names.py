@@ -6,9 +6,9 @@ attention kernels with an axis for the heads.
 
 BERT's relatives have the same weights, and a few of their own; `relatives` has their names.
 
-Shape legend: `V` vocab_size, `P` positions, `T` token types, `E` width of the embeddings, `H`
-hidden_size, `I` intermediate_size, `G` the same or, with a gate, twice that, `Q` 3 H, `A` heads,
-`D` head size.
+Shape legend: `V` vocab_size, `P` positions, `T` token types, `R` rows of relative positions, `E`
+width of the embeddings, `H` hidden_size, `I` intermediate_size, `G` the same or, with a gate, twice
+that, `Q` 3 H, `A` heads, `D` head size.
 """
 
 import math
@@ -102,6 +102,14 @@ EMBEDDINGS = [
     _table("token_type_embeddings", "type_embeddings", "TE"),
     *_norm("embeddings/LayerNorm", "embeddings.LayerNorm", "embeddings/layer_norm", "E"),
 ]
+RELATIVE = [
+    Weight(
+        "encoder/relative_attention_bias",
+        "encoder.relative_attention_bias.weight",
+        "relative_attention_bias/embeddings",
+        *("RA", "RA"),
+    )
+]
 PROJECTION = _dense("embeddings_project", "embeddings_project", "embedding_projection", "EH")
 BLOCK = [
     *_dense(
@@ -173,7 +181,7 @@ def _around_blocks(config: BertConfig, *, pooler: bool) -> tuple[list[Weight], l
     """The weights before and after the blocks."""
     table = _TABLES[config.model_type]
     wider = config.embedding_width != config.hidden_size
-    before = table["embeddings"] + (table["projection"] if wider else [])
+    before = table["embeddings"] + table["relative"] + (table["projection"] if wider else [])
     after = table["final"] if config.norm_first else []
     after = after + (table["pooler"] if pooler and config.has_pooler else [])
     return _without_absent(before, config), _without_absent(after, config)
@@ -183,6 +191,7 @@ def _without_absent(rows: list[Weight], config: BertConfig) -> list[Weight]:
     """The rows without tables and biases that the architecture lacks."""
     absent = "P" if config.global_rope_theta is not None else ""
     absent += "" if config.type_vocab_size else "T"
+    absent += "" if config.relative_attention_num_buckets else "R"
     biases = () if config.has_biases else ("/bias", "/beta")
     return [
         row
@@ -196,6 +205,7 @@ def _sizes(axes: str, config: BertConfig) -> tuple[int, ...]:
         "V": config.vocab_size,
         "P": config.max_position_embeddings,
         "T": config.type_vocab_size,
+        "R": config.relative_attention_num_buckets or 0,
         "E": config.embedding_width,
         "H": config.hidden_size,
         "I": config.intermediate_size,
@@ -350,7 +360,8 @@ def _renamed(rows: Sequence[Weight], model_type: str) -> list[Weight]:
 
 
 _PARTS = {
-    **{"embeddings": EMBEDDINGS, "projection": PROJECTION, "block": BLOCK, "joined": JOINED},
+    **{"embeddings": EMBEDDINGS, "relative": RELATIVE, "projection": PROJECTION},
+    **{"block": BLOCK, "joined": JOINED},
     **{"final": FINAL, "pooler": POOLER},
 }
 _TABLES = {

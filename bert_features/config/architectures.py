@@ -8,7 +8,15 @@ from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
 ModelType = Literal[
-    "bert", "albert", "electra", "distilbert", "roberta", "xlm-roberta", "camembert", "modernbert"
+    "bert",
+    "albert",
+    "electra",
+    "distilbert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "modernbert",
+    "mpnet",
 ]
 
 
@@ -78,6 +86,16 @@ ARCHITECTURES: dict[str, Architecture] = {
     "roberta": _roberta("RobertaModel"),
     "xlm-roberta": _roberta("XLMRobertaModel"),
     "camembert": _roberta("CamembertModel"),
+    "mpnet": Architecture(
+        "MPNetModel",
+        values={
+            "type_vocab_size": 0,
+            "pad_token_id": 1,
+            "position_offset": 2,
+            "relative_attention_num_buckets": 32,
+        },
+        fixed={"pad_token_id": 1},  # transformers counts positions from 2 whatever a file says
+    ),
     "modernbert": Architecture(
         "ModernBertModel",
         keys={
@@ -109,6 +127,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 # The keys of `BertConfig` that only BERT's relatives have; in BERT's files they mean nothing.
 OF_RELATIVES = {
     *("embedding_size", "num_hidden_groups", "has_pooler", "pad_token_id", "position_offset"),
+    "relative_attention_num_buckets",
     *("global_rope_theta", "local_rope_theta", "local_attention", "global_attn_every_n_layers"),
     *("has_biases", "norm_first", "gated"),
 }

@@ -92,6 +92,8 @@ class BertConfig(BaseModel):
     pad_token_id: int = Field(default=0, ge=0, lt=2**31)
     # The position of the first token; those before it belong to no token.
     position_offset: int = Field(default=0, ge=0, lt=2**31)
+    # Rows of a table of biases of attention by distance; every code uses 32. None: no biases.
+    relative_attention_num_buckets: int | None = Field(default=None, ge=32, lt=2**31)
     # The bases of rotary positions, of layers that attend to the whole row and of the others, which
     # see local_attention / 2 tokens to either side; None: positions are embedded.
     global_rope_theta: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)

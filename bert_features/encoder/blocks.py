@@ -57,6 +57,7 @@ class SelfAttention(Part):
         segments: Tensor | None = None,
         residual: Tensor | None = None,
         rotation: Rotation | None = None,
+        nearness: Tensor | None = None,
         training: bool = False,
         shown: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
@@ -64,15 +65,19 @@ class SelfAttention(Part):
 
         With a residual of that shape, it is part of the result. The second result is None, or if
         `shown` the weights of attention, [B, A, S, S]; that takes the plain form on any device.
+        The nearness comes from `RelativeBias`.
         """
         fused = self.dropout is None and not shown
         if fused and chosen_forms().on_tpu:
-            attended = self._in_lanes(x, mask, segments, rotation)
+            attended = self._in_lanes(x, mask, segments, rotation, nearness)
             return attended if residual is None else residual + attended, None
         shape, size = ops.shape(x), self.heads * self.head_size
         if shown and chosen_forms().on_tpu:
             x = ops.reshape(x, (-1, size))
             residual = None if residual is None else ops.reshape(residual, (-1, size))
+            if nearness is not None:  # of rows side by side
+                length = ops.shape(mask)[1]
+                nearness = nearness[:, :length, :length]
         by_head = fused and chosen_forms().long_rows
         banded = not shown and is_banded(mask, self.window, long_rows=by_head)
         real = mask
@@ -91,11 +96,11 @@ class SelfAttention(Part):
             )
         scale, weights = self.head_size**-0.5, None
         if by_head:
-            context = kernels.attend_by_head(query, key, value, mask, scale)
+            context = kernels.attend_by_head(query, key, value, mask, scale, nearness)
         elif fused:
-            context = kernels.attend(query, key, value, mask, scale)
+            context = kernels.attend(query, key, value, mask, scale, nearness)
         else:
-            weights = kernels.attention_weights(query, key, mask, scale)
+            weights = kernels.attention_weights(query, key, mask, scale, nearness)
             kept = weights if self.dropout is None else self.dropout(weights, training=training)
             context = kernels.matmul(kept, value)
         if not by_head:
@@ -123,7 +128,12 @@ class SelfAttention(Part):
         return parts
 
     def _in_lanes(
-        self, x: Tensor, mask: Tensor, segments: Tensor | None, rotation: Rotation | None
+        self,
+        x: Tensor,
+        mask: Tensor,
+        segments: Tensor | None,
+        rotation: Rotation | None,
+        nearness: Tensor | None,
     ) -> Tensor:
         """By `lanes.attend`: [B', S', H], int32 [B, S] -> [B', S', H], of the same tokens."""
         shape, (batch, length) = ops.shape(x), ops.shape(mask)
@@ -146,7 +156,7 @@ class SelfAttention(Part):
             context = ops.transpose(context, (0, 2, 4, 1, 3))
             context = ops.reshape(context, (batch, shape[-1], -1))[:, :, :length]
         else:
-            context = lanes.attend(query, key, value, mask, scale, segments, self.window)
+            context = lanes.attend(query, key, value, mask, scale, segments, self.window, nearness)
             context = ops.reshape(context, (batch, -1, length))
         output = self.output_dense
         projected = ops.einsum("bms,mh->bsh", context, ops.convert_to_tensor(output.weight))
@@ -220,6 +230,7 @@ class Block(Part):
         mask: Tensor,
         segments: Tensor | None = None,
         rotation: Rotation | None = None,
+        nearness: Tensor | None = None,
         training: bool = False,
         shown: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
@@ -231,6 +242,7 @@ class Block(Part):
             segments,
             self._residual(x),
             rotation=rotation,
+            nearness=nearness,
             training=training,
             shown=shown,
         )

@@ -24,6 +24,7 @@ from bert_features.encoder.blocks import Block
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, load_weights, make_dropout
+from bert_features.encoder.relative import RelativeBias
 from bert_features.encoder.rotary import Rotation
 from bert_features.encoder.segments import tokens_of_segments
 from bert_features.encoder.types import Tensor
@@ -136,6 +137,9 @@ class BertEncoder(keras.layers.Layer):
             config, use_one_hot=use_one_hot_embeddings, name="embeddings", **part
         )
         rate = config.hidden_dropout_prob if use_dropout else 0.0
+        self.relative = None
+        if config.relative_attention_num_buckets is not None:
+            self.relative = RelativeBias(config, name="relative_bias", **part)
         self.embeddings_dropout = make_dropout(rate, self.dtype_policy)
         self.blocks = [
             Block(
@@ -198,6 +202,7 @@ class BertEncoder(keras.layers.Layer):
         else:
             x = ops.reshape(embedded, (-1, size))
         rotations = self._rotations(shape[1], positions)
+        nearness = None if self.relative is None else self.relative(mask, segments)
         outputs, attention = [], {}
         for layer in range(self.num_blocks):
             block = self.blocks[self.config.block_of(layer)]
@@ -206,6 +211,7 @@ class BertEncoder(keras.layers.Layer):
                 mask,
                 segments,
                 rotation=rotations[block.theta],
+                nearness=nearness,
                 training=training,
                 shown=layer + 1 in attention_of,
             )
@@ -281,6 +287,8 @@ class BertEncoder(keras.layers.Layer):
     def _variables(self) -> Table:
         """Each variable with the canonical names of the weights joined along its last axis."""
         table = self.embeddings.table()
+        if self.relative is not None:
+            table += self.relative.table()
         if self.final_norm is not None:
             table += self.final_norm.table("encoder/LayerNorm")
         if self.projection is not None:

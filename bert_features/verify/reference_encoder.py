@@ -82,6 +82,7 @@ class ReferenceEncoder:
         parts = np.split(joined, 3 * self._config.num_attention_heads, axis=-1)  # [S, D] each
         places = np.arange(len(x))
         distance = np.abs(places[:, None] - places)
+        rows = np.vectorize(_row_of_distance)(places - places[:, None])
         heads = []
         for q, k, v in (
             parts[i :: self._config.num_attention_heads] for i in range(len(parts) // 3)
@@ -89,6 +90,8 @@ class ReferenceEncoder:
             if theta is not None:
                 q, k = _turned(q, theta), _turned(k, theta)
             scores = q @ k.T / math.sqrt(self._config.head_size)
+            if self._config.relative_attention_num_buckets is not None:
+                scores += self._read("encoder/relative_attention_bias")[rows, len(heads)]
             if window is not None:
                 scores = np.where(distance <= window, scores, -np.inf)
             weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
@@ -108,6 +111,17 @@ class ReferenceEncoder:
 
     def _read(self, name: str) -> Array:
         return self._weights[name].astype(np.float64)
+
+
+def _row_of_distance(distance: int) -> int:
+    """The row of MPNet's table of biases for a key this far behind its query.
+
+    Half of 16 rows for each direction have a distance of their own; the limits of the others grow
+    by the square root of 2.
+    """
+    far = abs(distance)
+    row = far if far < 8 else min(7 + (far * far // 64).bit_length(), 15)
+    return row + 16 * (distance > 0)
 
 
 def _turned(x: Array, theta: float) -> Array:

@@ -17,7 +17,7 @@ from bert_features.errors import CheckpointError, ConfigError
 from tests import families
 from tests.reference.tf1_checkpoint import write_tf1_checkpoint
 from tests.reference.tf2_checkpoint import V3, garden_tensors
-from tests.toy import TOY_VOCAB, random_weights
+from tests.toy import random_weights
 from tests.weights import assert_same
 
 # Names of google-research/albert's Saver -> of transformers, for the encoder with `num` groups.
@@ -169,6 +169,7 @@ HEADS = {
     "distilbert": ("vocab_projector.bias", "pre_classifier.weight"),
     "roberta": ("lm_head.bias", "classifier.dense.weight"),
     "modernbert": ("head.dense.weight", "classifier.weight"),
+    "mpnet": ("lm_head.bias", "classifier.dense.weight"),
 }
 
 
@@ -218,7 +219,7 @@ def test_weights_that_do_not_fit_the_config_are_listed(name, tmp_path):
 @pytest.mark.parametrize("name", HEADS)
 def test_convert_writes_the_relatives_own_file(name, tmp_path):
     vocab = tmp_path / "vocab.txt"
-    vocab.write_text("\n".join(TOY_VOCAB) + "\n")
+    vocab.write_text(families.vocabulary(name))
     source = find_checkpoint(families.DATA / name, vocab_file=vocab)
     convert(source, tmp_path / "copy", to="safetensors")
     copy = find_checkpoint(tmp_path / "copy")

@@ -1,7 +1,8 @@
 """A BERT encoder in float64 NumPy, straight from the paper: the oracle for every numeric path.
 
 And its relatives: ALBERT shares blocks between layers and widens its embeddings, as small ELECTRA
-does; DistilBERT has no token types; RoBERTa leaves out the first positions; ModernBERT turns
+does; DistilBERT has no token types; RoBERTa leaves out the first positions, as MPNet does, whose
+attention has biases by distance; ModernBERT turns
 queries and keys by their positions, most of its layers see a window, its feed-forward part has a
 gate, and its norms come first.
 
@@ -125,7 +126,8 @@ class NumpyEncoder:
 
     def attention(self, x, mask, scope):
         batch, length, hidden = x.shape
-        heads = self.config.num_attention_heads
+        config = self.config
+        heads = config.num_attention_heads
         query, key, value = (
             self.dense(x, f"{scope}/attention/self/{name}")
             .reshape(batch, length, heads, hidden // heads)
@@ -133,10 +135,21 @@ class NumpyEncoder:
             for name in ("query", "key", "value")
         )
         scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(hidden // heads)
+        if config.model_type == "mpnet":
+            scores = scores + self.nearness(length)
         scores = np.where(mask[:, None, None, :] == 1, scores, -1e30)
         self.attention_of.append(softmax(scores))
         context = self.attention_of[-1] @ value
         return context.transpose(0, 2, 1, 3).reshape(batch, length, hidden)
+
+    def nearness(self, length):
+        """[A, S, S]: T5's logarithmic buckets, in whole numbers."""
+        distance = np.arange(length) - np.arange(length)[:, None]
+        far = np.maximum(np.abs(distance), 1)
+        log = 8 + np.floor(np.log2(far**2 // 64 + (far < 8)) + 1e-9).astype(int)
+        bucket = np.where(far < 8, np.abs(distance), np.minimum(log, 15))
+        table = self.weights["encoder/relative_attention_bias"]
+        return table[bucket + 16 * (distance > 0)].transpose(2, 0, 1)
 
     def pooled(self, sequence_output):
         return np.tanh(self.dense(sequence_output[:, 0], "pooler/dense"))
