@@ -65,6 +65,21 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], tuple[int, int, int]]] = {
         | {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2},
         (0, 2, VOCABULARY - 1),
     ),
+    # Types of tokens as published ones have them, and a task.
+    "ernie": (
+        "ErnieForMaskedLM",
+        SMALL | {"type_vocab_size": 4, "use_task_id": True, "layer_norm_eps": 1e-5},
+        (2, 3, 4),
+    ),
+    "nomic_bert": ("NomicBertForMaskedLM", SMALL, (2, 3, 4)),
+    # The numbers of a published `ntk` of factor 2, as transformers can compute them.
+    "gte": (
+        "GteForMaskedLM",
+        SMALL
+        | {"type_vocab_size": 0, "pad_token_id": 0}
+        | {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e6, "factor": 2 ** (1 / 4)}},
+        (2, 3, 4),
+    ),
     # A window of 4 tokens to either side; the first and the fourth layer see all.
     "modernbert": (
         "ModernBertForMaskedLM",

@@ -8,13 +8,27 @@ import re
 from collections.abc import Mapping
 
 # The prefixes of the encoder's names in Hugging Face files, and in TF1 checkpoints and modules.
-PREFIX = re.compile(r"^(bert|albert|electra|distilbert|roberta|mpnet|model)\.")
+PREFIX = re.compile(
+    r"^(bert|albert|electra|distilbert|roberta|mpnet|ernie|nomic_bert|gte|new|model)\."
+)
 TF1_PREFIX = re.compile(r"^(module/)?((bert|electra)/)?")
 
 _TF, _HF = "encoder/layer_{i}", "encoder.layer.{i}"  # a block of BERT
 _ALBERT_TF1 = "encoder/transformer/group_{i}/inner_group_0"
 _ALBERT = "encoder.albert_layer_groups.{i}.albert_layers.0"
 _DISTIL = "transformer.layer.{i}"
+
+_POST_NORM = {
+    f"{_HF}.attention.self.query.": "layers.{i}.self_attn.q_proj.",
+    f"{_HF}.attention.self.key.": "layers.{i}.self_attn.k_proj.",
+    f"{_HF}.attention.self.value.": "layers.{i}.self_attn.v_proj.",
+    f"{_HF}.attention.output.dense.": "layers.{i}.self_attn.o_proj.",
+    f"{_HF}.attention.output.LayerNorm.": "layers.{i}.post_attention_layernorm.",
+    f"{_HF}.intermediate.gate.": "layers.{i}.mlp.gate_proj.",
+    f"{_HF}.intermediate.up.": "layers.{i}.mlp.up_proj.",
+    f"{_HF}.output.dense.": "layers.{i}.mlp.down_proj.",
+    f"{_HF}.output.LayerNorm.": "layers.{i}.post_mlp_layernorm.",
+}
 
 # By `model_type`: how names begin that differ from BERT's, in Hugging Face files and in TF1
 # checkpoints -> how they begin instead.
@@ -51,6 +65,8 @@ RENAMED: dict[str, Mapping[str, str]] = {
         f"{_HF}.attention.output.dense.": f"{_HF}.attention.attn.o.",
         f"{_HF}.attention.output.LayerNorm.": f"{_HF}.attention.LayerNorm.",
     },
+    "nomic_bert": _POST_NORM,
+    "gte": _POST_NORM,
     "modernbert": {
         "embeddings.word_embeddings.": "embeddings.tok_embeddings.",
         "embeddings.LayerNorm.": "embeddings.norm.",

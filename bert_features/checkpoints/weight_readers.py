@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bert_features.checkpoints import weight_names
+from bert_features.checkpoints.older_names import TodaysNames
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.config.json_files import read_json_object
 from bert_features.config.settings import shown
@@ -38,7 +39,9 @@ class Reader(Protocol):
 def open_weights(path: Path, kind: Kind) -> Reader:
     """Opens weights that `locate` found; raises CheckpointError if they are damaged or missing."""
     with damage_is_an_error(path):
-        return _SafetensorsReader(path) if kind == "safetensors" else _TensorFlowReader(path, kind)
+        if kind == "safetensors":
+            return TodaysNames(_SafetensorsReader(path))
+        return _TensorFlowReader(path, kind)
 
 
 def weight_files(path: Path, kind: Kind) -> list[Path]:

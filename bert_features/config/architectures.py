@@ -1,9 +1,10 @@
 """How config files of BERT's relatives differ from BERT's: the names of keys, and the values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from bert_features.config.gated import gated_values
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
@@ -17,6 +18,9 @@ ModelType = Literal[
     "camembert",
     "modernbert",
     "mpnet",
+    "ernie",
+    "nomic_bert",
+    "gte",
 ]
 
 
@@ -29,13 +33,15 @@ class Architecture:
       keys: key in its files -> key here, where they differ.
       values: what a file means that leaves a key out, by the keys here. A key of `OF_RELATIVES` is
         read only if it is among them.
-      fixed: key in its files -> the only value that is supported.
+      fixed: key in its files -> the only value that is supported, or a tuple of some.
+      older: key in older files -> key here; it is never written, and today's key wins.
     """
 
     model_class: str
     keys: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    older: Mapping[str, str] = field(default_factory=dict)
 
 
 def _roberta(model_class: str) -> Architecture:
@@ -43,6 +49,22 @@ def _roberta(model_class: str) -> Architecture:
     values = {"pad_token_id": 1, "position_offset": 2}
     return Architecture(model_class, values=values)
 
+
+# Of the encoders with rotary positions and a gate whose norms come last.
+_POST_NORM = {"rope_divisor": 1.0, "gated": True, "attention_probs_dropout_prob": 0.0}
+_GTE = Architecture(
+    "GteModel",
+    values={
+        **_POST_NORM,
+        **{"model_type": "gte", "max_position_embeddings": 8192, "type_vocab_size": 1},
+        **{"pad_token_id": 1, "global_rope_theta": 160_000.0, "biases": "ungated"},
+    },
+    fixed={
+        "position_embedding_type": "rope",
+        "layer_norm_type": "layer_norm",
+        "logn_attention_scale": False,
+    },
+)
 
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": Architecture("BertModel"),
@@ -96,6 +118,43 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         fixed={"pad_token_id": 1},  # transformers counts positions from 2 whatever a file says
     ),
+    "ernie": Architecture("ErnieModel", values={"task_type_vocab_size": 3}),
+    "nomic_bert": Architecture(
+        "NomicBertModel",
+        values={
+            **_POST_NORM,
+            **{"max_position_embeddings": 2048, "hidden_act": "silu", "hidden_dropout_prob": 0.0},
+            **{"pad_token_id": 0, "global_rope_theta": 1000.0, "biases": "norms"},
+        },
+        fixed={
+            **{"prenorm": False, "parallel_block": False, "causal": False, "use_rms_norm": False},
+            **{"qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False},
+            **{"rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False},
+            **{"rotary_emb_scale_base": None, "scale_attn_weights": True},
+            **{"scale_attn_by_inverse_layer_idx": False, "num_experts": (None, 0, 1)},
+        },
+        older={
+            "n_embd": "hidden_size",
+            "n_layer": "num_hidden_layers",
+            "n_head": "num_attention_heads",
+            "n_inner": "intermediate_size",
+            "n_positions": "max_position_embeddings",
+            "layer_norm_epsilon": "layer_norm_eps",
+            "rotary_emb_base": "global_rope_theta",
+            "activation_function": "hidden_act",
+            "resid_pdrop": "hidden_dropout_prob",
+            "attn_pdrop": "attention_probs_dropout_prob",
+        },
+    ),
+    "gte": _GTE,
+    # The first form of GTE, which its own code reads; that code has other values for absent keys.
+    "new": replace(
+        _GTE,
+        values={
+            **_GTE.values,
+            **{"max_position_embeddings": 2048, "pad_token_id": 0, "global_rope_theta": 10_000.0},
+        },
+    ),
     "modernbert": Architecture(
         "ModernBertModel",
         keys={
@@ -117,7 +176,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "local_attention": 128,
             "global_attn_every_n_layers": 3,
             "has_pooler": False,
-            "has_biases": False,
+            "biases": "none",
             "norm_first": True,
             "gated": True,
         },
@@ -127,9 +186,9 @@ ARCHITECTURES: dict[str, Architecture] = {
 # The keys of `BertConfig` that only BERT's relatives have; in BERT's files they mean nothing.
 OF_RELATIVES = {
     *("embedding_size", "num_hidden_groups", "has_pooler", "pad_token_id", "position_offset"),
-    "relative_attention_num_buckets",
+    *("relative_attention_num_buckets", "task_type_vocab_size", "rope_divisor"),
     *("global_rope_theta", "local_rope_theta", "local_attention", "global_attn_every_n_layers"),
-    *("has_biases", "norm_first", "gated"),
+    *("biases", "norm_first", "gated"),
 }
 
 
@@ -153,9 +212,10 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
             f"{', '.join(map(repr, ARCHITECTURES))}"
         )
     for key, only in architecture.fixed.items():
-        if values.get(key, only) != only:
+        allowed = only if isinstance(only, tuple) else (only,)
+        if key in values and values[key] not in allowed:
             raise CheckpointError(
-                f"{source}: {key} is {shown(values[key])}; only {only} is supported"
+                f"{source}: {key} is {shown(values[key])}; only {allowed[-1]!r} is supported"
             )
     if model_type == "modernbert":
         try:
@@ -166,15 +226,22 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
                 "transformers writes"
             ) from error
     foreign = OF_RELATIVES - architecture.values.keys()
-    own = {
+    own = {key: values[old] for old, key in architecture.older.items() if old in values}
+    own |= {
         architecture.keys.get(key, key): value
         for key, value in values.items()
-        if key not in foreign
+        if key not in foreign | architecture.fixed.keys()  # these have just been checked
     }
     padding = own.get("pad_token_id")
     if "position_offset" in architecture.values and isinstance(padding, int):
         own.setdefault("position_offset", padding + 1)
-    return {**architecture.values, **own, "model_type": model_type}
+    own = {**architecture.values, **own}
+    own["model_type"] = architecture.values.get("model_type", model_type)
+    if model_type == "ernie" and not values.get("use_task_id"):
+        own["task_type_vocab_size"] = 0
+    if "rope_divisor" in architecture.values:
+        own |= gated_values(values, own, source)
+    return own
 
 
 def _rotary_values(values: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -39,11 +39,11 @@ class SelfAttention(Part):
     ) -> None:
         super().__init__(**kwargs)
         self.heads, self.head_size = config.num_attention_heads, config.head_size
-        self.window, self.joined = window, config.joins_qkv
+        self.window, self.joined = window, config.joins_matrices
         size = config.hidden_size
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
-        part["has_bias"] = config.has_biases
-        if fuse_qkv or config.joins_qkv:
+        part["has_bias"] = config.has_dense_biases
+        if fuse_qkv or config.joins_matrices:
             self.projections = [Dense(size, 3 * size, name="qkv", **part)]
         else:
             self.projections = [Dense(size, size, name=name, **part) for name in QKV]
@@ -207,21 +207,24 @@ class Block(Part):
             name="attention",
             **part,
         )
-        part["has_bias"] = config.has_biases
+        norm = part | {"has_bias": config.has_biases}
         self.norm_first = config.norm_first
         self.attention_norm = None
         if number > 0 or not config.norm_first:
             self.attention_norm = LayerNorm(
-                size, config.layer_norm_eps, name="attention_norm", **part
+                size, config.layer_norm_eps, name="attention_norm", **norm
             )
         self.gate = config.hidden_act if config.gated else None
+        self.halves = ("gate", "up") if config.gated and not config.joins_matrices else ("dense",)
+        part["has_bias"] = config.biases == "all"
         self.intermediate = (
             Dense(size, 2 * inner, name="intermediate", **part)
             if config.gated
             else Dense(size, inner, config.hidden_act, name="intermediate", **part)
         )
+        part["has_bias"] = config.has_dense_biases
         self.output_dense = Dense(inner, size, name="output_dense", **part)
-        self.output_norm = LayerNorm(size, config.layer_norm_eps, name="output_norm", **part)
+        self.output_norm = LayerNorm(size, config.layer_norm_eps, name="output_norm", **norm)
         self.dropout = make_dropout(hidden_rate, self.dtype_policy)
 
     def call(
@@ -272,7 +275,7 @@ class Block(Part):
             *(row for projection, joined in projections for row in projection.table(*joined)),
             *attention.output_dense.table(f"{scope}/attention/output/dense"),
             *(norm.table(f"{scope}/attention/output/LayerNorm") if norm is not None else []),
-            *self.intermediate.table(f"{scope}/intermediate/dense"),
+            *self.intermediate.table(*(f"{scope}/intermediate/{half}" for half in self.halves)),
             *self.output_dense.table(f"{scope}/output/dense"),
             *self.output_norm.table(f"{scope}/output/LayerNorm"),
         ]

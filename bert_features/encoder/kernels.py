@@ -28,10 +28,11 @@ ACTIVATIONS: dict[HiddenAct, Callable[[Tensor], Tensor]] = {
     "gelu_erf": lambda x: ops.gelu(x, approximate=False),
     "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
     "relu": ops.relu,
+    "silu": ops.silu,
     "tanh": ops.tanh,
     "linear": lambda x: x,
 }
-# The same as part of a product of oneDNN.
+# The same as part of a product of oneDNN, as far as it knows them.
 _ONEDNN_ACTIVATIONS: dict[HiddenAct, bytes] = {
     "gelu_erf": b"GeluExact",
     "gelu_tanh": b"GeluApproximate",
@@ -120,7 +121,8 @@ def dense(
     residual: Tensor | None = None,
 ) -> Tensor:
     """The activation of x W + b, and a residual: [N, H], [H, M], [M], [N, M] -> [N, M]."""
-    if chosen_forms().fixed_weights and not _needs_float32(x):
+    fused = activation in _ONEDNN_ACTIVATIONS and not _needs_float32(x)
+    if chosen_forms().fixed_weights and fused:
         return _dense_of_fixed_weights(x, weight, bias, activation, residual)
     product = _activated(x, weight, bias, activation)
     return product if residual is None else residual + product

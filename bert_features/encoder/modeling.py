@@ -237,7 +237,8 @@ class BertEncoder(keras.layers.Layer):
         for theta in rotations:
             if theta is not None:
                 places = ops.arange(length, dtype="int32") if positions is None else positions
-                rotations[theta] = Rotation.by(places, theta, self.config.head_size)
+                divisor = self.config.rope_divisor
+                rotations[theta] = Rotation.by(places, theta, self.config.head_size, divisor)
         return rotations
 
     def compute_output_spec(

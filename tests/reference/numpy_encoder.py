@@ -4,7 +4,7 @@ And its relatives: ALBERT shares blocks between layers and widens its embeddings
 does; DistilBERT has no token types; RoBERTa leaves out the first positions, as MPNet does, whose
 attention has biases by distance; ModernBERT turns
 queries and keys by their positions, most of its layers see a window, its feed-forward part has a
-gate, and its norms come first.
+gate, and its norms come first; NomicBERT and GTE have such positions and gates in BERT's block.
 
 Weights come under google-research/bert's names without `bert/`, kernels [in, out].
 """
@@ -26,6 +26,7 @@ def gelu_tanh(x):
 
 
 ACTIVATIONS = {"gelu_erf": gelu_erf, "gelu_tanh": gelu_tanh, "relu": lambda x: np.maximum(x, 0)}
+ACTIVATIONS["silu"] = lambda x: x / (1.0 + np.exp(-x))
 
 
 def layer_norm(x, gamma, beta, epsilon):
@@ -39,10 +40,10 @@ def softmax(x):
     return e / e.sum(axis=-1, keepdims=True)
 
 
-def rotated(x, theta):
+def rotated(x, theta, divisor=1.0):
     """[B, A, S, D]: the pair (x_j, x_{j + D/2}) as a complex number, times e^(i p angle_j)."""
     half = x.shape[-1] // 2
-    angles = np.arange(x.shape[2])[:, None] / theta ** (np.arange(half) / half)
+    angles = np.arange(x.shape[2])[:, None] / divisor / theta ** (np.arange(half) / half)
     turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
     return np.concatenate([turned.real, turned.imag], axis=-1)
 
@@ -71,7 +72,7 @@ class NumpyEncoder:
         self.attention_of = []
         w, config = self.weights, self.config
         x = w[WORDS][word_ids].astype(np.float64)
-        if config.model_type != "modernbert":
+        if config.model_type not in ("modernbert", "nomic_bert", "gte"):
             first = config.position_offset
             x = x + w["embeddings/position_embeddings"][first : first + word_ids.shape[1]]
         if config.type_vocab_size:
@@ -95,7 +96,12 @@ class NumpyEncoder:
             x + self.dense(self.attention(x, mask, scope), f"{scope}/attention/output/dense"),
             f"{scope}/attention/output/LayerNorm",
         )
-        inner = ACTIVATIONS[self.config.hidden_act](self.dense(x, f"{scope}/intermediate/dense"))
+        activation = ACTIVATIONS[self.config.hidden_act]
+        if self.config.model_type in ("nomic_bert", "gte"):
+            inner = activation(self.dense(x, f"{scope}/intermediate/gate"))
+            inner = inner * self.dense(x, f"{scope}/intermediate/up")
+        else:
+            inner = activation(self.dense(x, f"{scope}/intermediate/dense"))
         return self.norm(
             x + self.dense(inner, f"{scope}/output/dense"), f"{scope}/output/LayerNorm"
         )
@@ -134,6 +140,10 @@ class NumpyEncoder:
             .transpose(0, 2, 1, 3)
             for name in ("query", "key", "value")
         )
+        if config.model_type in ("nomic_bert", "gte"):
+            query, key = (
+                rotated(x, config.global_rope_theta, config.rope_divisor) for x in (query, key)
+            )
         scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(hidden // heads)
         if config.model_type == "mpnet":
             scores = scores + self.nearness(length)
