@@ -104,14 +104,11 @@ EMBEDDINGS = [
     _table("token_type_embeddings", "type_embeddings", "TE"),
     TASKS,
     *_norm("embeddings/LayerNorm", "embeddings.LayerNorm", "embeddings/layer_norm", "E"),
-]
-RELATIVE = [
-    Weight(
-        "encoder/relative_attention_bias",
-        "encoder.relative_attention_bias.weight",
-        "relative_attention_bias/embeddings",
-        *("RA", "RA"),
-    )
+    replace(
+        _table("", "relative_attention_bias", "RA"),
+        canonical="encoder/relative_attention_bias",
+        huggingface="encoder.relative_attention_bias.weight",
+    ),
 ]
 PROJECTION = _dense("embeddings_project", "embeddings_project", "embedding_projection", "EH")
 BLOCK = [
@@ -199,7 +196,7 @@ def _around_blocks(config: BertConfig, *, pooler: bool) -> tuple[list[Weight], l
     """The weights before and after the blocks."""
     table = _TABLES[config.model_type]
     wider = config.embedding_width != config.hidden_size
-    before = table["embeddings"] + table["relative"] + (table["projection"] if wider else [])
+    before = table["embeddings"] + (table["projection"] if wider else [])
     after = table["final"] if config.norm_first else []
     after = after + (table["pooler"] if pooler and config.has_pooler else [])
     return _without_absent(before, config), _without_absent(after, config)
@@ -387,9 +384,8 @@ def _renamed(rows: Sequence[Weight], model_type: str) -> list[Weight]:
 
 
 _PARTS = {
-    **{"embeddings": EMBEDDINGS, "relative": RELATIVE, "projection": PROJECTION},
-    **{"block": BLOCK, "joined": JOINED, "halves": HALVES},
-    **{"final": FINAL, "pooler": POOLER},
+    **{"embeddings": EMBEDDINGS, "projection": PROJECTION, "block": BLOCK, "joined": JOINED},
+    **{"halves": HALVES, "final": FINAL, "pooler": POOLER},
 }
 _TABLES = {
     model_type: {part: _renamed(rows, model_type) for part, rows in _PARTS.items()}

@@ -8,20 +8,10 @@ from bert_features.config.gated import gated_values
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
-ModelType = Literal[
-    "bert",
-    "albert",
-    "electra",
-    "distilbert",
-    "roberta",
-    "xlm-roberta",
-    "camembert",
-    "modernbert",
-    "mpnet",
-    "ernie",
-    "nomic_bert",
-    "gte",
-]
+ModelType = (
+    Literal["bert", "albert", "electra", "distilbert", "roberta", "xlm-roberta", "camembert"]
+    | Literal["modernbert", "mpnet", "ernie", "nomic_bert", "gte"]
+)
 
 
 @dataclass(frozen=True)
@@ -60,9 +50,8 @@ _GTE = Architecture(
         **{"pad_token_id": 1, "global_rope_theta": 160_000.0, "biases": "ungated"},
     },
     fixed={
-        "position_embedding_type": "rope",
-        "layer_norm_type": "layer_norm",
-        "logn_attention_scale": False,
+        **{"position_embedding_type": "rope", "layer_norm_type": "layer_norm"},
+        **{"logn_attention_scale": False},
     },
 )
 
@@ -111,12 +100,11 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mpnet": Architecture(
         "MPNetModel",
         values={
-            "type_vocab_size": 0,
-            "pad_token_id": 1,
-            "position_offset": 2,
-            "relative_attention_num_buckets": 32,
+            **{"type_vocab_size": 0, "pad_token_id": 1, "position_offset": 2},
+            **{"relative_attention_num_buckets": 32},
         },
-        fixed={"pad_token_id": 1},  # transformers counts positions from 2 whatever a file says
+        # transformers counts positions from 2 whatever a file says.
+        fixed={"pad_token_id": (None, 1)},
     ),
     "ernie": Architecture("ErnieModel", values={"task_type_vocab_size": 3}),
     "nomic_bert": Architecture(
@@ -134,16 +122,11 @@ ARCHITECTURES: dict[str, Architecture] = {
             **{"scale_attn_by_inverse_layer_idx": False, "num_experts": (None, 0, 1)},
         },
         older={
-            "n_embd": "hidden_size",
-            "n_layer": "num_hidden_layers",
-            "n_head": "num_attention_heads",
-            "n_inner": "intermediate_size",
-            "n_positions": "max_position_embeddings",
-            "layer_norm_epsilon": "layer_norm_eps",
-            "rotary_emb_base": "global_rope_theta",
-            "activation_function": "hidden_act",
-            "resid_pdrop": "hidden_dropout_prob",
-            "attn_pdrop": "attention_probs_dropout_prob",
+            **{"n_embd": "hidden_size", "n_layer": "num_hidden_layers"},
+            **{"n_head": "num_attention_heads", "n_inner": "intermediate_size"},
+            **{"n_positions": "max_position_embeddings", "layer_norm_epsilon": "layer_norm_eps"},
+            **{"rotary_emb_base": "global_rope_theta", "activation_function": "hidden_act"},
+            **{"resid_pdrop": "hidden_dropout_prob", "attn_pdrop": "attention_probs_dropout_prob"},
         },
     ),
     "gte": _GTE,

@@ -88,8 +88,8 @@ class ReferenceEncoder:
         parts = np.split(joined, 3 * self._config.num_attention_heads, axis=-1)  # [S, D] each
         places = np.arange(len(x))
         distance = np.abs(places[:, None] - places)
-        rows = np.vectorize(_row_of_distance)(places - places[:, None])
-        heads = []
+        rows = np.vectorize(_row_of_distance, otypes=[np.intp])(places - places[:, None])
+        heads: list[Array] = []
         for q, k, v in (
             parts[i :: self._config.num_attention_heads] for i in range(len(parts) // 3)
         ):

@@ -73,7 +73,10 @@ REFUSED = [
     ),
     (GTE | {"rope_scaling": {"type": "ntk", "factor": 2, "mixed_b": 1}}, "mixed_b is 1"),
     (GTE | {"rope_scaling": {"type": "ntk", "factor": 0.5}}, "rope_divisor: .* greater than"),
-    (GTE | {"rope_scaling": {"type": "ntk", "factor": "two"}}, "rope_scaling or rope_theta is not"),
+    (
+        GTE | {"rope_scaling": {"type": "ntk", "factor": "two"}},
+        "rope_scaling, rope_theta or hidden_size",
+    ),
     (GTE | {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
     (DEFAULT | {"model_type": "mpnet", "relative_attention_num_buckets": 16}, "num_buckets: .* 32"),
     (DEFAULT | {"model_type": "mpnet", "pad_token_id": 0}, "pad_token_id is 0; only 1"),
