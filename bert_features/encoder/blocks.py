@@ -214,12 +214,15 @@ class Block(Part):
             self.attention_norm = LayerNorm(
                 size, config.layer_norm_eps, name="attention_norm", **norm
             )
-        self.gate = config.hidden_act if config.gated else None
         self.halves = ("gate", "up") if config.gated and not config.joins_matrices else ("dense",)
         part["has_bias"] = config.biases == "all"
+        self.up = None
+        if self.halves == ("gate", "up") and not fuse_qkv:
+            self.up = Dense(size, inner, name="up", **part)
+        self.gate = config.hidden_act if config.gated and self.up is None else None
         self.intermediate = (
             Dense(size, 2 * inner, name="intermediate", **part)
-            if config.gated
+            if self.gate is not None
             else Dense(size, inner, config.hidden_act, name="intermediate", **part)
         )
         part["has_bias"] = config.has_dense_biases
@@ -250,9 +253,12 @@ class Block(Part):
             shown=shown,
         )
         x = after(self._sum(x, attended, training), self.attention_norm)
-        inner = self.intermediate(before(x, self.output_norm))
+        normal = before(x, self.output_norm)
+        inner = self.intermediate(normal)
         if self.gate is not None:
             inner = kernels.gated(inner, self.gate)
+        if self.up is not None:
+            inner = inner * self.up(normal)
         transformed = self.output_dense(inner, self._residual(x))
         return after(self._sum(x, transformed, training), self.output_norm), weights
 
@@ -270,12 +276,14 @@ class Block(Part):
         """Its variables with the canonical names of their weights."""
         attention, norm = self.attention, self.attention_norm
         scopes = attention.scopes(f"{scope}/attention/self")
+        halves = [f"{scope}/intermediate/{half}" for half in self.halves]
         projections = zip(attention.projections, scopes, strict=True)
         return [
             *(row for projection, joined in projections for row in projection.table(*joined)),
             *attention.output_dense.table(f"{scope}/attention/output/dense"),
             *(norm.table(f"{scope}/attention/output/LayerNorm") if norm is not None else []),
-            *self.intermediate.table(*(f"{scope}/intermediate/{half}" for half in self.halves)),
+            *self.intermediate.table(*(halves if self.up is None else halves[:1])),
+            *(self.up.table(halves[1]) if self.up is not None else []),
             *self.output_dense.table(f"{scope}/output/dense"),
             *self.output_norm.table(f"{scope}/output/LayerNorm"),
         ]

@@ -98,7 +98,7 @@ class BertEncoder(keras.layers.Layer):
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
       use_dropout: apply the config's dropout rates when called with `training=True`.
       fuse_qkv: keep the weights of query, key and value of a block in one variable, for one matrix
-        product instead of three.
+        product instead of three; as well those of a gate's halves.
       initializer: for kernels and embeddings; by default the truncated normal of the BERT paper.
       dtype: a Keras dtype policy: `float32`, `mixed_bfloat16` (float32 weights, bfloat16
         arithmetic, layer norm and softmax in float32) or `bfloat16`.
