@@ -31,6 +31,8 @@ SMALL = {
     "attn_implementation": "eager",
 }
 
+# Their encoders have no pooler.
+NEVER_POOLED = ("electra", "distilbert", "modernbert")
 # Name -> class of the model with a masked-LM, its config, and the ids of [CLS], [SEP] and [MASK].
 FAMILIES: dict[str, tuple[str, dict[str, Any], tuple[int, int, int]]] = {
     "bert": ("BertForPreTraining", SMALL, (2, 3, 4)),
@@ -56,6 +58,28 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], tuple[int, int, int]]] = {
         | {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2},
         (0, 2, VOCABULARY - 1),
     ),
+    "mpnet": (
+        "MPNetForMaskedLM",
+        SMALL
+        | {"max_position_embeddings": 26, "layer_norm_eps": 1e-5}
+        | {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2},
+        (0, 2, VOCABULARY - 1),
+    ),
+    # Types of tokens as published ones have them, and a task.
+    "ernie": (
+        "ErnieForMaskedLM",
+        SMALL | {"type_vocab_size": 4, "use_task_id": True, "layer_norm_eps": 1e-5},
+        (2, 3, 4),
+    ),
+    "nomic_bert": ("NomicBertForMaskedLM", SMALL, (2, 3, 4)),
+    # The numbers of a published `ntk` of factor 2, as transformers can compute them.
+    "gte": (
+        "GteForMaskedLM",
+        SMALL
+        | {"type_vocab_size": 0, "pad_token_id": 0}
+        | {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e6, "factor": 2 ** (1 / 4)}},
+        (2, 3, 4),
+    ),
     # A window of 4 tokens to either side; the first and the fourth layer see all.
     "modernbert": (
         "ModernBertForMaskedLM",
@@ -75,8 +99,9 @@ def make(name: str, folder: Path) -> None:
     cls = getattr(transformers, model_class)
     model = cls(cls.config_class(**settings)).eval()
     base = getattr(model, model.base_model_prefix)
-    if name == "roberta":  # its masked-LM alone has no pooler
-        model.roberta = base = transformers.RobertaModel(model.config).eval()
+    if getattr(base, "pooler", None) is None and name not in NEVER_POOLED:  # in a masked-LM alone
+        base = type(base)(model.config, add_pooling_layer=True).eval()
+        setattr(model, model.base_model_prefix, base)
         model.tie_weights()
     with torch.no_grad():
         for parameter in model.parameters():  # far from what a new model has
@@ -128,7 +153,7 @@ def rows_of(cls: int, sep: int, mask: int, model_type: str) -> Any:
         if number % 2 and length > 6:
             middle = length // 2
             ids[middle], types[middle + 1 :] = sep, 1
-            if model_type == "roberta":
+            if model_type in ("roberta", "mpnet"):
                 ids[middle + 1], types[:] = sep, 0
         if length > 4 and number % 3 == 0:
             ids[1] = mask

@@ -24,7 +24,8 @@ from tests.reference.settings_cases import CASES, DATA, IDS, TYPES, write
 CLASSES = {
     **{"bert": "Bert", "albert": "Albert", "electra": "Electra", "distilbert": "DistilBert"},
     **{"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"},
-    "modernbert": "ModernBert",
+    **{"modernbert": "ModernBert", "mpnet": "MPNet", "ernie": "Ernie", "gte": "Gte"},
+    "nomic_bert": "NomicBert",
 }
 
 

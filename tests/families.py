@@ -11,7 +11,17 @@ from bert_features.checkpoints.read import has_pooler, read_weights
 from tests.toy import TOY_VOCAB
 
 DATA = Path(__file__).parent / "data" / "families"
-RELATIVES = ("albert", "electra", "distilbert", "roberta", "modernbert")
+RELATIVES = (
+    "albert",
+    "electra",
+    "distilbert",
+    "roberta",
+    "modernbert",
+    "mpnet",
+    "ernie",
+    "nomic_bert",
+    "gte",
+)
 NAMES = ("bert", *RELATIVES)
 
 
@@ -25,11 +35,17 @@ def weights(name):
     return read_weights(checkpoint(name), pooler=has_pooler(checkpoint(name)))
 
 
+def vocabulary(name):
+    """A vocabulary of WordPiece with the special tokens of a family: MPNet's has BERT's too."""
+    own = ["<s>", "<pad>", "</s>", "<mask>"] if name == "mpnet" else []
+    return "\n".join([*TOY_VOCAB[: len(TOY_VOCAB) - len(own)], *own]) + "\n"
+
+
 def folder(name, root):
     """A copy of a checkpoint with a vocabulary of WordPiece, whatever the family has."""
     copy = shutil.copytree(DATA / name, root / f"uncased_{name}")
     (copy / "layers.npz").unlink()
-    (copy / "vocab.txt").write_text("\n".join(TOY_VOCAB) + "\n")
+    (copy / "vocab.txt").write_text(vocabulary(name))
     return copy
 
 

@@ -18,6 +18,7 @@ from bert_features.checkpoints.read import has_pooler, read_weights
 from bert_features.checkpoints.tokenizer import check_casing, checked_vocabulary
 from bert_features.config.architectures import ARCHITECTURES
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
+from bert_features.config.gated import rope_parameters
 from bert_features.errors import ConfigError, OutputError
 from bert_features.files import Role, check_folder, replacing
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -129,6 +130,10 @@ def config_values(config: BertConfig, family: Family) -> dict[str, Any]:
     word = next(w for w, form in ACTIVATIONS[family].items() if form == config.hidden_act)
     marks = {"model_type": config.model_type, "architectures": [architecture.model_class]}
     values = config.model_dump() | {"hidden_act": word}
+    if "rope_divisor" in values:
+        values["rope_parameters"] = rope_parameters(
+            values.pop("global_rope_theta"), values.pop("rope_divisor")
+        )
     stored = {own: key for key, own in architecture.keys.items()}
     return (marks if family == "huggingface" else {}) | {
         stored.get(key, key): value for key, value in values.items()

@@ -31,9 +31,11 @@ _PLACES: dict[Kind, tuple[tuple[str, str, str, str], ...]] = {
         (_DENSE, _NORM, f"{_BIAS}/bias", ""),
         ("masked_lm/dense", "masked_lm/layer_norm", "masked_lm/bias", ""),
     ),
-    # BERT, ALBERT, ELECTRA's generator, DistilBERT, RoBERTa, ModernBERT
+    # BERT and ERNIE, NomicBERT, ALBERT, ELECTRA's generator, DistilBERT; RoBERTa, MPNet and GTE;
+    # ModernBERT
     "safetensors": (
         (f"{_HF}.transform.dense", f"{_HF}.transform.LayerNorm", f"{_HF}.bias", f"{_HF}.decoder"),
+        (f"{_HF}.transform.dense", f"{_HF}.transform.layer_norm", f"{_HF}.bias", f"{_HF}.decoder"),
         ("predictions.dense", "predictions.LayerNorm", "predictions.bias", "predictions.decoder"),
         (f"{_GEN}.dense", f"{_GEN}.LayerNorm", "generator_lm_head.bias", "generator_lm_head"),
         ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector"),

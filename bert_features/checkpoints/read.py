@@ -60,6 +60,7 @@ def read_weights(
         weights[weight.canonical] = weight_names.to_canonical(
             weight, checkpoint.config, checkpoint.kind, value
         )
+    weights = weight_names.folded(weights)
     if head:
         words = weights["embeddings/word_embeddings"]
         weights |= masked_lm.read_head(checkpoint, reader, stored_head, words)
@@ -148,7 +149,10 @@ def _check_names(
         for row in rows
         if row.canonical not in stored and (pooler or row.canonical not in optional)
     ]
-    unexpected = [stored[name] for name in stored.keys() - {row.canonical for row in rows}]
+    known = {row.canonical for row in rows}
+    if checkpoint.config.model_type == "ernie":
+        known.add(weight_names.TASKS.canonical)  # it means nothing without `use_task_id`
+    unexpected = [stored[name] for name in stored.keys() - known]
     problems = {
         "missing": missing,
         "unexpected": [*names.unknown, *unexpected],

@@ -11,6 +11,18 @@ _ALBERT_TF1 = "encoder/transformer/group_{i}/inner_group_0"
 _ALBERT = "encoder.albert_layer_groups.{i}.albert_layers.0"
 _DISTIL = "transformer.layer.{i}"
 
+_POST_NORM = {
+    f"{_HF}.attention.self.query.": "layers.{i}.self_attn.q_proj.",
+    f"{_HF}.attention.self.key.": "layers.{i}.self_attn.k_proj.",
+    f"{_HF}.attention.self.value.": "layers.{i}.self_attn.v_proj.",
+    f"{_HF}.attention.output.dense.": "layers.{i}.self_attn.o_proj.",
+    f"{_HF}.attention.output.LayerNorm.": "layers.{i}.post_attention_layernorm.",
+    f"{_HF}.intermediate.gate.": "layers.{i}.mlp.gate_proj.",
+    f"{_HF}.intermediate.up.": "layers.{i}.mlp.up_proj.",
+    f"{_HF}.output.dense.": "layers.{i}.mlp.down_proj.",
+    f"{_HF}.output.LayerNorm.": "layers.{i}.post_mlp_layernorm.",
+}
+
 # By `model_type`: how names begin that differ from BERT's, in Hugging Face files and in TF1
 # checkpoints -> how they begin instead.
 RENAMED: dict[str, Mapping[str, str]] = {
@@ -39,6 +51,15 @@ RENAMED: dict[str, Mapping[str, str]] = {
         f"{_HF}.output.dense.": f"{_DISTIL}.ffn.lin2.",
         f"{_HF}.output.LayerNorm.": f"{_DISTIL}.output_layer_norm.",
     },
+    "mpnet": {
+        f"{_HF}.attention.self.query.": f"{_HF}.attention.attn.q.",
+        f"{_HF}.attention.self.key.": f"{_HF}.attention.attn.k.",
+        f"{_HF}.attention.self.value.": f"{_HF}.attention.attn.v.",
+        f"{_HF}.attention.output.dense.": f"{_HF}.attention.attn.o.",
+        f"{_HF}.attention.output.LayerNorm.": f"{_HF}.attention.LayerNorm.",
+    },
+    "nomic_bert": _POST_NORM,
+    "gte": _POST_NORM,
     "modernbert": {
         "embeddings.word_embeddings.": "embeddings.tok_embeddings.",
         "embeddings.LayerNorm.": "embeddings.norm.",

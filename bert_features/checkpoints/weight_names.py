@@ -6,9 +6,9 @@ attention kernels with an axis for the heads.
 
 BERT's relatives have the same weights, and a few of their own; `relatives` has their names.
 
-Shape legend: `V` vocab_size, `P` positions, `T` token types, `E` width of the embeddings, `H`
-hidden_size, `I` intermediate_size, `G` the same or, with a gate, twice that, `Q` 3 H, `A` heads,
-`D` head size.
+Shape legend: `V` vocab_size, `P` positions, `T` token types, `K` tasks, `R` rows of relative
+positions, `E` width of the embeddings, `H` hidden_size, `I` intermediate_size, `G` the same or,
+with a gate, twice that, `Q` 3 H, `A` heads, `D` head size.
 """
 
 import functools
@@ -97,11 +97,19 @@ _TF, _HF, _MG = "encoder/layer_{i}", "encoder.layer.{i}", "transformer/layer_{i}
 _SELF, _HF_SELF = f"{_TF}/attention/self", f"{_HF}.attention.self"
 _OUT, _HF_OUT = f"{_TF}/attention/output", f"{_HF}.attention.output"
 
+# Its first row is part of each type, see `folded`.
+TASKS = _table("task_type_embeddings", "task_type_embeddings", "KE")
 EMBEDDINGS = [
     _table("word_embeddings", "word_embeddings", "VE"),
     _table("position_embeddings", "position_embedding", "PE"),
     _table("token_type_embeddings", "type_embeddings", "TE"),
+    TASKS,
     *_norm("embeddings/LayerNorm", "embeddings.LayerNorm", "embeddings/layer_norm", "E"),
+    replace(
+        _table("", "relative_attention_bias", "RA"),
+        canonical="encoder/relative_attention_bias",
+        huggingface="encoder.relative_attention_bias.weight",
+    ),
 ]
 PROJECTION = _dense("embeddings_project", "embeddings_project", "embedding_projection", "EH")
 BLOCK = [
@@ -127,7 +135,19 @@ BLOCK = [
 ]
 # Instead of query, key and value where a checkpoint stores them as one.
 JOINED = _dense(f"{_SELF}/qkv", f"{_HF_SELF}.qkv", f"{_MG}/self_attention/qkv", "HQ")
+# Instead of one dense layer where it has a gate whose halves are stored apart.
+HALVES = [
+    *_dense(f"{_TF}/intermediate/gate", f"{_HF}.intermediate.gate", f"{_MG}/gate", "HI"),
+    *_dense(f"{_TF}/intermediate/up", f"{_HF}.intermediate.up", f"{_MG}/up", "HI"),
+]
 FINAL = _norm("encoder/LayerNorm", "final_norm", "transformer/layer_norm")
+# By `BertConfig.biases`: how the names of weights end that an architecture lacks.
+_LACKING: dict[str, re.Pattern[str]] = {
+    "all": re.compile(r"(?!)"),
+    "ungated": re.compile(r"encoder/layer_[^/]+/intermediate/\w+/bias$"),
+    "norms": re.compile(r"encoder/layer_.*/bias$"),
+    "none": re.compile(r".*/(bias|beta)$"),
+}
 _BLOCK_NUMBER = re.compile(r"encoder/layer_(\d+)/")
 POOLER = _dense("pooler/dense", "pooler.dense", "pooler_transform", "HH")
 
@@ -163,8 +183,11 @@ def weights(config: BertConfig, *, pooler: bool) -> list[Weight]:
 def _block(config: BertConfig, *, first: bool) -> list[Weight]:
     table = _TABLES[config.model_type]
     rows = table["block"]
-    if config.joins_qkv:
+    if config.joins_matrices:
         rows = [*table["joined"], *(row for row in rows if not row.canonical.startswith(_SELF))]
+    elif config.gated:
+        dense = f"{_TF}/intermediate"
+        rows = [*table["halves"], *(row for row in rows if not row.canonical.startswith(dense))]
     if config.norm_first and first:  # the embeddings are normalised
         rows = [row for row in rows if not row.canonical.startswith(f"{_OUT}/LayerNorm")]
     return _without_absent(rows, config)
@@ -183,11 +206,11 @@ def _without_absent(rows: list[Weight], config: BertConfig) -> list[Weight]:
     """The rows without tables and biases that the architecture lacks."""
     absent = "P" if config.global_rope_theta is not None else ""
     absent += "" if config.type_vocab_size else "T"
-    biases = () if config.has_biases else ("/bias", "/beta")
+    absent += "" if config.task_type_vocab_size else "K"
+    absent += "" if config.relative_attention_num_buckets else "R"
+    lacking = _LACKING[config.biases]
     return [
-        row
-        for row in rows
-        if not set(absent) & set(row.shape) and not row.canonical.endswith(biases)
+        row for row in rows if not set(absent) & set(row.shape) and not lacking.match(row.canonical)
     ]
 
 
@@ -196,6 +219,8 @@ def _sizes(axes: str, config: BertConfig) -> tuple[int, ...]:
         "V": config.vocab_size,
         "P": config.max_position_embeddings,
         "T": config.type_vocab_size,
+        "K": config.task_type_vocab_size,
+        "R": config.relative_attention_num_buckets or 0,
         "E": config.embedding_width,
         "H": config.hidden_size,
         "I": config.intermediate_size,
@@ -226,6 +251,15 @@ def to_canonical(weight: Weight, config: BertConfig, kind: Kind, value: np.ndarr
     """A stored array, of one of the `stored_shapes`, in its canonical shape."""
     turned = value.T if kind == "safetensors" and weight.transposed else value
     return np.ascontiguousarray(turned.reshape(shape_of(weight, config)))
+
+
+def folded(weights_by_name: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Weights as the encoder takes them: the first task is added to every type of token."""
+    tasks = weights_by_name.pop(TASKS.canonical, None)
+    if tasks is not None:
+        types = "embeddings/token_type_embeddings"
+        weights_by_name[types] = weights_by_name[types] + tasks[0]
+    return weights_by_name
 
 
 def weight_shapes(config: BertConfig, *, pooler: bool = True) -> dict[str, tuple[int, ...]]:
@@ -358,7 +392,7 @@ def _renamed(rows: Sequence[Weight], model_type: str) -> list[Weight]:
 
 _PARTS = {
     **{"embeddings": EMBEDDINGS, "projection": PROJECTION, "block": BLOCK, "joined": JOINED},
-    **{"final": FINAL, "pooler": POOLER},
+    **{"halves": HALVES, "final": FINAL, "pooler": POOLER},
 }
 _TABLES = {
     model_type: {part: _renamed(rows, model_type) for part, rows in _PARTS.items()}

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bert_features.checkpoints import weight_names
+from bert_features.checkpoints.older_names import todays_names
 from bert_features.checkpoints.other_files import check_pointer, is_adapter
 from bert_features.checkpoints.pickle_weights import PickleReader
 from bert_features.checkpoints.weight_names import Kind
@@ -45,7 +46,7 @@ def open_weights(path: Path, kind: Kind) -> Reader:
     """Opens weights that `locate` found; raises CheckpointError if they are damaged or missing."""
     with damage_is_an_error(path):
         if kind == "safetensors":
-            return _ShardsReader(path) if is_index(path) else _open_file(path)
+            return _TodaysNames(_ShardsReader(path) if is_index(path) else _open_file(path))
         for file in weight_files(path, kind):
             check_pointer(file)
         return _TensorFlowReader(path, kind)
@@ -124,6 +125,32 @@ def _check_is_float(name: str, dtype: str) -> None:
         raise CheckpointError(
             f"{name} is {dtype}, expected floats; this is a quantised copy: take the float weights"
         )
+
+
+class _TodaysNames:
+    """A `Reader` of weights under today's names, whichever their file has."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        stored = reader.shapes()
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        # Today's name -> the stored name, which of its parts, and how many it has.
+        self._places: dict[str, tuple[str, int, int]] = {}
+        for name, shape in stored.items():
+            parts = todays_names(name)
+            if stored.keys() & parts or (shape and shape[0] % len(parts)):
+                parts = [name]  # as it is, so that an error lists it
+            for number, part in enumerate(parts):
+                self._places[part] = name, number, len(parts)
+                self._shapes[part] = tuple(n // len(parts) for n in shape[:1]) + shape[1:]
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return self._shapes
+
+    def read(self, name: str) -> np.ndarray:
+        stored, number, count = self._places[name]
+        value = self._reader.read(stored)
+        return value if count == 1 else np.split(value, count)[number]
 
 
 class _TensorFlowReader:

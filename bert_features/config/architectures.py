@@ -1,15 +1,17 @@
 """How config files of BERT's relatives differ from BERT's: the names of keys, and the values."""
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from bert_features.config.gated import gated_values
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
-ModelType = Literal[
-    "bert", "albert", "electra", "distilbert", "roberta", "xlm-roberta", "camembert", "modernbert"
-]
+ModelType = (
+    Literal["bert", "albert", "electra", "distilbert", "roberta", "xlm-roberta", "camembert"]
+    | Literal["modernbert", "mpnet", "ernie", "nomic_bert", "gte"]
+)
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,9 @@ class Architecture:
       keys: key in its files -> key here, where they differ.
       values: what a file means that leaves a key out, by the keys here. A key of `OF_RELATIVES` is
         read only if it is among them.
-      fixed: key in its files -> the only value that is supported, apart from null.
+      fixed: key in its files -> the only value that is supported, or a tuple of some, apart from
+        null.
+      older: key in older files -> key here; it is never written, and today's key wins.
       aliases: keys here, separated by blanks, that its class reads too and prefers to its own.
       unread: keys here that its class does not read.
       neutral: further keys in its files without effect on the numbers, or read by code below.
@@ -31,6 +35,7 @@ class Architecture:
     keys: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    older: Mapping[str, str] = field(default_factory=dict)
     aliases: str = ""
     unread: str = ""
     neutral: str = ""
@@ -91,6 +96,24 @@ def _roberta(model_class: str) -> Architecture:
     return Architecture(model_class, values=values)
 
 
+# Of the encoders with rotary positions and a gate whose norms come last.
+_POST_NORM = {"rope_divisor": 1.0, "gated": True, "attention_probs_dropout_prob": 0.0}
+# Read by `gated_values`; and the place of the families' own code, which this package restates.
+_ROTARY = "head_dim rope_parameters rope_scaling rope_theta auto_map"
+_GTE = Architecture(
+    "GteModel",
+    values={
+        **_POST_NORM,
+        **{"model_type": "gte", "max_position_embeddings": 8192, "type_vocab_size": 1},
+        **{"pad_token_id": 1, "global_rope_theta": 160_000.0, "biases": "ungated"},
+    },
+    fixed={
+        **{"position_embedding_type": "rope", "layer_norm_type": "layer_norm"},
+        **{"logn_attention_scale": False},
+    },
+    neutral=f"{_ROTARY} pack_qkv unpad_inputs use_memory_efficient_attention logn_attention_clip1",
+)
+
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": Architecture("BertModel"),
     "albert": Architecture(
@@ -142,6 +165,53 @@ ARCHITECTURES: dict[str, Architecture] = {
     "roberta": _roberta("RobertaModel"),
     "xlm-roberta": _roberta("XLMRobertaModel"),
     "camembert": _roberta("CamembertModel"),
+    "mpnet": Architecture(
+        "MPNetModel",
+        values={
+            **{"type_vocab_size": 0, "pad_token_id": 1, "position_offset": 2},
+            **{"relative_attention_num_buckets": 32},
+        },
+        # transformers counts positions from 2 whatever a file says.
+        fixed={"pad_token_id": (None, 1)},
+    ),
+    "ernie": Architecture("ErnieModel", values={"task_type_vocab_size": 3}, neutral="use_task_id"),
+    "nomic_bert": Architecture(
+        "NomicBertModel",
+        values={
+            **_POST_NORM,
+            **{"max_position_embeddings": 2048, "hidden_act": "silu", "hidden_dropout_prob": 0.0},
+            **{"pad_token_id": 0, "global_rope_theta": 1000.0, "biases": "norms"},
+        },
+        neutral=f"{_ROTARY} rotary_scaling_factor max_trained_positions dense_seq_output "
+        "embd_pdrop fused_bias_fc fused_dropout_add_ln pad_vocab_size_multiple use_flash_attn "
+        "parallel_block_tied_norm reorder_and_upcast_attn use_xentropy summary_activation "
+        "summary_type summary_first_dropout summary_proj_to_labels summary_use_proj ffn_div "
+        "expert_choice_router moe_every_n_layers moe_impl moe_normalize_expert_weights "
+        "moe_resid_pdrop moe_top_k num_shared_experts router_aux_loss_coef",
+        fixed={
+            **{"prenorm": False, "parallel_block": False, "causal": False, "use_rms_norm": False},
+            **{"qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False},
+            **{"rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False},
+            **{"rotary_emb_scale_base": None, "scale_attn_weights": True},
+            **{"scale_attn_by_inverse_layer_idx": False, "num_experts": (None, 0, 1)},
+        },
+        older={
+            **{"n_embd": "hidden_size", "n_layer": "num_hidden_layers"},
+            **{"n_head": "num_attention_heads", "n_inner": "intermediate_size"},
+            **{"n_positions": "max_position_embeddings", "layer_norm_epsilon": "layer_norm_eps"},
+            **{"rotary_emb_base": "global_rope_theta", "activation_function": "hidden_act"},
+            **{"resid_pdrop": "hidden_dropout_prob", "attn_pdrop": "attention_probs_dropout_prob"},
+        },
+    ),
+    "gte": _GTE,
+    # The first form of GTE, which its own code reads; that code has other values for absent keys.
+    "new": replace(
+        _GTE,
+        values={
+            **_GTE.values,
+            **{"max_position_embeddings": 2048, "pad_token_id": 0, "global_rope_theta": 10_000.0},
+        },
+    ),
     "modernbert": Architecture(
         "ModernBertModel",
         keys={
@@ -164,7 +234,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "global_attn_every_n_layers": 3,
             "layer_types": None,
             "has_pooler": False,
-            "has_biases": False,
+            "biases": "none",
             "norm_first": True,
             "gated": True,
             "classifier_bias": False,
@@ -184,8 +254,9 @@ ARCHITECTURES: dict[str, Architecture] = {
 # The keys of `BertConfig` that only BERT's relatives have; in BERT's files they mean nothing.
 OF_RELATIVES = {
     *("embedding_size", "num_hidden_groups", "has_pooler", "pad_token_id", "position_offset"),
+    *("relative_attention_num_buckets", "task_type_vocab_size", "rope_divisor"),
     *("global_rope_theta", "local_rope_theta", "local_attention", "global_attn_every_n_layers"),
-    *("layer_types", "has_biases", "norm_first", "gated", "always_projects"),
+    *("layer_types", "biases", "norm_first", "gated", "always_projects"),
     *("classifier_bias", "classifier_activation", "decoder_bias"),
 }
 
@@ -202,9 +273,10 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """
     model_type, architecture = _architecture(values, source)
     for key, only in architecture.fixed_keys().items():
-        if values.get(key) not in (None, only):
+        allowed = only if isinstance(only, tuple) else (only,)
+        if values.get(key) not in (None, *allowed):
             raise CheckpointError(
-                f"{source}: {key} is {shown(values[key])}; only {only!r} is supported"
+                f"{source}: {key} is {shown(values[key])}; only {allowed[-1]!r} is supported"
             )
     if model_type == "modernbert":
         try:
@@ -213,20 +285,32 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
             raise CheckpointError(
                 f"{source}: rope_parameters or rope_scaling is not what transformers writes"
             ) from error
-    foreign, names = architecture.foreign(values), architecture.keys
-    own = {key: value for key, value in values.items() if key not in foreign | names.keys()}
+    names = architecture.keys
+    checked = architecture.foreign(values) | names.keys() | architecture.fixed.keys()
+    own = {key: values[old] for old, key in architecture.older.items() if old in values}
+    own |= {key: value for key, value in values.items() if key not in checked}
     own |= {names[key]: value for key, value in values.items() if key in names}
     own |= {key: values[key] for key in architecture.aliases.split() if key in values}
     padding = own.get("pad_token_id")
     if "position_offset" in architecture.values and isinstance(padding, int):
         own.setdefault("position_offset", padding + 1)
-    return {**architecture.values, **own, "model_type": model_type}
+    own = {**architecture.values, **own}
+    own["model_type"] = architecture.values.get("model_type", model_type)
+    if model_type == "ernie" and not values.get("use_task_id"):
+        own["task_type_vocab_size"] = 0
+    if "rope_divisor" in architecture.values:
+        own |= gated_values(values, own, source)
+    return own
 
 
 def keys_in_no_table(values: Mapping[str, Any], fields: Set[str]) -> list[str]:
     """The keys of a config file that are not among `BertConfig`'s fields, and in no table here."""
     _, architecture = _architecture(values, "config")
-    used = (fields - architecture.foreign(values)) | architecture.keys.keys()
+    used = (
+        (fields - architecture.foreign(values))
+        | architecture.keys.keys()
+        | architecture.older.keys()
+    )
     known = used | architecture.fixed_keys().keys() | NEUTRAL | set(architecture.neutral.split())
     return sorted(values.keys() - known)
 

@@ -32,7 +32,7 @@ from bert_features.errors import CheckpointError, ConfigError
 logger = logging.getLogger("bert_features")
 
 GeluForm = Literal["gelu_erf", "gelu_tanh"]
-HiddenAct = Literal["gelu_erf", "gelu_tanh", "relu", "tanh", "linear"]
+HiddenAct = Literal["gelu_erf", "gelu_tanh", "relu", "silu", "tanh", "linear"]
 Family = Literal["google", "huggingface"]
 
 
@@ -61,6 +61,7 @@ ACTIVATIONS: dict[Family, dict[str, HiddenAct]] = {
         "gelu_new": "gelu_tanh",
         "gelu_pytorch_tanh": "gelu_tanh",
         "gelu_fast": "gelu_tanh",
+        "swish": "silu",
         **_SAME,
     },
 }
@@ -100,6 +101,10 @@ class BertConfig(BaseModel):
     pad_token_id: int | None = Field(default=0, ge=0, lt=2**31)
     # The position of the first token; those before it belong to no token.
     position_offset: int = Field(default=0, ge=0, lt=2**31)
+    # Rows of a table of tasks, of which every token gets the first with its type.
+    task_type_vocab_size: int = Field(default=0, ge=0, lt=2**31)
+    # Rows of a table of biases of attention by distance; every code uses 32. None: no biases.
+    relative_attention_num_buckets: int | None = Field(default=None, ge=32, lt=2**31)
     # The bases of rotary positions, of layers that attend to the whole row and of the others, which
     # see local_attention / 2 tokens to either side; None: positions are embedded.
     global_rope_theta: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
@@ -108,7 +113,10 @@ class BertConfig(BaseModel):
     global_attn_every_n_layers: Size = 1
     # The kind of each layer; None: every nth attends to the whole row.
     layer_types: tuple[Literal["full_attention", "sliding_attention"], ...] | None = None
-    has_biases: bool = True
+    rope_divisor: float = Field(default=1.0, ge=1.0, allow_inf_nan=False)  # of all angles
+    # Dense layers and norms that add a bias: all, all but the gated layer, the norms, none. The
+    # dense layers of pooler and masked-LM have one unless it is none.
+    biases: Literal["all", "ungated", "norms", "none"] = "all"
     # Layer norms come before attention and feed-forward, except the very first, and one at the end.
     norm_first: bool = False
     gated: bool = False  # half of the feed-forward part is multiplied by the other half
@@ -190,9 +198,19 @@ class BertConfig(BaseModel):
         return self.max_position_embeddings - self.position_offset
 
     @property
-    def joins_qkv(self) -> bool:
-        """Whether checkpoints store query, key and value as one matrix."""
+    def joins_matrices(self) -> bool:
+        """Whether query, key and value are stored as one matrix, and so both halves of a gate."""
         return self.model_type == "modernbert"
+
+    @property
+    def has_biases(self) -> bool:
+        """Whether norms and the masked-LM head add biases."""
+        return self.biases != "none"
+
+    @property
+    def has_dense_biases(self) -> bool:
+        """Whether the dense layers of a block add biases, perhaps without the gated one."""
+        return self.biases in ("all", "ungated")
 
     @property
     def distinct_blocks(self) -> int:

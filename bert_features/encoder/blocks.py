@@ -39,11 +39,11 @@ class SelfAttention(Part):
     ) -> None:
         super().__init__(**kwargs)
         self.heads, self.head_size = config.num_attention_heads, config.head_size
-        self.window, self.joined = window, config.joins_qkv
+        self.window, self.joined = window, config.joins_matrices
         size = config.hidden_size
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
-        part["has_bias"] = config.has_biases
-        if fuse_qkv or config.joins_qkv:
+        part["has_bias"] = config.has_dense_biases
+        if fuse_qkv or config.joins_matrices:
             self.projections = [Dense(size, 3 * size, name="qkv", **part)]
         else:
             self.projections = [Dense(size, size, name=name, **part) for name in QKV]
@@ -57,6 +57,7 @@ class SelfAttention(Part):
         segments: Tensor | None = None,
         residual: Tensor | None = None,
         rotation: Rotation | None = None,
+        nearness: Tensor | None = None,
         training: bool = False,
         shown: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
@@ -64,15 +65,19 @@ class SelfAttention(Part):
 
         With a residual of that shape, it is part of the result. The second result is None, or if
         `shown` the weights of attention, [B, A, S, S]; that takes the plain form on any device.
+        The nearness comes from `RelativeBias`.
         """
         fused = self.dropout is None and not shown
         if fused and chosen_forms().on_tpu:
-            attended = self._in_lanes(x, mask, segments, rotation)
+            attended = self._in_lanes(x, mask, segments, rotation, nearness)
             return attended if residual is None else residual + attended, None
         shape, size = ops.shape(x), self.heads * self.head_size
         if shown and chosen_forms().on_tpu:
             x = ops.reshape(x, (-1, size))
             residual = None if residual is None else ops.reshape(residual, (-1, size))
+            if nearness is not None:  # of rows side by side
+                length = ops.shape(mask)[1]
+                nearness = nearness[:, :length, :length]
         by_head = fused and chosen_forms().long_rows
         banded = not shown and is_banded(mask, self.window, long_rows=by_head)
         real = mask
@@ -91,11 +96,11 @@ class SelfAttention(Part):
             )
         scale, weights = self.head_size**-0.5, None
         if by_head:
-            context = kernels.attend_by_head(query, key, value, mask, scale)
+            context = kernels.attend_by_head(query, key, value, mask, scale, nearness)
         elif fused:
-            context = kernels.attend(query, key, value, mask, scale)
+            context = kernels.attend(query, key, value, mask, scale, nearness)
         else:
-            weights = kernels.attention_weights(query, key, mask, scale)
+            weights = kernels.attention_weights(query, key, mask, scale, nearness)
             kept = weights if self.dropout is None else self.dropout(weights, training=training)
             context = kernels.matmul(kept, value)
         if not by_head:
@@ -123,7 +128,12 @@ class SelfAttention(Part):
         return parts
 
     def _in_lanes(
-        self, x: Tensor, mask: Tensor, segments: Tensor | None, rotation: Rotation | None
+        self,
+        x: Tensor,
+        mask: Tensor,
+        segments: Tensor | None,
+        rotation: Rotation | None,
+        nearness: Tensor | None,
     ) -> Tensor:
         """By `lanes.attend`: [B', S', H], int32 [B, S] -> [B', S', H], of the same tokens."""
         shape, (batch, length) = ops.shape(x), ops.shape(mask)
@@ -146,7 +156,7 @@ class SelfAttention(Part):
             context = ops.transpose(context, (0, 2, 4, 1, 3))
             context = ops.reshape(context, (batch, shape[-1], -1))[:, :, :length]
         else:
-            context = lanes.attend(query, key, value, mask, scale, segments, self.window)
+            context = lanes.attend(query, key, value, mask, scale, segments, self.window, nearness)
             context = ops.reshape(context, (batch, -1, length))
         output = self.output_dense
         projected = ops.einsum("bms,mh->bsh", context, ops.convert_to_tensor(output.weight))
@@ -197,21 +207,27 @@ class Block(Part):
             name="attention",
             **part,
         )
-        part["has_bias"] = config.has_biases
+        norm = part | {"has_bias": config.has_biases}
         self.norm_first = config.norm_first
         self.attention_norm = None
         if number > 0 or not config.norm_first:
             self.attention_norm = LayerNorm(
-                size, config.layer_norm_eps, name="attention_norm", **part
+                size, config.layer_norm_eps, name="attention_norm", **norm
             )
-        self.gate = config.hidden_act if config.gated else None
+        self.halves = ("gate", "up") if config.gated and not config.joins_matrices else ("dense",)
+        part["has_bias"] = config.biases == "all"
+        self.up = None
+        if self.halves == ("gate", "up") and not fuse_qkv:
+            self.up = Dense(size, inner, name="up", **part)
+        self.gate = config.hidden_act if config.gated and self.up is None else None
         self.intermediate = (
             Dense(size, 2 * inner, name="intermediate", **part)
-            if config.gated
+            if self.gate is not None
             else Dense(size, inner, config.hidden_act, name="intermediate", **part)
         )
+        part["has_bias"] = config.has_dense_biases
         self.output_dense = Dense(inner, size, name="output_dense", **part)
-        self.output_norm = LayerNorm(size, config.layer_norm_eps, name="output_norm", **part)
+        self.output_norm = LayerNorm(size, config.layer_norm_eps, name="output_norm", **norm)
         self.dropout = make_dropout(hidden_rate, self.dtype_policy)
 
     def call(
@@ -220,6 +236,7 @@ class Block(Part):
         mask: Tensor,
         segments: Tensor | None = None,
         rotation: Rotation | None = None,
+        nearness: Tensor | None = None,
         training: bool = False,
         shown: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
@@ -231,13 +248,17 @@ class Block(Part):
             segments,
             self._residual(x),
             rotation=rotation,
+            nearness=nearness,
             training=training,
             shown=shown,
         )
         x = after(self._sum(x, attended, training), self.attention_norm)
-        inner = self.intermediate(before(x, self.output_norm))
+        normal = before(x, self.output_norm)
+        inner = self.intermediate(normal)
         if self.gate is not None:
             inner = kernels.gated(inner, self.gate)
+        if self.up is not None:
+            inner = inner * self.up(normal)
         transformed = self.output_dense(inner, self._residual(x))
         return after(self._sum(x, transformed, training), self.output_norm), weights
 
@@ -255,12 +276,14 @@ class Block(Part):
         """Its variables with the canonical names of their weights."""
         attention, norm = self.attention, self.attention_norm
         scopes = attention.scopes(f"{scope}/attention/self")
+        halves = [f"{scope}/intermediate/{half}" for half in self.halves]
         projections = zip(attention.projections, scopes, strict=True)
         return [
             *(row for projection, joined in projections for row in projection.table(*joined)),
             *attention.output_dense.table(f"{scope}/attention/output/dense"),
             *(norm.table(f"{scope}/attention/output/LayerNorm") if norm is not None else []),
-            *self.intermediate.table(f"{scope}/intermediate/dense"),
+            *self.intermediate.table(*(halves if self.up is None else halves[:1])),
+            *(self.up.table(halves[1]) if self.up is not None else []),
             *self.output_dense.table(f"{scope}/output/dense"),
             *self.output_norm.table(f"{scope}/output/LayerNorm"),
         ]

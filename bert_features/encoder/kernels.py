@@ -28,10 +28,11 @@ ACTIVATIONS: dict[HiddenAct, Callable[[Tensor], Tensor]] = {
     "gelu_erf": lambda x: ops.gelu(x, approximate=False),
     "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
     "relu": ops.relu,
+    "silu": ops.silu,
     "tanh": ops.tanh,
     "linear": lambda x: x,
 }
-# The same as part of a product of oneDNN.
+# The same as part of a product of oneDNN, as far as it knows them.
 _ONEDNN_ACTIVATIONS: dict[HiddenAct, bytes] = {
     "gelu_erf": b"GeluExact",
     "gelu_tanh": b"GeluApproximate",
@@ -120,7 +121,8 @@ def dense(
     residual: Tensor | None = None,
 ) -> Tensor:
     """The activation of x W + b, and a residual: [N, H], [H, M], [M], [N, M] -> [N, M]."""
-    if chosen_forms().fixed_weights and not _needs_float32(x):
+    fused = activation in _ONEDNN_ACTIVATIONS and not _needs_float32(x)
+    if chosen_forms().fixed_weights and fused:
         return _dense_of_fixed_weights(x, weight, bias, activation, residual)
     product = _activated(x, weight, bias, activation)
     return product if residual is None else residual + product
@@ -263,7 +265,9 @@ def transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 @_rounded_once(2)
-def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+def attention_weights(
+    query: Tensor, key: Tensor, mask: Tensor | None, scale: float, nearness: Tensor | None = None
+) -> Tensor:
     """Softmax of the scaled scores, without masked positions.
 
     Args:
@@ -272,6 +276,7 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: fl
       mask: int32 [B, S], 1 = real; or [B, S, S], 1 = this query attends to this key; None if all
         are real and the scale is part of the query.
       scale: factor of the scores.
+      nearness: added to the scaled scores, see `RelativeBias`: [A, S, S], or [S, S] of one head.
 
     Returns:
       [B, A, S, S] or [B, S, S] of the dtype of `query`. The softmax is computed in float32; on a
@@ -279,7 +284,7 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: fl
     """
     scores = ops.matmul(query, ops.swapaxes(key, -1, -2))
     if mask is None:
-        return ops.softmax(scores, axis=-1)
+        return ops.softmax(_with(nearness, scores), axis=-1)
     # On a CPU the factor and the bias fuse with the product. Elsewhere the casts cost nothing,
     # because the compiler fuses them.
     dtype = scores.dtype if chosen_forms().on_cpu else "float32"
@@ -288,20 +293,39 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: fl
     # TensorFlow Lite has no `[:, None]`; so `pooling` does the same.
     bias = ops.expand_dims(bias, (1, 2)[: len(query.shape) - len(mask.shape)])
     scores = ops.cast(scores, dtype) * ops.cast(scale, dtype) + bias
-    return ops.cast(ops.softmax(scores, axis=-1), query.dtype)
+    return ops.cast(ops.softmax(_with(nearness, scores), axis=-1), query.dtype)
+
+
+def _with(nearness: Tensor | None, scores: Tensor) -> Tensor:
+    """The sum, of the dtype of the scores; the scores themselves if there is nothing to add."""
+    return scores if nearness is None else scores + ops.cast(nearness, scores.dtype)
 
 
 @_rounded_once(3)
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    scale: float,
+    nearness: Tensor | None = None,
+) -> Tensor:
     """Scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762): [B, A, S, D] each.
 
-    Mask and scale are those of `attention_weights`.
+    Mask, scale and nearness are those of `attention_weights`.
     """
-    return ops.matmul(attention_weights(query, key, mask, scale), value)
+    return ops.matmul(attention_weights(query, key, mask, scale, nearness), value)
 
 
 @_rounded_once(3)
-def attend_by_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+def attend_by_head(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    scale: float,
+    nearness: Tensor | None = None,
+) -> Tensor:
     """As `attend`, head by head, so that each operation finds its input in a CPU's caches.
 
     [A, B, S, D] each -> [B, S, A * D]: with the heads first they are taken apart without a copy,
@@ -310,13 +334,13 @@ def attend_by_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scal
     """
     by_head = _traced_by_head(chosen_forms())
     if len(mask.shape) > 2:
-        return by_head(query, key, value, mask, scale)
+        return by_head(query, key, value, mask, scale, nearness)
     import tensorflow as tf
 
     return tf.cond(
         tf.reduce_all(mask > 0),
-        lambda: by_head(query * ops.cast(scale, query.dtype), key, value, None, 1.0),
-        lambda: by_head(query, key, value, mask, scale),
+        lambda: by_head(query * ops.cast(scale, query.dtype), key, value, None, 1.0, nearness),
+        lambda: by_head(query, key, value, mask, scale, nearness),
     )
 
 
@@ -330,14 +354,26 @@ def _traced_by_head(forms: Forms) -> Callable[..., Tensor]:
 
 
 def _attend_by_head(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    nearness: Tensor | None,
 ) -> Tensor:
     if mask is not None and not chosen_forms().narrow:
         # Of four dimensions, so that TensorFlow fuses scale and mask with the product of the
         # scores. With AVX2 alone the fused product is slower than the three operations.
         query, key, value = (ops.expand_dims(x, 2) for x in (query, key, value))
     heads = zip(*(ops.unstack(x, x.shape[0]) for x in (query, key, value)), strict=True)
+    of_heads = [None] * query.shape[0]
+    if nearness is not None:
+        of_heads = ops.unstack(nearness, query.shape[0])
     context = ops.concatenate(
-        [ops.matmul(attention_weights(q, k, mask, scale), v) for q, k, v in heads], axis=-1
+        [
+            ops.matmul(attention_weights(q, k, mask, scale, near), v)
+            for (q, k, v), near in zip(heads, of_heads, strict=True)
+        ],
+        axis=-1,
     )
     return context if len(context.shape) == 3 else ops.squeeze(context, 1)

@@ -55,6 +55,7 @@ def attend(
     scale: float,
     segments: Tensor | None = None,
     window: int | None = None,
+    nearness: Tensor | None = None,
 ) -> Tensor:
     """As `kernels.attend`, with the tokens of a row in the last dimension, the lanes of a TPU.
 
@@ -65,7 +66,7 @@ def attend(
     Up to 128 tokens the scores are written and read again, in the dtype of `query`. Beyond, they
     are computed twice, for their maximum and for the powers of the softmax, and XLA hands the
     powers to the next product without writing them. Everything in between is float32.
-    `traced_for` can choose the Pallas kernel instead.
+    `traced_for` can choose the Pallas kernel instead, which knows no `nearness`.
 
     Args:
       query: [B / G, A, D, G * S].
@@ -75,14 +76,16 @@ def attend(
       scale: factor of the scores.
       segments: int32 [B, S], the texts of packed rows.
       window: tokens to either side that a token attends to; by default all.
+      nearness: [A, G * S, G * S], added to the scaled scores, see `RelativeBias`.
 
     Returns:
       [B / G, A, D, G * S].
     """
     bias = ops.where(mask > 0, ops.cast(0.0, "float32"), ops.cast(MASK_BIAS, "float32"))
-    if chosen_forms().pallas:
+    if chosen_forms().pallas and nearness is None:
         return pallas_attention.attend(query, key, value, bias, scale, segments, window)
-    scores = _scores_in_lanes(query, key, bias, scale, segments, window)
+    others = bias, scale, segments, window, nearness
+    scores = _scores_in_lanes(query, key, *others)
     highest = ops.max(scores, axis=-1, keepdims=True)
     if (query.shape[-1] or 0) <= _LANES:  # None: a length that TensorFlow does not know yet
         scores, highest = _materialised(ops.cast(scores, query.dtype), highest)
@@ -90,7 +93,7 @@ def attend(
         weights = powers / ops.sum(powers, axis=-1, keepdims=True)
         return ops.einsum("baqk,badk->badq", ops.cast(weights, query.dtype), value)
     query, key, highest = _materialised(query, key, highest)
-    scores = _scores_in_lanes(query, key, bias, scale, segments, window)
+    scores = _scores_in_lanes(query, key, *others)
     return _weighted_mean(ops.exp(scores - highest), value)
 
 
@@ -101,9 +104,12 @@ def _scores_in_lanes(
     scale: float,
     segments: Tensor | None,
     window: int | None,
+    nearness: Tensor | None,
 ) -> Tensor:
     """[B / G, A, D, G * S], [B / G, A, D, G * S], [B, S] -> float32 [B / G, A, G * S, G * S]."""
     scores = ops.cast(ops.einsum("badq,badk->baqk", query, key), "float32") * scale
+    if nearness is not None:
+        scores = scores + ops.cast(nearness, "float32")
     row, joined = bias.shape[-1], query.shape[-1]
     same: Tensor = None
     if segments is not None:

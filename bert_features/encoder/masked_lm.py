@@ -20,7 +20,7 @@ from bert_features.encoder.types import Tensor
 # Logits of so many values are held at once: 128 MiB.
 _MOST_LOGITS = 1 << 25
 # Their heads have this form whatever the config says.
-_GELU_ERF = ("electra", "roberta", "xlm-roberta", "camembert")
+_GELU_ERF = ("electra", "roberta", "xlm-roberta", "camembert", "mpnet", "gte")
 
 
 class MaskedLMHead(Part):

@@ -24,6 +24,7 @@ from bert_features.encoder.blocks import Block
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, load_weights, make_dropout
+from bert_features.encoder.relative import RelativeBias
 from bert_features.encoder.rotary import Rotation
 from bert_features.encoder.segments import tokens_of_segments
 from bert_features.encoder.types import Tensor
@@ -99,7 +100,7 @@ class BertEncoder(keras.layers.Layer):
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
       use_dropout: apply the config's dropout rates when called with `training=True`.
       fuse_qkv: keep the weights of query, key and value of a block in one variable, for one matrix
-        product instead of three.
+        product instead of three; as well those of a gate's halves.
       initializer: for kernels and embeddings; by default the truncated normal of the BERT paper.
       dtype: a Keras dtype policy: `float32`, `mixed_bfloat16` (float32 weights, bfloat16
         arithmetic, layer norm and softmax in float32) or `bfloat16`.
@@ -138,6 +139,9 @@ class BertEncoder(keras.layers.Layer):
             config, use_one_hot=use_one_hot_embeddings, name="embeddings", **part
         )
         rate = config.hidden_dropout_prob if use_dropout else 0.0
+        self.relative = None
+        if config.relative_attention_num_buckets is not None:
+            self.relative = RelativeBias(config, name="relative_bias", **part)
         self.embeddings_dropout = make_dropout(rate, self.dtype_policy)
         self.blocks = [
             Block(
@@ -200,6 +204,7 @@ class BertEncoder(keras.layers.Layer):
         else:
             x = ops.reshape(embedded, (-1, size))
         rotations = self._rotations(shape[1], positions)
+        nearness = None if self.relative is None else self.relative(mask, segments)
         outputs, attention = [], {}
         for layer in range(self.num_blocks):
             block = self.blocks[self.config.block_of(layer)]
@@ -208,6 +213,7 @@ class BertEncoder(keras.layers.Layer):
                 mask,
                 segments,
                 rotation=rotations[block.theta],
+                nearness=nearness,
                 training=training,
                 shown=layer + 1 in attention_of,
             )
@@ -233,7 +239,8 @@ class BertEncoder(keras.layers.Layer):
         for theta in rotations:
             if theta is not None:
                 places = ops.arange(length, dtype="int32") if positions is None else positions
-                rotations[theta] = Rotation.by(places, theta, self.config.head_size)
+                divisor = self.config.rope_divisor
+                rotations[theta] = Rotation.by(places, theta, self.config.head_size, divisor)
         return rotations
 
     def compute_output_spec(
@@ -283,6 +290,8 @@ class BertEncoder(keras.layers.Layer):
     def _variables(self) -> Table:
         """Each variable with the canonical names of the weights joined along its last axis."""
         table = self.embeddings.table()
+        if self.relative is not None:
+            table += self.relative.table()
         if self.final_norm is not None:
             table += self.final_norm.table("encoder/LayerNorm")
         if self.projection is not None:

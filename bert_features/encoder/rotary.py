@@ -28,13 +28,15 @@ class Rotation:
     sine: Tensor
 
     @classmethod
-    def by(cls, positions: Tensor, theta: float, head_size: int) -> "Rotation":
-        """The rotation by positions, int32 [S] or [B, S], with angles to the base theta.
+    def by(
+        cls, positions: Tensor, theta: float, head_size: int, divisor: float = 1.0
+    ) -> "Rotation":
+        """The rotation by positions, int32 [S] or [B, S], with angles to the base theta, divided.
 
         A product in float32 would be off by 5e-4 at position 8,000. So full turns are taken off by
         an exact product first.
         """
-        turns = theta ** (-np.arange(0, head_size, 2) / head_size) / (2 * np.pi)
+        turns = theta ** (-np.arange(0, head_size, 2) / head_size) / (2 * np.pi) / divisor
         mantissa, exponent = np.frexp(turns)
         high = np.ldexp(np.round(np.ldexp(mantissa, _EXACT_BITS)), exponent - _EXACT_BITS)
         position = ops.expand_dims(ops.cast(positions, "float32"), -1)

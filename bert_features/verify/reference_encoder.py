@@ -21,6 +21,7 @@ _ACTIVATIONS: dict[HiddenAct, Callable[[Array], Array]] = {
     "gelu_erf": lambda x: x * (1 + _erf(x / math.sqrt(2))) / 2,
     "gelu_tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
     "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x / (1 + np.exp(-x)),
     "tanh": np.tanh,
     "linear": lambda x: x,
 }
@@ -63,8 +64,13 @@ class ReferenceEncoder:
         x = x + self._dense(attended, f"{scope}/attention/output/dense")
         x = x if first else self._norm(x, attention_norm)
         normal = self._norm(x, norm) if first else x
-        inner = self._dense(normal, f"{scope}/intermediate/dense")
-        inner, *gate = np.split(inner, 2 if self._config.gated else 1, axis=-1)
+        halves = (
+            ("gate", "up") if f"{scope}/intermediate/up/kernel" in self._weights else ("dense",)
+        )
+        parts = [self._dense(normal, f"{scope}/intermediate/{half}") for half in halves]
+        if self._config.joins_matrices:
+            parts = np.split(parts[0], 2, axis=-1)
+        inner, *gate = parts
         inner = _ACTIVATIONS[self._config.hidden_act](inner)
         x = x + self._dense(inner * gate[0] if gate else inner, f"{scope}/output/dense")
         return x if first else self._norm(x, norm)
@@ -74,7 +80,7 @@ class ReferenceEncoder:
         theta, window = self._config.attention_of(number)
         joined = (
             self._dense(x, f"{scope}/qkv")
-            if self._config.joins_qkv
+            if self._config.joins_matrices
             else np.concatenate(
                 [self._dense(x, f"{scope}/{name}") for name in ("query", "key", "value")], axis=-1
             )
@@ -82,13 +88,16 @@ class ReferenceEncoder:
         parts = np.split(joined, 3 * self._config.num_attention_heads, axis=-1)  # [S, D] each
         places = np.arange(len(x))
         distance = np.abs(places[:, None] - places)
-        heads = []
+        rows = np.vectorize(_row_of_distance, otypes=[np.intp])(places - places[:, None])
+        heads: list[Array] = []
         for q, k, v in (
             parts[i :: self._config.num_attention_heads] for i in range(len(parts) // 3)
         ):
             if theta is not None:
-                q, k = _turned(q, theta), _turned(k, theta)
+                q, k = (_turned(x, theta, self._config.rope_divisor) for x in (q, k))
             scores = q @ k.T / math.sqrt(self._config.head_size)
+            if self._config.relative_attention_num_buckets is not None:
+                scores += self._read("encoder/relative_attention_bias")[rows, len(heads)]
             if window is not None:
                 scores = np.where(distance <= window, scores, -np.inf)
             weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
@@ -97,7 +106,8 @@ class ReferenceEncoder:
 
     def _dense(self, x: Array, scope: str) -> Array:
         product: Array = x @ self._read(f"{scope}/kernel")
-        return product + self._read(f"{scope}/bias") if self._config.has_biases else product
+        name = f"{scope}/bias"
+        return product + self._read(name) if name in self._weights else product
 
     def _norm(self, x: Array, scope: str) -> Array:
         deviation = x - x.mean(axis=-1, keepdims=True)
@@ -110,10 +120,21 @@ class ReferenceEncoder:
         return self._weights[name].astype(np.float64)
 
 
-def _turned(x: Array, theta: float) -> Array:
+def _row_of_distance(distance: int) -> int:
+    """The row of MPNet's table of biases for a key this far behind its query.
+
+    Half of 16 rows for each direction have a distance of their own; the limits of the others grow
+    by the square root of 2.
+    """
+    far = abs(distance)
+    row = far if far < 8 else min(7 + (far * far // 64).bit_length(), 15)
+    return row + 16 * (distance > 0)
+
+
+def _turned(x: Array, theta: float, divisor: float) -> Array:
     """Queries or keys, turned by their positions: [S, D] -> [S, D]."""
     first, second = np.split(x, 2, axis=-1)
     half = first.shape[-1]
-    angles = np.arange(len(x))[:, None] * theta ** (-np.arange(half) / half)
+    angles = np.arange(len(x))[:, None] / divisor * theta ** (-np.arange(half) / half)
     cosine, sine = np.cos(angles), np.sin(angles)
     return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], -1)

@@ -137,12 +137,30 @@ OLD_KEYS = (
 ALBERT_KEYS = (
     "classifier_dropout_prob down_scale_factor gap_size inner_group_num layers_to_keep ln_type"
 )
+# nomic-embed-text-v1.5, gte-multilingual-base
+NOMIC_KEYS = (
+    "activation_function attn_pdrop auto_map causal dense_seq_output embd_pdrop fused_bias_fc "
+    "fused_dropout_add_ln layer_norm_epsilon max_trained_positions mlp_fc1_bias mlp_fc2_bias "
+    "n_embd n_head n_inner n_layer n_positions pad_vocab_size_multiple parallel_block "
+    "parallel_block_tied_norm prenorm qkv_proj_bias reorder_and_upcast_attn resid_pdrop "
+    "rotary_emb_base rotary_emb_fraction rotary_emb_interleaved rotary_emb_scale_base "
+    "rotary_scaling_factor scale_attn_by_inverse_layer_idx scale_attn_weights summary_activation "
+    "summary_first_dropout summary_proj_to_labels summary_type summary_use_proj use_cache "
+    "use_flash_attn use_rms_norm use_xentropy"
+)
+GTE_KEYS = (
+    "auto_map layer_norm_type logn_attention_clip1 logn_attention_scale pack_qkv rope_scaling "
+    "position_embedding_type rope_theta unpad_inputs use_memory_efficient_attention"
+)
 MODERNBERT_KEYS = "norm_eps layer_norm_eps reference_compile global_rope_theta sparse_prediction"
 
 
 @pytest.mark.parametrize(
     ("model_type", "keys"),
-    [("bert", OLD_KEYS), ("albert", ALBERT_KEYS), ("modernbert", MODERNBERT_KEYS)],
+    [
+        *(("bert", OLD_KEYS), ("albert", ALBERT_KEYS), ("modernbert", MODERNBERT_KEYS)),
+        *(("nomic_bert", NOMIC_KEYS), ("gte", GTE_KEYS), ("new", GTE_KEYS)),
+    ],
 )
 def test_no_key_of_published_files_is_unknown(model_type, keys):
     assert unknown_keys(dict.fromkeys(keys.split()) | {"model_type": model_type}) == []

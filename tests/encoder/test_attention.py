@@ -47,7 +47,7 @@ FORMS = [
 ]
 # The attention of the other families is BERT's, so one form of each is enough.
 CASES = [
-    *((name, *form) for name in ("bert", "modernbert") for form in FORMS),
+    *((name, *form) for name in ("bert", "modernbert", "mpnet") for form in FORMS),
     *((name, "cpu", {}) for name in ("albert", "electra", "distilbert", "roberta")),
 ]
 

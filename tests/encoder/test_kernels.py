@@ -140,7 +140,7 @@ def test_every_layer_with_fixed_weights(two_blocks, batch_of, fixed_weights, pre
             assert_layers_equal(step.run(batch).values(), expected, batch, precision)
 
 
-@pytest.mark.parametrize("act", ["gelu_erf", "gelu_tanh", "relu", "tanh", "linear"])
+@pytest.mark.parametrize("act", ["gelu_erf", "gelu_tanh", "relu", "silu", "tanh", "linear"])
 @pytest.mark.parametrize("with_residual", [True, False])
 def test_a_product_with_a_fixed_weight(fixed_weights, act, with_residual):
     """Equal to float64 NumPy; a batch of another size, too."""

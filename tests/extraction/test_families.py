@@ -26,8 +26,8 @@ OUTPUTS = [
 TEXT, LONG = "is this jacksonville ? no it is not .", "is this a b jack . " * 20
 
 
-# Each takes seconds. These two differ most from BERT here; tests/encoder has the layers of all.
-@pytest.fixture(scope="module", params=["roberta", "modernbert"])
+# Each takes seconds. These differ most from BERT here; tests/encoder has the layers of all.
+@pytest.fixture(scope="module", params=["roberta", "modernbert", "mpnet"])
 def folder(request, tmp_path_factory):
     return families.folder(request.param, tmp_path_factory.mktemp(request.param))
 
@@ -89,7 +89,7 @@ def test_a_keras_layer_is_saved_and_loaded(folder, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["albert", "modernbert"])  # the others have no names of their own
+@pytest.mark.parametrize("name", ["albert", "modernbert", "mpnet", "gte"])  # with own names
 def test_an_export_is_a_checkpoint_too(name, tmp_path):
     folder = families.folder(name, tmp_path)
     to = export_savedmodel(tmp_path / "x", checkpoint=folder, signature="ids", outputs=[OUTPUTS[2]])

@@ -1,9 +1,10 @@
 """A BERT encoder in float64 NumPy, straight from the paper: the oracle for every numeric path.
 
 And its relatives: ALBERT shares blocks between layers and widens its embeddings, as small ELECTRA
-does; DistilBERT has no token types; RoBERTa leaves out the first positions; ModernBERT turns
+does; DistilBERT has no token types; RoBERTa leaves out the first positions, as MPNet does, whose
+attention has biases by distance; ModernBERT turns
 queries and keys by their positions, most of its layers see a window, its feed-forward part has a
-gate, and its norms come first.
+gate, and its norms come first; NomicBERT and GTE have such positions and gates in BERT's block.
 
 Weights come under google-research/bert's names without `bert/`, kernels [in, out].
 """
@@ -25,6 +26,7 @@ def gelu_tanh(x):
 
 
 ACTIVATIONS = {"gelu_erf": gelu_erf, "gelu_tanh": gelu_tanh, "relu": lambda x: np.maximum(x, 0)}
+ACTIVATIONS["silu"] = lambda x: x / (1.0 + np.exp(-x))
 
 
 def layer_norm(x, gamma, beta, epsilon):
@@ -38,10 +40,10 @@ def softmax(x):
     return e / e.sum(axis=-1, keepdims=True)
 
 
-def rotated(x, theta):
+def rotated(x, theta, divisor=1.0):
     """[B, A, S, D]: the pair (x_j, x_{j + D/2}) as a complex number, times e^(i p angle_j)."""
     half = x.shape[-1] // 2
-    angles = np.arange(x.shape[2])[:, None] / theta ** (np.arange(half) / half)
+    angles = np.arange(x.shape[2])[:, None] / divisor / theta ** (np.arange(half) / half)
     turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
     return np.concatenate([turned.real, turned.imag], axis=-1)
 
@@ -70,7 +72,7 @@ class NumpyEncoder:
         self.attention_of = []
         w, config = self.weights, self.config
         x = w[WORDS][word_ids].astype(np.float64)
-        if config.model_type != "modernbert":
+        if config.model_type not in ("modernbert", "nomic_bert", "gte"):
             first = config.position_offset
             x = x + w["embeddings/position_embeddings"][first : first + word_ids.shape[1]]
         if config.type_vocab_size:
@@ -94,7 +96,12 @@ class NumpyEncoder:
             x + self.dense(self.attention(x, mask, scope), f"{scope}/attention/output/dense"),
             f"{scope}/attention/output/LayerNorm",
         )
-        inner = ACTIVATIONS[self.config.hidden_act](self.dense(x, f"{scope}/intermediate/dense"))
+        activation = ACTIVATIONS[self.config.hidden_act]
+        if self.config.model_type in ("nomic_bert", "gte"):
+            inner = activation(self.dense(x, f"{scope}/intermediate/gate"))
+            inner = inner * self.dense(x, f"{scope}/intermediate/up")
+        else:
+            inner = activation(self.dense(x, f"{scope}/intermediate/dense"))
         return self.norm(
             x + self.dense(inner, f"{scope}/output/dense"), f"{scope}/output/LayerNorm"
         )
@@ -125,18 +132,34 @@ class NumpyEncoder:
 
     def attention(self, x, mask, scope):
         batch, length, hidden = x.shape
-        heads = self.config.num_attention_heads
+        config = self.config
+        heads = config.num_attention_heads
         query, key, value = (
             self.dense(x, f"{scope}/attention/self/{name}")
             .reshape(batch, length, heads, hidden // heads)
             .transpose(0, 2, 1, 3)
             for name in ("query", "key", "value")
         )
+        if config.model_type in ("nomic_bert", "gte"):
+            query, key = (
+                rotated(x, config.global_rope_theta, config.rope_divisor) for x in (query, key)
+            )
         scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(hidden // heads)
+        if config.model_type == "mpnet":
+            scores = scores + self.nearness(length)
         scores = np.where(mask[:, None, None, :] == 1, scores, -1e30)
         self.attention_of.append(softmax(scores))
         context = self.attention_of[-1] @ value
         return context.transpose(0, 2, 1, 3).reshape(batch, length, hidden)
+
+    def nearness(self, length):
+        """[A, S, S]: T5's logarithmic buckets, in whole numbers."""
+        distance = np.arange(length) - np.arange(length)[:, None]
+        far = np.maximum(np.abs(distance), 1)
+        log = 8 + np.floor(np.log2(far**2 // 64 + (far < 8)) + 1e-9).astype(int)
+        bucket = np.where(far < 8, np.abs(distance), np.minimum(log, 15))
+        table = self.weights["encoder/relative_attention_bias"]
+        return table[bucket + 16 * (distance > 0)].transpose(2, 0, 1)
 
     def pooled(self, sequence_output):
         return np.tanh(self.dense(sequence_output[:, 0], "pooler/dense"))
