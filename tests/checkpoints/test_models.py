@@ -1,0 +1,283 @@
+"""A toy of each kind of model that people use: loaded with its own weights, or refused by name.
+
+The toys are those of tests/data/families, whose layers transformers computed, with the settings and
+files that each kind has. `MODELS` says which kind a model of `../shared/data/models.tsv` is of.
+"""
+
+import csv
+import fnmatch
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.pooling import auto_pooling
+from bert_features.checkpoints.read import read_weights
+from bert_features.checkpoints.tokenizer import resolve_vocabulary
+from bert_features.config.outputs import parse_outputs
+from bert_features.errors import CheckpointError
+from tests import families
+from tests.reference.torch_file import zip_of
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "models.tsv"
+TOKENIZERS = families.DATA.parent / "tokenizers" / "files.tar.xz"
+MODULE = "sentence_transformers.models."
+POOLED = {"type": f"{MODULE}Pooling", "path": "1_Pooling"}
+NORMALIZED = {"type": f"{MODULE}Normalize", "path": "2_Normalize"}
+ROWS = 1100  # more than the small tokenizers of the families have pieces
+
+
+def config(**values):
+    return {"config.json": values}
+
+
+def beside(**values):
+    return {"tokenizer_config.json": values}
+
+
+def modules(*others):
+    listed = [{"type": f"{MODULE}Transformer", "path": ""}, *others]
+    return {"modules.json": listed, "1_Pooling/config.json": {"pooling_mode_cls_token": True}}
+
+
+DENSE = {
+    **modules(POOLED, {"type": f"{MODULE}Dense", "path": "2_Dense"}),
+    "2_Dense/config.json": {"in_features": 16, "out_features": 8, "bias": True},
+}
+SPLADE = {"type": f"{MODULE}SpladePooling", "path": "1_SpladePooling"}
+PYLATE = {"type": "pylate.models.Dense.Dense", "path": "1_Dense"}
+NEXT = families.vocabulary("bert").count("\n")  # the first id behind the vocabulary
+
+# Kind -> family; files, of which JSON is added to what is there; how the weights are changed; what it
+# gives: the kind of tokenizer, or a part of the refusal of find (!), tokenizer (?) or auto (~).
+KINDS = {
+    "bert": ("bert", {}, {}, "WordPieceFile"),
+    "float16": ("bert", {}, {"dtype": np.float16}, "WordPieceFile"),
+    "classifier": ("bert", {}, {"more": ["classifier.weight", "classifier.bias"]}, "WordPieceFile"),
+    "spare rows": ("bert", {}, {"rows": 41}, "WordPieceFile"),
+    "accents": ("bert", beside(do_lower_case=True, strip_accents=False), {}, "WordPieceFile"),
+    "never split": ("bert", beside(do_lower_case=False, never_split=["[x]"]), {}, "WordPieceFile"),
+    "pickle": ("bert", {}, {"pickled": True}, "WordPieceFile"),
+    "pickle of RoBERTa": ("roberta", {}, {"pickled": True, "rows": ROWS}, "JsonModel"),
+    "pickle of XLM-R": ("roberta", {}, {"pickled": True, "rows": ROWS}, "SentencePieceModel"),
+    "pickle of MPNet": ("mpnet", {}, {"pickled": True}, "WordPieceFile"),
+    "many positions": ("bert", config(emb_size=16), {}, "WordPieceFile"),
+    "Japanese": (
+        "bert",
+        beside(tokenizer_class="BertJapaneseTokenizer", word_tokenizer_type="mecab"),
+        {"pickled": True},
+        '?tokenizer_class is "BertJapaneseTokenizer"',
+    ),
+    "BERT with XLM-R's tokenizer": ("bert", {}, {"rows": ROWS}, "SentencePieceModel"),
+    "RoBERTa": ("roberta", {}, {"rows": ROWS}, "JsonModel"),
+    "XLM-R": ("roberta", config(model_type="xlm-roberta"), {"rows": ROWS}, "SentencePieceModel"),
+    "CamemBERT": ("roberta", config(model_type="camembert"), {"rows": ROWS}, "SentencePieceModel"),
+    "RoBERTa with WordPiece": (
+        "roberta",
+        beside(tokenizer_class="BertTokenizer", do_lower_case=False),
+        {},
+        "WordPieceFile",
+    ),
+    "tweets": ("roberta", {"bpe.codes": "a b 1\n"}, {}, "?bpe.codes"),
+    "ELECTRA": ("electra", {}, {}, "WordPieceFile"),
+    "ALBERT": ("albert", {}, {"rows": ROWS}, "SentencePieceModel"),
+    "DistilBERT": ("distilbert", config(sinusoidal_pos_embds=False), {}, "WordPieceFile"),
+    "ModernBERT": (
+        "modernbert",
+        config(layer_norm_eps=1e-12, norm_eps=1e-5),
+        {"rows": ROWS},
+        "JsonModel",
+    ),
+    "mmBERT": (
+        "modernbert",
+        config(position_embedding_type="sans_pos"),
+        {"rows": ROWS},
+        "JsonModel",
+    ),
+    "MPNet": ("mpnet", modules(POOLED, NORMALIZED), {}, "WordPieceFile"),
+    "ERNIE": ("ernie", {}, {}, "WordPieceFile"),
+    "NomicBERT": ("nomic_bert", modules(POOLED), {}, "WordPieceFile"),
+    "GTE": ("gte", modules(POOLED), {}, "WordPieceFile"),
+    "vectors": ("bert", modules(POOLED, NORMALIZED), {}, "WordPieceFile"),
+    "Dense": ("bert", DENSE, {}, "WordPieceFile"),
+    "Dense of DistilBERT": ("distilbert", DENSE, {}, "WordPieceFile"),
+    "SPLADE": ("bert", modules(SPLADE), {"pickled": True}, "~SpladePooling"),
+    "SPLADE of DistilBERT": ("distilbert", modules(SPLADE), {}, "~SpladePooling"),
+    "ColBERT": ("bert", {"artifact.metadata": {}}, {"more": ["linear.weight"]}, "WordPieceFile"),
+    "ColBERT of PyLate": (
+        "modernbert",
+        {**modules(PYLATE), "added_tokens.json": {"[Q]": NEXT, "[D]": NEXT + 1}},
+        {"rows": NEXT + 2},
+        "~pylate",
+    ),
+    "experts": ("nomic_bert", config(num_experts=8), {}, "!num_experts is 8"),
+    "ALiBi": ("bert", config(position_embedding_type="alibi"), {}, "!position_embedding_type"),
+    "rotary XLM-R": (
+        "roberta",
+        config(model_type="xlm-roberta", position_embedding_type="rotary"),
+        {},
+        "!position_embedding_type is 'rotary'",
+    ),
+    **{
+        name: ("bert", config(model_type=name), {}, f"!model_type is '{name}'")
+        for name in ("deberta-v2", "eurobert", "esm", "t5")
+    },
+}
+
+# Kind -> the models that are of it, as patterns of their names.
+MODELS = {
+    "bert": "google-bert/* dbmdz/*turkish* klue/bert-base beomi/* *wwm-cased",
+    "float16": "thenlper/gte-base* mixedbread-ai/*",
+    "classifier": "cross-encoder/*",
+    "spare rows": "dbmdz/*italian* indobenchmark/*",
+    "accents": "dbmdz/*german-uncased *wwm-uncased",
+    "never split": "aubmindlab/*",
+    "pickle": (
+        "DeepPavlov/* neuralmind/* hfl/* allenai/* dmis-lab/* microsoft/Biomed* nlpaueb/* "
+        "ProsusAI/*"
+    ),
+    "pickle of RoBERTa": "microsoft/codebert* cardiffnlp/*",
+    "pickle of XLM-R": "BAAI/bge-m3",
+    "pickle of MPNet": "microsoft/mpnet-base",
+    "many positions": "cointegrated/*",
+    "Japanese": "tohoku-nlp/*",
+    "BERT with XLM-R's tokenizer": "*phrase-multilingual-MiniLM* intfloat/multilingual-e5-small",
+    "RoBERTa": "FacebookAI/roberta* distilbert/distilroberta*",
+    "XLM-R": (
+        "FacebookAI/xlm* *paraphrase-multilingual-mpnet* intfloat/multilingual-e5-base* "
+        "Snowflake/*-l-v2.0 BAAI/bge-reranker*"
+    ),
+    "CamemBERT": "almanach/*",
+    "RoBERTa with WordPiece": "klue/roberta*",
+    "tweets": "vinai/*",
+    "ELECTRA": "google/electra*",
+    "ALBERT": "albert/*",
+    "DistilBERT": "distilbert/distilbert*",
+    "ModernBERT": "answerdotai/Modern* */gte-modernbert* */modernbert-embed* ibm-granite/*",
+    "mmBERT": "jhu-clsp/*",
+    "MPNet": "*/all-mpnet* */multi-qa-mpnet*",
+    "ERNIE": "nghuyong/*",
+    "NomicBERT": "nomic-ai/*v1.5* Snowflake/*-m-long",
+    "GTE": "Alibaba-NLP/gte-base* Alibaba-NLP/gte-multi* Snowflake/*-m-v2.0",
+    "vectors": (
+        "*/all-MiniLM* */multi-qa-MiniLM* BAAI/bge-*v1.5* intfloat/e5* Snowflake/*-m?(xs* "
+        "WhereIsAI/* shibing624/*"
+    ),
+    "Dense": "*/LaBSE",
+    "Dense of DistilBERT": "*/distiluse*",
+    "SPLADE": "naver/*cocondenser* prithivida/*",
+    "SPLADE of DistilBERT": "naver/splade_v2_max opensearch-project/*",
+    "ColBERT": "colbert-ir/* */answerai-colbert*",
+    "ColBERT of PyLate": "lightonai/*",
+    "experts": "nomic-ai/*moe",
+    "ALiBi": "jinaai/jina-embeddings-v2*",
+    "rotary XLM-R": "jinaai/jina-embeddings-v3 jinaai/jina-colbert*",
+    "deberta-v2": "microsoft/*deberta*",
+    "eurobert": "EuroBERT/*",
+    "esm": "facebook/esm2*",
+    "t5": "*/gtr-t5*",
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory):
+    """The small tokenizers, by the kind of file that a toy is to have."""
+    folder = tmp_path_factory.mktemp("tokenizers")
+    with tarfile.open(TOKENIZERS) as archive:
+        archive.extractall(folder, filter="data")
+    return {
+        "JsonModel": folder / "roberta" / "tokenizer.json",
+        "SentencePieceModel": folder / "xlm_roberta" / "sentencepiece.bpe.model",
+        "albert": folder / "albert" / "spiece.model",
+    }
+
+
+def make(folder, kind, tokenizers):
+    family, files, change, gives = KINDS[kind]
+    source = families.DATA / family
+    rows = change.get("rows", 30)
+    tensors = load_file(source / "model.safetensors")
+    for name, value in tensors.items():
+        if value.shape[:1] == (30,):  # of pieces
+            spare = [(0, rows - 30), *[(0, 0)] * (value.ndim - 1)]
+            value = np.pad(value, spare)
+        tensors[name] = value.astype(change.get("dtype", value.dtype))
+    tensors |= {name: np.ones((2, 16), np.float32) for name in change.get("more", ())}
+    if change.get("pickled"):
+        arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+        (folder / "pytorch_model.bin").write_bytes(zip_of(arrays))
+    else:
+        save_file(tensors, folder / "model.safetensors")
+    tokenizer = tokenizers.get("albert" if family == "albert" else gives)
+    if tokenizer is None:
+        (folder / "vocab.txt").write_text(families.vocabulary(family))
+    else:
+        shutil.copy(tokenizer, folder)
+    settings = json.loads((source / "config.json").read_text()) | {"vocab_size": rows}
+    for name, value in ({"config.json": {}, "tokenizer_config.json": {}} | files).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        if name == "config.json":
+            value = settings | value
+        if name == "tokenizer_config.json":
+            value = {"do_lower_case": True} | value
+        (folder / name).write_text(value if isinstance(value, str) else json.dumps(value))
+    if "2_Dense/config.json" in files:
+        dense = {"linear.weight": (8, 16), "linear.bias": (8,)}
+        save_file(
+            {name: np.ones(shape, np.float32) for name, shape in dense.items()},
+            folder / "2_Dense" / "model.safetensors",
+        )
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_is_loaded_or_refused_by_name(kind, tmp_path, tokenizers):
+    family, files, change, gives = KINDS[kind]
+    folder = make(tmp_path, kind, tokenizers)
+    if gives.startswith("!"):
+        with pytest.raises(CheckpointError, match=gives[1:]):
+            find_checkpoint(folder)
+        return
+    found = find_checkpoint(folder)
+    read = read_weights(found)
+    for name, want in families.weights(family).items():
+        if name in read:
+            want = want.astype(change.get("dtype", want.dtype)).astype(np.float32)
+            np.testing.assert_array_equal(read[name][: len(want)], want, name)
+    assert families.weights(family).keys() - read.keys() <= {
+        "pooler/dense/kernel",
+        "pooler/dense/bias",
+    }
+    if gives.startswith("?"):
+        with pytest.raises(CheckpointError, match=gives[1:]):
+            resolve_vocabulary(found)
+        return
+    file, _ = resolve_vocabulary(found)
+    assert type(file).__name__ == gives or gives.startswith("~")
+    auto = parse_outputs([{"level": "sequence", "pooling": "auto"}])
+    if gives.startswith("~"):
+        with pytest.raises(CheckpointError, match=gives[1:]):
+            auto_pooling(found, auto)
+    elif "modules.json" in files:
+        assert auto_pooling(found, auto).pooling == "cls"
+
+
+def test_each_model_that_people_use_is_of_one_kind():
+    if not SHARED.is_file():
+        pytest.skip("needs ../shared/data/models.tsv")
+    with SHARED.open(encoding="utf-8") as file:
+        names = [row["name"] for row in csv.DictReader(file, delimiter="\t")]
+    assert len(names) == 87
+    for name in names:
+        kinds = [
+            kind
+            for kind, patterns in MODELS.items()
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.split())
+        ]
+        assert len(kinds) == 1, (name, kinds)
+    assert MODELS.keys() == KINDS.keys()
