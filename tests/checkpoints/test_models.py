@@ -53,8 +53,8 @@ SPLADE = {"type": f"{MODULE}SpladePooling", "path": "1_SpladePooling"}
 PYLATE = {"type": "pylate.models.Dense.Dense", "path": "1_Dense"}
 NEXT = families.vocabulary("bert").count("\n")  # the first id behind the vocabulary
 
-# Kind -> family; files, of which JSON is added to what is there; how the weights are changed; what it
-# gives: the kind of tokenizer, or a part of the refusal of find (!), tokenizer (?) or auto (~).
+# Kind -> family; files, of which JSON is added to what is there; how the weights are changed; what
+# it gives: the kind of tokenizer, or a part of the refusal of find (!), tokenizer (?) or auto (~).
 KINDS = {
     "bert": ("bert", {}, {}, "WordPieceFile"),
     "float16": ("bert", {}, {"dtype": np.float16}, "WordPieceFile"),
