@@ -14,6 +14,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from bert_features import __version__
+from bert_features.errors import BertFeaturesError
 from bert_features.serving import messages
 from bert_features.serving.answers import ARROW, FORMS, JSON, NPY, choose_form, dump
 from bert_features.serving.failures import (
@@ -141,10 +142,7 @@ def _describe(model: str) -> dict[str, Any]:
 
 
 def _models(service: Service) -> dict[str, tuple[str, str | None]]:
-    """The output of one vector, and the prompt, of each model of OpenAI's API.
-
-    A model is MODEL, MODEL/OUTPUT, or MODEL/PROMPT with the first of the outputs.
-    """
+    """Outputs of one vector and prompts by model: MODEL, MODEL/OUTPUT, MODEL/PROMPT (the first)."""
     model, vectors = service.model, list(service.catalog.vectors())
     if not vectors:
         return {}
@@ -252,6 +250,10 @@ def _add_failures(app: FastAPI) -> None:
     async def refuse(request: Request, error: RequestError) -> Response:
         del request
         return error.to_response()
+
+    @app.exception_handler(BertFeaturesError)
+    async def refuse_texts(request: Request, error: BertFeaturesError) -> Response:
+        return await refuse(request, RequestError("invalid_request", str(error)))
 
     @app.exception_handler(RequestValidationError)
     async def refuse_body(request: Request, error: RequestValidationError) -> Response:

@@ -79,10 +79,7 @@ class Engine:
         tokens: Sequence[int],
         outputs: Sequence[OutputSpec],
     ) -> Job | None:
-        """Queues texts, at least one, with the tokens of each; None if too many wait already.
-
-        They have their prompts already, so texts of several prompts are computed together.
-        """
+        """Queues texts that have their prompts, and the tokens of each; None if too many wait."""
         job = Job(examples, tokens, _names(outputs))
         return job if self.queue.put(job) else None
 

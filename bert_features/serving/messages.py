@@ -71,9 +71,7 @@ class FeaturesRequest(_Request):
         description="Names of outputs, as GET /v1/info lists them; by default the first.",
     )
     prompt_name: str | None = Field(
-        default=None,
-        description="Name of a prompt of the checkpoint to put before each text, as GET /v1/info "
-        "lists them; by default the checkpoint's default prompt, if it has one.",
+        default=None, description="Name of a prompt, as GET /v1/info lists them."
     )
     tokens: bool = Field(
         default=True, description="Whether to give tokens, their ids and their offsets."

@@ -47,7 +47,7 @@ class Http(H11Protocol):
         if cycle.scope["http_version"] != "1.1":  # knows no interim answers
             return False
         cycle.keep_alive = False
-        self._look_for_client(cycle)
+        self.loop.call_later(_LOOK_SECONDS, self._look_for_client, cycle)
         return True
 
     def _look_for_client(self, cycle: RequestResponseCycle) -> None:

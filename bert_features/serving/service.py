@@ -20,7 +20,6 @@ from bert_features.checkpoints.locate import MINILM
 from bert_features.config.features import PAIRS, OutputSpec
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.serve_settings import ServeSettings
-from bert_features.errors import BertFeaturesError
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.extraction.preparation import Preparation
 from bert_features.formats.records import FeatureBatch
@@ -43,11 +42,10 @@ _T = TypeVar("_T")
 _MOST_WAITING = 0.25
 # Answers under way may hold as many times the bytes of the largest one.
 _ANSWERS_UNDER_WAY = 4
-# Bytes of text for each token that a request may have. Texts have about 4, those that have more
-# than this are hardly texts: a word of 8 MiB is one token, and takes the tokenizer many seconds.
+# Bytes of text for each token that a request may have: texts have about 4. A word of 8 MiB is one
+# token, and takes the tokenizer many seconds.
 _BYTES_PER_TOKEN = 16
-# Between two warnings of texts that are cut.
-_WARNING_SECONDS = 60.0
+_WARNING_SECONDS = 60.0  # between two warnings of texts that are cut
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,8 @@ class Service:
     async def compute(self, request: FeaturesRequest, until: ExitStack) -> Answer:
         """Computes the texts of a request; `until` is closed when the answer has been sent.
 
-        The caller bounds the time. Raises RequestError for what is beyond a limit or the queue.
+        The caller bounds the time. Raises RequestError for what is beyond a limit or the queue,
+        ConfigError for a prompt that is unknown or does not fit, and what computing raises.
         """
         features = self.catalog.find(request.outputs)
         field, examples = texts_of(request)
@@ -132,10 +131,11 @@ class Service:
         preparation = self._preparation(features)
 
         def tokenize() -> tuple[list[InputExample], Pieces]:
-            prompted = _prompted(examples, preparation, request.prompt_name)
-            tokenizer, mask_id = self.extractor.tokenizer, preparation.mask_id
-            places = request.tokens
-            return prompted, find_pieces(tokenizer, prompted, with_places=places, mask_id=mask_id)
+            prompts = preparation.prompts
+            prompt = prompts.find(None, request.prompt_name)
+            prompted = list(prompts.put_before(lambda: examples, prompt)())
+            options: Any = {"with_places": request.tokens, "mask_id": preparation.mask_id}
+            return prompted, find_pieces(self.extractor.tokenizer, prompted, **options)
 
         prompted, pieces = await self.in_thread(tokenize)
         tokens = self._check_tokens(pieces, field, preparation)
@@ -211,8 +211,6 @@ class Service:
             raise self.overloaded(f"{self._engine.queue.tokens} tokens wait to be computed")
         try:
             return await asyncio.wrap_future(job.answer)
-        except BertFeaturesError as error:
-            raise RequestError("invalid_request", str(error)) from error
         finally:
             job.answer.cancel()
 
@@ -279,16 +277,6 @@ def _check_total(sizes: Iterable[int], limit: int, unit: str, field: str) -> Non
                 f"with {field}[{i}] the request has {total} {unit}; allowed: at most {limit}",
                 param=f"{field}[{i}]",
             )
-
-
-def _prompted(
-    examples: list[InputExample], preparation: Preparation, prompt_name: str | None
-) -> list[InputExample]:
-    prompts, param = preparation.prompts, None if prompt_name is None else "prompt_name"
-    try:
-        return list(prompts.put_before(lambda: examples, prompts.find(None, prompt_name))())
-    except BertFeaturesError as error:
-        raise RequestError("invalid_request", str(error), param=param) from error
 
 
 def texts_of(request: FeaturesRequest) -> tuple[str, list[InputExample]]:

@@ -286,7 +286,6 @@ class TestSentenceTransformers:
             ({"words": [["a"]], "prompt_name": "query"}, "came as words"),
         ):
             error = error_of(post(trained_client, **body), 422, "invalid_request")
-            assert error["param"] == "prompt_name"
             assert re.search(message, error["message"])
 
 
