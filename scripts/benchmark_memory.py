@@ -5,7 +5,7 @@
 A random BERT of two layers with a masked-LM head and a vocabulary of 8,000 computes outputs that
 are as wide as they can be, so that features are nearly all the memory. Each run is a process of its
 own. Prints for each run the megabytes of its features and its peak, as the system counts it, and
-how many bytes the peak grows by for a byte of further features.
+by how much the peak grows.
 """
 
 import argparse
@@ -27,7 +27,7 @@ SETTINGS = {
     "score": ["--kind", "score"],
 }
 # Texts for each one of --texts: the features of these kinds are smaller.
-TIMES = {"layers": 100, "attention": 1, "masked_lm": 1, "score": 1}
+TIMES = {"layers": 100, "attention": 8, "masked_lm": 1, "score": 1}
 
 
 def main() -> None:
@@ -48,8 +48,9 @@ def main() -> None:
                 for count in arguments.texts
             ]
             (small, first), (large, second) = runs
-            growth = (second - first) / (large - small)
-            print(f"{kind:<10} grows by {growth:.2f} bytes for a byte of features", flush=True)
+            grown, more = second - first, large - small
+            row = f"{kind:<10} peak grows by {grown:.0f} MB for {more:.0f} MB of features"
+            print(row, flush=True)
 
 
 def run(folder: Path, kind: str, texts: int, length: int) -> tuple[float, float]:
