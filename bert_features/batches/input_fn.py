@@ -22,8 +22,7 @@ from bert_features.batches.bucketing import (
     resolve_buckets,
 )
 from bert_features.batches.long_text import LongText
-from bert_features.batches.masks import tokenize_with_masks
-from bert_features.batches.pieces import tokenize_units
+from bert_features.batches.masks import tokenize_units
 from bert_features.batches.rows import Layout
 from bert_features.batches.scoring import rows_to_score
 from bert_features.batches.segments import Rows
@@ -279,13 +278,9 @@ class TextInputFn:
         alone = self._tokenizer.splits_words
         units = Units.of(examples, self._words) if alone else Units.whole_texts(examples)
         with_places = self._words is not None and not all(units.are_words)
-        if self._mask_id is None:
-            pieces = tokenize_units(self._tokenizer, units, with_places=with_places)
-        else:
-            pieces = tokenize_with_masks(
-                self._tokenizer, units, self._mask_id, with_places=with_places
-            )
-        values, lengths, starts, ends = pieces
+        values, lengths, starts, ends = tokenize_units(
+            self._tokenizer, units, self._mask_id, with_places=with_places
+        )
         of_text = text_lengths(lengths, np.array(units.per_text, np.int64))
         words: WordPieces | None = None
         if self._words is not None and not alone:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
-import tensorflow as tf
 
 from bert_features.batches.long_text import LongText
+from bert_features.batches.masks import tokenize_units
 from bert_features.batches.rows import head_lengths
 from bert_features.batches.words import Units, text_lengths
 from bert_features.readers.input_example import InputExample
-from bert_features.text.tokenizer import Tokenizer, utf8
+from bert_features.text.tokenizer import Tokenizer
 
 Offset = tuple[int, int] | None
 
@@ -46,12 +46,19 @@ class Pieces:
 
 
 def find_pieces(
-    tokenizer: Tokenizer, examples: Sequence[InputExample], *, with_places: bool
+    tokenizer: Tokenizer,
+    examples: Sequence[InputExample],
+    *,
+    with_places: bool,
+    mask_id: int | None = None,
 ) -> Pieces:
-    """Tokenises examples; to find the places of the pieces takes longer."""
+    """Tokenises examples; to find the places of the pieces takes longer.
+
+    `mask_id` is the id of [MASK], if [MASK] in a text is that token; None if it is characters.
+    """
     alone = tokenizer.splits_words
     units = Units.of(examples, None) if alone else Units.whole_texts(examples)
-    ids, lengths, starts, ends = tokenize_units(tokenizer, units, with_places=with_places)
+    ids, lengths, starts, ends = tokenize_units(tokenizer, units, mask_id, with_places=with_places)
     places = None
     if with_places:
         places = np.stack([starts, ends], axis=1)
@@ -61,24 +68,6 @@ def find_pieces(
     of_text = text_lengths(lengths, np.array(units.per_text, np.int64))
     frame = tokenizer.known_frame  # a vocabulary of WordPiece alone may lack [SEP]
     return Pieces(ids, of_text, places, 1 if frame is None else frame.separators)
-
-
-def tokenize_units(
-    tokenizer: Tokenizer, units: Units, *, with_places: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The ids of all pieces of units, int32 [P], and the number of pieces of each unit, int64 [U].
-
-    Then the first character of each piece in its unit, and one past its last, int32 [P], or zeros
-    if they are not wanted, as they take longer.
-    """
-    texts = tf.constant([utf8(unit) for unit in units.strings], tf.string)
-    if not with_places:
-        ids, lengths = tokenizer.ids_of(texts)
-        nowhere = np.zeros_like(ids)
-        return ids, lengths, nowhere, nowhere
-    pieces = tokenizer.tokenize_with_offsets(texts)
-    starts, ends = pieces.starts.values.numpy(), pieces.ends.values.numpy()
-    return pieces.ids.values.numpy(), pieces.ids.row_lengths().numpy(), starts, ends
 
 
 def _unit_starts(example: InputExample) -> list[int]:

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert_features.errors import CheckpointError
 
@@ -21,6 +21,7 @@ _BLOCK = 1 << 18
 _ATTEMPTS = 5
 _BACKOFF = 0.5  # seconds; doubles with each attempt, unless the server asks for another
 _TIMEOUT = (10.0, 60.0)  # seconds without a connection, and without a byte
+_MAX_PAUSE = 30.0  # seconds, whatever the server asks for
 _PASSING_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 
 # Called with the bytes that have come and the size of the whole, None while it is unknown.
@@ -51,7 +52,11 @@ def fetch(url: str, partial: Path, *, max_bytes: int, progress: Progress, otherw
     from urllib3.exceptions import HTTPError
     from urllib3.util import Retry
 
-    retry = Retry(
+    class BoundedRetry(Retry):
+        def get_retry_after(self, response: Any) -> float | None:
+            return min(super().get_retry_after(response) or 0.0, _MAX_PAUSE) or None
+
+    retry = BoundedRetry(
         _ATTEMPTS - 1,
         backoff_factor=_BACKOFF,
         status_forcelist=_PASSING_STATUSES,

@@ -29,8 +29,9 @@ from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 
 _MIN_NORM = 1e-12
-# Examples of a batch that is written: enough to make a writer's cost per call small.
-_ROWS_PER_BATCH = 512
+# Examples of a batch that is written: enough to make a writer's cost per call small. Fewer are
+# enough once their features have so many bytes; all likely pieces of a long text take 120 MB.
+_ROWS_PER_BATCH, _BYTES_PER_BATCH = 512, 64 << 20
 
 
 class WindowResults:
@@ -291,18 +292,14 @@ def assemble(
 
 
 def regroup(batches: Iterable[FeatureBatch], pieces: np.ndarray) -> Iterator[FeatureBatch]:
-    """The same examples by `with_pieces` in batches of 512, the last of which may have fewer.
+    """The same examples by `with_pieces` in batches of 512; of large features, and last, in fewer.
 
-    Only the examples of a batch that spans several of the given ones are copied. Batches of pairs
-    stay as they are, as these may be large.
+    Only the examples of a batch that spans several of the given ones are copied.
     """
     held: list[FeatureBatch] = []
     missing = _ROWS_PER_BATCH
     for batch in batches:
         start = 0
-        if batch.pairs:
-            yield with_pieces(batch, pieces)
-            continue
         while len(batch) - start >= missing:
             held.append(batch.part(start, start + missing))
             start, missing = start + missing, _ROWS_PER_BATCH
@@ -310,6 +307,9 @@ def regroup(batches: Iterable[FeatureBatch], pieces: np.ndarray) -> Iterator[Fea
         if start < len(batch):
             held.append(batch.part(start, len(batch)))
             missing -= len(batch) - start
+        if sum(v.nbytes for part in held for v in part.features.values()) >= _BYTES_PER_BATCH:
+            missing = _ROWS_PER_BATCH
+            yield with_pieces(_joined(held), pieces)
     if held:
         yield with_pieces(_joined(held), pieces)
 

@@ -39,9 +39,10 @@ class Prompts:
         if config.prompt is not None:
             self._default = self.choose(config.prompt)
 
-    def first_of(self, *names: str) -> str | None:
-        """The first of some names that the checkpoint has a prompt for."""
-        return next((name for name in names if name in self._named), None)
+    @property
+    def named(self) -> dict[str, str]:
+        """The checkpoint's prompts by name."""
+        return dict(self._named)
 
     def of_queries(self) -> str | None:
         """The prompt `query`, if the checkpoint has it and the outputs can have a prompt."""

@@ -26,11 +26,10 @@ _OF_QUERIES = ("query",)
 _OF_DOCUMENTS = ("document", "passage", "corpus")
 
 
-class EncodesForSearch:
-    """The methods of an extractor that search texts: `encode` with prompts, and similarity."""
+class EncodesByPrompt:
+    """`encode` with the checkpoint's prompts for queries and documents."""
 
-    preparation: "Preparation"
-    checkpoint: Checkpoint
+    prompts: Any  # a container of their names
     encode: Callable[..., Any]
 
     def encode_query(self, texts: Any, output: str | None = None, **arguments: Any) -> Any:
@@ -51,8 +50,21 @@ class EncodesForSearch:
         self, names: tuple[str, ...], texts: Any, output: str | None, arguments: dict[str, Any]
     ) -> Any:
         if arguments.get("prompt") is None and arguments.get("prompt_name") is None:
-            arguments["prompt_name"] = self.preparation.prompts.first_of(*names)
+            known = self.prompts
+            arguments["prompt_name"] = next((name for name in names if name in known), None)
         return self.encode(texts, output, **arguments)
+
+
+class EncodesForSearch(EncodesByPrompt):
+    """The methods of an extractor that search texts: `encode` with prompts, and similarity."""
+
+    preparation: "Preparation"
+    checkpoint: Checkpoint
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The checkpoint's prompts by name."""
+        return self.preparation.prompts.named
 
     def similarity(self, a: Any, b: Any = None, *, function: str | None = None) -> np.ndarray:
         """The similarity of each vector of `a` with each of `b`.

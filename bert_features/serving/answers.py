@@ -32,7 +32,7 @@ def to_json(service: Service, answer: Answer) -> bytes:
             "model": service.model,
             "features": [Feature.model_validate(f).model_dump() for f in answer.features],
             "results": list(_results(service, answer)),
-            "usage": {"tokens": answer.tokens},
+            "usage": {"tokens": answer.tokens, "tokens_lost": answer.tokens_lost},
         }
     )
 
@@ -43,7 +43,7 @@ def _results(service: Service, answer: Answer) -> Iterator[dict[str, Any]]:
     records = batch.records(answer.features)
     lost, unknown = counts["tokens_lost"].tolist(), counts["tokens_unknown"].tolist()
     for i, record in enumerate(records):
-        features = {name: _as_float32(values) for name, values in record.features.items()}
+        features = {name: _as_numbers(values) for name, values in record.features.items()}
         yield {
             **(_tokens(service, answer, i) if answer.with_tokens else {}),
             **({} if record.words is None else {"words": record.words}),
@@ -77,8 +77,8 @@ def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:
     }
 
 
-def _as_float32(values: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(values, np.float32)
+def _as_numbers(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values, values.dtype if values.dtype.kind == "i" else np.float32)
 
 
 def to_arrow(service: Service, answer: Answer) -> bytes:
@@ -138,7 +138,7 @@ def to_npy(service: Service, answer: Answer) -> bytes:
     values = answer.results.sequence[answer.features[0].name]
     file = io.BytesIO()
     # The format knows no bfloat16.
-    np.save(file, values if values.dtype.kind == "f" else _as_float32(values), allow_pickle=False)
+    np.save(file, values if values.dtype.kind == "f" else _as_numbers(values), allow_pickle=False)
     return file.getvalue()
 
 

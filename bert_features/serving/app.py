@@ -14,6 +14,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from bert_features import __version__
+from bert_features.errors import BertFeaturesError
 from bert_features.serving import messages
 from bert_features.serving.answers import ARROW, FORMS, JSON, NPY, choose_form, dump
 from bert_features.serving.failures import (
@@ -89,9 +90,9 @@ def _add_features(app: FastAPI, service: Service) -> None:
         request: Request, body: messages.FeaturesRequest, until: _UntilSent
     ) -> Response:
         form = choose_form(request.headers.get("accept", ""))
-        computed = await _unless_gone(request, service.compute(body, until))
+        computed = await _in_time(request, service, service.compute(body, until))
         content = await service.in_thread(lambda: FORMS[form](service, computed))
-        return Response(content, media_type=form)
+        return Response(content, headers=computed.headers, media_type=form)
 
 
 def _add_embeddings(app: FastAPI, service: Service) -> None:
@@ -107,7 +108,7 @@ def _add_embeddings(app: FastAPI, service: Service) -> None:
     async def embeddings(
         request: Request, body: messages.EmbeddingsRequest, until: _UntilSent
     ) -> Response:
-        name = _output_of(service, body.model)
+        name, prompt = _output_of(service, body.model)
         spec = service.catalog.vectors()[name]
         if body.dimensions is not None and body.dimensions > spec.width:
             raise RequestError(
@@ -116,10 +117,11 @@ def _add_embeddings(app: FastAPI, service: Service) -> None:
                 param="dimensions",
             )
         texts = [body.input] if isinstance(body.input, str) else body.input
-        wanted = messages.FeaturesRequest(texts=texts, outputs=[name], tokens=False)
-        computed = await _unless_gone(request, service.compute(wanted, until))
+        values = {"texts": texts, "outputs": [name], "prompt_name": prompt, "tokens": False}
+        wanted = messages.FeaturesRequest.model_validate(values)
+        computed = await _in_time(request, service, service.compute(wanted, until))
         content = await service.in_thread(lambda: _to_embeddings(body, computed))
-        return Response(content, media_type=JSON)
+        return Response(content, headers=computed.headers, media_type=JSON)
 
     @app.get("/v1/models", summary="The models that /v1/embeddings takes")
     async def models() -> dict[str, Any]:
@@ -139,15 +141,18 @@ def _describe(model: str) -> dict[str, Any]:
     return {"id": model, "object": "model", "created": 0, "owned_by": "bert_features"}
 
 
-def _models(service: Service) -> dict[str, str]:
-    """The outputs of one vector by the names of OpenAI's models: MODEL, or MODEL/OUTPUT."""
-    vectors = list(service.catalog.vectors())
-    first = {service.model: vectors[0]} if vectors else {}
-    return first | {f"{service.model}/{name}": name for name in vectors}
+def _models(service: Service) -> dict[str, tuple[str, str | None]]:
+    """Outputs of one vector and prompts by model: MODEL, MODEL/OUTPUT, MODEL/PROMPT (the first)."""
+    model, vectors = service.model, list(service.catalog.vectors())
+    if not vectors:
+        return {}
+    found: dict[str, tuple[str, str | None]] = {model: (vectors[0], None)}
+    found |= {f"{model}/{name}": (vectors[0], name) for name in service.prompts}
+    return found | {f"{model}/{name}": (name, None) for name in vectors}
 
 
-def _output_of(service: Service, model: str) -> str:
-    """The output that a model of OpenAI's API names."""
+def _output_of(service: Service, model: str) -> tuple[str, str | None]:
+    """The output and the prompt that a model of OpenAI's API names."""
     allowed = _models(service)
     if not allowed:
         raise RequestError(
@@ -170,7 +175,7 @@ def _to_embeddings(request: messages.EmbeddingsRequest, answer: Answer) -> bytes
         if feature.normalize:
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
             vectors = vectors / np.where(lengths == 0, 1, lengths)
-    as_text = request.encoding_format == "base64"
+    as_text, tokens, lost = request.encoding_format == "base64", answer.tokens, answer.tokens_lost
     return dump(
         {
             "object": "list",
@@ -183,7 +188,7 @@ def _to_embeddings(request: messages.EmbeddingsRequest, answer: Answer) -> bytes
                 for i, row in enumerate(vectors)
             ],
             "model": request.model,
-            "usage": {"prompt_tokens": answer.tokens, "total_tokens": answer.tokens},
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens, "tokens_lost": lost},
         }
     )
 
@@ -215,15 +220,21 @@ def _add_state(app: FastAPI, service: Service) -> None:
         return Response(service.metrics.to_text(), media_type=CONTENT_TYPE)
 
 
-async def _unless_gone(request: Request, work: Awaitable[Answer]) -> Answer:
-    """Waits for an answer, and drops it when the client goes away."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(request))
+async def _in_time(request: Request, service: Service, work: Awaitable[Answer]) -> Answer:
+    """Waits for an answer, and drops it when the client goes away or its time is over."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
+    seconds = service.settings.limits.seconds
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
+        await asyncio.wait({task, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            service.warn_of_loss(task.result())
+            return task.result()
+        if gone.done():
             raise RequestError("bad_request", "the client closed the connection")
-        return task.result()
+        raise RequestError(
+            "timeout",
+            f"the texts were not computed within {seconds:g} seconds; send fewer, or try later",
+        )
     finally:
         gone.cancel()
         task.cancel()
@@ -239,6 +250,10 @@ def _add_failures(app: FastAPI) -> None:
     async def refuse(request: Request, error: RequestError) -> Response:
         del request
         return error.to_response()
+
+    @app.exception_handler(BertFeaturesError)
+    async def refuse_texts(request: Request, error: BertFeaturesError) -> Response:
+        return await refuse(request, RequestError("invalid_request", str(error)))
 
     @app.exception_handler(RequestValidationError)
     async def refuse_body(request: Request, error: RequestValidationError) -> Response:

@@ -12,8 +12,6 @@ from bert_features.serving.failures import RequestError
 
 # The output that the page at / asks for: the tokens at every layer.
 ALL_LAYERS = "all_layers"
-# Its name in version 0.1.0, with the embeddings as `layers_0` and layer 0 as `layers_1`.
-OLD_LAYERS = "layers"
 _OF_LAYER = re.compile(rf"{ALL_LAYERS}_({EMBEDDINGS}|\d+)")
 _DEFAULTS = (
     OutputConfig(name="embedding", level="sequence", pooling=AUTO_POOLING),
@@ -28,8 +26,8 @@ def config_to_serve(config: ExtractConfig, architecture: BertConfig) -> ExtractC
     """The settings of a service: those of the user, and outputs that each have a name.
 
     Without outputs of the user there are `embedding`, one vector for each text, and `last_layer`,
-    its tokens. `all_layers`, the tokens at every layer, and its old form `layers` are added unless
-    the user has an output of that name.
+    its tokens. `all_layers`, the tokens at every layer, is added unless the user has an output of
+    that name.
 
     Raises:
       ConfigError: the outputs do not fit together.
@@ -43,8 +41,6 @@ def config_to_serve(config: ExtractConfig, architecture: BertConfig) -> ExtractC
     layers = (EMBEDDINGS, *range(architecture.num_hidden_layers))
     if ALL_LAYERS not in names:
         outputs += [OutputConfig(name=f"{ALL_LAYERS}_{i}", layers=(i,)) for i in layers]
-    if OLD_LAYERS not in names:
-        outputs.append(OutputConfig(name=OLD_LAYERS, layers=layers))
     single = set(OutputConfig.model_fields) - {"layers", "dtype"}
     values = {
         name: getattr(config, name)

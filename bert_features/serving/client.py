@@ -1,6 +1,7 @@
 """Client: the features of texts from a `bert-features serve`, with the calls of bert-as-service."""
 
 import json
+import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,15 +15,19 @@ from pydantic import ValidationError
 from bert_features import __version__
 from bert_features.errors import ConfigError, ServiceError
 from bert_features.extraction.encoding import collect
+from bert_features.extraction.similarity import EncodesByPrompt
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_from_arrow, schema_of
 from bert_features.formats.records import LEVELS, Feature, FeatureBatch, FeatureRecord
 from bert_features.serving.connection import Connection, in_thread
 from bert_features.serving.messages import Info
 from bert_features.serving.parts import Part, cut, kind_of
 
+logger = logging.getLogger("bert_features")
+
 # Requests of a client that are under way at a time.
 IN_FLIGHT = 4
 _JSON, _ARROW = "application/json", "application/vnd.apache.arrow.stream"
+_LOST = "tokens_lost"
 # The fields of a feature that its values have.
 _SHAPE = ("name", "level", "width", "dtype")
 _MAX_INFO_BYTES = 1 << 20
@@ -32,7 +37,7 @@ _MAX_REST_BYTES = 256 << 20
 Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]]
 
 
-class Client:
+class Client(EncodesByPrompt):
     """A client of `bert-features serve`; several threads may share it.
 
     It asks the service for its outputs and limits at once, so that a wrong address is an error
@@ -77,8 +82,9 @@ class Client:
         is_tokenized: bool = False,
         show_tokens: bool = False,
         ragged: bool = False,
+        prompt_name: str | None = None,
     ) -> Any:
-        """The vectors of texts as NumPy arrays.
+        """The vectors of texts as NumPy arrays; a warning is logged if the service cuts any.
 
         Args:
           texts: a list of texts, or of tuples of two texts, for pairs; or a single text.
@@ -86,6 +92,8 @@ class Client:
           is_tokenized: whether each text is a list of words.
           show_tokens: whether to return the tokens too.
           ragged: return the vectors of tokens or words without padding.
+          prompt_name: the name of a prompt of the checkpoint, see `info()["prompts"]`; by default
+            its default prompt, if it has one. `encode_query` and `encode_document` choose one.
 
         Returns:
           By the level of the output, in the order of the texts and in the dtype of the output:
@@ -103,7 +111,8 @@ class Client:
         single = isinstance(texts, str)
         wanted, names = self._choose(outputs)
         given = [texts] if isinstance(texts, str) else list(texts)
-        batches = self._compute(given, wanted, names, is_tokenized, with_tokens=show_tokens)
+        call = _Call(self._connection, self._info, wanted, names, show_tokens, prompt_name)
+        batches = self._compute(given, call, is_tokenized)
         arrays = {
             feature.name: collect(batches, feature, single=single, ragged=ragged)
             for feature in wanted
@@ -121,6 +130,7 @@ class Client:
         outputs: str | Sequence[str] | None = None,
         *,
         is_tokenized: bool = False,
+        prompt_name: str | None = None,
     ) -> list[FeatureRecord]:
         """The features of texts, with their tokens and words; see `encode`.
 
@@ -132,8 +142,16 @@ class Client:
         if isinstance(texts, str):
             raise ConfigError("texts is one string; pass a list of texts, such as [text]")
         given = list(texts)
-        batches = self._compute(given, wanted, names, is_tokenized, with_tokens=True)
+        call = _Call(self._connection, self._info, wanted, names, True, prompt_name)
+        batches = self._compute(given, call, is_tokenized)
         return [record for batch in batches for record in batch.records(wanted)]
+
+    @property
+    def prompts(self) -> list[str]:
+        """The names of the checkpoint's prompts; ServiceError for a service without any notion."""
+        if self._info.prompts is None:
+            raise ServiceError(f"{self._connection.url} is of a version that has no prompts")
+        return self._info.prompts
 
     def info(self) -> dict[str, Any]:
         """What the service reports: its model, outputs and limits, as /v1/info has them.
@@ -191,20 +209,16 @@ class Client:
         ), names
 
     def _compute(
-        self,
-        texts: Sequence[Any],
-        wanted: tuple[Feature, ...],
-        names: tuple[str, ...],
-        is_tokenized: bool,
-        *,
-        with_tokens: bool,
+        self, texts: Sequence[Any], call: "_Call", is_tokenized: bool
     ) -> list[FeatureBatch]:
         if self._connection.is_closed:
             raise ServiceError("the client is closed; make another one")
         kind = kind_of(texts, is_tokenized=is_tokenized)
-        call = _Call(self._connection, self._info, wanted, names, with_tokens)
-        parts = cut(texts, kind, wanted, self._info)
-        return [batch for batches in call.answers(parts) for batch in batches]
+        parts = cut(texts, kind, call.wanted, call.info)
+        batches = [batch for batches in call.answers(parts) for batch in batches]
+        if lost := sum(int(batch.counts[_LOST].sum()) for batch in batches):
+            logger.warning("the service has cut texts that are too long: %d tokens are lost", lost)
+        return batches
 
 
 @dataclass
@@ -216,6 +230,7 @@ class _Call:
     wanted: tuple[Feature, ...]
     names: tuple[str, ...]
     with_tokens: bool
+    prompt_name: str | None
     # Once set, nothing more is sent.
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -240,7 +255,7 @@ class _Call:
                 accept=_ARROW,
                 # float32 holds what is bfloat16 in the service.
                 max_bytes=2 * self.info.limits.answer_bytes + _MAX_REST_BYTES,
-                body=part.body(self.names, tokens=self.with_tokens),
+                body=part.body(self.names, tokens=self.with_tokens, prompt_name=self.prompt_name),
                 stop=self.stop,
             )
         except ServiceError as error:
@@ -264,7 +279,11 @@ class _Call:
                 raise ServiceError(f"{url} has changed its outputs since this client was made")
             tokens = LEVELS["token"] if self.with_tokens else ()
             columns = dict.fromkeys([*schema_of(self.wanted, "int").names, *tokens])
-            batch = convert_from_arrow(table.select(list(columns)), self.wanted)
+            lost = table[_LOST].to_numpy()
+            table = table.select(list(columns))
+            if any(_has_nulls(column.combine_chunks()) for column in table.columns):
+                raise ValueError("a value is null")
+            batch = convert_from_arrow(table, self.wanted)
         except ServiceError:
             raise
         except Exception as error:  # damaged bytes make parsers raise almost anything
@@ -277,4 +296,12 @@ class _Call:
             raise ServiceError(
                 f"{url} answered for {count} texts where {len(part.encoded)} were sent"
             )
-        return replace(batch, unique_ids=np.arange(part.start, part.start + count))
+        numbers = np.arange(part.start, part.start + count)
+        return replace(batch, unique_ids=numbers, counts={_LOST: lost})
+
+
+def _has_nulls(array: Any) -> bool:
+    """Whether an Arrow array, or one of the lists in it, has a null, which NumPy makes a NaN."""
+    if array.null_count or not hasattr(array, "flatten"):
+        return bool(array.null_count)
+    return _has_nulls(array.flatten())

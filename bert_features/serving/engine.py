@@ -79,7 +79,7 @@ class Engine:
         tokens: Sequence[int],
         outputs: Sequence[OutputSpec],
     ) -> Job | None:
-        """Queues texts, at least one, with the tokens of each; None if too many wait already."""
+        """Queues texts that have their prompts, and the tokens of each; None if too many wait."""
         job = Job(examples, tokens, _names(outputs))
         return job if self.queue.put(job) else None
 
@@ -109,7 +109,7 @@ class Engine:
     def _compute(self, slices: list[Slice], counts: Counts) -> None:
         examples = [example for piece in slices for example in piece.examples]
         try:
-            results = self._extractor(slices[0].job.outputs).compute(examples, counts)
+            results = self._extractor(slices[0].job.outputs).compute(examples, counts, prompt="")
         except Exception as error:
             self._fail(slices, counts, error)
             return

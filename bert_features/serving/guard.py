@@ -40,6 +40,8 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD":  # a GET, of whose answer the server omits the body
+            scope = {**scope, "method": "GET"}
         sent = _Sent(send, self._service.settings.limits.seconds)
         metrics, began = self._service.metrics, time.monotonic()
         self._running += 1
@@ -129,7 +131,9 @@ class Guard:
                     message = await receive()
             except TimeoutError as error:
                 raise RequestError(
-                    "timeout", f"the body did not arrive within {limits.seconds:g} seconds"
+                    "timeout",
+                    f"the body did not arrive within {limits.seconds:g} seconds",
+                    headers={"Connection": "close"},  # the rest may come for ever
                 ) from error
             received += len(message.get("body", b""))
             is_whole = not message.get("more_body", False)

@@ -22,6 +22,7 @@ ALLOWED = {
     "pairs": "a list of one or more lists of two strings",
     "words": "a list of one or more lists of strings",
     "outputs": "a list of one or more names, see GET /v1/info",
+    "prompt_name": "a name, see GET /v1/info",
     "tokens": "true or false",
     "input": "a string, or a list of one or more strings",
     "model": "a name, see GET /v1/models",
@@ -40,7 +41,7 @@ class _Request(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _name_an_unknown_field(cls, body: Any) -> Any:
-        """Refuses the first unknown name alone: a body may have millions."""
+        """Refuses the first unknown name alone: a body may have millions. Null is the default."""
         allowed = ", ".join(cls.model_fields)
         if not isinstance(body, dict):
             raise _refusal(f"the body is not a JSON object; allowed: an object with {allowed}")
@@ -49,7 +50,7 @@ class _Request(BaseModel):
             shown = unknown if len(unknown) <= _MAX_SHOWN else f"{unknown[:_MAX_SHOWN]}…"
             shown = shown.encode("utf-8", "replace").decode()  # JSON allows what is no Unicode
             raise _refusal(f"{shown} is unknown; allowed: {allowed}", param=shown)
-        return body
+        return {name: value for name, value in body.items() if value is not None}
 
 
 def _refusal(message: str, param: str = "") -> PydanticCustomError:
@@ -68,6 +69,9 @@ class FeaturesRequest(_Request):
         default=None,
         min_length=1,
         description="Names of outputs, as GET /v1/info lists them; by default the first.",
+    )
+    prompt_name: str | None = Field(
+        default=None, description="Name of a prompt, as GET /v1/info lists them."
     )
     tokens: bool = Field(
         default=True, description="Whether to give tokens, their ids and their offsets."
@@ -157,6 +161,7 @@ class Usage(BaseModel):
     """What was computed."""
 
     tokens: int
+    tokens_lost: int = Field(description="Tokens that truncation cut off, of all texts.")
 
 
 class FeaturesAnswer(BaseModel):
@@ -181,6 +186,7 @@ class EmbeddingsUsage(BaseModel):
 
     prompt_tokens: int
     total_tokens: int
+    tokens_lost: int = Field(description="Tokens that truncation cut off; not OpenAI's.")
 
 
 class EmbeddingsAnswer(BaseModel):
@@ -210,6 +216,7 @@ class Info(BaseModel):
     max_seq_length: int = Field(gt=0)
     long_text: str
     outputs: list[Output] = Field(min_length=1)
+    prompts: list[str] | None = None  # older services do not send it
     limits: Limits
     replicas: int
     device: str

@@ -30,9 +30,10 @@ class Part:
     start: int
     encoded: tuple[bytes, ...]
 
-    def body(self, outputs: Sequence[str], *, tokens: bool) -> bytes:
-        """The body of the request."""
-        rest = json.dumps({"outputs": list(outputs), "tokens": tokens}).encode()
+    def body(self, outputs: Sequence[str], **settings: Any) -> bytes:
+        """The body of the request, with these settings beside the outputs unless they are None."""
+        given = {name: value for name, value in settings.items() if value is not None}
+        rest = json.dumps({"outputs": list(outputs), **given}).encode()
         return b'{"%s": [%s], %s' % (self.kind.encode(), b", ".join(self.encoded), rest[1:])
 
     def renumbered(self, error: ServiceError) -> ServiceError:

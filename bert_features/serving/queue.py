@@ -108,15 +108,14 @@ class Queue:
         size = sum(job.tokens)
         with self._changed:
             if self._tokens and self._tokens + size > self._max_tokens:
-                self._drop_cancelled()
-            if self._tokens and self._tokens + size > self._max_tokens:
                 return False
             self._jobs.append(job)
             self._turns.append(job)
             self._tokens += size
             self._noted(self._tokens)
             self._changed.notify()
-            return True
+        job.answer.add_done_callback(lambda answer: self._drop(job))
+        return True
 
     def take(self, smallest: int, largest: int, *, shares: int = 1) -> list[Slice]:
         """Waits for jobs and takes texts of those that want the outputs of the first.
@@ -130,10 +129,8 @@ class Queue:
           At least one slice.
         """
         with self._changed:
-            self._drop_cancelled()
             while not self._jobs:
                 self._changed.wait()
-                self._drop_cancelled()
             return self._take(min(max(self._tokens // shares, smallest), largest))
 
     def _take(self, tokens: int) -> list[Slice]:
@@ -162,7 +159,8 @@ class Queue:
             self._turns.append(job)
         return piece
 
-    def _drop_cancelled(self) -> None:
-        """Forgets jobs that nobody waits for."""
-        for job in [job for job in self._jobs if job.answer.done()]:
-            self._cut(job, sum(job.tokens))
+    def _drop(self, job: Job) -> None:
+        """Forgets what waits of a job that nobody waits for."""
+        with self._changed:
+            if job in self._jobs:
+                self._cut(job, sum(job.tokens))

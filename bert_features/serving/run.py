@@ -1,11 +1,12 @@
 """Runs the service on this machine: in this process, or in several that uvicorn watches."""
 
 import contextlib
+import logging
 import math
 import signal
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,8 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import check_floats
 from bert_features.config.serve_settings import ServeSettings
-from bert_features.errors import DeviceError, MissingExtraError
+from bert_features.errors import ConfigError, DeviceError, MissingExtraError
+from bert_features.extraction.prompts import Prompts
 from bert_features.formats.checks import check_name
 from bert_features.machine.shares import Share, share_out
 from bert_features.serving.port import hold_port, open_port
@@ -22,6 +24,8 @@ from bert_features.serving.worker import Worker, load_app, log_stop, silence_uvi
 
 if TYPE_CHECKING:
     import uvicorn
+
+logger = logging.getLogger("bert_features.serve")
 
 _PACKAGES = ("fastapi_offline", "orjson", "prometheus_client", "starlette", "uvicorn")
 # Connections that are not used are closed after this; behind a proxy longer than its own time.
@@ -54,6 +58,11 @@ def config_with_outputs(config: ExtractConfig) -> ExtractConfig:
     from bert_features.checkpoints.pooling import auto_pooling
     from bert_features.serving.catalog import config_to_serve  # imports packages of the extra
 
+    if any(output.kind == "score" for output in config.output_configs()):
+        raise ConfigError.naming(
+            "{kind} is 'score', and the service has no scores, which mask each text many times; "
+            "use extract, or FeatureExtractor in Python"
+        )
     check_floats((o.dtype or config.dtype for o in config.output_configs()), "the service")
     checkpoint = find_checkpoint(config.checkpoint, **config.checkpoint_options())
     served = config_to_serve(config, checkpoint.config)
@@ -62,6 +71,15 @@ def config_with_outputs(config: ExtractConfig) -> ExtractConfig:
     )
     for output in outputs:
         check_name(output.name)  # they become columns of Arrow tables
+    prompts = Prompts(served, checkpoint, tokenizer_lower_cases=True)
+    model = PurePath(checkpoint.name).name
+    models = [f"{model}/{name}" for name, text in prompts.named.items() if text]
+    if models and served.prompt is None and not prompts.metadata():
+        logger.warning(
+            "%s has prompts, and texts get none by default, which makes vectors worse: ask for the "
+            "models %s of /v1/embeddings, pass prompt_name to /v1/features, or start with --prompt",
+            *(model, ", ".join(models)),
+        )
     return served
 
 

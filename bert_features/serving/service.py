@@ -2,10 +2,14 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -16,17 +20,19 @@ from bert_features.checkpoints.locate import MINILM
 from bert_features.config.features import PAIRS, OutputSpec
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.serve_settings import ServeSettings
-from bert_features.errors import BertFeaturesError
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.extraction.preparation import Preparation
 from bert_features.formats.records import FeatureBatch
 from bert_features.readers.input_example import InputExample
-from bert_features.serving.catalog import OLD_LAYERS, Catalog
+from bert_features.serving.catalog import Catalog
 from bert_features.serving.engine import Engine
 from bert_features.serving.failures import RequestError
 from bert_features.serving.messages import Feature, FeaturesRequest, Info, Output
 from bert_features.serving.metrics import ServiceMetrics
 from bert_features.serving.queue import Queue
+from bert_features.text.tokenizer import utf8
+
+logger = logging.getLogger("bert_features.serve")
 
 _MINILM_IS = "all-MiniLM-L6-v2, the embedded model; not Google's BERT"
 _T = TypeVar("_T")
@@ -36,6 +42,10 @@ _T = TypeVar("_T")
 _MOST_WAITING = 0.25
 # Answers under way may hold as many times the bytes of the largest one.
 _ANSWERS_UNDER_WAY = 4
+# Bytes of text for each token that a request may have: texts have about 4. A word of 8 MiB is one
+# token, and takes the tokenizer many seconds.
+_BYTES_PER_TOKEN = 16
+_WARNING_SECONDS = 60.0  # between two warnings of texts that are cut
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,16 @@ class Answer:
         """Tokens that were computed, [CLS] and [SEP] included."""
         return len(self.results.columns["token_ids"])
 
+    @property
+    def tokens_lost(self) -> int:
+        """Tokens that truncation cut off."""
+        return int(self.results.counts["tokens_lost"].sum())
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the answer in any form: not every form and client shows what was lost."""
+        return {"X-Tokens-Lost": str(self.tokens_lost)}
+
 
 class Service:
     """Takes requests, refuses those beyond the limits, and computes the others.
@@ -70,6 +90,7 @@ class Service:
 
     Attributes:
       bytes_under_way: what the answers may take that their clients do not have yet.
+      prompts: the names of the checkpoint's prompts.
     """
 
     def __init__(self, extractor: FeatureExtractor, settings: ServeSettings) -> None:
@@ -85,15 +106,17 @@ class Service:
         )
         self._preparation_of = functools.lru_cache(extractor.preparation.with_outputs)
         self._pool = ThreadPoolExecutor(2, "answers")
+        self.prompts = list(extractor.prompts)
         self.bytes_under_way = 0
-        for number, (name, specs) in enumerate(self.catalog.outputs.items()):
-            if name != OLD_LAYERS:
-                self._engine.warm_up(specs, many=number == 0)  # the default
+        self._next_warning = -math.inf
+        for number, specs in enumerate(self.catalog.outputs.values()):
+            self._engine.warm_up(specs, many=number == 0)  # the default
 
     async def compute(self, request: FeaturesRequest, until: ExitStack) -> Answer:
         """Computes the texts of a request; `until` is closed when the answer has been sent.
 
-        Raises RequestError if it is beyond a limit, the queue is full, or its time is over.
+        The caller bounds the time. Raises RequestError for what is beyond a limit or the queue,
+        ConfigError for a prompt that is unknown or does not fit, and what computing raises.
         """
         features = self.catalog.find(request.outputs)
         field, examples = texts_of(request)
@@ -103,14 +126,21 @@ class Service:
                 "too_large",
                 f"the request has {len(examples)} texts; allowed: at most {limits.texts}",
             )
+        sizes = (len(utf8(e.text_a)) + len(utf8(e.text_b or "")) for e in examples)
+        _check_total(sizes, _BYTES_PER_TOKEN * limits.tokens, "bytes of text", field)
         preparation = self._preparation(features)
-        prompted = _prompted(examples, preparation)
-        pieces = await self.in_thread(
-            lambda: find_pieces(self.extractor.tokenizer, prompted, with_places=request.tokens)
-        )
+
+        def tokenize() -> tuple[list[InputExample], Pieces]:
+            prompts = preparation.prompts
+            prompt = prompts.find(None, request.prompt_name)
+            prompted = list(prompts.put_before(lambda: examples, prompt)())
+            options: Any = {"with_places": request.tokens, "mask_id": preparation.mask_id}
+            return prompted, find_pieces(self.extractor.tokenizer, prompted, **options)
+
+        prompted, pieces = await self.in_thread(tokenize)
         tokens = self._check_tokens(pieces, field, preparation)
         self._check_answer(features, examples, tokens, until)
-        results = await self._wait(examples, tokens, features)
+        results = await self._wait(prompted, tokens, features)
         prompts = [len(p.text_a) - len(e.text_a) for p, e in zip(prompted, examples, strict=True)]
         return Answer(features, results, pieces, prompts, request.tokens, preparation)
 
@@ -119,20 +149,13 @@ class Service:
         return self._preparation_of(tuple(feature.name for feature in features))
 
     def _check_tokens(self, pieces: Pieces, field: str, preparation: Preparation) -> list[int]:
-        limit, total = self.settings.limits.tokens, 0
+        _check_total(pieces.tokens, self.settings.limits.tokens, "tokens", field)
+        longest = preparation.max_seq_length
         for i, count in enumerate(pieces.tokens):
-            total += count
-            if total > limit:
-                raise RequestError(
-                    "too_large",
-                    f"with {field}[{i}] the request has {total} tokens; allowed: at most {limit}",
-                    param=f"{field}[{i}]",
-                )
-            if preparation.long_text.policy == "error" and count > preparation.max_seq_length:
+            if preparation.long_text.policy == "error" and count > longest:
                 raise RequestError(
                     "invalid_request",
-                    f"{field}[{i}] has {count} tokens; allowed: at most "
-                    f"{preparation.max_seq_length}",
+                    f"{field}[{i}] has {count} tokens; allowed: at most {longest}",
                     param=f"{field}[{i}]",
                 )
         return pieces.tokens
@@ -187,18 +210,23 @@ class Service:
         if job is None:
             raise self.overloaded(f"{self._engine.queue.tokens} tokens wait to be computed")
         try:
-            async with asyncio.timeout(self.settings.limits.seconds):
-                return await asyncio.wrap_future(job.answer)
-        except TimeoutError as error:
-            raise RequestError(
-                "timeout",
-                f"the texts were not computed within {self.settings.limits.seconds:g} seconds; "
-                "send fewer, or try again later",
-            ) from error
-        except BertFeaturesError as error:
-            raise RequestError("invalid_request", str(error)) from error
+            return await asyncio.wrap_future(job.answer)
         finally:
             job.answer.cancel()
+
+    def warn_of_loss(self, answer: Answer) -> None:
+        """Logs that texts were cut, at most once a minute."""
+        now = time.monotonic()
+        if not answer.tokens_lost or now < self._next_warning:
+            return
+        self._next_warning = now + _WARNING_SECONDS
+        lost, length = answer.results.counts["tokens_lost"], answer.preparation.max_seq_length
+        logger.warning(
+            "%d of %d texts of a request did not fit %d tokens and lost %d tokens; send shorter "
+            "ones%s (logged at most once a minute)",
+            *((lost > 0).sum(), len(lost), length, lost.sum()),
+            "" if answer.preparation.in_windows else ", or start with --long-text window",
+        )
 
     async def in_thread(self, function: Callable[[], _T]) -> _T:
         """Calls a function in a thread, so that other requests go on meanwhile."""
@@ -227,6 +255,7 @@ class Service:
                 )
                 for name, specs in self.catalog.outputs.items()
             ],
+            prompts=self.prompts,
             limits=self.settings.limits,
             replicas=self.settings.replicas,
             device=self.extractor.device,
@@ -239,11 +268,15 @@ class Service:
         return self._engine.is_alive
 
 
-def _prompted(examples: list[InputExample], preparation: Preparation) -> list[InputExample]:
-    try:
-        return list(preparation.prompts.put_before(lambda: examples, None)())
-    except BertFeaturesError as error:
-        raise RequestError("invalid_request", str(error)) from error
+def _check_total(sizes: Iterable[int], limit: int, unit: str, field: str) -> None:
+    """Refuses the first text with which the sizes of the texts are beyond a limit."""
+    for i, total in enumerate(accumulate(sizes)):
+        if total > limit:
+            raise RequestError(
+                "too_large",
+                f"with {field}[{i}] the request has {total} {unit}; allowed: at most {limit}",
+                param=f"{field}[{i}]",
+            )
 
 
 def texts_of(request: FeaturesRequest) -> tuple[str, list[InputExample]]:

@@ -33,6 +33,14 @@ def test_a_pair_has_the_places_of_each_text(tokenizer):
     assert find(tokenizer, example, (2, 1)) == [None, (0, 1), (2, 3), None, (1, 3), None]
 
 
+def test_a_mask_is_one_piece_at_its_place(tokenizer):
+    example, mask_id = InputExample(0, "this[MASK] is [MASK]"), TOY_VOCAB.index("[MASK]")
+    pieces = find_pieces(tokenizer, [example], with_places=True, mask_id=mask_id)
+    assert pieces.tokens == [6]
+    offsets = offsets_of(pieces, 0, (4, 0), LONG)
+    assert offsets == [None, (0, 4), (4, 10), (11, 13), (14, 20), None]
+
+
 def test_words_count_as_joined_by_blanks(tokenizer):
     example = InputExample.from_words(0, ["a", "", "jackson", "b c"], ["it"])
     assert find(tokenizer, example, (5, 1))[:6] == [

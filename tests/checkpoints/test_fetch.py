@@ -104,6 +104,16 @@ def test_passing_failures_are_tried_again(server, get, code):
     assert len(server.asked) == 2
 
 
+def test_a_server_may_ask_for_a_pause_of_30_seconds_at_most(server, get, monkeypatch):
+    slept = []
+    monkeypatch.setattr("urllib3.util.retry.time.sleep", slept.append)
+    server.script = [
+        answers(503, Retry_After=seconds, Content_Length=len(ARCHIVE)) for seconds in (86400, 2)
+    ]
+    assert get() == ARCHIVE
+    assert slept == [30, 2]
+
+
 def test_a_redirect_that_is_not_encrypted_is_refused(get, monkeypatch):
     insecure = requests.Response()
     insecure.url, insecure.raw = "http://example.org/file", io.BytesIO()

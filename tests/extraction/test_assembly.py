@@ -11,8 +11,10 @@ from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import LongText
 from bert_features.config.output_specs import OutputSpec
 from bert_features.config.packing import MAX_SEGMENTS
+from bert_features.extraction import assembly
 from bert_features.extraction.assembly import assemble, regroup
 from bert_features.extraction.counts import Counts, counts_by_example
+from bert_features.formats.records import FeatureBatch, Rows
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenization import FullTokenizer
@@ -222,3 +224,28 @@ def test_packed_rows_give_the_same_as_rows_of_their_own(tokenizer, policy):
         for name, values in one.features.items():
             np.testing.assert_array_equal(values, other.features[name])
     assert replace(totals[0], computed_tokens=0) == replace(totals[1], computed_tokens=0)
+
+
+@pytest.mark.parametrize("level", ["token", "token_pair"])
+def test_large_features_do_not_wait_for_512_examples(monkeypatch, level):
+    monkeypatch.setattr(assembly, "_BYTES_PER_BATCH", 100)
+    taken = []
+
+    def windows():
+        for first in range(0, 12, 2):
+            splits, values = np.array([0, 3, 4]), np.full((4, 4), first, np.float32)  # 64 bytes
+            tokens = Rows(splits, {"token_ids": np.zeros(4, np.int32)}, {})
+            taken.append(first)
+            if level == "token":
+                tokens.features["a"] = values
+            pairs = {level: Rows(splits, {}, {"a": values})} if level == "token_pair" else {}
+            yield FeatureBatch(np.arange(first, first + 2), tokens=tokens, pairs=pairs)
+
+    found = []
+    for batch in regroup(windows(), np.array(["a"], object)):
+        found.append(batch)
+        assert len(taken) == 2 * len(found)
+    assert [batch.unique_ids.tolist() for batch in found] == [
+        [*range(first, first + 4)] for first in (0, 4, 8)
+    ]
+    assert found[1].features["a"][:, 0].tolist() == [4] * 4 + [6] * 4

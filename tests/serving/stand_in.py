@@ -50,18 +50,28 @@ def vector_of(text: Any) -> list[float]:
     return [len(joined), sum(map(ord, joined)) % 1000, 1]
 
 
-def answer(body: dict[str, Any], *, count: int | None = None) -> bytes:
-    """The Arrow stream for a request; of another number of texts if a test wants that."""
+def answer(
+    body: dict[str, Any], *, count: int | None = None, values: pa.Array | None = None
+) -> bytes:
+    """The Arrow stream for a request; of another number of texts, or with other values.
+
+    A text that holds `long` has lost 3 tokens.
+    """
     (kind,) = {"texts", "pairs", "words"} & set(body)
     vectors = np.array([vector_of(text) for text in body[kind][:count]], np.float32)
     features = tuple(FEATURES[name] for name in body["outputs"])
-    values = {feature.name: vectors.reshape(-1, WIDTH) for feature in features}
-    batch = FeatureBatch(np.arange(len(vectors)), values)
+    columns = {feature.name: vectors.reshape(-1, WIDTH) for feature in features}
+    batch = FeatureBatch(np.arange(len(vectors)), columns)
     metadata = {"model": "toy", "features": [feature.to_metadata() for feature in features]}
     schema = schema_of(features, "int").with_metadata({METADATA_KEY: json.dumps(metadata)})
+    table = pa.Table.from_batches([convert_to_arrow(batch, features, schema)])
+    if values is not None:
+        table = table.set_column(table.column_names.index("embedding"), "embedding", values)
+    lost = [3 * ("long" in text) for text in body[kind][:count]]
+    table = table.append_column("tokens_lost", pa.array(lost, pa.int32()))
     sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(convert_to_arrow(batch, features, schema))
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
     return sink.getvalue()
 
 

@@ -2,9 +2,11 @@
 
 import base64
 import io
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,7 @@ from pydantic import ValidationError
 
 import bert_features
 from bert_features.serving import engine as engine_module
+from bert_features.serving import service as service_module
 from bert_features.serving.messages import FeaturesRequest
 from tests.reference.sentence_transformers_folder import write_settings
 from tests.reference.tf1_checkpoint import write_directory
@@ -20,6 +23,7 @@ from tests.serving.conftest import OUTPUTS, make_client
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
 TEXTS = ["The jackson is", "", "it ville no", "a " * 30]
+MASKED_LM = str(Path(__file__).resolve().parents[1] / "data" / "masked_lm")
 
 
 def post(client, path="/v1/features", headers=None, **body):
@@ -62,7 +66,10 @@ class TestFeatures:
         assert empty["tokens"] == ["[CLS]", "[SEP]"]
         assert unknown["unknown_tokens"] == 1
         assert long["tokens_lost"] == 16
-        assert answer["usage"] == {"tokens": sum(len(r.tokens) for r in records)}
+        assert answer["usage"] == {
+            "tokens": sum(len(r.tokens) for r in records),
+            "tokens_lost": 16,
+        }
 
     def test_pairs_and_words(self, client, extractor):
         answer = post(client, pairs=[["a", "it is"]], outputs=["mean"]).json()["results"][0]
@@ -79,14 +86,10 @@ class TestFeatures:
         assert list(result["features"]) == ["mean"]
 
     def test_all_layers_are_always_there(self, client):
-        answer = post(client, texts=["a"], outputs=["all_layers", "layers"]).json()
+        answer = post(client, texts=["a"], outputs=["all_layers"]).json()
         layers = ["embeddings", *range(TOY.num_hidden_layers)]
-        found = answer["results"][0]["features"]
-        new, old = [f"all_layers_{i}" for i in layers], [f"layers_{i}" for i in range(len(layers))]
-        assert list(found) == [*new, *old]
-        assert [feature["layers"] for feature in answer["features"]] == [[i] for i in layers] * 2
-        for name, old_name in zip(new, old, strict=True):
-            np.testing.assert_allclose(found[name], found[old_name], atol=1e-6)
+        assert list(answer["results"][0]["features"]) == [f"all_layers_{i}" for i in layers]
+        assert [feature["layers"] for feature in answer["features"]] == [[i] for i in layers]
 
     def test_dtypes_of_two_bytes_become_numbers(self, client, extractor):
         features = post(client, texts=["it is"], outputs=["half", "brain"]).json()["results"][0]
@@ -172,6 +175,39 @@ class TestEmbeddings:
         answer = post(client, "/v1/embeddings", input="it", model="uncased_toy", dimensions=3)
         assert np.linalg.norm(answer.json()["data"][0]["embedding"]) == pytest.approx(1)
 
+    def test_what_is_cut_is_in_the_usage_a_header_and_the_log(
+        self, client, service, monkeypatch, caplog
+    ):
+        now = 1000.0
+        monkeypatch.setattr(service_module.time, "monotonic", lambda: now)
+        monkeypatch.setattr(service, "_next_warning", 0.0)
+        for accept in ("*/*", "application/x-npy"):
+            answer = post(client, texts=TEXTS, headers={"Accept": accept})
+            assert answer.headers["x-tokens-lost"] == "16"
+        answer = post(client, "/v1/embeddings", input=TEXTS, model="uncased_toy")
+        assert answer.headers["x-tokens-lost"] == "16"
+        assert answer.json()["usage"]["tokens_lost"] == 16
+        assert caplog.messages == [
+            "1 of 4 texts of a request did not fit 16 tokens and lost 16 tokens; send shorter "
+            "ones, or start with --long-text window (logged at most once a minute)"
+        ]
+        now += 61
+        post(client, texts=TEXTS)
+        now += 61
+        answer = post(client, "/v1/embeddings", input="a", model="uncased_toy")
+        assert (answer.headers["x-tokens-lost"], answer.json()["usage"]["tokens_lost"]) == ("0", 0)
+        assert len(caplog.messages) == 2
+
+    def test_null_is_the_default(self, client):
+        """LiteLLM sends it."""
+        null = dict.fromkeys(("encoding_format", "dimensions", "user"))
+        answer = post(client, "/v1/embeddings", input="it", model="uncased_toy", **null)
+        assert type(answer.json()["data"][0]["embedding"]) is list
+        null = dict.fromkeys(("pairs", "words", "outputs", "tokens", "prompt_name"))
+        assert "tokens" in post(client, texts=["it"], **null).json()["results"][0]
+        answer = post(client, "/v1/embeddings", input=None, model="uncased_toy")
+        assert "input is missing" in error_of(answer, 422, "invalid_request")["message"]
+
     def test_models(self, client):
         ids = [model["id"] for model in client.get("/v1/models").json()["data"]]
         assert ids == ["uncased_toy", *(f"uncased_toy/{n}" for n in ("mean", "half", "brain"))]
@@ -188,7 +224,8 @@ def trained_client(tmp_path_factory, service_of, extractor_of):
     folder = write_directory(
         tmp_path_factory.mktemp("st") / "toy", TOY, TOY_VOCAB, random_weights(TOY)
     )
-    prompts = {"prompts": {"query": "is it "}, "default_prompt_name": "query"}
+    prompts = {"query": "is it ", "document": "no "}
+    prompts = {"prompts": prompts, "default_prompt_name": "query"}
     write_settings(folder, length=6, **prompts)
     outputs = [
         {"name": "embedding", "level": "sequence", "pooling": "auto"},
@@ -219,7 +256,50 @@ class TestSentenceTransformers:
         info = trained_client.get("/v1/info").json()
         assert info["max_seq_length"] == 24
         lengths = {output["name"]: output["max_seq_length"] for output in info["outputs"]}
-        assert lengths == {"embedding": 6, "last": 24, "all_layers": 24, "layers": 24}
+        assert lengths == {"embedding": 6, "last": 24, "all_layers": 24}
+        assert info["prompts"] == ["query", "document"]
+
+    def test_a_prompt_by_its_name(self, trained_client):
+        """Not by the texts alone: `no it` and the document `it` are the same text."""
+        ids = [model["id"] for model in trained_client.get("/v1/models").json()["data"]]
+        assert ids == ["toy", "toy/query", "toy/document", "toy/embedding"]
+
+        def embed(model, text):
+            answer = post(trained_client, "/v1/embeddings", input=text, model=model).json()
+            return answer["data"][0]["embedding"]
+
+        outputs = ["embedding", "last"]
+        body = {"texts": ["it"], "outputs": outputs, "prompt_name": "document"}
+        (result,) = post(trained_client, **body).json()["results"]
+        assert result["tokens"] == ["[CLS]", "no", "it", "[SEP]"]
+        assert result["offsets"] == [None, None, [0, 2], None]
+        assert embed("toy/document", "it") == pytest.approx(result["features"]["embedding"], 1e-4)
+        (last,) = post(trained_client, texts=["no it"], outputs=["last"]).json()["results"]
+        mean = np.mean(last["features"]["last"], 0)
+        np.testing.assert_allclose(embed("toy/document", "it"), mean, atol=1e-5)
+        assert embed("toy", "it") == pytest.approx(embed("toy/query", "it"), 1e-4)  # the default
+        assert embed("toy", "it") != pytest.approx(mean, 1e-2)
+
+    def test_a_prompt_that_cannot_be(self, trained_client):
+        for body, message in (
+            ({"texts": ["a"], "prompt_name": "no"}, "names of .*toy: 'query', 'document'"),
+            ({"words": [["a"]], "prompt_name": "query"}, "came as words"),
+        ):
+            error = error_of(post(trained_client, **body), 422, "invalid_request")
+            assert re.search(message, error["message"])
+
+
+def test_likely_pieces_have_whole_numbers_as_ids_and_the_places_of_their_masks(
+    service_of, extractor_of, monkeypatch
+):
+    monkeypatch.setattr(engine_module.Engine, "warm_up", lambda *given, **options: None)
+    settings = {"checkpoint": MASKED_LM, "outputs": [{"kind": "masked_lm", "name": "likely"}]}
+    client = make_client(service_of(extractor_of(**settings)))
+    text = "the [MASK] is not it."
+    (result,) = post(client, texts=[text]).json()["results"]
+    places = [text[slice(*place)] for place in result["offsets"][1:-1]]
+    assert places == result["tokens"][1:-1] == ["the", "[MASK]", "is", "not", "it", "."]
+    assert {type(i) for row in result["features"]["likely_ids"] for i in row} == {int}
 
 
 class TestState:
@@ -229,7 +309,15 @@ class TestState:
         assert info["max_seq_length"] == 16
         assert info["limits"]["texts"] == 2048
         assert info["version"] == bert_features.__version__
-        assert [output["name"] for output in info["outputs"]][-2:] == ["all_layers", "layers"]
+        names = [output["name"] for output in info["outputs"]]
+        assert names == ["mean", "last", "word", "half", "brain", "all_layers"]
+
+    def test_a_head_is_a_get_without_a_body(self, client):
+        for path in ("/healthz", "/v1/info"):
+            answer = client.head(path)
+            assert (answer.status_code, answer.content) == (200, b"")
+            assert answer.headers["content-type"] == "application/json"
+        assert client.head("/v1/features").status_code == 405
 
     def test_metrics(self, client_of):
         client = client_of()
@@ -366,6 +454,7 @@ class TestRefusals:
         [
             ({"texts": 2}, {"texts": ["a", "b", "a"]}, None),
             ({"tokens": 8}, {"pairs": [["a", "b"], ["a", "b"]]}, "pairs[1]"),
+            ({"tokens": 8}, {"texts": ["a", "a" * 128]}, "texts[1]"),  # a word is one token
             ({"body_bytes": 40}, {"texts": ["a" * 40]}, None),
             ({"answer_bytes": 95}, {"texts": ["a"], "outputs": ["last"]}, "outputs"),
             # Words have vectors even if nothing is left of them, or if they were cut off.
@@ -457,6 +546,12 @@ class TestOverload:
         assert "within 0.3 seconds" in error["message"]
         slow.set()
         assert post(client, texts=["a"]).status_code == 200
+
+    def test_the_time_of_the_tokenizer_counts_too(self, client_of, monkeypatch):
+        client, done = client_of(seconds=0.3), threading.Event()
+        monkeypatch.setattr(service_module, "find_pieces", lambda *given, **options: done.wait(20))
+        error_of(post(client, texts=["a"]), 504, "timeout")
+        done.set()
 
     def test_a_failure_of_the_service_has_no_traceback_for_the_client(
         self, client_of, monkeypatch, caplog

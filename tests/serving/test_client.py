@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from bert_features import Client
@@ -39,6 +40,10 @@ def vectors(*texts):
     return [vector_of(text) for text in texts]
 
 
+def vectors_of(values):
+    return pa.array(values, pa.list_(pa.float32(), 3))
+
+
 def test_each_text_has_its_vector(service, client):
     found = client.encode(["one", "two words"])
     assert (found.dtype, found.tolist()) == (np.float32, vectors("one", "two words"))
@@ -47,6 +52,30 @@ def test_each_text_has_its_vector(service, client):
     assert client.encode([("a", "b"), ("c", "d")]).tolist() == vectors(("a", "b"), ("c", "d"))
     assert service.bodies[-1]["pairs"] == [["a", "b"], ["c", "d"]]
     assert client.encode([]).shape == (0, 3)
+
+
+def test_queries_and_documents_have_their_prompts(service):
+    service.info = make_info(prompts=["query", "passage"])
+    with Client(service.url) as client:
+        client.encode_query("a")
+        client.encode_document(["a"], "other")
+        client.encode_document(["a"], prompt_name="query")
+        client.encode("a")
+    sent = [(body.get("prompt_name"), body["outputs"][0]) for body in service.bodies]
+    first = "embedding"
+    assert sent == [("query", first), ("passage", "other"), ("query", first), (None, first)]
+
+
+def test_a_service_that_knows_no_prompts_gives_no_vectors_without_one(client):
+    with pytest.raises(ServiceError, match="is of a version that has no prompts"):
+        client.encode_query("a")
+
+
+def test_texts_that_the_service_cut_are_reported(client, caplog):
+    client.encode(["short"])
+    assert not caplog.messages
+    client.encode(["a long text", "short", "another long text"])
+    assert caplog.messages == ["the service has cut texts that are too long: 6 tokens are lost"]
 
 
 def test_what_the_service_reports(service, client):
@@ -359,6 +388,8 @@ def test_the_first_failure_ends_a_call(service):
     [
         (lambda body: answer(body, count=1), "answered for 1 texts where 2 were sent"),
         (lambda body: answer(body | {"outputs": ["other"]}), "has changed its outputs"),
+        (lambda body: answer(body, values=vectors_of([[1, 2, 3], None])), "is damaged"),
+        (lambda body: answer(body, values=vectors_of([[1, 2, 3], [1, None, 3]])), "is damaged"),
         (lambda body: b"not Arrow", "is damaged, or of a version that does not fit"),
     ],
 )

@@ -79,10 +79,10 @@ def test_devices_that_compile_each_shape_do_so_before_the_first_request(
 def test_only_the_request_with_the_fault_fails(engine, submit, monkeypatch):
     compute = FeatureExtractor.compute
 
-    def fail_on_b(self, examples, counts):
+    def fail_on_b(self, examples, counts, **options):
         if any(example.text_a == "b" for example in examples):
             raise RuntimeError("no b")
-        return compute(self, examples, counts)
+        return compute(self, examples, counts, **options)
 
     monkeypatch.setattr(FeatureExtractor, "compute", fail_on_b)
     release = threading.Event()

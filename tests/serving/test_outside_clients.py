@@ -30,6 +30,9 @@ class TestOpenAI:
         vectors = [entry.embedding for entry in answer.data]
         np.testing.assert_allclose(vectors, extractor.encode(TEXTS, "mean"), atol=1e-5)
         assert answer.usage.total_tokens == 6 + 3 + 2
+        assert answer.usage.tokens_lost == 0  # this client keeps what it does not know
+        cut = client.embeddings.with_raw_response.create(model="uncased_toy", input="a " * 30)
+        assert (cut.headers["X-Tokens-Lost"], cut.parse().usage.tokens_lost) == ("16", 16)
 
     def test_models(self, client):
         assert "uncased_toy" in [model.id for model in client.models.list()]

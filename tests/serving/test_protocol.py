@@ -1,13 +1,16 @@
 """Connections: what comes before a request has bounds, and a connection that waits is closed."""
 
+import asyncio
 import contextlib
 import json
 import socket
 import time
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
+from bert_features.serving import protocol
 from bert_features.serving.guard import Guard
 from tests.serving.over_http import over_http
 
@@ -121,3 +124,42 @@ def test_a_websocket_is_an_ordinary_request(connection):
     key = b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: evil.example\r\n" + upgrade + key + b"\r\n")
     assert read(connection).startswith(b"HTTP/1.1 421 ")
+
+
+def test_a_client_that_only_sends_no_more_gets_its_answer_and_one_that_left_is_noticed(
+    service_of, monkeypatch
+):
+    monkeypatch.setattr(protocol, "_LOOK_SECONDS", 0.01)
+    left = []
+
+    async def answer(scope, receive, send):
+        assert (await receive())["body"] == b"text"
+        if scope["path"] == "/leave":
+            left.append(await receive())
+            return
+        await asyncio.sleep(0.1)  # some looks
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"answer"})
+
+    with over_http(service_of(), app=answer) as url:
+        port = int(url.rpartition(":")[2])
+        for path in ("/stay", "/leave"):
+            with contextlib.closing(HTTPConnection("127.0.0.1", port, timeout=20)) as client:
+                client.request("POST", path, b"text")
+                if path == "/stay":
+                    client.sock.shutdown(socket.SHUT_WR)
+                    assert client.getresponse().read() == b"answer"
+        deadline = time.monotonic() + 20
+        while not left:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert left == [{"type": "http.disconnect"}]
+
+
+def test_a_body_that_stops_half_way_frees_its_connection(service_of):
+    with over_http(service_of(seconds=0.2)) as url:
+        port = int(url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            head = b"POST /v1/features HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n"
+            connection.sendall(head + b"Content-Type: application/json\r\n\r\n{")
+            assert read(connection).startswith(b"HTTP/1.1 504 ")

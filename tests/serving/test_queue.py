@@ -76,6 +76,7 @@ def test_cancelled_requests_are_not_computed_and_leave_their_room():
     queue, cancelled, other = Queue(100), job(10), job(10)
     queue.put(cancelled)
     cancelled.answer.cancel()
+    assert queue.tokens == 0  # by which the service refuses requests
     queue.put(other)
     assert queue.tokens == 100
     assert taken(queue.take(50, 50)) == [(other, 0, 5)]
@@ -86,6 +87,7 @@ def test_a_request_that_is_cancelled_when_half_is_taken_leaves_its_room():
     queue.put(half)
     queue.take(50, 50)
     half.answer.cancel()
+    assert queue.tokens == 0
     queue.put(job(10))
     assert queue.tokens == 100
 

@@ -130,6 +130,7 @@ class TestRefusals:
             (["--max-texts", "0"], "--max-texts is 0; allowed: a number above 0"),
             (["--max-seconds", "inf"], "--max-seconds is inf; allowed: a number above 0"),
             (["--drain-seconds", "inf"], "--drain-seconds is inf; allowed: a number of 0 or more"),
+            (["--kind", "score"], "--kind is 'score', and the service has no scores"),
             (["--token-file", "nowhere"], "cannot read the token file nowhere"),
         ],
     )
