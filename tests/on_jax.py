@@ -23,6 +23,7 @@ from bert_features.runtime.jax import JaxRuntime
 from bert_features.verify import other_runtime
 from tests import families
 from tests.cli.command_line import run
+from tests.layers import saving
 from tests.toy import TOY, random_batch, random_weights
 from tests.verify.reports import leave_checks, outcomes, verify_toy
 
@@ -165,6 +166,10 @@ def main():
     wanted = json.load(sys.stdin)
     folder = Path(wanted["folder"])
     facts = {"refused": refused(folder, wanted["refused"]), "verified": verified(folder)}
+    facts["saved"] = {
+        kind: saving.differences(kind, saving.IDS, folder)
+        for kind in ("subclassed", "functional", "subclassed around custom")
+    }
     for name, job in wanted["jobs"].items():
         np.savez(folder / f"{name}.npz", **features(job))
     arrays, of_step = step()

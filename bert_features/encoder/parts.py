@@ -90,6 +90,12 @@ class Dense(Part):
         return table
 
 
+def named_within(kind: type[Part], *args: Any, name: str, **kwargs: Any) -> Any:
+    """A part in whose name scope its own parts are made, so that each weight has its own path."""
+    with keras.name_scope(name):
+        return kind(*args, name=name, **kwargs)
+
+
 def load_weights(table: Table, weights: Mapping[str, np.ndarray]) -> None:
     """Assigns weights by canonical name; raises CheckpointError as `load_weights_dict`."""
     for variable, names in table:

@@ -171,6 +171,17 @@ def test_verify_passes_for_each_family(facts):
 
 
 @pytest.mark.slow
+def test_models_compute_the_same_after_loading(facts):
+    """tests/layers/test_saving.py has all kinds of models, on TensorFlow."""
+    forms = {".keras": 0.0, "weights": 0.0}
+    assert facts["saved"] == {
+        "subclassed": forms,
+        "functional": forms | {".h5": 0.0},
+        "subclassed around custom": forms,
+    }
+
+
+@pytest.mark.slow
 def test_layers_equal_float64_numpy(on_jax):
     tokenizer = ReferenceTokenizer.from_tokens(TOY_VOCAB, lower=True)
     tokens = ["[CLS]", *tokenizer.tokenize(TEXTS[0]), "[SEP]"]
