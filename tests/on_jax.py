@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import jax
+import jaxlib
 import keras
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from bert_features import FeatureExtractor
 from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import OutputConfig
 from bert_features.encoder.step import DeviceStep
+from bert_features.errors import ConfigError
+from bert_features.machine import jax_on_cpus
 from bert_features.runtime import jax as runtime_of_jax
 from bert_features.runtime.jax import JaxRuntime
 from bert_features.verify import other_runtime
@@ -69,6 +72,9 @@ def step():
         "replicated": all(value.sharding.is_fully_replicated for value in weights),
         # The model has no second copy.
         "same": all(a is b for a, b in zip(compiled._weights, weights, strict=True)),
+        "numbers_right": jax_on_cpus.computes_right(jax.devices()[0], runtime._options),
+        "numbers_refused": _refusals(),
+        "fusions": _compiled(compiled, batch).count("ynn_fusion"),
         "timed": _timed(runtime),
         "kept": _kept(),
         "backend": keras.backend.backend(),
@@ -87,6 +93,26 @@ def _numbered():
     for name in numbers:
         del os.environ[name]
     return place
+
+
+def _refusals():
+    """What is said of a jaxlib that is wrong with any options, and of one that is known to be."""
+    messages = []
+    for change in (
+        patch.object(jax_on_cpus, "computes_right", lambda device, options: False),
+        patch.object(jax_on_cpus, "_REFUSED", (jaxlib.__version__,)),
+    ):
+        try:
+            with change:
+                JaxRuntime("cpu")
+        except ConfigError as error:
+            messages.append(str(error))
+    return messages
+
+
+def _compiled(compiled, batch):
+    with runtime_of_jax.traced_for_jax("cpu"):
+        return compiled._run.lower(compiled._weights, batch).compile().as_text()
 
 
 def _in_bfloat16(runtime, outputs):

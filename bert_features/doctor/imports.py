@@ -1,9 +1,10 @@
-"""Findings from the child processes: imports."""
+"""Findings from the child processes: imports, and the numbers of JAX on a CPU."""
 
 from collections.abc import Mapping
 
 from bert_features.doctor.finding import Finding, Status
 from bert_features.doctor.runtimes import Outcome, Runtimes
+from bert_features.machine.jax_on_cpus import INSTALL
 
 # Package -> the checks whose findings explain why its import fails, the likeliest first; and the
 # command if there are none.
@@ -50,3 +51,19 @@ def check_imports(runtimes: Runtimes, remedies: Mapping[str, str]) -> list[Findi
             last_resort = _LAST_RESORT[package].format(build=build, minor=minor)
             findings.append(Finding(name, status, problem, (causes or [last_resort])[0]))
     return findings
+
+
+def check_jax_numbers(runtimes: Runtimes) -> list[Finding]:
+    """Whether JAX computes right numbers on a CPU, where it can be asked."""
+    if problem := runtimes.jax.problem("numbers"):
+        return [Finding("numbers of JAX", "warning", f"on a CPU: {problem}", INSTALL)]
+    if not (found := runtimes.jax.results.get("numbers")):
+        return []
+    version = f"jaxlib {found['version']} computes"
+    if found["right"]:
+        return [Finding("numbers of JAX", "ok", f"{version} right numbers on a CPU")]
+    told = (
+        f"{version} wrong numbers on a CPU (github.com/jax-ml/jax/issues/39103); bert_features "
+        "leaves out what is at fault, other programs do not, nor does a Keras model of yours"
+    )
+    return [Finding("numbers of JAX", "note", told, INSTALL)]

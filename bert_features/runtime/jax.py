@@ -16,6 +16,7 @@ from bert_features.encoder.forms import check_backend, traced_for
 from bert_features.errors import ConfigError, MissingExtraError, first_line
 from bert_features.files import cache_dir
 from bert_features.machine.hardware import nvidia_gpus, tpu_chips, tpu_slice
+from bert_features.machine.jax_on_cpus import cpu_options
 from bert_features.machine.names import Attention, Device
 from bert_features.machine.tpu_errors import advice
 from bert_features.machine.tpu_installation import device_problem
@@ -143,7 +144,8 @@ class JaxRuntime(Runtime):
 
     Raises:
       ConfigError: that kind is absent or has no such form of attention, Keras runs on another
-        backend than JAX, or the other processes of the job cannot be reached.
+        backend than JAX, the other processes of the job cannot be reached, or this jaxlib computes
+        wrong numbers on CPUs.
     """
 
     name: Literal["jax"] = "jax"
@@ -162,8 +164,12 @@ class JaxRuntime(Runtime):
             )
         self.attention = attention
         self.process = process or _place_in_slice(self.devices.kind)
+        self._options = None
         if self.devices.kind != "cpu":
             _keep_compiled_steps()
+        else:
+            assert isinstance(self.devices, JaxDevices)
+            self._options = cpu_options(self.devices.devices[0])
 
     def compile(
         self, step: Step, weights: Sequence[Any], *, shares_weights: bool = False
@@ -174,7 +180,7 @@ class JaxRuntime(Runtime):
         """
         logger.info("%s", self.devices.describe())
         assert isinstance(self.devices, JaxDevices)
-        return _ShardedStep(step, weights, self.devices, self.attention)
+        return _ShardedStep(step, weights, self.devices, self.attention, self._options)
 
     def bfloat16_slowdown(self) -> float:
         """See `Runtime`; measured in some 50 ms."""
@@ -191,7 +197,12 @@ class _ShardedStep(CompiledStep):
     in_flight = _IN_FLIGHT
 
     def __init__(
-        self, step: Step, weights: Sequence[Any], devices: JaxDevices, attention: Attention
+        self,
+        step: Step,
+        weights: Sequence[Any],
+        devices: JaxDevices,
+        attention: Attention,
+        options: dict[str, str] | None,
     ) -> None:
         self._devices = devices
         mesh = Mesh(np.array(devices.devices), (_DATA,))
@@ -213,6 +224,7 @@ class _ShardedStep(CompiledStep):
             in_shardings=(everywhere, self._by_rows),
             out_shardings=self._by_rows,
             donate_argnums=1,
+            compiler_options=options,
         )
 
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:

@@ -3,6 +3,7 @@
 Keras has one backend in each process, so JAX runs in another, on 8 virtual devices.
 """
 
+import importlib.metadata
 import json
 import os
 import re
@@ -219,11 +220,22 @@ def test_bfloat16_stays_close_to_float32(on_jax):
         ("traces", 2),  # one for each shape
         ("any_shape", False),
         ("timed", [["float32", 3.0], ["bfloat16", 3.0]]),
+        ("numbers_right", True),  # which they are not by itself in jaxlib 0.10.2
+        ("fusions", 0),
         ("refusal", "ConfigError: batch_size 12 is not a multiple of the 8 devices; take 16"),
     ],
 )
 def test_facts_of_a_step_on_all_devices(facts, name, wanted):
     assert facts[name] == wanted
+
+
+@pytest.mark.slow
+def test_a_jaxlib_that_computes_wrong_numbers_is_refused(facts):
+    wrong, known = facts["numbers_refused"]
+    version = importlib.metadata.version("jaxlib")
+    assert wrong == known
+    assert known.startswith(f"jaxlib {version} computes wrong numbers on CPUs (github.com/jax-ml")
+    assert known.endswith("(pip install 'jax!=0.10.2,!=0.11.*'), or pass runtime='tensorflow'")
 
 
 @pytest.mark.slow
