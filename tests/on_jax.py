@@ -3,6 +3,7 @@
 The job comes as JSON on standard input; the results go to the folder it names.
 """
 
+import importlib.metadata
 import json
 import os
 import sys
@@ -10,7 +11,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 import jax
-import jaxlib
 import keras
 import numpy as np
 import pytest
@@ -72,7 +72,9 @@ def step():
         "replicated": all(value.sharding.is_fully_replicated for value in weights),
         # The model has no second copy.
         "same": all(a is b for a, b in zip(compiled._weights, weights, strict=True)),
-        "numbers_right": jax_on_cpus.computes_right(jax.devices()[0], runtime._options),
+        "numbers_right": jax_on_cpus.computes_right(
+            jax.devices()[0], jax_on_cpus.compiler_options(jax.devices()[0])
+        ),
         "numbers_refused": _refusals(),
         "fusions": _compiled(compiled, batch).count("ynn_fusion"),
         "timed": _timed(runtime),
@@ -100,9 +102,10 @@ def _refusals():
     messages = []
     for change in (
         patch.object(jax_on_cpus, "computes_right", lambda device, options: False),
-        patch.object(jax_on_cpus, "_REFUSED", (jaxlib.__version__,)),
+        patch.object(jax_on_cpus, "_REFUSED", (importlib.metadata.version("jaxlib"),)),
     ):
         try:
+            jax_on_cpus.compiler_options.cache_clear()
             with change:
                 JaxRuntime("cpu")
         except ConfigError as error:

@@ -116,11 +116,8 @@ def _jax_numbers() -> dict[str, Any]:
     """Whether JAX computes right numbers on the CPU by itself; fails if it does not for a run."""
     import jax
 
-    try:
-        cpu = jax.devices("cpu")[0]
-    except RuntimeError:  # JAX_PLATFORMS names others
-        return {}
-    jax_on_cpus.cpu_options(cpu)
+    cpu = jax.devices("cpu")[0]
+    jax_on_cpus.compiler_options(cpu)
     return _version("jaxlib") | {"right": jax_on_cpus.computes_right(cpu)}
 
 

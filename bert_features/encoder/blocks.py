@@ -12,7 +12,7 @@ from keras import ops
 from bert_features.config.bert_config import BertConfig
 from bert_features.encoder import kernels, lanes
 from bert_features.encoder.forms import chosen_forms
-from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, make_dropout, named_within
+from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, make_dropout
 from bert_features.encoder.rotary import Rotation
 from bert_features.encoder.segments import (
     blocks_of_band,
@@ -189,8 +189,7 @@ class Block(Part):
         self.theta, window = config.attention_of(number)
         attention_rate = config.attention_probs_dropout_prob if use_dropout else 0.0
         hidden_rate = config.hidden_dropout_prob if use_dropout else 0.0
-        self.attention = named_within(
-            SelfAttention,
+        self.attention = SelfAttention.named(
             config,
             dropout=attention_rate,
             fuse_qkv=fuse_qkv,

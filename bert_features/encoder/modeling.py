@@ -23,15 +23,7 @@ from bert_features.encoder import kernels, lanes
 from bert_features.encoder.blocks import Block
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
-from bert_features.encoder.parts import (
-    Dense,
-    LayerNorm,
-    Part,
-    Table,
-    load_weights,
-    make_dropout,
-    named_within,
-)
+from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, load_weights, make_dropout
 from bert_features.encoder.rotary import Rotation
 from bert_features.encoder.segments import tokens_of_segments
 from bert_features.encoder.types import Tensor
@@ -146,8 +138,7 @@ class BertEncoder(keras.layers.Layer):
         rate = config.hidden_dropout_prob if use_dropout else 0.0
         self.embeddings_dropout = make_dropout(rate, self.dtype_policy)
         self.blocks = [
-            named_within(
-                Block,
+            Block.named(
                 config,
                 number=i,
                 use_dropout=use_dropout,

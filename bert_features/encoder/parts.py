@@ -4,7 +4,7 @@ Shape legend: `N` rows, `H` hidden_size.
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import keras
 import numpy as np
@@ -25,6 +25,12 @@ class Part(keras.layers.Layer):
     def __init__(self, initializer: keras.initializers.Initializer, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.initializer = initializer
+
+    @classmethod
+    def named(cls, *args: Any, name: str, **kwargs: Any) -> Self:
+        """Makes it, and its own parts in its name scope: each weight has a path of its own."""
+        with keras.name_scope(name):
+            return cls(*args, name=name, **kwargs)
 
     def build(self, *shapes: Any) -> None:
         """Does nothing, as all weights exist; without it Keras would call the layer to find out."""
@@ -88,12 +94,6 @@ class Dense(Part):
         if self.bias is not None:
             table.append((self.bias, [f"{scope}/bias" for scope in scopes]))
         return table
-
-
-def named_within(kind: type[Part], *args: Any, name: str, **kwargs: Any) -> Any:
-    """A part in whose name scope its own parts are made, so that each weight has its own path."""
-    with keras.name_scope(name):
-        return kind(*args, name=name, **kwargs)
 
 
 def load_weights(table: Table, weights: Mapping[str, np.ndarray]) -> None:

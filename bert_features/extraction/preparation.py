@@ -4,6 +4,7 @@ import bisect
 import copy
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from bert_features.batches.bucketing import (
@@ -14,6 +15,8 @@ from bert_features.batches.bucketing import (
     choose_buckets,
 )
 from bert_features.batches.input_fn import TextInputFn
+from bert_features.batches.long_text import kept_lengths
+from bert_features.batches.pieces import find_pieces, offsets_of
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.pooling import auto_pooling
@@ -34,6 +37,7 @@ from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, check_process
 from bert_features.extraction.checks import check_kinds, check_lengths, packs, row_length
 from bert_features.extraction.prompts import Prompts
+from bert_features.formats.records import FeatureRecord
 from bert_features.machine.hardware import cores
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
@@ -240,6 +244,23 @@ class Preparation:
             scores=has_scores(self.outputs),
             stages=stages,
         )
+
+    def with_offsets(
+        self, records: list[FeatureRecord], examples: Sequence[InputExample]
+    ) -> list[FeatureRecord]:
+        """The records of these examples with the places of their tokens, if they have tokens."""
+        if not records or records[0].tokens is None:
+            return records
+        prompted = list(self.prompts.put_before(lambda: examples, None)())
+        pieces = find_pieces(self.tokenizer, prompted, with_places=True)
+        found = []
+        for i, record in enumerate(records):
+            a, b = pieces.lengths[2 * i : 2 * i + 2].tolist()
+            kept = kept_lengths(a, b, len(record.tokens or ()), pieces.separators)
+            skip = len(prompted[i].text_a) - len(examples[i].text_a)
+            offsets = offsets_of(pieces, i, kept, self.long_text, skip=skip)
+            found.append(replace(record, offsets=tuple(offsets)))
+        return found
 
     def _find_mask_id(self) -> int | None:
         """The id of [MASK], if the masked-LM head computes an output."""

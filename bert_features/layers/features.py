@@ -90,6 +90,7 @@ class BertFeatures(keras.layers.Layer):
         name: str = "bert_features",
         **kwargs: Any,
     ) -> None:
+        check_process()
         super().__init__(dtype=dtype, name=name, **kwargs)
         if not isinstance(config, BertConfig):
             values = dict(config)

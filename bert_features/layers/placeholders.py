@@ -9,11 +9,10 @@ from bert_features.errors import ConfigError
 
 
 def is_only_built() -> bool:
-    """Whether Keras calls a layer only for what it makes, with placeholders instead of values.
+    """Whether Keras calls a layer with placeholders alone, to make the weights that it lacks.
 
-    It calls a subclassed model so when it loads it, to make the weights of the layers inside. All
-    its placeholders are then float32, whatever the model was called with, and it swallows what is
-    raised: the layers behind one that refused them would lose their weights.
+    It does so as it loads a subclassed model. The placeholders are then all float32, and it
+    swallows what is raised: the layers behind one that refused them would lose their weights.
     """
     with keras.SymbolicScope() as scope:
         return scope.original_scope is not None
@@ -21,8 +20,8 @@ def is_only_built() -> bool:
 
 def refuse_legacy(inputs: Iterable[Any]) -> None:
     """Refuses the symbols of tf_keras, which no layer of Keras 3 can take; raises ConfigError."""
-    if any(type(value).__module__.partition(".")[0] == "tf_keras" for value in inputs):
+    if any(type(value).__module__.startswith("tf_keras") for value in inputs):
         raise ConfigError(
-            "the inputs are symbols of tf_keras, Keras 2 (TF_USE_LEGACY_KERAS), and this is a layer "
-            "of Keras 3; make the model with `import keras`, keras.Input and keras.Model"
+            "the inputs are symbols of tf_keras (TF_USE_LEGACY_KERAS), and this layer is of Keras "
+            "3; make the model with `import keras`, keras.Input and keras.Model"
         )

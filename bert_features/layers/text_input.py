@@ -127,7 +127,7 @@ class BertTextInput(keras.layers.Layer):
 
     @property
     def compute_dtype(self) -> str:
-        """The dtype of the texts: a Sequential model makes its inputs of that of its first layer."""
+        """That of the texts: a Sequential model takes inputs of the dtype of its first layer."""
         return "string"
 
     variable_dtype = compute_dtype

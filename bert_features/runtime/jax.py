@@ -16,7 +16,7 @@ from bert_features.encoder.forms import check_backend, traced_for
 from bert_features.errors import ConfigError, MissingExtraError, first_line
 from bert_features.files import cache_dir
 from bert_features.machine.hardware import nvidia_gpus, tpu_chips, tpu_slice
-from bert_features.machine.jax_on_cpus import cpu_options
+from bert_features.machine.jax_on_cpus import compiler_options
 from bert_features.machine.names import Attention, Device
 from bert_features.machine.tpu_errors import advice
 from bert_features.machine.tpu_installation import device_problem
@@ -155,7 +155,8 @@ class JaxRuntime(Runtime):
         _leave_accelerators_to_jax()
         with _no_search_for_absent_platforms(device):
             process = _place_among_processes()
-            self.devices: Devices = resolve_devices(device)
+            self.devices: Devices = (found := resolve_devices(device))
+            compiler_options(found.devices[0])
         if attention == "pallas" and self.devices.kind != "tpu":
             raise ConfigError.naming(
                 "{attention:'pallas'} needs a TPU, but the device is a {kind}; pass "
@@ -164,12 +165,8 @@ class JaxRuntime(Runtime):
             )
         self.attention = attention
         self.process = process or _place_in_slice(self.devices.kind)
-        self._options = None
         if self.devices.kind != "cpu":
             _keep_compiled_steps()
-        else:
-            assert isinstance(self.devices, JaxDevices)
-            self._options = cpu_options(self.devices.devices[0])
 
     def compile(
         self, step: Step, weights: Sequence[Any], *, shares_weights: bool = False
@@ -180,7 +177,7 @@ class JaxRuntime(Runtime):
         """
         logger.info("%s", self.devices.describe())
         assert isinstance(self.devices, JaxDevices)
-        return _ShardedStep(step, weights, self.devices, self.attention, self._options)
+        return _ShardedStep(step, weights, self.devices, self.attention)
 
     def bfloat16_slowdown(self) -> float:
         """See `Runtime`; measured in some 50 ms."""
@@ -197,12 +194,7 @@ class _ShardedStep(CompiledStep):
     in_flight = _IN_FLIGHT
 
     def __init__(
-        self,
-        step: Step,
-        weights: Sequence[Any],
-        devices: JaxDevices,
-        attention: Attention,
-        options: dict[str, str] | None,
+        self, step: Step, weights: Sequence[Any], devices: JaxDevices, attention: Attention
     ) -> None:
         self._devices = devices
         mesh = Mesh(np.array(devices.devices), (_DATA,))
@@ -224,7 +216,7 @@ class _ShardedStep(CompiledStep):
             in_shardings=(everywhere, self._by_rows),
             out_shardings=self._by_rows,
             donate_argnums=1,
-            compiler_options=options,
+            compiler_options=compiler_options(devices.devices[0]),
         )
 
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:

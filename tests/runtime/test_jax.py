@@ -372,6 +372,8 @@ def test_a_backend_that_is_no_runtime(monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "torch")
     with pytest.raises(ConfigError, match=r"Keras runs on torch \(KERAS_BACKEND\); allowed: tens"):
         selection.choose_runtime()
+    with pytest.raises(ConfigError, match="KERAS_BACKEND=tensorflow before anything imports Ker"):
+        selection.choose_runtime()
 
 
 def test_jax_where_keras_runs_on_tensorflow():
