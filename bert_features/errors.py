@@ -137,7 +137,6 @@ def check_process() -> None:
             "num_proc of datasets, make the extractor inside the function that they run, and none "
             "before"
         )
-
     tf: Any = sys.modules.get("tensorflow")
     if hasattr(tf, "inside_function") and not (tf.executing_eagerly() or tf.inside_function()):
         raise DeviceError(

@@ -53,6 +53,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
       checkpoint: the checkpoint.
       outputs: the outputs, resolved against the checkpoint.
       tokenizer: the checkpoint's tokenizer.
+      prompts: the checkpoint's prompts, by the names that `encode` takes.
       devices: the devices that compute.
       precision: precision of the arithmetic, `float32` or `bfloat16`.
       pieces: the vocabulary, an array of str.
@@ -70,10 +71,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         checkpoint: Checkpoint | None = None,
     ) -> None:
         if not isinstance(config, ExtractConfig):
-            raise ConfigError(
-                f"config is {shown(config)}; for a checkpoint call "
-                f"{type(self).__name__}.from_checkpoint({shown(config)})"
-            )
+            cure = f"{type(self).__name__}.from_checkpoint({shown(config)})"
+            raise ConfigError(f"config is {shown(config)}; for a checkpoint call {cure}")
         import_tensorflow(config.runtime, config.device)
         from bert_features.encoder.step import DeviceStep
         from bert_features.extraction.preparation import Preparation
@@ -83,6 +82,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         self.checkpoint = self.preparation.checkpoint
         self.outputs = self.preparation.outputs
         self.tokenizer = self.preparation.tokenizer
+        self.prompts = self.preparation.prompts.named
         self.devices = self.preparation.devices
         self.precision = self.preparation.precision
         self._model = DeviceStep(
@@ -136,11 +136,6 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         outputs = ", ".join(output.describe() for output in self.outputs)
         name, devices = self.checkpoint.name, f"{self.devices.count} {self.devices.kind}"
         return f"<FeatureExtractor {name}: {outputs}; {self.precision} on {devices}>"
-
-    @property
-    def prompts(self) -> dict[str, str]:
-        """Name -> prompt of the checkpoint; `encode` takes a name as `prompt_name`."""
-        return dict(self.preparation.prompts.named)
 
     @heard()
     def __call__(

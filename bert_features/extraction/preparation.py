@@ -61,6 +61,7 @@ _MAX_WINDOW_TOKENS = 1 << 20
 _MAX_PACKED_WINDOW_BYTES = 2 << 30  # of features, where a window grows to fill packed batches
 # Characters of a text that is tokenized in some milliseconds.
 _MAX_SHORT_TEXT = 1 << 15
+_CALL_EXAMPLES = 512  # whose tokens are placed by one call of the tokenizer
 _MAX_SPECIAL_TOKENS = 3  # of a row: [CLS] and two [SEP]s
 
 
@@ -248,17 +249,21 @@ class Preparation:
     def with_offsets(
         self, records: list[FeatureRecord], examples: Sequence[InputExample]
     ) -> list[FeatureRecord]:
-        """The records of these examples with the places of their tokens, if they have tokens."""
-        if not records or records[0].tokens is None:
+        """The records of examples with the places of their tokens, unless [MASK] is a token."""
+        if not records or records[0].tokens is None or self.mask_id is not None:
             return records
         prompted = list(self.prompts.put_before(lambda: examples, None)())
-        pieces = find_pieces(self.tokenizer, prompted, with_places=True)
         found = []
-        for i, record in enumerate(records):
-            a, b = pieces.lengths[2 * i : 2 * i + 2].tolist()
-            kept = kept_lengths(a, b, len(record.tokens or ()), pieces.separators)
-            skip = len(prompted[i].text_a) - len(examples[i].text_a)
-            offsets = offsets_of(pieces, i, kept, self.long_text, skip=skip)
+        for i, (record, example) in enumerate(zip(records, examples, strict=True)):
+            n = i % _CALL_EXAMPLES
+            if n == 0:
+                some = prompted[i : i + _CALL_EXAMPLES]
+                pieces = find_pieces(self.tokenizer, some, with_places=True)
+            a, b = kept = pieces.lengths[2 * n : 2 * n + 2].tolist()
+            if not self.in_windows:
+                kept = kept_lengths(a, b, self.max_seq_length, pieces.separators)
+            skip = len(some[n].text_a) - len(example.text_a)
+            offsets = offsets_of(pieces, n, kept, self.long_text, skip=skip)
             found.append(replace(record, offsets=tuple(offsets)))
         return found
 

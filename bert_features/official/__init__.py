@@ -12,10 +12,10 @@ from bert_features.machine.quiet_tensorflow import import_tensorflow
 # of the package itself (`bert_features.Estimator`) choose theirs before they come here.
 import_tensorflow("tensorflow")
 
-_LEFT_OUT = ("optimization", "run_classifier", "run_pretraining", "run_squad")
-
 
 def __getattr__(name: str) -> Any:
-    sentence = f"{__name__}.{name} is not here; docs/migrating.md lists what is left out, and what "
-    # `from … import` replaces an AttributeError by a sentence of its own. Modules ask for theirs.
-    raise (ImportError if name in _LEFT_OUT else AttributeError)(sentence + "to use")
+    # `from … import` replaces an AttributeError, which it needs for modules, by its own sentence.
+    kind = ImportError if name in ("optimization", "run_classifier") else AttributeError
+    raise kind(
+        f"official.{name} is not here; docs/migrating.md lists what is left out, and what to use"
+    )

@@ -35,10 +35,7 @@ class _Table(Origin):
 
 
 def column_names(texts: Any) -> list[str] | None:
-    """The names of the columns of a table, or the keys of a mapping; None for anything else.
-
-    Raises InputError for an IterableDataset, whose rows come one by one.
-    """
+    """The names of the columns of a table, or the keys of a mapping; None for anything else."""
     if _comes_from(texts, "datasets") and type(texts).__name__.startswith("Iterable"):
         raise InputError(
             "texts is an IterableDataset, which is no table; pass its texts one by one, as in "

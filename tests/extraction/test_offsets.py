@@ -38,6 +38,15 @@ def test_each_offset_is_the_place_of_its_piece(toy, case):
         assert record.offsets[:prompt] == (None,) * prompt
 
 
+def test_a_second_text_of_which_nothing_is_kept(toy):
+    extractor = FeatureExtractor.from_checkpoint(
+        toy, layers=-1, max_seq_length=4, do_lower_case=True
+    )
+    (record,) = extractor([("the a", "b")])
+    assert record.tokens == ("[CLS]", "the", "[SEP]")
+    assert record.offsets == (None, (0, 3), None)
+
+
 def test_windows_have_all_offsets_and_sentences_none(toy):
     settings = {"max_seq_length": 6, "do_lower_case": True}
     (record,) = FeatureExtractor.from_checkpoint(

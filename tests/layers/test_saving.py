@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_features import BertFeatures
+from bert_features import BertFeatures, BertTextInput
 from bert_features.errors import ConfigError
 from tests.layers import saving
-from tests.toy import TOY
+from tests.toy import TOY, TOY_VOCAB
 
 # Keras 3.15 asks NumPy 2.4 for its variables in an outdated way when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implem:DeprecationWarning")
@@ -35,6 +35,19 @@ def test_floats_are_still_refused_in_a_traced_call():
     floats = {name: tf.cast(ids, tf.float32) for name, ids in saving.IDS.items()}
     with pytest.raises(ConfigError, match="input_word_ids is float32; allowed: integers"):
         tf.function(layer, autograph=False)(floats)
+
+
+def test_symbols_of_keras_2_are_refused():
+    """As with TF_USE_LEGACY_KERAS=1."""
+    import tf_keras
+
+    ids = {name: tf_keras.Input((9,), dtype="int32") for name in saving.IDS}
+    for layer, inputs in (
+        (BertFeatures(TOY, [saving.MEAN]), ids),
+        (BertTextInput(TOY_VOCAB), tf_keras.Input((), dtype="string")),
+    ):
+        with pytest.raises(ConfigError, match="the inputs are symbols of tf_keras"):
+            layer(inputs)
 
 
 def test_each_weight_has_its_own_path():
