@@ -71,8 +71,10 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         checkpoint: Checkpoint | None = None,
     ) -> None:
         if not isinstance(config, ExtractConfig):
-            cure = f"{type(self).__name__}.from_checkpoint({shown(config)})"
-            raise ConfigError(f"config is {shown(config)}; for a checkpoint call {cure}")
+            raise ConfigError(
+                f"config is {shown(config)}; for a checkpoint call "
+                f"{type(self).__name__}.from_checkpoint({shown(config)})"
+            )
         import_tensorflow(config.runtime, config.device)
         from bert_features.encoder.step import DeviceStep
         from bert_features.extraction.preparation import Preparation
